@@ -110,10 +110,12 @@ class RealService:
         try:
             async with asyncio.timeout(deadline_s):
                 cluster = KafkaCluster(service.settings)
-                for source in await _inputs(service, cluster):
-                    behind = f"{source} has an open transaction, or its end is not known"
-                    if end := await _end(cluster, source):
-                        ends[source] = end
+                async with reading(cluster) as reader:
+                    for source in await _inputs(service, cluster):
+                        behind = f"{source} has an open transaction, or its end is not known"
+                        await decided_bounds(cluster, source)  # what a commit was answered for may lack its marker
+                        for record in await newest(reader, source, 1):
+                            ends[source] = record.offset + 1
                 while behind := _behind(service, ends):  # noqa: ASYNC110 - statuses have no events here
                     await asyncio.sleep(LOOK_S)  # between two looks
         except TimeoutError:
@@ -144,15 +146,6 @@ async def _inputs(service: Service[Any], cluster: KafkaCluster) -> list[TopicPar
     topics = (*service.app.input_names, *view.matched)
     facts = await cluster.topics(topics)
     return [TopicPartition(topic, number) for topic in topics for number in range(facts[topic].partition_count)]
-
-
-async def _end(cluster: KafkaCluster, source: TopicPartition) -> int:
-    """Return the offset after the last committed record, 0 if there is none. Wait for the open transactions: one whose
-    commit was answered may be among them."""
-    await decided_bounds(cluster, source)
-    async with reading(cluster) as reader:
-        records = await newest(reader, source, 1)
-    return records[0].offset + 1 if records else 0
 
 
 async def _alone(app: App[Any], settings: Settings, cluster: KafkaCluster) -> None:

@@ -29,7 +29,7 @@ from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from tests.support import apps, reference
 from tests.support.deadlines import scaled
 from tests.support.kafka import decided
-from tests.support.waiting import is_true, pause
+from tests.support.waiting import looks
 
 DEADLINE_SECONDS = 30.0
 GROUP = {"session_timeout_ms": 3000, "heartbeat_interval_ms": 200}
@@ -218,16 +218,9 @@ class Stage(AppTopics):
 
 
 async def until(holds: Callable[[], object], what: object = "", seconds: float = DEADLINE_SECONDS) -> None:
-    """Wait for a condition; says what it was when it does not come true in time. What takes long is looked at less
-    often: a look may be a request, which takes CPU of two processes more."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    deadline = began + scaled(seconds)
-    while not is_true(holds):
-        if loop.time() > deadline:
-            assert holds(), f"not within {scaled(seconds):.0f} s: {what}"
-            return
-        await asyncio.sleep(pause(loop.time() - began))
+    """Wait for a condition; says what it was when it does not come true in time."""
+    for pause_s in looks(holds, what, seconds, asyncio.get_running_loop().time):
+        await asyncio.sleep(pause_s)
 
 
 async def processed(service: Service[Any], positions: dict[int, int], topic: str = "") -> None:

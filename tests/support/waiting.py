@@ -33,16 +33,24 @@ def is_true(holds: Callable[[], object]) -> bool:
     return False
 
 
-def eventually(holds: Callable[[], object], what: object = "", seconds: float = 30.0) -> None:
-    """Wait for a condition; says what it was when it does not come true in time. What takes long is looked at less
-    often: a look may be a request, which takes CPU of three processes."""
-    began = time.monotonic()
-    deadline = began + scaled(seconds)
+def looks(
+    holds: Callable[[], object], what: object, seconds: float, now: Callable[[], float] = time.monotonic
+) -> Iterator[float]:
+    """Look until a condition is true; yield the seconds until the next look. What takes long is looked at less often:
+    a look may be a request, which takes CPU of three processes. The last look raises what it meets, or says what was
+    waited for."""
+    began, limit = now(), scaled(seconds)
     while not is_true(holds):
-        if time.monotonic() > deadline:
-            assert holds(), f"not within {scaled(seconds):.0f} s: {what}"
+        if now() > began + limit:
+            assert holds(), f"not within {limit:.0f} s: {what}"
             return
-        time.sleep(pause(time.monotonic() - began))  # between two looks, under the deadline
+        yield pause(now() - began)
+
+
+def eventually(holds: Callable[[], object], what: object = "", seconds: float = 30.0) -> None:
+    """Wait for a condition; says what it was when it does not come true in time."""
+    for pause_s in looks(holds, what, seconds):
+        time.sleep(pause_s)  # between two looks, under the deadline
 
 
 def pause(waited_seconds: float) -> float:

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from snapreplay.api.cli.root import app
-from snapreplay.app import names
 from snapreplay.app.load import load_app
+from snapreplay.app.names import OWN_SUFFIXES
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import TopicPartition
@@ -102,9 +102,6 @@ def on_payment(record, state, out):
 """
 
 
-OWN = (names.increments_topic, names.snapshots_topic, names.dead_letters_topic)
-
-
 class Desk:
     """Commands about one app."""
 
@@ -138,10 +135,10 @@ class Desk:
 
     async def tail(self, topic, *options):
         """Show what is committed by now: a commit is answered before each of its partitions has its marker."""
-        own = {each.__name__.removesuffix("_topic").replace("_", "-"): each(self.name) for each in OWN}
+        whole = f"{self.name}-{topic}" if topic in OWN_SUFFIXES else topic
         cluster = KafkaCluster(settings_for(self._broker.bootstrap_servers))
         for number in range(2):
-            await decided(cluster, TopicPartition(own.get(topic, topic), number))
+            await decided(cluster, TopicPartition(whole, number))
         done = await self.type("tail", topic, "--from", "earliest", "-o", "json", *options)
         return [json.loads(line) for line in done.stdout.splitlines()]
 

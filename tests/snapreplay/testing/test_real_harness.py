@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from typing import Any
 
 import pytest
@@ -135,10 +136,12 @@ async def test_a_handler_that_waits_is_named_at_the_deadline(harness_of):
         await harness.feed(naps, key="k", value={"amount": 1, "sleep_s": 3600})
         await asyncio.to_thread(eventually, lambda: "asleep" in harness.log, "the handler")
         harness._deadline_s = 2.0
+        began = time.monotonic()
         said = r"not caught up within 2 s: the service has stood still at sleep_when_told \(apps\.py:\d+\)"
         with pytest.raises(ServiceEnded, match=said) as ended:
             await harness.caught_up()
         assert "`RealHarness(…, deadline_s=…)`" in ended.value.hint
+        assert time.monotonic() - began < scaled(10)
 
 
 @pytest.mark.whole
