@@ -138,7 +138,8 @@ class PeerFollower:
             async for part in answer.parts:
                 if is_proven:
                     deadline.reschedule(time.monotonic() + self._quiet_seconds)
-                    self.life.heard(time.monotonic(), self._silent_seconds)
+                    if self.life.is_watched:  # a suspected one is found again by what it says of its service
+                        self.life.heard(time.monotonic(), self._silent_seconds)
                 for read in parser.feed(part):
                     match read:
                         case ServerEvent("status", data):
