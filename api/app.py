@@ -48,7 +48,7 @@ _TOKEN = {
 _PROBES = ("liveness", "readiness", "startup")
 
 
-def create_app(  # noqa: PLR0913 - each keyword is one part of the process that serves it
+def create_app(
     source: StatusSource,
     hosts: Hosts | None = None,
     *,

@@ -81,7 +81,7 @@ async def get_key(
     summary="List entries",
     responses=views.answered(state_views.StateEntries, *state_problems.OF_A_RANGE, description="As of the last batch."),
 )
-async def list_entries(  # noqa: PLR0913 - a part of the request each
+async def list_entries(
     *,
     request: Request,
     store: Store,  # noqa: ARG001 - read from the bytes of the path

@@ -53,7 +53,6 @@ LONGEST_FILES = (
 
 # What is slow because it shows the whole: a browser, each hint carried out, each example and each drawing.
 WHOLE = ("page", "examples", "hints", "docs/test_drawn.py", "docs/test_site.py")
-BUT = ("hints/test_inventory.py",)
 WHOLE_HERE = re.compile(r"mark\.whole|\bimage\b")
 """What a file elsewhere has in its text if some of its tests are whole."""
 
@@ -122,7 +121,7 @@ def unique() -> Callable[[str], str]:
 def is_whole(path: Path) -> bool:
     """Say whether all that lies there shows the whole."""
     path = path.relative_to(Path(__file__).parent)
-    return str(path) not in BUT and any(path.is_relative_to(each) for each in WHOLE)
+    return any(path.is_relative_to(each) for each in WHOLE)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -51,7 +51,7 @@ def own_decision(context: Context, finding: str, problem: str) -> dict[str, str]
     }
 
 
-async def begin_anew(  # noqa: PLR0913 - an ownership, a state and what is said of it
+async def begin_anew(
     context: Context,
     producer: Producer,
     owner_epoch: int,

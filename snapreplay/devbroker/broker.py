@@ -44,7 +44,7 @@ class LocalCluster:
         version: of Kafka, such as "3.9.1", fetched at its first use; None: the one in pom.xml.
     """
 
-    def __init__(  # noqa: PLR0913 - each keyword is one property of the cluster that some caller sets
+    def __init__(
         self,
         size: int = 3,
         *,

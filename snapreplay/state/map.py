@@ -79,7 +79,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
     def __init__(self, key_type: TypeForm[K], value_type: TypeForm[V], **options: Unpack[_Options[V]]) -> None: ...
     @overload  # without PEP 747: MapState[str, A | B](str, A | B), or V is what `default` returns
     def __init__(self, key_type: type[K], value_type: UnionType, **options: Unpack[_Options[V]]) -> None: ...
-    def __init__(  # noqa: PLR0913 - the signature users know
+    def __init__(
         self,
         key_type: Any,
         value_type: Any,

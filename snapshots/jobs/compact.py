@@ -58,7 +58,7 @@ def draft_upgrade(
     return _run("draft-upgrade", open_client, kafka, loaded.app_id, now_ms, app, master, drafts=True)
 
 
-def compact(  # noqa: PLR0913 - options of a command
+def compact(
     open_client: OpenClient,
     kafka: Mapping[str, str],
     app_id: str,
@@ -81,7 +81,7 @@ def compact(  # noqa: PLR0913 - options of a command
     return CompactionReport(app_id, results, round(time.monotonic() - started, 3))
 
 
-def _run(  # noqa: PLR0913 - options of a command
+def _run(
     name: str,
     open_client: OpenClient,
     kafka: Mapping[str, str],

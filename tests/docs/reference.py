@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import importlib
 import inspect
+import pkgutil
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,9 @@ from prometheus_client.metrics import MetricWrapperBase
 from typer.core import TyperGroup
 from typer.main import get_command
 
+import snapreplay
 from snapreplay.api.cli.root import app
+from snapreplay.errors import Reaction, SnapreplayError
 from snapreplay.service.config.table import Table
 from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.metrics import DocumentCollector
@@ -25,7 +28,7 @@ from tests.support.fake_control import FACTS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MODULES = ["snapreplay", "snapreplay.errors", "snapreplay.testing", "snapreplay.spark", "snapreplay.windows"]
-_MADE = "It is made from the code by `python -m tests.docs.reference`; a test compares."
+_MADE = "This page is made from the code by `python -m tests.docs.reference`; a test compares."
 _SECTION = re.compile(r"(Args|Attributes|Raises(?: \(when made\))?):")
 
 Lines = Iterator[str]
@@ -48,8 +51,7 @@ def cli_page() -> str:
     """Make docs/cli-options.md."""
     lines = [
         "# The options of every command\n",
-        "This page is for authors and operators of apps: it lists the arguments and options of every command, with"
-        f" their defaults. {_MADE}\n",
+        f"The arguments and options of every command, with their defaults. {_MADE}\n",
         "[cli.md](cli.md) explains the commands, their outcomes and exit codes. Every command has `--help`, and"
         " `--debug` before its name shows the traceback of an error.\n",
     ]
@@ -100,8 +102,7 @@ def python_page() -> str:
     """Make docs/python.md."""
     lines = [
         "# The Python API in detail\n",
-        "This page is for authors of apps: it has the signature and the description of every public name of the Python"
-        f" package. {_MADE}\n",
+        f"The signature and the description of every public name of the Python package. {_MADE}\n",
         "[api.md](api.md) lists the names on one page; [settings.md](settings.md) has every setting.\n",
     ]
     for module in MODULES:
@@ -230,6 +231,61 @@ def _prose(text: str) -> str:
     return "".join(part if part.startswith("`") else re.sub(r"([<>*_\[\]])", r"\\\1", part) for part in parts)
 
 
+# --------------------------------------------------------------------------------- errors
+
+REACTIONS = {
+    Reaction.RETRY: "It is temporary: a partition retries with back-off and needs no restart. A call may be repeated.",
+    Reaction.REBUILD: "The recovery uses an older snapshot or the other mode, or the partition is FAILED.",
+    Reaction.RELEASE: "This process gives the partition up. Its owner continues.",
+    Reaction.STOP: "It needs a person: a partition is FAILED, a command ends.",
+    Reaction.HANDLER_POLICY: "`errors.policy` decides: `fail` stops the partition, `dead_letter` skips the record.",
+    Reaction.REFUSE: "The call or the command is refused, and nothing was changed.",
+}
+SAFE = "Safe: "
+"""The paragraph of a docstring that says what an operator may do meanwhile."""
+
+
+def errors_page() -> str:
+    """Make docs/errors.md."""
+    lines = [
+        "# Errors\n",
+        "Each error says what it means, what the partition does, and what is safe meanwhile. A message ends with a"
+        " hint, which has the command to type.\n",
+        f"{_MADE}\n",
+    ]
+    for module in pkgutil.walk_packages(snapreplay.__path__, "snapreplay."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for name, kinds in sorted(_errors().items()):
+        lines += [f"## {name}\n"]
+        for kind in kinds:
+            meaning, *rest = [_prose(each) for each in (inspect.getdoc(kind) or "").split("\n\n")]
+            lines += [f"{meaning} {REACTIONS[kind.reaction]}\n"]
+            lines += [f"{each}\n" for each in rest if not each.startswith(SAFE) and not _SECTION.match(each)]
+            if safe := _safe(kind):
+                lines += [f"**Safe.** {safe}\n"]
+    return "\n".join(lines)
+
+
+def _errors() -> dict[str, list[type[SnapreplayError]]]:
+    """Return the errors that a user can meet, by name; without those that only group others."""
+    found: dict[str, list[type[SnapreplayError]]] = {}
+    below = [SnapreplayError]
+    while below:
+        kind = below.pop()
+        below += kind.__subclasses__()
+        if kind.__module__.startswith("snapreplay.") and "reaction" in dir(kind) and kind.__name__[0] != "_":
+            found.setdefault(kind.__name__, []).append(kind)
+    return {name: sorted(set(kinds), key=lambda each: each.__module__) for name, kinds in found.items()}
+
+
+def _safe(kind: type) -> str:
+    """Return what is safe; an error without a paragraph of its own has that of its nearest base."""
+    paragraphs = [each for base in kind.__mro__ for each in (base.__doc__ or "").split("\n\n")]
+    own = (_prose(each).removeprefix(SAFE) for each in paragraphs if each.strip().startswith(SAFE))
+    return next(own, "")
+
+
 # -------------------------------------------------------------------------------- metrics
 
 LINKS = {
@@ -280,7 +336,12 @@ def _metric(name: str, kind: str, labels: Sequence[str], text: str) -> str:
     return f"| `{name}` | {kind} | {', '.join(labels)} | {linked} |"
 
 
-PAGES = {DOCS / "cli-options.md": cli_page, DOCS / "python.md": python_page, DOCS / "metrics.md": metrics_page}
+PAGES = {
+    DOCS / "cli-options.md": cli_page,
+    DOCS / "errors.md": errors_page,
+    DOCS / "python.md": python_page,
+    DOCS / "metrics.md": metrics_page,
+}
 
 if __name__ == "__main__":
     for path, page in PAGES.items():

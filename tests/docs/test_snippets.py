@@ -72,8 +72,6 @@ OURS = {"snapreplay", "opentelemetry-instrument", "spark-submit"}
 NO_COMMANDS = {
     "snapreplay seal 1": "is what a seal begins with (FORMAT.md)",
     "snapreplay COMMAND --help": "stands for every command",
-    "snapreplay … module:app": "stands for several (hints.md)",
-    "snapreplay … --app-id NAME": "stands for several (hints.md)",
 }
 
 

@@ -30,7 +30,6 @@ from snapreplay.snapshots.proof.level import Level
 from tests.api.conftest import control, served, url
 from tests.api.test_owners import both, http_of_two
 from tests.hints.following import refused_then_taken
-from tests.hints.registry import carries_out
 from tests.support.fake_control import FAILED, LIVE, LOADING, NOW, FakeControl, Local
 from tests.support.served import peer
 
@@ -63,13 +62,6 @@ WRONG_REQUESTS: dict[str, Callable[[TestClient], Any]] = {
 }
 
 
-@carries_out(
-    "api/problem_answers.py::_as_problem",
-    "api/problem_answers.py::_framework",
-    "api/problems.py::unknown_operation",
-    "api/problems.py::unknown_process",
-    "api/problems.py::unknown_savepoint",
-)
 @pytest.mark.parametrize("name", WRONG_REQUESTS)
 def test_the_request_that_is_named_is_answered(http, name):
     """What exists, which operations there are, what this process has."""
@@ -78,7 +70,6 @@ def test_the_request_that_is_named_is_answered(http, name):
     assert ask(http, answer.json()["hint"]) == 200
 
 
-@carries_out("api/problem_answers.py::_busy")
 def test_a_running_snapshot_is_followed(http):
     """409 names the operation under way, and that one can be asked for."""
     http.post("/trigger-snapshot", json={"partitions": [0]})
@@ -87,7 +78,6 @@ def test_a_running_snapshot_is_followed(http):
     assert ask(http, refused.json()["hint"]) == 200
 
 
-@carries_out("api/problems.py::too_many_streams")
 def test_without_a_stream_the_status_is_asked_for():
     """Each answer is over at once, so it needs no place for long."""
     events = StatusEvents()
@@ -98,7 +88,6 @@ def test_without_a_stream_the_status_is_asked_for():
     assert ask(http, refused.json()["hint"]) == 200
 
 
-@carries_out("api/problems.py::owner_away")
 def test_of_an_owner_that_cannot_be_asked_the_processes_tell():
     """Partition 4 is in a process without an address."""
     control = FakeControl()
@@ -110,7 +99,6 @@ def test_of_an_owner_that_cannot_be_asked_the_processes_tell():
     assert [each["state"] for each in http.get(path).json()["items"]] == ["self", "no_address"]
 
 
-@carries_out("api/problems.py::partly")
 async def test_of_what_was_begun_in_part_the_operation_tells(both):
     """Its other process has refused."""
     await both.ask_two.post("/trigger-snapshot?scope=local")
@@ -119,7 +107,6 @@ async def test_of_what_was_begun_in_part_the_operation_tells(both):
     assert [part["partition"] for part in (await both.ask.get(path)).json()["parts"]] == [0]
 
 
-@carries_out("api/problems.py::nothing_live")
 def test_without_a_live_partition_the_status_says_what_they_do():
     """Nothing to write; `/restore-status` answers all the same."""
     http = TestClient(create_app(Local(FakeControl((LOADING, FAILED))), now=lambda: NOW))
@@ -128,7 +115,6 @@ def test_without_a_live_partition_the_status_says_what_they_do():
     assert ask(http, refused.json()["hint"]) == 200
 
 
-@carries_out("api/problems.py::not_reached")
 def test_before_any_broker_has_answered_readiness_says_what_is_met():
     """503 names the request; that one answers check by check."""
     control = FakeControl(())
@@ -140,7 +126,6 @@ def test_before_any_broker_has_answered_readiness_says_what_is_met():
     assert "checks" in http.get(path).json()
 
 
-@carries_out("api/guard.py::refusal")
 def test_a_foreign_name_is_allowed_by_the_setting():
     """The value of the hint lets the same request through; so does the same request without an Origin."""
     foreign = {"Host": "ledger.example.com:8080", "Origin": "http://ledger.example.com:8080"}
@@ -155,7 +140,6 @@ def test_a_foreign_name_is_allowed_by_the_setting():
     assert http.post("/api/v1/partitions/2/retry").status_code == 202
 
 
-@carries_out("service/control/protocol.py::Silent.__init__", "api/problem_answers.py::_not_now")
 def test_while_the_service_is_silent_its_health_is_told():
     """The path of the hint answers although the others do not."""
 
@@ -171,7 +155,6 @@ def test_while_the_service_is_silent_its_health_is_told():
     assert checks["service process"] is False
 
 
-@carries_out("api/problems.py::wrong_media")
 def test_a_body_is_sent_as_json(http):
     """The header of the hint, and the same body is taken."""
     body = b'{"partitions": [0]}'
@@ -202,12 +185,6 @@ OPTIONS: dict[str, tuple[Callable[[], Any], str, Callable[[str], Any]]] = {
 }  # fmt: skip
 
 
-@carries_out(
-    "api/cli/spark_commands.py::audited_app",
-    "api/cli/options.py::app_id_of",
-    "api/cli/running.py::_split",
-    "api/cli/options.py::service_url",
-)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_option_that_is_named_is_taken(name):
     """Refused with an example; the example itself is taken."""
@@ -218,7 +195,6 @@ def test_the_option_that_is_named_is_taken(name):
     right(value)
 
 
-@carries_out("api/server.py::_refused")
 def test_another_port_is_taken():
     """`--http-port 0` picks one that is free."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -229,7 +205,6 @@ def test_another_port_is_taken():
         server.bind("127.0.0.1", 0).close()
 
 
-@carries_out("api/tokens.py::OidcProvider.check")
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
@@ -257,7 +232,6 @@ def test_a_provider_that_could_let_in_others_is_refused(wrong, says, tmp_path, m
     refused_then_taken(says, lambda: check({**good, **wrong}), lambda: check(good))
 
 
-@carries_out("api/server.py::module")
 async def test_another_port_for_probes_is_taken():
     """`--set http.probes_port=N`, as it is printed; with 0 there is none."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -271,7 +245,6 @@ async def test_another_port_for_probes_is_taken():
             await http.close()
 
 
-@carries_out("api/server.py::_open_to_all")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "127.0.0.1", "::1", "localhost"])  # noqa: S104 - that is the case
 async def test_what_others_reach_asks_for_a_login(host, tmp_path, monkeypatch):
     """The loopback address does not. Each of the three remedies is carried out, as it is printed."""
@@ -296,7 +269,6 @@ async def test_what_others_reach_asks_for_a_login(host, tmp_path, monkeypatch):
         await serve(remedy)
 
 
-@carries_out("api/cli/client.py::Client._ask", "api/cli/client.py::Client._no_such_path", "api/cli/options.py::_url_of")
 def test_a_service_is_asked_where_it_is(url):
     """Nobody answers: with `--url` of one that does, it is answered."""
     nowhere = f"http://127.0.0.1:{free_ports(1)[0]}"
@@ -316,7 +288,6 @@ def test_a_service_is_asked_where_it_is(url):
         assert asking.restore_status()["partitions"]
 
 
-@carries_out("api/cli/client.py::Client._late")
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_of_a_service_that_does_not_answer_health_tells(control, url, method):
     """It is not said to be absent. Of what it was to do it is said that nobody knows whether it is done."""
@@ -332,11 +303,6 @@ def test_of_a_service_that_does_not_answer_health_tells(control, url, method):
         assert answer.exit_code == 0, answer.output
 
 
-@carries_out(
-    "api/cli/remote_commands.py::ZeroOrOne.parse_args",
-    "api/cli/remote_commands.py::_in_phase",
-    "api/cli/remote_commands.py::_paused",
-)
 @pytest.mark.parametrize("wrong", [["health", "--nonsense"], ["retry"], ["resume"]])
 def test_the_command_that_is_named_answers(monkeypatch, control, url, wrong):
     """`health` as it is written, and what partitions do where none failed, or none is paused."""
@@ -361,7 +327,6 @@ REFUSED_READS: dict[str, tuple[StateAnswer | SnapreplayError, str]] = {
 }
 
 
-@carries_out("api/state_problems.py::_not_readable", "api/state_problems.py::not_found", "api/state_problems.py::of")
 @pytest.mark.parametrize("name", REFUSED_READS)
 def test_of_what_cannot_be_read_the_path_that_is_named_tells(name):
     """What the partition does, who owns it, whether the process is frozen. The other hints are facts."""
@@ -381,7 +346,6 @@ def test_of_what_cannot_be_read_the_path_that_is_named_tells(name):
     assert ask(http, hint) == 200
 
 
-@carries_out("api/cli/client.py::_segment")
 def test_a_key_of_bytes_is_given_in_base64(control, url):
     """A command line of bytes that are no text is refused; their base64 is read."""
     control.reading = lambda read: StateAnswer((), (), 0)

@@ -17,7 +17,6 @@ from snapreplay.service.doctor.facts import Diagnosis
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.live import recoverability_monitor
 from tests.hints.following import Operator, way_with
-from tests.hints.registry import carries_out
 from tests.support.deadlines import scaled
 from tests.support.healthy import facts
 from tests.support.kafka import until_async
@@ -52,7 +51,6 @@ def before_the_owner_looks(monkeypatch):
     monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 1e9)
 
 
-@carries_out("service/doctor/state_checks.py::_remedy")
 async def test_while_the_owner_lives_its_memory_is_written_once_more(before_the_owner_looks, operator):
     """Increments and snapshots are trimmed behind it: the trigger is taken, and a recovery is possible again."""
     then, who = await operator()
@@ -85,7 +83,6 @@ async def test_increments_that_are_all_gone_under_a_living_owner_are_begun_again
         assert service.view(0)["k0"]["n"] == 6
 
 
-@carries_out("service/doctor/state_checks.py::paused", "service/embedding.py::CatchingUp._raise_paused")
 async def test_a_pause_is_ended_as_it_is_said(operator):
     """By the remedy of the finding, and by the hint for the program that waits for the state to catch up."""
     then, who = await operator()
@@ -102,7 +99,6 @@ async def test_a_pause_is_ended_as_it_is_said(operator):
             await service.wait_caught_up(scaled(30))
 
 
-@carries_out("service/doctor/state_checks.py::recoverable")
 async def test_without_an_owner_no_trigger_is_recommended(operator):
     """Nobody would take it: the service is started, and its hint leads on."""
     then, who = await operator()
@@ -115,7 +111,6 @@ async def test_without_an_owner_no_trigger_is_recommended(operator):
     await who.healthy()
 
 
-@carries_out("service/doctor/topic_checks.py::existence")
 @pytest.mark.slow
 async def test_missing_topics_are_created(newcomer):
     """Inputs, outputs and our own, by the commands of the findings."""
@@ -127,7 +122,6 @@ async def test_missing_topics_are_created(newcomer):
     await who.healthy()
 
 
-@carries_out("service/doctor/topic_checks.py::_counts_remedy")
 async def test_inputs_that_differ_before_there_is_any_state_get_equally_many_partitions(newcomer):
     """A topic with as many as the others, named in the app: the finding is gone, and the app begins."""
     who = newcomer()
@@ -147,7 +141,6 @@ async def test_inputs_that_differ_before_there_is_any_state_get_equally_many_par
         pass
 
 
-@carries_out("service/doctor/collect.py::Collector._try")
 async def test_what_could_not_be_looked_at_is_looked_at_again(operator):
     """The group's coordinator does not answer: found with the reason, and gone once it is asked again as printed."""
     _, who = await operator()
@@ -160,7 +153,6 @@ async def test_what_could_not_be_looked_at_is_looked_at_again(operator):
     assert "access:" not in who.said[-1]
 
 
-@carries_out("service/doctor/cluster_checks.py::_pin_remedy")
 async def test_a_foreign_transaction_ends_with_a_producer_of_its_id(operator):
     """Who pins the log is named; a producer of that id ends it, and the service goes LIVE."""
     then, who = await operator()
@@ -181,12 +173,6 @@ async def test_a_foreign_transaction_ends_with_a_producer_of_its_id(operator):
         await holder.stop()
 
 
-@carries_out(
-    "service/doctor/topic_checks.py::kept_for_ever",
-    "service/doctor/topic_checks.py::record_sizes",
-    "service/doctor/topic_checks.py::replayable",
-    "service/doctor/facts.py::Facts.alter",
-)
 @pytest.mark.slow
 async def test_the_settings_of_topics_are_changed_as_printed(operator):
     """Kept for ever, compaction, record sizes: each finding is gone once its command was typed."""
@@ -209,7 +195,6 @@ async def test_the_settings_of_topics_are_changed_as_printed(operator):
     await who.healthy()
 
 
-@carries_out("service/doctor/state_checks.py::same_topics")
 @pytest.mark.slow
 @pytest.mark.parametrize("whose", ["input", "own"])
 async def test_a_topic_that_was_made_again_is_gone_on_with_as_a_copy(operator, whose):
@@ -226,7 +211,6 @@ async def test_a_topic_that_was_made_again_is_gone_on_with_as_a_copy(operator, w
     assert "topic ids" not in await remedies(who)
 
 
-@carries_out("service/doctor/state_checks.py::snapshot_age")
 @pytest.mark.slow
 async def test_a_snapshot_that_its_input_outlives_no_longer_is_written_again(operator, monkeypatch):
     """Found an hour later, and done as printed: there is a newer snapshot, and the input is kept for longer."""
@@ -248,12 +232,6 @@ async def test_a_snapshot_that_its_input_outlives_no_longer_is_written_again(ope
     await who.healthy()
 
 
-@carries_out(
-    "service/doctor/state_checks.py::record_times",
-    "service/doctor/topic_checks.py::_dead_letter_sizes",
-    "service/doctor/topic_checks.py::_in_sync_minimum",
-    "service/doctor/topic_checks.py::durability",
-)
 @pytest.mark.slow
 async def test_what_would_lose_or_refuse_records_is_changed_as_printed(operator):
     """Unclean elections, too many copies asked for, letters that would not fit, inputs that are deleted unread: each
@@ -276,7 +254,6 @@ async def test_what_would_lose_or_refuse_records_is_changed_as_printed(operator)
     await who.healthy()
 
 
-@carries_out("service/doctor/cluster_checks.py::transaction_limits")
 @pytest.mark.slow
 async def test_a_transaction_timeout_above_the_brokers_is_found_and_lowered(operator):
     """The value of the remedy is one that the brokers take."""
@@ -287,7 +264,6 @@ async def test_a_transaction_timeout_above_the_brokers_is_found_and_lowered(oper
     assert "transaction limits" not in await remedies(who, "--set", lowered)
 
 
-@carries_out("service/doctor/cluster_checks.py::accidental_topics")
 async def test_a_broker_that_creates_whatever_is_asked_for_is_set_right(broker):
     """One that was started with the property of the remedy, as the session's, has no such finding."""
     properties = {"auto.create.topics.enable": "true"} | KEEPS_LEADERS

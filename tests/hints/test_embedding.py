@@ -8,15 +8,11 @@ import pytest
 
 from snapreplay import Service, ensure_topics, init, running
 from snapreplay.errors import PartitionNotLive, ServiceClosed, UsageError
-from tests.hints.registry import carries_out
 from tests.support import apps
 
 pytestmark = pytest.mark.kafka
 
 
-@carries_out(
-    "service/embedding.py::Views._found", "service/embedding.py::Views._mine", "service/embedding.py::Views.check_open"
-)
 async def test_a_view_is_read_when_it_is_there_in_its_loop(stage, unique):
     """Each refusal says where and when instead: inside of `running`, after `wait_live`, in an `async def`."""
     here = await stage(apps.ledger(unique("viewed")))
@@ -36,7 +32,6 @@ async def test_a_view_is_read_when_it_is_there_in_its_loop(stage, unique):
         assert "`async def`" in elsewhere.value.hint
 
 
-@carries_out("service/embedding.py::FailureNews.add")
 async def test_a_callback_makes_a_task(stage, unique):
     """A plain function that creates one, as printed."""
     here = await stage(apps.ledger(unique("told")))
@@ -55,11 +50,6 @@ async def test_a_callback_makes_a_task(stage, unique):
         await told.wait()
 
 
-@carries_out(
-    "service/decisions/first_start.py::check_first_start",
-    "service/decisions/before_init.py::check_start",
-    "service/topics/requirements.py::_check_count",
-)
 async def test_a_typing_error_never_says_where_an_app_begins(stage, unique):
     """It would skip all records, or wait for ever. Each value that the hint names is accepted."""
     here = await stage(apps.ledger(unique("typed")))
@@ -80,7 +70,6 @@ async def test_a_typing_error_never_says_where_an_app_begins(stage, unique):
     assert "ok" in (await ensure_topics(app, settings, create_inputs=1))[0]
 
 
-@carries_out("api/cli/running.py::first_start")
 async def test_where_to_begin_is_said_with_init(newcomer):
     """`--from` alone is refused; with the option of the hint it begins there. The deadline of a stop ends it."""
     who = newcomer()

@@ -14,7 +14,6 @@ from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Genesis
 from snapreplay.state.digest import Digest
 from tests.hints.following import all_of, way_with, ways
-from tests.hints.registry import carries_out
 from tests.support import apps
 from tests.support.stage import Stage, phase
 from tests.support.tampering import bring_back, flip, recreate, tamper, trim, with_fields
@@ -32,7 +31,6 @@ def ledger(then: Any, options: str) -> str:
 # ------------------------------------------------------------------------------ changed code
 
 
-@carries_out("service/recovery/comparison.py::module")
 async def test_lean_and_changed_code_the_old_version_writes_a_snapshot_first(operator):
     """Without changes in the log no mode by changes is recommended; old version, stop, new version: LIVE."""
     then, who = await operator(**LEAN)
@@ -45,7 +43,6 @@ async def test_lean_and_changed_code_the_old_version_writes_a_snapshot_first(ope
     await who.healthy()
 
 
-@carries_out("service/recovery/follower.py::_with_changes")
 async def test_changed_code_goes_by_changes_where_all_of_them_are_there(operator):
     """Recorded, and the app replays by its settings, or would be lean from now on: the printed settings start it."""
     then, who = await operator()
@@ -71,7 +68,6 @@ async def test_changes_that_were_recorded_only_at_last_are_no_mode(operator):
     await who.healthy()
 
 
-@carries_out("service/recovery/comparison.py::state_differs")
 @pytest.mark.parametrize("mode", ["changes", pytest.param("replay", marks=pytest.mark.slow)])
 async def test_a_digest_that_differs_leads_to_the_other_mode_and_on(operator, mode):
     """What was recorded is wrong itself: the other mode finds the same, and its hint has the acceptance that works."""
@@ -103,7 +99,6 @@ async def test_the_state_is_taken_along_to_a_new_app_id(operator, gone):
         assert service.view(0)["k0"]["n"] == (6 if gone == "trimmed" else 6 + 7)
 
 
-@carries_out("service/core/refusals.py::refuse")
 async def test_other_inputs_take_the_state_along_or_go_back(operator):
     """WrongLog: the old inputs again, or a new id that begins with the state."""
     then, who = await operator()
@@ -162,11 +157,6 @@ async def longer_log(then: Any) -> None:
     await tamper(then.here, then.increments, RecordKind.INCREMENT, with_fields(owner_epoch=10**6))
 
 
-@carries_out(
-    "service/decisions/baseline.py::_present_state",
-    "service/recovery/acceptable_failures.py::nothing_left",
-    "snapshots/plan.py::_way_out",
-)
 @pytest.mark.parametrize(
     "make",
     [
@@ -202,7 +192,6 @@ async def test_a_snapshot_of_another_schema_is_not_offered(operator):
     await who.healthy()
 
 
-@carries_out("service/core/refusals.py::damaged", "service/topics/log_bounds.py::_cut")
 @pytest.mark.parametrize("make", [trimmed_increments, pytest.param(lost_increments, marks=pytest.mark.slow)])
 async def test_topics_are_brought_back_from_a_backup(operator, make):
     """Every record at its old offset: what "bring the topics back" means, and it is enough."""
@@ -222,7 +211,6 @@ async def test_topics_are_brought_back_from_a_backup(operator, make):
 # ------------------------------------------------------------------------------ records, people
 
 
-@carries_out("service/core/batch_failures.py::handler_failed")
 @pytest.mark.parametrize(
     "way",
     [
@@ -254,7 +242,6 @@ async def test_a_record_that_cannot_be_processed_gets_another_handler_or_policy(
         assert service.view(0)["k0"] == {"n": 1 if way == 2 else 2, "sum": 1}
 
 
-@carries_out("service/decisions/accept.py::propose", "service/decisions/accept.py::_acceptance")
 async def test_accept_asks_for_a_reason_and_names_the_right_finding(operator):
     """Refusals of `accept` itself: each hint is the command, or the option, that works."""
     then, who = await operator()
@@ -270,7 +257,6 @@ async def test_accept_asks_for_a_reason_and_names_the_right_finding(operator):
     await who.healthy()
 
 
-@carries_out("service/decisions/state_import.py::_same_positions")
 @pytest.mark.slow
 async def test_where_positions_mean_nothing_another_beginning_is_named(operator):
     """`init --state-of` onto an input that was trimmed: both of its hint's options work."""
@@ -287,7 +273,6 @@ async def test_where_positions_mean_nothing_another_beginning_is_named(operator)
         await who.healthy()
 
 
-@carries_out("service/decisions/state_import.py::_not_to_be_had")
 @pytest.mark.slow
 async def test_a_lean_state_is_taken_over_once_its_app_has_written_a_snapshot(operator):
     """The hint's start and stop of the other app is all that was missing."""
@@ -304,7 +289,6 @@ async def test_a_lean_state_is_taken_over_once_its_app_has_written_a_snapshot(op
         await all_of(service, then.here.sent + 1)
 
 
-@carries_out("service/decisions/init.py::init_with_state")
 @pytest.mark.slow
 async def test_a_state_is_not_replaced_and_another_id_takes_it(operator):
     """AlreadyBegun: the hint's new id begins with the state that was asked for."""

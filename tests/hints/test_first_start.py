@@ -11,7 +11,6 @@ from snapreplay.service.ports import NewTopic
 from snapreplay.service.preflight import inspect
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER, ensure_topics
 from tests.hints.following import Operator, way_with, ways
-from tests.hints.registry import carries_out
 from tests.support import reference
 from tests.support.stage import Stage, phase
 from tests.support.tampering import configure, delete, grow, recreate
@@ -28,7 +27,6 @@ async def refusal(who: Operator) -> str:
     return refused.value.hint
 
 
-@carries_out("service/decisions/first_start.py::_not_begun", "service/topics/requirements.py::missing_topic")
 async def test_a_new_app_is_led_from_nothing_to_live(newcomer):
     """No topics, no genesis: two hints later it processes."""
     who = newcomer()
@@ -39,7 +37,6 @@ async def test_a_new_app_is_led_from_nothing_to_live(newcomer):
     await who.healthy()
 
 
-@carries_out("service/core/refusals.py::no_genesis")
 async def test_a_partition_without_its_genesis_goes_on_after_init(newcomer):
     """One of two topics of old claims: its hint is followed while the service runs."""
     who = newcomer()
@@ -53,7 +50,6 @@ async def test_a_partition_without_its_genesis_goes_on_after_init(newcomer):
         await phase(service, "live")
 
 
-@carries_out("api/cli/dev.py::module", "snapreplay/devbroker/errors.py::ToolsMissing.or_else")
 async def test_what_dev_does_without_its_broker_is_done_on_another_cluster(newcomer, desk, monkeypatch):
     """No Java: the commands of the hint, each with the option that it names, on a cluster with inputs and outputs."""
     who = newcomer()
@@ -74,7 +70,6 @@ async def test_what_dev_does_without_its_broker_is_done_on_another_cluster(newco
     await who.healthy()
 
 
-@carries_out("service/preflight.py::_check_present")
 async def test_missing_topics_of_our_own_are_created_and_initialised(newcomer):
     """The inputs are there: one way, two commands."""
     who = newcomer()
@@ -96,7 +91,6 @@ async def test_the_topic_of_dead_letters_is_created_though_only_the_start_knows_
     await who.healthy()
 
 
-@carries_out("service/topics/requirements.py::check_own_topic", "snapreplay/app/names.py::alter")
 @pytest.mark.parametrize(
     "config",
     [
@@ -115,7 +109,6 @@ async def test_own_topics_are_configured_with_the_printed_command(newcomer, conf
     await who.healthy()
 
 
-@carries_out("service/topics/requirements.py::check_replayable")
 @pytest.mark.slow
 @pytest.mark.parametrize("way", [0, 1], ids=["by changes", "no longer compacted"])
 async def test_a_compacted_input_is_read_by_changes_or_no_longer_compacted(newcomer, way):
@@ -128,7 +121,6 @@ async def test_a_compacted_input_is_read_by_changes_or_no_longer_compacted(newco
     await who.healthy()
 
 
-@carries_out("service/preflight.py::_transaction_timeout_max_ms")
 async def test_a_transaction_timeout_above_the_brokers_is_lowered(newcomer):
     """The settings of the hint fit the brokers' limit and each other."""
     who = newcomer()
@@ -138,7 +130,6 @@ async def test_a_transaction_timeout_above_the_brokers_is_lowered(newcomer):
     await who.healthy()
 
 
-@carries_out("snapreplay/app/fold.py::check_rollback")
 async def test_a_state_that_cannot_roll_back_gets_the_policy_that_is_named(newcomer):
     """Dead letters are for states that can; with the policy of the hint it starts."""
     who = newcomer()
@@ -150,7 +141,6 @@ async def test_a_state_that_cannot_roll_back_gets_the_policy_that_is_named(newco
     await who.healthy()
 
 
-@carries_out("service/topics/requirements.py::partition_count")
 @pytest.mark.slow
 async def test_inputs_get_equally_many_partitions(newcomer):
     """Told by both counts; named in the app, a topic with as many is taken."""
@@ -169,7 +159,6 @@ async def test_inputs_get_equally_many_partitions(newcomer):
         pass
 
 
-@carries_out("api/cli/service_commands.py::init")
 @pytest.mark.slow
 async def test_where_to_begin_is_named_with_its_app(operator):
     """`--from positions` is of some app: the hint's option, and its id, make it a command that works."""
@@ -183,7 +172,6 @@ async def test_where_to_begin_is_named_with_its_app(operator):
     await who.healthy()
 
 
-@carries_out("service/topics/requirements.py::incomplete")
 @pytest.mark.parametrize("lost", ["increments", pytest.param("snapshots", marks=pytest.mark.slow)])
 async def test_one_lost_topic_is_replaced_and_what_its_counterpart_holds_goes_on(operator, lost):
     """`--replace-lost`, then whatever the service's own hint says: the state is the accepted one."""
@@ -196,7 +184,6 @@ async def test_one_lost_topic_is_replaced_and_what_its_counterpart_holds_goes_on
         assert service.view(0)["k0"]["n"] == 6
 
 
-@carries_out("snapreplay/app/ways.py::new_app")
 @pytest.mark.slow
 async def test_lost_topics_leave_a_new_app_id(operator):
     """The last way of the same hint: topics and a state of its own."""
@@ -208,7 +195,6 @@ async def test_lost_topics_leave_a_new_app_id(operator):
         assert service.view(0)["k0"]["n"] == 6
 
 
-@carries_out("service/decisions/init.py::_last")
 @pytest.mark.slow
 async def test_init_does_not_take_lost_increments_for_a_new_app(operator):
     """It refuses; the hint's run is FAILED with the command that goes on with the newest snapshot."""
@@ -221,7 +207,6 @@ async def test_init_does_not_take_lost_increments_for_a_new_app(operator):
     await who.healthy()
 
 
-@carries_out("service/decisions/init.py::_owner_hint")
 async def test_a_state_that_nobody_has_any_more_is_given_up(operator):
     """Both own topics were made again: `init` refuses, and its last way processes the input from the start."""
     then, who = await operator()
@@ -233,7 +218,6 @@ async def test_a_state_that_nobody_has_any_more_is_given_up(operator):
     await who.healthy()
 
 
-@carries_out("snapreplay/app/ways.py::keys_moved_hint")
 async def test_moved_keys_leave_the_state_to_be_taken_to_a_topic_with_the_old_count(operator):
     """The input has grown: a new one with the old count, what was not processed copied into it, and no key is lost."""
     then, who = await operator()
@@ -249,7 +233,6 @@ async def test_moved_keys_leave_the_state_to_be_taken_to_a_topic_with_the_old_co
         assert service.view(0)["k0"]["n"] == 7
 
 
-@carries_out("snapreplay/app/ways.py::own_topic_grown_hint")
 @pytest.mark.parametrize("topic", ["increments", pytest.param("snapshots", marks=pytest.mark.slow)])
 async def test_an_own_topic_with_a_partition_too_many_moves_no_key(operator, topic):
     """Kafka keeps the partition for ever: the state goes to a new app id with the same input and goes on there."""

@@ -12,7 +12,6 @@ from snapreplay import App, MapState, Stores, Topic
 from snapreplay.state.stores import store_of
 from snapreplay.testing import Harness, record
 from tests.hints.following import refused_then_taken
-from tests.hints.registry import carries_out
 
 IN = Topic("in")
 ANYTHING: Any = 5
@@ -139,22 +138,6 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
 }  # fmt: skip
 
 
-@carries_out(
-    "snapreplay/state/stores.py::Stores.__setattr__",
-    "snapreplay/state/stores.py::Stores.__delattr__",
-    "snapreplay/state/stores.py::Stores._checked",
-    "snapreplay/state/stores.py::_names",
-    "snapreplay/app/app.py::App.timer",
-    "snapreplay/app/app.py::App.timer.register",
-    "snapreplay/app/made_record.py::record_raw",
-    "snapreplay/app/timer.py::period_ms",
-    "snapreplay/app/turns.py::_no_handler",
-    "snapreplay/state/map.py::MapState.__init__",
-    "snapreplay/state/map.py::MapState._scheduler",
-    "snapreplay/state/scheduled.py::check_expiry",
-    "snapreplay/state/timers.py::Scheduler._encoded",
-    "snapreplay/state/timers.py::Scheduler.set",
-)
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_refused_is_taken_as_the_hint_says(name: str) -> None:
     """Refused as it is, and then as the hint has it."""

@@ -27,7 +27,6 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka import config
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.snapshots.jobs import jars as spark_jars
-from tests.hints.registry import carries_out
 from tests.support.deadlines import scaled
 
 
@@ -50,7 +49,6 @@ def install(commands: Path, name: str) -> None:
     (commands / name).symlink_to(found)
 
 
-@carries_out("snapreplay/devbroker/jars.py::_unavailable", "snapreplay/jars.py::find_maven")
 def test_without_maven_the_package_is_installed_or_the_jars_are_named(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,7 +69,6 @@ def test_without_maven_the_package_is_installed_or_the_jars_are_named(
     assert jars.ensure(pytest.fail).root == filled
 
 
-@carries_out("snapreplay/jars.py::check")
 def test_java_and_maven_are_installed_as_one_hint_says(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--check` names both at once; then it is silent."""
     java = (bare / "java").readlink()
@@ -84,7 +81,6 @@ def test_java_and_maven_are_installed_as_one_hint_says(bare: Path, monkeypatch: 
     jars.check()
 
 
-@carries_out("snapreplay/devbroker/node.py::LocalNode._fail")
 def test_the_log_of_a_broker_that_failed_is_where_the_hint_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,7 +95,6 @@ def test_the_log_of_a_broker_that_failed_is_where_the_hint_says(
     assert "Too small maximum heap" in log
 
 
-@carries_out("snapreplay/devbroker/files.py::_cannot_keep", "snapreplay/jars.py::_only_one")
 def test_a_directory_that_can_be_written_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a broker's data, and for the jars: another one is named."""
     taken = tmp_path / "file"
@@ -118,7 +113,6 @@ def test_a_directory_that_can_be_written_is_taken(tmp_path: Path, monkeypatch: p
     jars.ensure(pytest.fail)
 
 
-@carries_out("service/kafka/config.py::_load_context")
 def test_certificate_and_key_are_of_one_pair_and_an_encrypted_key_has_its_password(tmp_path: Path) -> None:
     """Both conditions of the hint: with them the files are loaded."""
     for name in ("one", "two"):
@@ -139,7 +133,6 @@ def test_certificate_and_key_are_of_one_pair_and_an_encrypted_key_has_its_passwo
     load("one", "secret")
 
 
-@carries_out("snapreplay/devbroker/broker.py::LocalCluster.start")
 @pytest.mark.slow
 @pytest.mark.kafka
 def test_a_broker_starts_again_once_nothing_listens_on_its_ports(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +150,6 @@ def test_a_broker_starts_again_once_nothing_listens_on_its_ports(monkeypatch: py
         assert local.bootstrap_servers == f"127.0.0.1:{ports[0]}"
 
 
-@carries_out("snapreplay/jars.py::copy_dependencies")
 @pytest.mark.slow
 def test_jars_are_fetched_once_the_network_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Maven with an empty repository and no way out fails; then the same call fetches them."""
@@ -185,7 +177,6 @@ NOT_WHOLE = """#!/bin/sh
 """
 
 
-@carries_out("snapshots/jobs/session.py::_opened")
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_whole_java_runtime_is_installed_for_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +215,6 @@ except LocalBrokerUnavailable as error:
 A_USER = ["setpriv", "--ruid", "65534", "--bounding-set=-sys_resource,-sys_admin"]
 
 
-@carries_out("snapreplay/devbroker/node.py::_keeper_for")
 def test_a_limit_of_processes_is_raised(tmp_path: Path) -> None:
     """The printed command shows the limit that is reached; with a higher one the process is kept."""
     script = tmp_path / "kept.py"
@@ -250,7 +240,6 @@ def pip(typed: str) -> str:
     return done.stdout + done.stderr
 
 
-@carries_out("snapreplay/spark.py::_needing_spark")
 @pytest.mark.slow
 def test_spark_is_installed_by_the_extra_that_an_audit_names(tmp_path: Path) -> None:
     """It brings each package that may be missing; with all of them the next thing to have is Java, whose hint is
@@ -272,7 +261,6 @@ def test_spark_is_installed_by_the_extra_that_an_audit_names(tmp_path: Path) -> 
     assert "Spark needs Java 17 or newer" in audit("nothing")
 
 
-@carries_out("service/doctor/cluster_checks.py::client")
 @pytest.mark.slow
 @pytest.mark.kafka
 async def test_what_the_client_lacks_is_installed(operator: Any, monkeypatch: pytest.MonkeyPatch) -> None:

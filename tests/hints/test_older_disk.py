@@ -10,7 +10,6 @@ from confluent_kafka import Producer
 from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.hints.following import Operator, way_with
-from tests.hints.registry import carries_out
 from tests.support import apps
 from tests.support.deadlines import scaled
 from tests.support.older_disk import OlderDisk
@@ -33,7 +32,6 @@ def open_transaction(servers, transactional_id, topic):
 
 
 @pytest.mark.whole
-@carries_out("service/core/refusals.py::transaction_stuck", "service/doctor/cluster_checks.py::stuck")
 async def test_an_older_transaction_state_leaves_the_state_to_be_taken_to_a_new_app_id(tmp_path, monkeypatch, unique):
     """The coordinator waits for ever for the end of a transaction that the topics have left behind. Doctor names it,
     with the same way out."""
@@ -70,7 +68,6 @@ async def test_an_older_transaction_state_leaves_the_state_to_be_taken_to_a_new_
 
 
 @pytest.mark.whole
-@carries_out("service/doctor/state_checks.py::same_cluster")
 async def test_copies_in_another_cluster_are_told_by_doctor_and_the_named_cluster_has_none(operator):
     """The topics were loaded into another cluster: it names the old one, where nothing is wrong with the topics."""
     then, who = await operator()

@@ -10,7 +10,6 @@ from snapreplay.service.ports import LogRecord
 from snapreplay.service.recovery.copy_in_log import OutputUndecided, resolved
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.hints.following import all_of, way_with
-from tests.hints.registry import carries_out
 from tests.support import inside
 from tests.support.deadlines import scaled
 from tests.support.kafka import until_async
@@ -28,7 +27,6 @@ async def hint_of(service, kind):
     return service.restore_status()[0].error.hint
 
 
-@carries_out("service/core/custody.py::missing", "service/core/custody.py::unsaved")
 @pytest.mark.parametrize("also_stopping", [False, pytest.param(True, marks=pytest.mark.slow)])
 async def test_a_deleted_topic_is_created_as_printed_while_its_owner_runs(operator, also_stopping):
     """IncrementsMissing, and StateUnsaved of a stop that waits: one command, and the state is written; LIVE, or ended
@@ -55,7 +53,6 @@ async def test_a_deleted_topic_is_created_as_printed_while_its_owner_runs(operat
         assert service.view(0)["k0"]["n"] == 6
 
 
-@carries_out("service/core/custody.py::disputed", "service/service.py::Service._raise_unsaved")
 @pytest.mark.slow
 async def test_a_disputed_state_is_given_up_by_a_restart_and_the_next_error_leads_on(operator, broker):
     """Somebody else has fenced while the topic was gone, so this state is held, not written. The restart says what is
@@ -83,7 +80,6 @@ async def test_a_disputed_state_is_given_up_by_a_restart_and_the_next_error_lead
     await who.healthy()
 
 
-@carries_out("service/recovery/acceptable_failures.py::module")
 async def test_what_was_in_a_topic_that_was_made_again_is_brought_back(operator):
     """The increments at their old offsets: the same state, and nothing is accepted."""
     then, who = await operator()
@@ -97,7 +93,6 @@ async def test_what_was_in_a_topic_that_was_made_again_is_brought_back(operator)
         assert service.view(0)["k0"]["n"] == 6
 
 
-@carries_out("service/core/custody.py::unresolved")
 @pytest.mark.slow
 async def test_a_doubt_ends_when_the_output_is_there_again(operator):
     """DoubtUnresolved: the increments were replaced and the output lost while a batch was being committed. With a
@@ -136,7 +131,6 @@ async def test_a_doubt_ends_when_the_output_is_there_again(operator):
         assert service.view(0)["k0"]["n"] == 7
 
 
-@carries_out("service/recovery/copy_in_log.py::resolved")
 async def test_an_undecided_output_is_decided_when_the_transaction_before_it_is_over(operator):
     """OutputUndecided: nobody does anything; after its timeout the broker ends it."""
     then, _ = await operator()

@@ -9,14 +9,12 @@ from snapreplay.api.app import create_app
 from snapreplay.api.cli.root import app as commands
 from snapreplay.service.control.savepoint_list import SavepointsUnread
 from tests.api.conftest import control, served, url
-from tests.hints.registry import carries_out
 from tests.support.fake_control import NOW, FakeControl, Local
 from tests.support.served import peer
 
 __all__ = ["control", "served", "url"]
 
 
-@carries_out("service/control/savepoint_list.py::SavepointsUnread.__init__")
 def test_when_savepoints_cannot_be_read_readiness_says_how_the_cluster_is(monkeypatch):
     """503 names the request; that one answers check by check."""
     control = FakeControl()
@@ -32,7 +30,6 @@ def test_when_savepoints_cannot_be_read_readiness_says_how_the_cluster_is(monkey
     assert "checks" in http.get(path).json()
 
 
-@carries_out("api/cli/remote_commands.py::_processes")
 def test_a_host_that_is_named_has_processes(url, control):
     """A misspelt one is refused with those that there are."""
 

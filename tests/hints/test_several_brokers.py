@@ -23,7 +23,6 @@ from snapreplay.service.doctor.facts import TRANSACTION_TOPIC
 from snapreplay.snapshots.log.by_replay import Input
 from snapreplay.snapshots.log.reading import Reading
 from tests.hints.following import Operator, all_of
-from tests.hints.registry import carries_out
 from tests.hints.test_only_copy import hint_of
 from tests.support.reassign import move, until_placed
 from tests.support.stage import phase, until
@@ -80,7 +79,6 @@ async def stop(cluster: LocalCluster, node_id: int) -> None:
     await asyncio.to_thread(cluster.node(node_id - 1).kill, DEADLINE_SECONDS)
 
 
-@carries_out("service/doctor/cluster_checks.py::brokers")
 async def test_a_broker_that_is_away_is_started(operator, broker):
     """Named by its address while the cluster still advertises it, missed in the count afterwards."""
     _, who = await operator()
@@ -100,7 +98,6 @@ async def test_a_broker_that_is_away_is_started(operator, broker):
     await who.healthy()
 
 
-@carries_out("service/doctor/topic_checks.py::replicas")
 async def test_replicas_that_are_behind_are_named_and_catch_up(operator, broker):
     """Also where so few are left that writes are refused. The printed command shows them, and then no more."""
     then, who = await operator()
@@ -156,7 +153,6 @@ async def until_another_answer(who: Operator, remedy: str, problem: str) -> None
         await who.follow(remedy)
 
 
-@carries_out("service/doctor/cluster_checks.py::transaction_log")
 async def test_a_topic_with_one_copy_gets_those_that_are_printed(operator, broker):
     """Kafka's log of transactions, and the input; then what is printed of their new replicas and of
     min.insync.replicas."""
@@ -174,7 +170,6 @@ async def test_a_topic_with_one_copy_gets_those_that_are_printed(operator, broke
     await who.healthy()
 
 
-@carries_out("service/kafka/read_errors.py::stalled")
 async def test_a_read_that_stalls_names_the_command_that_names_the_broker(operator, broker, monkeypatch):
     """The only copy of the input goes away in the middle of a replay: back with its broker, without a restart."""
     then, who = await operator()
@@ -201,7 +196,6 @@ async def test_a_read_that_stalls_names_the_command_that_names_the_broker(operat
         await then.here.assert_exactly_once(service)
 
 
-@carries_out("service/kafka/read_errors.py::CorruptBatches._count")
 async def test_an_intact_replica_leads_and_the_damaged_copy_is_made_anew(operator, broker, disks):
     """All that lies behind the damaged batch is processed once, by the process that stood still."""
     then, who = await operator()

@@ -17,7 +17,6 @@ from snapreplay.service.publish.state import LogWentOn
 from snapreplay.service.recovery import driver
 from tests.attacks.test_b8_what_fails_for_ever import payments
 from tests.hints.following import all_of, way_with
-from tests.hints.registry import carries_out
 from tests.hints.test_only_copy import hint_of
 from tests.support import apps
 from tests.support.accepting import proposed
@@ -48,8 +47,6 @@ async def test_what_was_accepted_is_looked_at_again_by_the_process_that_runs(ope
         assert service.view(0)["k0"]["n"] == 6
 
 
-@carries_out("service/kafka/batching.py::_too_large")
-@carries_out("snapreplay/app/out.py::_too_large")
 @pytest.mark.slow
 async def test_an_output_that_is_too_large_for_its_topic_is_taken_once_the_topic_takes_it(operator):
     """A limit that was lowered under a running owner: the printed command and a retry, and the record is processed."""
@@ -66,7 +63,6 @@ async def test_an_output_that_is_too_large_for_its_topic_is_taken_once_the_topic
         await all_of(service, then.here.sent + 1)
 
 
-@carries_out("service/recovery/inputs.py::topic_ids")
 async def test_an_input_that_was_deleted_is_brought_back_with_its_old_offsets(operator):
     """InputMissing of a process that runs: every record where it was; it goes on by itself."""
     then, who = await operator()
@@ -84,7 +80,6 @@ async def test_an_input_that_was_deleted_is_brought_back_with_its_old_offsets(op
         assert service.view(0)["k0"]["n"] == 7
 
 
-@carries_out("service/kafka/errors.py::_refused_hint")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("bad", "config"),
@@ -105,7 +100,6 @@ async def test_a_record_that_its_topic_refuses_is_taken_once_the_topic_takes_it(
 
 
 @pytest.mark.whole
-@carries_out("service/core/refusals.py::pinned")
 async def test_a_foreign_transaction_that_hides_our_claim_is_ended_as_doctor_says(operator, monkeypatch):
     """HangingTransaction: the printed command names who it is and what ends it; with a producer of that id and the
     printed retry the partition is LIVE."""
@@ -140,7 +134,6 @@ async def producing(here, transactional_id):
         await made.stop()
 
 
-@carries_out("service/core/batch_failures.py::BatchFailures.refused", "service/kafka/cluster.py::_no_topic")
 async def test_an_output_that_was_deleted_is_created_as_printed(operator):
     """RefusedAgain, as it has no limits to be asked for: the printed commands, and what waited is processed."""
     then, who = await operator()
@@ -156,7 +149,6 @@ async def test_an_output_that_was_deleted_is_created_as_printed(operator):
         await all_of(service, then.here.sent)
 
 
-@carries_out("service/kafka/admin.py::KafkaAdmin.delete_records")
 async def test_a_compacted_topic_is_trimmed_once_its_policy_is_as_printed(newcomer, unique):
     """Refused with the command; then the same trim succeeds."""
     who, topic = newcomer(), TopicPartition(unique("compacted"), 0)
@@ -169,7 +161,6 @@ async def test_a_compacted_topic_is_trimmed_once_its_policy_is_as_printed(newcom
 
 
 @pytest.mark.whole
-@carries_out("service/publish/state.py::publish")
 async def test_an_acceptance_that_came_too_late_is_no_longer_needed(operator):
     """LogWentOn: the printed command shows a partition that goes on, and no error."""
     then, who = await operator()
@@ -189,7 +180,6 @@ async def test_an_acceptance_that_came_too_late_is_no_longer_needed(operator):
 
 
 @pytest.mark.whole
-@carries_out("service/core/owners.py::TakenAway.taken")
 async def test_of_two_that_take_a_partition_from_each_other_one_is_stopped(operator, monkeypatch):
     """TakenAgain, without a group that could decide: when the process that it names is stopped, this one is LIVE."""
     monkeypatch.setattr(lifecycle, "fenced_pause_seconds", lambda *_: 0.05)
