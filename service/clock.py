@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+JUMP_MS = 5_000
+"""A clock that is set by less follows the corrections of NTP."""
+
+log = logging.getLogger("snapreplay")
 
 _FIRST_MS = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1000
 _LAST_MS = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) * 1000
@@ -28,3 +34,53 @@ def boot_seconds() -> float:
     CLOCK_MONOTONIC, which event loops use, stands still while the machine is suspended; wall time can be set.
     """
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class SteadyClock:
+    """The time of day of one process, which a jump of the machine's clock does not move ahead.
+
+    A clock that is set ahead counts only as far as records confirm it: their timestamps come from other machines. One
+    that is set back counts at once: what happens late can be repaired, what happens early cannot.
+    """
+
+    def __init__(self) -> None:
+        self._ahead_ms = wall_ms() - _boot_ms()  # of the time since the machine was started
+        self._jump_ms = 0  # that the log has a line about
+
+    def now_ms(self, confirmed_ms: int) -> int:
+        """Return the time of day, milliseconds since the epoch. `confirmed_ms`: the highest timestamp of a record."""
+        boot_ms, shown_ms = _boot_ms(), wall_ms()
+        confirmed_ms = min(confirmed_ms, shown_ms)
+        jump_ms = shown_ms - boot_ms - self._ahead_ms
+        if abs(jump_ms) < JUMP_MS:
+            self._ahead_ms += jump_ms
+        elif confirmed_ms > boot_ms + self._ahead_ms:
+            self._ahead_ms = confirmed_ms - boot_ms
+        jump_ms = shown_ms - boot_ms - self._ahead_ms
+        self._tell(jump_ms)
+        return min(shown_ms, boot_ms + self._ahead_ms)
+
+    def _tell(self, jump_ms: int) -> None:
+        if abs(jump_ms - self._jump_ms) < JUMP_MS:
+            return
+        self._jump_ms = jump_ms
+        by = timedelta(seconds=round(abs(jump_ms) / 1000))
+        if jump_ms >= JUMP_MS:
+            log.warning(
+                "the clock of this machine was set %s ahead: no time has passed by that. On quiet input stream time"
+                " follows the clock of before until records have later timestamps. If the clock is right now, restart"
+                " this process",
+                by,
+            )
+        elif jump_ms <= -JUMP_MS:
+            log.warning(
+                "the clock of this machine was set back by %s: on quiet input stream time stands until the clock has"
+                " reached it again",
+                by,
+            )
+        else:
+            log.info("the clock of this machine agrees with the time that has passed again")
+
+
+def _boot_ms() -> int:
+    return int(boot_seconds() * 1000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from snapreplay.service.clock import wall_ms
+from snapreplay.service.clock import SteadyClock
 from snapreplay.service.core.batch_failures import BatchBisection
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.state.contract import Store
@@ -102,12 +102,13 @@ class AtWork:
 
 
 class IdleTime:
-    """Stream time on quiet input: it follows the clock of this machine at a distance, and only where something is due:
-    what is recorded is what happened."""
+    """Stream time on quiet input: it follows the time of day at a distance, and only where something is due: what is
+    recorded is what happened."""
 
-    def __init__(self, store: Store, idle_advance_ms: int) -> None:
+    def __init__(self, store: Store, idle_advance_ms: int, clock: SteadyClock) -> None:
         """Take `idle_advance_ms`: the distance, and how long the input must have been quiet; 0: stream time stands."""
         self._store = store
+        self._clock = clock
         self._distance_ms = idle_advance_ms if store.timetable is not None else 0
         self.heard()
 
@@ -129,7 +130,7 @@ class IdleTime:
             return None
         if quiet_seconds * 1000 < self._distance_ms or (turn_has_begun and quiet_seconds < TURN_SECONDS):
             return None
-        to_ms = max(wall_ms() - self._distance_ms, store.stream_time_ms)
+        to_ms = max(self._clock.now_ms(store.stream_time_ms) - self._distance_ms, store.stream_time_ms)
         not_before_ms = timetable.not_before_ms
         if not_before_ms is None or not_before_ms > to_ms:
             return None

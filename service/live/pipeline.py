@@ -76,7 +76,7 @@ class Live:
         self._fetcher = fetcher = Fetcher(context, self._positions, POLLED_RECORDS)
         self.snapshots = SnapshotScheduler(context, store, committer, reporter, recovered, self._wake, fetcher.saw_ends)
         self._report = LiveReport(context, store, reporter, self._fetcher)
-        self._idle_time = IdleTime(store, context.settings.stream_time.idle_advance_ms)
+        self._idle_time = IdleTime(store, context.settings.stream_time.idle_advance_ms, context.clock)
         self._pace = Pace(context.settings.batch.records_max, context.metrics.batch_applied)
         self._stop_at = stop_at
         self._stopping = False

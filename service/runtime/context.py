@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from snapreplay.app import names
 from snapreplay.app.app import App, fingerprint
 from snapreplay.app.ways import app_name
-from snapreplay.service.clock import wall_ms
+from snapreplay.service.clock import SteadyClock, wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.counters import PartitionMetrics
 from snapreplay.service.core.headroom import Retention
@@ -99,6 +99,7 @@ class Context:
     rates: MeasuredRates = field(default_factory=MeasuredRates)
     drills: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     audits: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    clock: SteadyClock = field(default_factory=SteadyClock)
 
     @cached_property
     def metrics(self) -> PartitionMetrics:

@@ -27,7 +27,9 @@ V = TypeVar("V")
 
 UNREADABLE_HINT = (
     "nothing is lost: declare a type that reads what is stored: a default for a new field, `int | str` for a changed"
-    " type; or, if this version has written nothing yet, deploy the version that wrote it, with its types, again"
+    " type; or raise `schema_version` and declare with `@app.upgrade(from_schema=…, value=TYPE_THAT_WAS_STORED)` what"
+    " becomes of each entry; or, if this version has written nothing yet, deploy the version that wrote it, with its"
+    " types, again"
 )
 
 

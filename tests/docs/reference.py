@@ -169,7 +169,9 @@ def _text(annotation: Any) -> str:
 
 def _signature(name: str, function: Any) -> str:
     try:
-        signature = inspect.signature(function)
+        # A class that decides in `__new__` which class is made says in `__init__` what it takes.
+        has_init = inspect.isclass(function) and not issubclass(function, enum.Enum) and "__new__" in vars(function)
+        signature = inspect.signature(function.__init__ if has_init and "__init__" in vars(function) else function)
     except (TypeError, ValueError):
         return name
     words, is_keyword = list[str](), False

@@ -72,8 +72,10 @@ class Judge:
         """The outputs of this record, as (key, value)."""
         self.now_ms = max(self.now_ms, sent.timestamp_ms)
         outputs = []
-        # What is due at the same time comes in the order of SKU and order, as timers do.
-        for one in sorted(self.made, key=lambda one: (one["until_ms"], one["sku"], one["order"])):
+        # What is due at the same time comes in the order of the stored keys: the shorter one first.
+        for one in sorted(
+            self.made, key=lambda one: (one["until_ms"], len(one["sku"] + one["order"]), one["sku"], one["order"])
+        ):
             if one["state"] == "open" and one["until_ms"] <= self.now_ms:
                 one["state"] = "expired"
                 outputs.append((one["sku"], self._event("expired", one["sku"], one)))
@@ -142,6 +144,15 @@ def test_a_reservation_expires_exactly_when_its_time_is_over() -> None:
     said = play(*begin, (HOLD_MS, "b", Query("q")))
     assert said[2] == ("a", Event("expired", 5, "o", 3))
     assert said[3][0] == "b"
+
+
+def test_reservations_of_one_millisecond_expire_in_the_order_of_their_stored_keys() -> None:
+    """As docs/examples.md says: the shorter key first."""
+    orders = [("c24", "o1"), ("c8", "o1"), ("c8", "o10"), ("c8", "o9")]
+    begin: list[tuple[int, str, Command]] = [(0, sku, Receive(5)) for sku in ("c24", "c8")]
+    said = play(*begin, *((0, sku, Reserve(order, 1)) for sku, order in orders), (HOLD_MS, "b", Query("q")))
+    expired = [(sku, event.order) for sku, event in said if isinstance(event, Event) and event.kind == "expired"]
+    assert expired == [("c8", "o1"), ("c8", "o9"), ("c24", "o1"), ("c8", "o10")]
 
 
 def test_confirmed_and_cancelled_reservations_do_not_expire() -> None:

@@ -12,12 +12,14 @@ import pytest
 
 from snapreplay import App, MapState, Topic
 from snapreplay.app import codecs
-from snapreplay.service.live import pace
+from snapreplay.service import clock
+from snapreplay.service.clock import SteadyClock
 from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.live.pace import IdleTime
 from snapreplay.state.stores import Stores, store_of
 from tests.simulation import program
 from tests.support import timed_bench
+from tests.support.clocks import time_is
 from tests.support.in_memory import virtual
 from tests.support.stage import until
 from tests.support.timed_bench import DO, EVERY, ByHand, TimedBench, timed_app
@@ -91,7 +93,7 @@ async def test_quiet_input_lets_time_pass(bench, monkeypatch, mode):
     """By the setting: what is due happens without a record, once, a replay does the same, and nothing is written where
     nothing is due."""
     now_ms = [START_MS]
-    monkeypatch.setattr(pace, "wall_ms", lambda: now_ms[0])
+    time_is(monkeypatch, lambda: now_ms[0])
     idle = {"stream_time": {"idle_advance_ms": 1000}}
     await bench.prepare(timed_app(), errors=DEAD_LETTER, **idle)
     feed = Feed(bench, 1)
@@ -121,10 +123,10 @@ async def test_quiet_input_lets_time_pass(bench, monkeypatch, mode):
 @virtual
 async def test_time_passes_only_when_the_input_was_quiet_for_as_long(monkeypatch):
     """And again from each record on."""
-    monkeypatch.setattr(pace, "wall_ms", lambda: START_MS + 100_000)
+    time_is(monkeypatch, lambda: START_MS + 100_000)
     bench = TimedBench()
     bench.feed([timed_bench.step(0, "a", "put", 1, START_MS)], 9)
-    idle, due_ms = IdleTime(bench.store, 1000), START_MS + 99_000
+    idle, due_ms = IdleTime(bench.store, 1000, SteadyClock()), START_MS + 99_000
     for _ in range(2):
         assert await idle.reached() is None
         await asyncio.sleep(0.9)
@@ -135,10 +137,55 @@ async def test_time_passes_only_when_the_input_was_quiet_for_as_long(monkeypatch
 
 
 @virtual
+async def test_a_jump_of_the_clock_is_not_quiet_time(bench, monkeypatch, caplog):
+    """Set 50 minutes ahead, nothing happens 50 minutes early, and the log says so; real time makes it due."""
+    boot, jump = [START_MS], [0]
+    monkeypatch.setattr(clock, "boot_seconds", lambda: boot[0] / 1000)
+    monkeypatch.setattr(clock, "wall_ms", lambda: boot[0] + jump[0])
+    await bench.prepare(timed_app(), errors=DEAD_LETTER, stream_time={"idle_advance_ms": 1000})
+    bench.log("steps").append(b"a", json.dumps(["set", 900]).encode(), (), START_MS, None)
+    async with bench.live() as one:
+        await one.position(1)
+        count = len(bench.batches())
+        jump[0] = 50 * 60_000
+        await asyncio.sleep(85)
+        assert len(bench.batches()) == count
+        assert "clock of this machine was set 0:50:00 ahead" in caplog.text
+    async with bench.live() as one:
+        jump[0] = 0
+        boot[0] += 2_000
+        await until(lambda: one.runner.store.timetable.pending_timers == 0, "the timer", 100)
+
+
+@pytest.mark.parametrize(
+    ("passed_ms", "jump_ms", "confirmed_ms", "now_ms"),
+    [
+        (7_000, 0, 0, 7_000),
+        (7_000, 4_000, 0, 11_000),  # a correction
+        (7_000, 3_000_000, 0, 7_000),
+        (7_000, 3_000_000, 2_000_000, 2_000_000),  # another machine is as late
+        (7_000, 3_000_000, 9_000_000, 3_007_000),  # but no later than this one
+        (7_000, -3_000_000, 0, 7_000 - 3_000_000),
+        (7_000, -3_000_000, 9_000_000, 7_000 - 3_000_000),
+    ],
+)
+def test_the_steady_clock_follows_what_is_confirmed(monkeypatch, passed_ms, jump_ms, confirmed_ms, now_ms):
+    """Ahead only with the records, back at once."""
+    boot, wall = [0], [START_MS]
+    monkeypatch.setattr(clock, "boot_seconds", lambda: boot[0] / 1000)
+    monkeypatch.setattr(clock, "wall_ms", lambda: wall[0])
+    steady = SteadyClock()
+    boot[0], wall[0] = passed_ms, START_MS + passed_ms + jump_ms
+    assert steady.now_ms(START_MS + confirmed_ms) == START_MS + now_ms
+    boot[0], wall[0] = boot[0] + 1_000, wall[0] + 1_000
+    assert steady.now_ms(START_MS + confirmed_ms) == START_MS + now_ms + 1_000
+
+
+@virtual
 async def test_time_stands_as_long_as_there_may_be_records_to_fetch(bench, monkeypatch):
     """What is due would happen before a record that was written earlier."""
     quiet = [False]
-    monkeypatch.setattr(pace, "wall_ms", lambda: START_MS + 100_000)
+    time_is(monkeypatch, lambda: START_MS + 100_000)
     monkeypatch.setattr(Fetcher, "is_quiet", lambda _: quiet[0])
     await bench.prepare(timed_app(), errors=DEAD_LETTER, stream_time={"idle_advance_ms": 1000})
     Feed(bench, 1).send(30)
@@ -376,7 +423,7 @@ async def test_a_periodic_timer_that_fires_by_the_clock_is_named_when_it_is_refu
         now_ms[0] += 70_000
         return now_ms[0]
 
-    monkeypatch.setattr(pace, "wall_ms", passing)
+    time_is(monkeypatch, passing)
     errors = {"policy": policy, "dead_letters_percent_max": 100}
     await bench.prepare(reports(), errors=errors, stream_time={"idle_advance_ms": 1000})
     bench.log("steps").append(b"a", b"1", (), 1, None)

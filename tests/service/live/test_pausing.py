@@ -8,11 +8,11 @@ import pytest
 
 from snapreplay.errors import NotCaughtUp
 from snapreplay.service.embedding import CatchingUp
-from snapreplay.service.live import pace
 from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.live.pausing import ENDS_SECONDS
 from snapreplay.snapshots.format.records import Paused
 from tests.support import apps
+from tests.support.clocks import time_is
 from tests.support.stage import until
 from tests.support.timed_bench import timed_app
 
@@ -155,7 +155,7 @@ async def test_stream_time_stands_and_no_record_of_the_pause_comes_too_late(benc
         return () if is_slow[0] else await fetched(*arguments)
 
     monkeypatch.setattr(Fetcher, "next_batch", after_a_while)
-    monkeypatch.setattr(pace, "wall_ms", lambda: now_ms[0])
+    time_is(monkeypatch, lambda: now_ms[0])
     await bench.prepare(timed_app(), errors={"policy": "dead_letter"}, stream_time={"idle_advance_ms": 100})
     log = bench.log("steps")
     log.append(b"a", json.dumps(["other", 30]).encode(), (), 1_000_000, None)

@@ -10,13 +10,13 @@ import pytest
 
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.refusals import DuplicateInstance
-from snapreplay.service.live import pace
 from snapreplay.service.partition import standstill as module
 from snapreplay.service.partition.standstill import Suspicion
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.runtime.pulse import Pulse
 from tests.service.core.test_refusals import EXPECTED, claim
 from tests.support import inside
+from tests.support.clocks import time_is
 from tests.support.in_memory import InMemory, virtual
 from tests.support.stage import until
 from tests.support.timed_bench import timed_app
@@ -94,7 +94,7 @@ async def test_the_owner_stays_live_and_is_sure_again(bench):
 async def test_no_time_passes_before_the_input_was_read_again(bench, monkeypatch):
     """What came meanwhile is older than the present time, and the client learns of it only a moment later."""
     now_ms, is_silent = [START_MS], [True]
-    monkeypatch.setattr(pace, "wall_ms", lambda: now_ms[0])
+    time_is(monkeypatch, lambda: now_ms[0])
     await bench.prepare(timed_app(), stream_time={"idle_advance_ms": 1000})
     bench.log("steps").append(b"a", b'["set", 5000]', (), START_MS, None)
     one = await bench.owner()

@@ -79,3 +79,17 @@ def test_partitions_of_both_versions_go_on_with_what_each_hint_says(second, last
         assert stored.items() <= msgspec.to_builtins(after).items()
         heir.feed(PAYMENTS, key="eve", value=1)
         heir.handed_over(end)
+
+
+def test_a_changed_type_is_upgraded_as_the_hint_says():
+    """From the type that was stored to the one that did not read it."""
+    old = Harness(version(First, First(3)))
+    old.feed(PAYMENTS, key="ada", value=1)
+    with pytest.raises(StopError) as refused:
+        old.handed_over(version(Changed, Changed("x")))
+    assert "raise `schema_version`" in refused.value.hint
+    assert "`@app.upgrade(from_schema=…, value=TYPE_THAT_WAS_STORED)`" in refused.value.hint
+    new = version(Changed, Changed("x"))
+    new.schema_version = 2
+    new.upgrade(from_schema=1, value=First)(lambda key, old: (key, Changed(str(old.n))))
+    assert dict(old.handed_over(new).state) == {"ada": Changed("3")}
