@@ -105,6 +105,18 @@ def verdict(
     return Verdict.LEADS_ON if leads_on else Verdict.DISPUTED
 
 
+def is_written_after(newest: FoundIncrement, before: FoundIncrement | None, increments: str) -> bool:
+    """Say whether the last increment of the log was written after `before`, the last one that was found earlier; None:
+    the log held none. A stale leader, or a log that has lost still more, ends with an older one: nobody has written."""
+    if before is None:
+        return True
+    if newest == before:
+        return False
+    other_log = newest.increment.topic_ids.get(increments, "") != before.increment.topic_ids.get(increments, "")
+    is_later = newest.increment.written_at_ms > before.increment.written_at_ms
+    return other_log or is_later or newest.offset > before.offset
+
+
 def _is_of(increment: Increment, topic: str, topic_ids: Mapping[str, str]) -> bool:
     """Say whether it was meant for the topic that has this name now. Without ids nothing says otherwise."""
     recorded, now = increment.topic_ids.get(topic), topic_ids.get(topic)

@@ -111,12 +111,20 @@ async def _answer(ask: Callable[[], Awaitable[T]]) -> T | None:
 
 async def last_now(context: Context) -> FoundIncrement | None:
     """Return the last increment of the log; None also when nobody answers soon."""
-    try:
-        async with asyncio.timeout(LOOK_SECONDS_MAX):
-            there = context.increments.topic in await topic_ids_now(context)
-            return await last_in_log(context) if there else None
-    except (SnapreplayError, TimeoutError):
-        return None
+    with suppress(SnapreplayError, TimeoutError):
+        return await asked_for_last(context)
+    return None
+
+
+async def asked_for_last(context: Context) -> FoundIncrement | None:
+    """Return the last increment of the log; None if it holds none, or does not exist.
+
+    Raises:
+        SnapreplayError, TimeoutError: nobody answers soon, or the end of the log is damaged.
+    """
+    async with asyncio.timeout(LOOK_SECONDS_MAX):
+        there = context.increments.topic in await topic_ids_now(context)
+        return await last_in_log(context) if there else None
 
 
 async def end_now(context: Context) -> tuple[str, Bounds] | None:

@@ -142,6 +142,7 @@ class RecoveryDriver:
                     await self._raise_superseded(recovery, error)
                     if isinstance(error, IncrementsBehind):  # perhaps before the fence
                         recovery = replace(recovery, last=error.found)
+                        self._memory.last = error.found
                     explained = await with_cause(error, self._context, recovery.last)
                     raise await with_way_out(explained, self._context, recovery)
                 case effects.GiveWay(newer):

@@ -16,7 +16,7 @@ from dataclasses import replace
 from snapreplay.app.names import witness_group
 from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError
 from snapreplay.service.core import custody, refusals
-from snapreplay.service.core.custody import Verdict
+from snapreplay.service.core.custody import Verdict, is_written_after
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.lineage import Lineage, unbroken
 from snapreplay.service.core.owners import NotAssigned
@@ -26,7 +26,14 @@ from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.core.witness import behind
-from snapreplay.service.recovery.copy_in_log import end_now, last_now, looked_up, restorable, topic_ids_now
+from snapreplay.service.recovery.copy_in_log import (
+    asked_for_last,
+    end_now,
+    last_now,
+    looked_up,
+    restorable,
+    topic_ids_now,
+)
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.tasks import within
 from snapreplay.service.runtime.witnesses import witness_ahead
@@ -144,17 +151,22 @@ class Memory:
 
     async def until_written(self, stopped: asyncio.Event) -> None:
         """Wait for another process that may have the state in memory and then writes it: until the log ends with
-        another increment than the one that led nowhere, or `stopped` is set. The log is read when it has changed."""
-        known = None
+        an increment that was written after the one that led nowhere, or `stopped` is set. The log is read when it has
+        changed."""
+        known, topic = None, self._context.increments.topic
         while not stopped.is_set():
             await within(LOOK_SECONDS, stopped)
             end = await end_now(self._context)
             if end is None or end == known:
                 continue
-            newest = await last_now(self._context)
-            if newest is not None and newest != self.last and await self.is_proven():
+            try:
+                newest = await asked_for_last(self._context)
+            except (SnapreplayError, TimeoutError):
+                continue
+            is_new = newest is not None and is_written_after(newest, self.last, topic)
+            if is_new and await self.is_proven():
                 return
-            known = end if newest == self.last else None
+            known = None if is_new else end
 
     async def is_others(self, owner_epoch: int | None) -> bool:
         """Say whether the log is the one we wrote to and somebody has claimed the partition since: the state must

@@ -99,3 +99,20 @@ def test_what_is_said_names_the_state_and_the_command():
     assert "topic ledger-increments of app 'ledger' was deleted" in error.message
     assert "partition 3 (batch 9" in error.message
     assert "`snapreplay topics ensure MODULE:APP`" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("newest", "before", "is_written"),
+    [
+        (OURS, None, True),
+        (OURS, OURS, False),
+        (COMMITTED, OURS, True),
+        (OLDER, OURS, False),
+        (at(made(6, epoch=12, later_ms=5), 14), OURS, True),
+        (at(made(5, epoch=2, ids=NEW), 3), OURS, True),
+    ],
+    ids=["into an empty log", "nothing", "behind", "a log that was cut", "into a log that was cut", "into a new topic"],
+)
+def test_only_what_was_written_since_ends_the_wait_for_another_process(newest, before, is_written):
+    """A broker that lags behind, or one that has lost still more, has nothing new to say."""
+    assert custody.is_written_after(newest, before, TOPIC) is is_written

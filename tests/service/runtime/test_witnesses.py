@@ -216,6 +216,31 @@ async def test_a_lost_end_is_found_before_anybody_is_fenced(bench, monkeypatch):
     assert await context.cluster.last_fence(context.transactional_id) == before
 
 
+@pytest.mark.parametrize("is_agreed", [True, False], ids=["before the fence", "after the claim"])
+@virtual
+async def test_who_is_failed_for_a_lost_end_stays_so_until_somebody_has_written(bench, monkeypatch, is_agreed):
+    """An alert that waits for a minute fires, and the status keeps its hint. Nobody has to ask for a retry."""
+    await bench.past()
+    context = await said(bench, 2)
+    if is_agreed:
+
+        async def agreed(_cluster, partition):
+            return bench.log(partition.topic).end
+
+        monkeypatch.setattr(SimCluster, "agreed_end_offset", agreed)
+    one = await bench.owner()
+    await until(lambda: one.status.phase == "failed", "failed", 300.0)
+    seen = len(one.phases)
+    for _ in range(180):
+        await asyncio.sleep(1)
+        assert "snapreplay accept" in one.status.error.hint
+    assert set(one.phases[seen:]) <= {"failed"}
+    bench.broker.group_offsets.pop((witness_group(bench.app.app_id), context.increments))
+    async with bench.live():  # takes the log as it is, in this test without a decision
+        await bench.feed(10)
+        await until(lambda: one.status.phase != "failed", "another recovery")
+
+
 @virtual
 async def test_a_leader_may_be_stale(bench, monkeypatch):
     """Then the claim must be seen first; with it, the end is certain."""
