@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar, assert_never
@@ -16,18 +17,18 @@ from snapreplay.service.core.refusals import LogCut
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.core.witness import IncrementsBehind
-from snapreplay.service.ports import Bounds
+from snapreplay.service.ports import Bounds, Reader
 from snapreplay.service.recovery import inputs
 from snapreplay.service.recovery.acceptable_failures import with_way_out
 from snapreplay.service.recovery.executor import RecoveryExecutor, attempt, preferred_mode
 from snapreplay.service.recovery.follower import At
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.increments import last_increment, why_gone
 from snapreplay.service.topics.reading import AGREED_TIMES, Patience
 from snapreplay.snapshots.format.records import NO_OFFSET
 from snapreplay.snapshots.format.seal import is_sealed
-from snapreplay.snapshots.log.batches import Base
+from snapreplay.snapshots.log.batches import Base, BrokenChain
 from snapreplay.snapshots.plan import Start
 from snapreplay.state.contract import Store
 
@@ -35,6 +36,7 @@ T = TypeVar("T")
 
 NEWS_SECONDS = 3.0
 EXAMINATIONS_MAX = 5  # beside an owner that goes on
+SEE_AGAIN_SECONDS = 60.0
 
 OnNews = Callable[[str], None]
 """Called with a sentence without its full stop."""
@@ -54,7 +56,8 @@ class OlderState(UsageError):
 
 
 class LogEndsBefore(RetryableError):
-    """The log ends before an increment that was read from it: a stale leader has answered, or it has lost its end."""
+    """The log does not hold an increment any more that was read from it: a stale leader has answered, or it has lost
+    its end. What was written since may lie where that end was."""
 
 
 class EndsTooEarly(StopError):
@@ -125,6 +128,8 @@ class Examiner:
         self._recovery = Recovery(context.expected, preferred_mode(context, store), copy=copy)
         self._advanced = False
         self._looked_to = NO_OFFSET
+        self._seen_at = -math.inf  # by the loop's clock: when the last increment was last seen in the log
+        self._is_doubted = False
         self._least_batch = 0
 
     @property
@@ -256,21 +261,34 @@ class Examiner:
     async def newer(self) -> FoundIncrement | None:
         """Return the increment that is the last one by now; None: it is still the one that was found.
 
+        An end of the log that has moved says nothing of what lies below it. So the increment that was found is read
+        again if nothing newer follows it, after each look that failed, and once a minute.
+
         Raises:
-            LogEndsBefore: the log does not reach to that one any more.
+            LogEndsBefore: the log does not hold that one any more.
+            BrokenChain: nor does it, and another chain has gone on there.
         """
-        known_offset, bounds = self.found.offset, await self._bounds()
-        if bounds.end_offset <= known_offset:
-            raise LogEndsBefore(
-                f"{self._log} ends at offset {bounds.end_offset}, but batch {self.found.increment.batch} was read at"
-                f" offset {known_offset}"
-            )
-        if bounds.end_offset == self._looked_to:
+        known, bounds, now = self.found, await self._bounds(), asyncio.get_running_loop().time()
+        is_doubted = self._is_doubted or now - self._seen_at >= SEE_AGAIN_SECONDS
+        if bounds.end_offset == self._looked_to and not is_doubted:
             return None
-        unread = Bounds(max(bounds.start_offset, known_offset + 1), bounds.end_offset)
-        newer = await last_increment(await self._executor.follower.reader(), self._log, unread)
-        self._looked_to = bounds.end_offset
+        reader, newer = await self._executor.follower.reader(), None
+        if bounds.end_offset > known.offset:
+            unread = Bounds(max(bounds.start_offset, known.offset + 1), bounds.end_offset)
+            newer = await last_increment(reader, self._log, unread)
+        if newer is None or is_doubted:
+            await self._see_again(reader, known, newer)
+        self._looked_to, self._seen_at, self._is_doubted = bounds.end_offset, now, False
         return newer
+
+    async def _see_again(self, reader: Reader, known: FoundIncrement, newer: FoundIncrement | None) -> None:
+        why = await why_gone(reader, self._log, known)
+        if why is None:
+            return
+        self._is_doubted = True
+        if newer is None:
+            raise LogEndsBefore(why)
+        raise BrokenChain(f"{why}, and batch {newer.increment.batch} follows at offset {newer.offset}: another chain")
 
     async def follow(self, newer: FoundIncrement, at: At = lambda _: None) -> None:
         """Bring the state of the last increment to a later one, in the mode of the examination and each digest
@@ -295,7 +313,8 @@ class Examiner:
         return record is not None and is_sealed(record.value or b"")
 
     async def forget_reader(self) -> None:
-        """Read with a new client from now on."""
+        """Read with a new client from now on. The log may have changed unseen."""
+        self._is_doubted = True
         await self._executor.follower.close_reader()
 
     def end_load(self) -> None:

@@ -124,6 +124,30 @@ async def increment_at(reader: Reader, log: TopicPartition, offset: int) -> Incr
         return None
 
 
+async def why_gone(reader: Reader, log: TopicPartition, known: FoundIncrement) -> str | None:
+    """Say why an increment that the log had is not in it any more: it has lost its end, whatever was written since.
+    None: it is there. What was trimmed or is damaged shows no lost end.
+
+    Raises:
+        Unreachable, ReadStalled: it could not be found out.
+    """
+    named = f"batch {known.increment.batch} was at offset {known.offset}"
+    start_offset, end_offset = await reader.bounds(log)
+    if end_offset <= known.offset:
+        return f"{log} ends at offset {end_offset}, but {named}"
+    if start_offset > known.offset:
+        return None
+    try:
+        record = await reader.read_at(log, known.offset)
+        value = record.value or b"" if record is not None else b""
+        if record is not None and is_ours(value, record.headers):
+            found = decode_as(object, value, log, known.offset)
+            return None if found == known.increment else f"{log} holds another record of the app where {named}"
+    except (OffsetTrimmed, DamagedError):
+        return None
+    return f"{log} holds {'no record' if record is None else 'a foreign record'} where {named}"
+
+
 def decision_of(increment: Increment, offset: int) -> Decision:
     """Return what the increment at this offset records."""
     said = increment.decision or {}

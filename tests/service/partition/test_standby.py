@@ -17,10 +17,12 @@ from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.live import committer
 from snapreplay.service.partition.standby import ACCEPTABLE_LAG_OFFSETS, Standby
 from snapreplay.service.recovery import follower
-from snapreplay.service.recovery.examine import Examiner
+from snapreplay.service.recovery.examine import SEE_AGAIN_SECONDS, Examiner
 from snapreplay.service.runtime import cooperative
 from snapreplay.snapshots.format.changes import split_changes
+from snapreplay.snapshots.format.envelope import RecordKind, decode, encode, kind_of
 from snapreplay.snapshots.log import by_changes
+from tests.support import apps
 from tests.support.accepting import goes_on_by_a_witness, overtaken
 from tests.support.in_memory import virtual
 from tests.support.stage import until
@@ -251,6 +253,70 @@ async def test_a_copy_that_is_ahead_of_the_log_is_kept(bench):
     assert "but batch" in copied.status.error.message
     ((_, copy),) = await copied.handed_over()
     assert copy.last.increment.batch == copied.status.batch
+
+
+def last_increment_at(log):
+    return next(each.offset for each in reversed(log.committed()) if kind_of(each.value) is RecordKind.INCREMENT)
+
+
+def first_of_last_batch(log):
+    """Return the offset of its first record."""
+    return log.transactions[last_increment_at(log)].first[log.partition]
+
+
+@pytest.mark.parametrize("is_seen_short", [True, False], ids=["seen in between", "grown again between two looks"])
+@pytest.mark.parametrize("beyond", [0, 5], ids=["to the same end", "beyond the old end"])
+@virtual
+async def test_a_copy_on_a_lost_branch_is_not_warm_again_when_the_log_has_grown(bench, is_seen_short, beyond):
+    """Something else lies where its increment was, and no newer increment: it is ahead, and no fresh copy of anything.
+    Once the log has its increment again, it is warm."""
+    one, copied = await followed(bench)
+    await one.end()
+    log, batch = bench.log(bench.increments), copied.status.batch
+    kept, end = log.frozen(), log.end
+    first = first_of_last_batch(log)
+    log.cut(first)
+    if is_seen_short:
+        await until(lambda: copied.status.state == "ahead", "ahead")
+    while log.end < end + beyond:
+        log.append(None, b"foreign", (), 1, None)
+    await until(lambda: copied.status.state == "ahead", "ahead", 2 * SEE_AGAIN_SECONDS)
+    at = asyncio.get_running_loop().time()
+    await asyncio.sleep(10)
+    assert {each.state for each in copied.told[-5:]} == {"ahead"}
+    assert f"batch {batch} was at offset" in copied.status.error.message
+    found = copied.standby.readable()
+    assert found.age_seconds >= asyncio.get_running_loop().time() - at
+    log.cut(first)
+    log.copy(kept, end)
+    assert (await copied.warm(batch)).error is None
+    await copied.standby.end()
+
+
+@virtual
+async def test_a_copy_that_could_not_look_sees_its_increment_again_before_it_goes_on(bench, monkeypatch):
+    """While no broker answered, the log was cut and another batch of the same number took its place. Without a digest
+    of each batch nothing else would show that."""
+    await bench.prepare(apps.tape("app"), snapshot={"digest_every_batches": 1000})
+    one, copied = await followed(bench)
+    log, newer = bench.log(bench.increments), Examiner.newer
+    batch = one.status.batch
+
+    async def nobody(self):
+        raise Unreachable("no broker")
+
+    monkeypatch.setattr(Examiner, "newer", nobody)
+    await until(lambda: copied.status.error is not None, "no answer")
+    known = last_increment_at(log)
+    record = log.records[known]
+    forged = msgspec.structs.replace(decode(record.value), written_at_ms=1)
+    log.records[known] = msgspec.structs.replace(record, value=encode(forged))
+    await bench.feed(10)
+    await one.position(20)
+    monkeypatch.setattr(Examiner, "newer", newer)
+    await copied.failed("BrokenChain")
+    assert copied.status.batch == batch
+    await copied.standby.end()
 
 
 @virtual
