@@ -17,7 +17,6 @@ from snapreplay.api.guard import ASKER, ASKER_HEADER
 from snapreplay.api.last_hour import LastHour
 from snapreplay.api.peers import Peers
 from snapreplay.api.problems import TOO_OFTEN
-from snapreplay.api.siblings import Siblings
 from snapreplay.service.control.protocol import Look, StatusDocument, StatusSource
 
 KEPT_MAX = 64
@@ -102,7 +101,6 @@ class ApiContext(NamedTuple):
     look: Look
     events: StatusEvents
     peers: Peers
-    siblings: Siblings
     hour: LastHour
     forwarder: Forwarder
     now: Callable[[], datetime]

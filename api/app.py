@@ -22,7 +22,6 @@ from snapreplay.api.peers import Peers
 from snapreplay.api.queries import CHECKED
 from snapreplay.api.rates import UNLIMITED, Rates
 from snapreplay.api.routes import ROUTERS
-from snapreplay.api.siblings import Siblings
 from snapreplay.api.tokens import NO_TOKENS, Tokens
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import StatusSource
@@ -57,7 +56,6 @@ def create_app(
     events: StatusEvents | None = None,
     peers: Peers | None = None,
     states: StateSource | None = None,
-    siblings: Siblings | None = None,
     hour: LastHour | None = None,
     now: Callable[[], datetime] = wall_time,
 ) -> FastAPI:
@@ -76,7 +74,7 @@ def create_app(
         redirect_slashes=False,
     )
     peers = peers or Peers()
-    others = (events or StatusEvents(), peers, siblings or Siblings(), hour or LastHour())
+    others = (events or StatusEvents(), peers, hour or LastHour())
     app.state.context = (source, *others, Forwarder(peers.caller), now)
     app.state.states = states
     app.state.needs_token = tokens.are_needed

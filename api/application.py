@@ -18,7 +18,6 @@ from snapreplay.api.link import ServiceLink
 from snapreplay.api.peer_client import Caller
 from snapreplay.api.peers import Peers
 from snapreplay.api.rates import Rates
-from snapreplay.api.siblings import Siblings
 from snapreplay.api.state_link import StateLink
 from snapreplay.api.tls import TlsFiles
 from snapreplay.api.tokens import OidcProvider, Tokens
@@ -33,7 +32,6 @@ class Application:
         line: Line,
         states: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         *,
-        siblings: Siblings,
         tls: TlsFiles,
     ) -> None:
         """Take `states`, the line for reads of states, and what the process has for its probes."""
@@ -55,7 +53,6 @@ class Application:
             events=self._told,
             peers=self._peers,
             states=self._states,
-            siblings=siblings,
             hour=self._hour,
         )
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from snapreplay.api import probing
 from snapreplay.api.line import Line, Status
-from snapreplay.api.siblings import Siblings
 from snapreplay.service.control.framing import probed
 
 if TYPE_CHECKING:  # probes wait for this module
@@ -22,28 +20,16 @@ if TYPE_CHECKING:  # probes wait for this module
 LOOK_SECONDS = 0.02
 _PROBES = {each.path: each for each in (probing.LIVE, probing.READY)}
 """Those that say nothing of HTTP itself: `/startupz` waits until everything can be asked."""
-_QUERIES = {b"": False, b"scope=local": True}
 _BODY = {b"content-length", b"transfer-encoding", b"expect"}
 
 
 class Early:
     """An ASGI application: another one that is loaded meanwhile, and its probes until then."""
 
-    def __init__(self, line: Line, siblings: Siblings) -> None:
+    def __init__(self, line: Line) -> None:
         self._status = Status(line, probed)
-        self._siblings = siblings
         self._application: Application | None = None
         self._is_there = asyncio.Event()
-        self._has_service = asyncio.Event()
-
-    async def then(self, work: Coroutine[Any, Any, None]) -> None:
-        """Wait for the service, and do this."""
-        try:
-            await self._has_service.wait()
-        except BaseException:
-            work.close()
-            raise
-        await work
 
     async def quick_restore(self, seconds_max: float) -> None:
         """Wait for the service, then until its partitions are LIVE, for `seconds_max` at most. To load the application
@@ -52,7 +38,6 @@ class Early:
         while loop.time() < ends_at:
             document, _ = await self._status.look()
             if document is not None and document.facts is not None:
-                self._has_service.set()
                 if all(each.ok for each in document.ready_checks):
                     return
                 ends_at = min(ends_at, loop.time() + seconds_max)
@@ -83,8 +68,7 @@ class Early:
             await application.app(scope, receive, send)
 
     async def _answer(self, scope: Scope, send: Send) -> None:
-        probe, is_local = _PROBES[scope["path"]], _QUERIES[scope["query_string"]]
-        said = await probe.answer(*await self._status.look(), None if is_local else self._siblings)
+        said = _PROBES[scope["path"]].answer(*await self._status.look())
         body = msgspec.json.encode(said)
         headers = [(b"content-length", str(len(body)).encode()), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": said.code, "headers": headers})
@@ -93,5 +77,5 @@ class Early:
 
 def _is_plain(scope: Scope) -> bool:
     """Say whether it is a probe that nobody would refuse or answer in another way."""
-    is_known = scope["path"] in _PROBES and scope["query_string"] in _QUERIES and scope["method"] in {"GET", "HEAD"}
+    is_known = scope["path"] in _PROBES and not scope["query_string"] and scope["method"] in {"GET", "HEAD"}
     return is_known and not any(name in _BODY for name, _ in scope["headers"])

@@ -10,15 +10,14 @@ import importlib
 import json
 import signal
 import sys
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from snapreplay.service.runtime.child_process import end_with
 
 
 class Arguments(NamedTuple):
-    """Numbers of open files, what `Hosts` needs, settings, for how long a quick restore goes first, and what `Shared`
-    has. `probes`: -1 if there is no port for them."""
+    """Numbers of open files, what `Hosts` needs, settings, and for how long a quick restore goes first.
+    `probes`: -1 if there is no port for them."""
 
     parent: int
     listener: int
@@ -32,9 +31,6 @@ class Arguments(NamedTuple):
     oidc: tuple[str, str, str]
     suspect_after_ms: int
     load_after_seconds: float
-    app_port: int
-    app_probes_port: int
-    siblings: Sequence[tuple[int, str]]
 
     def encoded(self) -> str:
         return json.dumps(self)

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import msgspec
 
-from snapreplay.api.siblings import LIVENESS, Siblings
 from snapreplay.service.control.framing import UNREADY_SECONDS, Check, Probed
 from snapreplay.service.control.vocabulary import one_of
 
 if TYPE_CHECKING:  # probes wait for this module
     from snapreplay.service.control.protocol import StatusDocument
 
-READINESS, STARTUP = "/readyz", "/startupz"
+LIVENESS, READINESS, STARTUP = "/healthz", "/readyz", "/startupz"
 DEAD_SECONDS = 10.0  # a silent process is frozen, or a handler keeps the interpreter to itself
 
 WITHOUT_TOKEN = (LIVENESS, READINESS, STARTUP)
@@ -38,16 +37,12 @@ class Probing(NamedTuple):
     kind: Literal["live_checks", "ready_checks"]
     silent_seconds_max: float
 
-    async def answer(
-        self, document: Probed | StatusDocument | None, age_seconds: float, siblings: Siblings | None, *checks: Check
-    ) -> Probe:
+    def answer(self, document: Probed | StatusDocument | None, age_seconds: float, *checks: Check) -> Probe:
         """Answer with the service's checks of this kind, behind `checks`. HTTP has a process of its own: it answers
-        while the service is frozen, and must say so. `siblings`: None leaves them out."""
+        while the service is frozen, and must say so."""
         answers = document is not None and age_seconds < self.silent_seconds_max
         checks += (Check("service process", answers, f"last answer {age_seconds:.1f} s ago"),)
         checks += tuple(getattr(document, self.kind, ()))
-        if siblings is not None:
-            checks += await siblings.checks(self.path)
         return Probe("ok" if all(check.ok for check in checks) else "failing", checks)
 
 

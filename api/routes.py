@@ -273,34 +273,28 @@ def _probe_responses(ok: str, failing: str) -> dict[int | str, dict[str, Any]]:
     return views.answered(views.Probe, problems.INVALID, description=ok) | {503: views.documented(views.Probe, failing)}
 
 
-Probed = Annotated[
-    Scope | None,
-    Query(description="`local`: this process alone. Default: with `run --processes` also the other workers."),
-]
-
-
-async def _answer(here: ApiContext, probe: Probing, scope: Scope | None, *checks: Check) -> Response:
-    said = await probe.answer(*here.look, None if scope is Scope.LOCAL else here.siblings, *checks)
+def _answer(here: ApiContext, probe: Probing, *checks: Check) -> Response:
+    said = probe.answer(*here.look, *checks)
     return views.answer(said, said.code)
 
 
 @_process.get("/healthz", responses=_probe_responses("Leave it alone.", "Kill it: it cannot recover by itself."))
-async def liveness(here: Here, scope: Probed = None) -> Response:
+async def liveness(here: Here) -> Response:
     """Say whether this process should be left alone or killed. A long restore, a failed partition or an absent
     cluster is never a reason to kill it."""
-    return await _answer(here, probing.LIVE, scope)
+    return _answer(here, probing.LIVE)
 
 
 @_process.get("/readyz", responses=_probe_responses("Member of the group, every partition live.", "Not ready (yet)."))
-async def readiness(here: Here, scope: Probed = None) -> Response:
+async def readiness(here: Here) -> Response:
     """Say whether every assigned partition is live. A process without partitions is ready, too."""
-    return await _answer(here, probing.READY, scope)
+    return _answer(here, probing.READY)
 
 
 @_process.get("/startupz", responses=_probe_responses("Started: probe it with /healthz from now on.", "Not started."))
-async def startup(here: Here, scope: Probed = None) -> Response:
+async def startup(here: Here) -> Response:
     """Say whether the process has started: HTTP answers and its loops run. It does not wait for a restore."""
-    return await _answer(here, probing.STARTED, scope, Check("http", ok=True))
+    return _answer(here, probing.STARTED, Check("http", ok=True))
 
 
 @_process.get("/api/v1", responses=views.answered(ServiceFacts, problems.INVALID))

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from snapreplay.api.http_process import Arguments
@@ -42,27 +42,13 @@ LOAD_AFTER_SECONDS = 0.2
 """At most, for a quick restore: to load the application takes more CPU time than this wait. Probes do not wait."""
 
 
-class Shared(NamedTuple):
-    """The facts that a worker shares with the others of its parent: the ports at which one of them answers for all, and
-    where each other one answers for itself, by number."""
-
-    app_port: int = 0
-    app_probes_port: int = 0
-    siblings: tuple[tuple[int, str], ...] = ()
-
-
-ALONE = Shared()
-"""A process that is no worker."""
-
-
 class HttpServer:
     """The HTTP API, for `run` and `running`. A service calls `serve` and `close`, once each; a program may call `begin`
     before."""
 
-    def __init__(self, on_bound: Callable[[Address], None] | None = None, shared: Shared = ALONE) -> None:
+    def __init__(self, on_bound: Callable[[Address], None] | None = None) -> None:
         """Take `on_bound`, which is called with the address as soon as requests are answered; None: nobody is told."""
         self._on_bound = on_bound
-        self._shared = shared
         self._listeners: list[socket.socket] = []
         self._bound: Address | None = None
         self._keeper: Keeper | None = None
@@ -103,7 +89,7 @@ class HttpServer:
         self.bind(settings)
         if self._keeper is None:
             listeners, self._listeners = self._listeners, []
-            self._keeper = Keeper(listeners, settings, self._shared)
+            self._keeper = Keeper(listeners, settings)
             self._keeper.start()
 
     async def serve(self, control: Control, settings: HttpSettings) -> Address:
@@ -161,43 +147,16 @@ service may be there before."""
 def bind(host: str, port: int, hint: str = PORT_HINT) -> socket.socket:
     """Bind, or raise UsageError: the port stays taken or is not allowed, or the host is no address of this machine."""
 
-    def listening() -> socket.socket:
-        return socket.create_server((host, port), family=_family(host), backlog=128)
-
-    return _patiently(listening, host, port, hint)
-
-
-def reserve(host: str, port: int, hint: str = PORT_HINT) -> socket.socket:
-    """Keep a port from other programs, or raise UsageError as `bind`. Connections to it are refused until a process of
-    ours binds it, while it is reserved, and again when that process has ended."""
-
-    def reserved() -> socket.socket:
-        with ExitStack() as held:
-            taken = held.enter_context(socket.socket(_family(host)))
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if taken.family == socket.AF_INET6:
-                taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            taken.bind((host, port))
-            held.pop_all()
-        return taken
-
-    return _patiently(reserved, host, port, hint)
-
-
-def _patiently(take: Callable[[], socket.socket], host: str, port: int, hint: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            return take()
+            return socket.create_server((host, port), family=family, backlog=128)
         except (OSError, OverflowError) as error:
             is_in_use = getattr(error, "errno", None) == errno.EADDRINUSE
             if not is_in_use or time.monotonic() > deadline:
                 raise _refused(host, port, hint, error) from error
         time.sleep(0.02)  # nobody is told when a port is free again
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _refused(host: str, port: int, hint: str, error: OSError | OverflowError) -> UsageError:
@@ -227,12 +186,11 @@ class Keeper(threading.Thread):
     """A thread of its own that nothing else waits for: neither the process that it feeds nor a full socket delays the
     service. Daemon: the end of the program does not wait for it either, and the kernel ends the process with it."""
 
-    def __init__(self, listeners: Sequence[socket.socket], settings: HttpSettings, shared: Shared = ALONE) -> None:
+    def __init__(self, listeners: Sequence[socket.socket], settings: HttpSettings) -> None:
         """Take `listeners` over: that of the API, then that of the probes, if they have one."""
         super().__init__(name="snapreplay-http", daemon=True)
         self._answers: Callable[[bytes], bytes] | None = None
         self._attach: Callable[[socket.socket], None] = socket.socket.close
-        self._shared = shared
         self._listeners = list(listeners)
         self.bound = [each.getsockname()[:2] for each in listeners]
         self._settings = settings
@@ -331,7 +289,6 @@ class Keeper(threading.Thread):
             OidcProvider.of(self._settings),
             self._settings.suspect_after_ms,
             LOAD_AFTER_SECONDS,
-            *self._shared,
         )
         # Without settings: the process asks nobody but the service, so it needs no password.
         environment = {name: value for name, value in os.environ.items() if not name.upper().startswith(ENV_PREFIX)}

@@ -28,7 +28,6 @@ from snapreplay.api.line import Line
 from snapreplay.api.probing import WITHOUT_TOKEN
 from snapreplay.api.problem_kinds import MEDIA_TYPE, members, no_http
 from snapreplay.api.request_queue import RequestQueue
-from snapreplay.api.siblings import Siblings
 from snapreplay.api.tls import Contexts, TlsFiles, subject
 from snapreplay.service.runtime.child_process import go_behind
 
@@ -49,18 +48,14 @@ async def serve(arguments: Arguments) -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[_ToService(line)], force=True)
     logging.getLogger("snapreplay.http").setLevel(logging.INFO)  # who did what
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a bad request is the client's matter
-    siblings, tls = Siblings(arguments.siblings), TlsFiles(*arguments.tls)
-    early = Early(line, siblings)
+    tls = TlsFiles(*arguments.tls)
+    early = Early(line)
     server = Server(early, tls.server() if tls.certificate else None)
     server.hold()
     serving = asyncio.create_task(server.serve([tuned(socket.socket(fileno=arguments.listener))]))
-    others = [line.run(), _run(arguments, line, early, server, partial(_loaded, siblings=siblings, tls=tls))]
+    others = [line.run(), _run(arguments, line, early, server, partial(_loaded, tls=tls))]
     if arguments.probes >= 0:
         others.append(server.also_at(tuned(socket.socket(fileno=arguments.probes)), PROBES))
-    if arguments.app_port:
-        others.append(early.then(server.answer_for_all(arguments.bound, arguments.app_port)))
-    if arguments.app_probes_port:
-        others.append(early.then(server.answer_for_all(arguments.bound, arguments.app_probes_port, PROBES)))
     tasks = [serving, *map(asyncio.create_task, others)]
     ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     if early.holds:
@@ -237,7 +232,7 @@ PROBES: Mapping[str, Any] = {PROBES_PORT: True}
 NO_STATE: Mapping[str, Any] = {}
 
 TAKE_SECONDS = 0.05
-"""Between two attempts to listen where another worker does."""
+"""Between two looks whether uvicorn has started."""
 
 
 class Server(uvicorn.Server):
@@ -284,17 +279,6 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         for each in sockets or ():
             each.listen(WAITING_MAX)
-
-    async def answer_for_all(self, host: str, port: int, state: Mapping[str, Any] = NO_STATE) -> None:
-        """Answer at the address of all workers as soon as no other one of them does, until the end. If this process is
-        killed, the kernel gives the address free for the next one."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        while True:
-            with contextlib.suppress(OSError):
-                listener = socket.create_server((host, port), family=family, backlog=WAITING_MAX)
-                break
-            await asyncio.sleep(TAKE_SECONDS)
-        await self.also_at(tuned(listener), state)
 
     async def also_at(self, listener: socket.socket, state: Mapping[str, Any] = NO_STATE) -> None:
         """Answer at one more address, once uvicorn has started, as it does at those that it starts with, until the end.

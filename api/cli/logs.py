@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -11,8 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from enum import StrEnum
 from types import TracebackType
 from typing import TextIO
@@ -82,10 +80,9 @@ class LineFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """One JSON object per event, on one line of ASCII, whatever a text holds."""
 
-    def __init__(self, app_id: str, worker: int | None = None) -> None:
+    def __init__(self, app_id: str) -> None:
         super().__init__()
         self._app_id = app_id
-        self._worker = worker
 
     def format(self, record: logging.LogRecord) -> str:
         said: dict[str, object] = {
@@ -95,8 +92,6 @@ class JsonFormatter(logging.Formatter):
             "app": self._app_id,
             "message": _text(record.getMessage()),
         }
-        if self._worker is not None:
-            said["worker"] = self._worker
         if (partition := _partition_of(record)) is not None:
             said["partition"] = partition
         if record.exc_info:
@@ -135,28 +130,13 @@ def _write_some(file: int, line: bytes) -> int:
             room.poll()
 
 
-@contextmanager
-def _locked(file: int | None) -> Iterator[None]:
-    """Write no line into the middle of another one: a pipe takes 4 kB at once. The kernel unlocks for who dies."""
-    if file is None:
-        yield
-        return
-    fcntl.lockf(file, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.lockf(file, fcntl.LOCK_UN)
-
-
 class Writer(logging.Handler):
     """Hands its lines to a thread. Whoever logs never waits: when nobody reads, lines are dropped, and a line says how
     many as soon as somebody reads again."""
 
-    def __init__(self, stream: TextIO, lock: int | None = None) -> None:
-        """Take `lock`, an open file that other processes lock as well when they write to the same stream."""
+    def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
-        self._lock_file = lock
         self._lines: deque[bytes] = deque()
         self._queued_bytes = 0
         self.dropped = 0
@@ -223,10 +203,6 @@ class Writer(logging.Handler):
 
     def _write_whole(self, line: bytes) -> bool:
         """Write a line; say whether it was written: the disk may be full, or the other end closed."""
-        with _locked(self._lock_file):
-            return self._write_alone(line)
-
-    def _write_alone(self, line: bytes) -> bool:
         try:
             file = self._stream.fileno()
         except (OSError, ValueError):  # closed, or not a file
@@ -265,25 +241,18 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-def configure(
-    level: Verbosity, form: LogFormat = LogFormat.TEXT, app_id: str = "", worker: tuple[int | None, int] | None = None
-) -> None:
-    """Set up the root logger; libraries stay at warning unless `level` is debug.
-
-    `worker` has its number (None: it is their parent), and the file that all of them lock to write a line.
-    """
-    number, lock = worker or (None, None)
+def configure(level: Verbosity, form: LogFormat = LogFormat.TEXT, app_id: str = "") -> None:
+    """Set up the root logger; libraries stay at warning unless `level` is debug."""
     formatter: logging.Formatter
     if form is LogFormat.JSON:
-        formatter = JsonFormatter(app_id, number)
+        formatter = JsonFormatter(app_id)
         sys.excepthook = _log_defect
         logging.captureWarnings(True)
     else:
-        who = "" if number is None else f"worker {number} "
-        formatter = LineFormatter(f"%(asctime)s.%(msecs)03dZ %(levelname)-7s {who}%(name)s: %(message)s")
+        formatter = LineFormatter("%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s")
         formatter.converter = time.gmtime
         formatter.datefmt = "%Y-%m-%dT%H:%M:%S"
-    handler = Writer(sys.stderr, lock)
+    handler = Writer(sys.stderr)
     handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if level is not Verbosity.DEBUG:

@@ -17,7 +17,6 @@ from snapreplay.api.cli.logs import LogFormat, Verbosity, configure, is_json
 from snapreplay.errors import SnapreplayError, UsageError
 
 if TYPE_CHECKING:
-    from snapreplay.api.cli.worker import Worker
     from snapreplay.api.server import HttpServer
     from snapreplay.app.app import App
     from snapreplay.service.config.settings import Settings
@@ -29,9 +28,6 @@ log = logging.getLogger("snapreplay.http")
 STANDARD_ERROR = 2
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as of every other command."""
-
-this_worker: Worker | None = None
-"""What this process was told, if it is one of the workers of `run --processes`."""
 
 
 class _NotPlain(Exception):
@@ -52,7 +48,6 @@ def plain_run(arguments: Sequence[str]) -> Namespace | None:
     parser.add_argument("--init", action="store_true")
     parser.add_argument("--from", dest="start", choices=["earliest", "latest"])
     parser.add_argument("--wait", action=BooleanOptionalAction, default=True)
-    parser.add_argument("--processes", type=_count, default=1)
     parser.add_argument("--bootstrap-servers")
     parser.add_argument("--http-port", type=int)
     parser.add_argument("--config", type=Path)
@@ -65,12 +60,6 @@ def plain_run(arguments: Sequence[str]) -> Namespace | None:
         return None
 
 
-def _count(given: str) -> int:
-    if (count := int(given)) < 1:
-        raise ValueError
-    return count
-
-
 def run_plainly(given: Namespace) -> int:
     """Run; return the exit code. An error of ours is printed as the tree does."""
     try:
@@ -80,7 +69,7 @@ def run_plainly(given: Namespace) -> int:
         settings = settings_from(given.config, given.overrides, given.bootstrap_servers, given.http_port)
         log = (given.log_level, given.log_format)
         begin = first_start(init=given.init, start=given.start, wait=given.wait)
-        return run_app(app, settings, *log, begin, given.processes)
+        return run_app(app, settings, *log, begin)
     except SnapreplayError as error:
         from snapreplay.api.cli.exits import code_of, hint_of
         from snapreplay.api.cli.output import print_error
@@ -92,36 +81,13 @@ def run_plainly(given: Namespace) -> int:
         return INTERRUPTED
 
 
-def run_app(
-    app: App[Any], settings: Settings, log_level: Verbosity, log_format: LogFormat, begin: FirstStart, processes: int
-) -> int:
-    if (worker := this_worker) is not None:
-        configure(log_level, log_format, app.app_id, (worker.number, worker.log_lock))
-        return _run_worker(app, settings, worker, begin)
-    if processes > 1:
-        from snapreplay.api.cli.workers import run_workers
-
-        log_lock = os.memfd_create("snapreplay-log")
-        configure(log_level, log_format, app.app_id, (None, log_lock))
-        return run_workers(settings, processes, log_lock, _announce)
+def run_app(app: App[Any], settings: Settings, log_level: Verbosity, log_format: LogFormat, begin: FirstStart) -> int:
     configure(log_level, log_format, app.app_id)
-    return _run(app, settings, announced_http(), begin)
-
-
-def _run(app: App[Any], settings: Settings, http: HttpServer, begin: FirstStart) -> int:
+    http = announced_http()
     http.begin(settings.http)  # it takes as long as the next line
     from snapreplay.service.program import run
 
     return run(app, settings, http=http, first_start=begin)
-
-
-def _run_worker(app: App[Any], settings: Settings, worker: Worker, begin: FirstStart) -> int:
-    from snapreplay.api.server import HttpServer
-    from snapreplay.service.control.counters import WORKER_RESTARTS
-
-    WORKER_RESTARTS.labels(app.app_id).inc(worker.restarts)
-    http = HttpServer(lambda bound: log.info("HTTP of this worker: %s", bound.url), worker.shared(settings.http))
-    return _run(app, worker.settings(settings), http, begin)
 
 
 def settings_from(

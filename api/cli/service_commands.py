@@ -35,16 +35,13 @@ def run(
         bool,
         typer.Option("--wait/--no-wait", help="If the app has no genesis: wait for `init`, or end with exit code 4."),
     ] = True,
-    processes: Annotated[
-        int, typer.Option("--processes", min=1, metavar="N", help="Run N workers under this process; see docs/cli.md.")
-    ] = 1,
     settings: OfService,
     log_level: LogLevel = Verbosity.INFO,
     log_format: LogForm = LogFormat.TEXT,
 ) -> None:
     """Run an app against a Kafka cluster until SIGTERM or Ctrl-C. This is what the container runs."""
     begin = first_start(init=init, start=start, wait=wait)
-    raise typer.Exit(run_app(app, settings, log_level, log_format, begin, processes))
+    raise typer.Exit(run_app(app, settings, log_level, log_format, begin))
 
 
 StateOf = Annotated[

@@ -124,10 +124,6 @@ FALSE_ALARMS = _of_process(
     "snapreplay_false_alarms_total",
     "Processes that seemed to be dead, were taken over from, and were members of the group still.",
 )
-WORKER_RESTARTS = _of_process(
-    "snapreplay_worker_restarts_total",
-    "Times that this one of several workers was started again since its parent began.",
-)
 
 
 class TakeoverMetrics:

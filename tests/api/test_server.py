@@ -165,18 +165,17 @@ def test_a_killed_service_leaves_neither_process_nor_port(program, monkeypatch):
     assert is_running(worker)
 
 
-@pytest.mark.parametrize("take", [module.bind, module.reserve])
-def test_a_port_that_becomes_free_in_a_moment_is_taken(take, monkeypatch):
+def test_a_port_that_becomes_free_in_a_moment_is_taken(monkeypatch):
     """The HTTP process of a killed service ends a moment later. One that stays taken is refused."""
     with socket.create_server(("127.0.0.1", 0)) as former, monkeypatch.context() as patched:
         patched.setattr(module, "PATIENCE_SECONDS", scaled(30))
         host, port = former.getsockname()
         freed = threading.Timer(0.2, former.close)
         freed.start()
-        take(host, port).close()
+        module.bind(host, port).close()
         freed.join()
     with socket.create_server((host, port)), pytest.raises(UsageError, match=f"port {port} on {host} is taken"):
-        take(host, port)
+        module.bind(host, port)
 
 
 def test_a_frozen_service_is_seen(program):

@@ -15,7 +15,8 @@ from snapreplay.api.cli.running import plain_run
 from snapreplay.service.config.settings import load_settings
 from tests.deploy.dockerfile import ROOT
 
-UNIT = (ROOT / "deploy/snapreplay@.service").read_text(encoding="utf-8").replace("%i", "ledger").replace("%H", "host-a")
+TEMPLATE = (ROOT / "deploy/snapreplay@.service").read_text(encoding="utf-8")
+UNIT = TEMPLATE.replace("%j", "ledger").replace("%i", "2").replace("%H", "host-a")
 
 
 def given(name: str) -> str:
@@ -25,11 +26,13 @@ def given(name: str) -> str:
 
 
 def test_systemd_knows_every_directive(tmp_path: Path) -> None:
-    """It only warns of those that it does not know. The program is not installed here: another one stands for it."""
+    """It only warns of those that it does not know. The program is not installed here: another one stands for it, whose
+    name shows what systemd makes of the specifiers."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is missing: `apt-get install systemd`")
-    unit = tmp_path / "snapreplay@ledger.service"
-    unit.write_text(UNIT.replace("/opt/snapreplay/bin/snapreplay", "/bin/true"))
+    unit = tmp_path / "snapreplay-ledger@2.service"
+    unit.write_text(TEMPLATE.replace("/opt/snapreplay/bin/snapreplay", f"{tmp_path}/%j-%i"))
+    (tmp_path / "ledger-2").symlink_to("/bin/true")
     done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -42,7 +45,8 @@ def test_it_calls_what_exists() -> None:
     assert called is not None
     assert (called.app, str(called.config)) == ("ledger.py", "ledger.toml")
     variables = dict(each.split("=") for each in given("Environment").split())
-    assert load_settings(environment=variables).instance_id == "host-a-ledger"
+    settings = load_settings(environment=variables)
+    assert (settings.instance_id, settings.http.port) == ("host-a-ledger-2", 8082)
     assert 1000 * int(given("TimeoutStopSec")) > load_settings(environment={}).timeouts.shutdown_ms
 
 

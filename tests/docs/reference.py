@@ -303,7 +303,6 @@ LINKS = {
     "snapreplay_drills_total": ("Drills", "operators.md#drill-a-restore"),
     "snapreplay_audits_total": ("Audits that this process has run", "spark.md#audit-from-the-running-service"),
     "snapreplay_takeovers_total": ("taken over", "standbys.md#before-the-session-timeout"),
-    "snapreplay_worker_restarts_total": ("several workers", "cli.md#several-workers"),
 }
 """The words in the text of a metric that lead to a page."""
 

@@ -11,14 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
-import psutil
 
-from snapreplay.api.cli.worker import Worker
 from tests.support import reference
 from tests.support.deadlines import scaled
 from tests.support.stage import Stage, session_ms
@@ -198,14 +196,3 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-
-
-def workers(parent: Child | psutil.Process) -> dict[int, psutil.Process]:
-    """The processes of the workers of `run --processes` by number, without their HTTP processes."""
-    found = {}
-    for each in psutil.Process(parent.pid).children():
-        with suppress(psutil.NoSuchProcess, ValueError, IndexError):
-            words = each.cmdline()
-            facts = Worker(*json.loads(words[words.index("snapreplay.api.cli.worker") + 1]))
-            found[facts.number] = each
-    return found

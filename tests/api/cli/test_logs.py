@@ -332,34 +332,3 @@ def test_every_line_of_a_service_is_json(free_port):
     (error,) = [msgspec.json.decode(line) for line in refused.stderr.splitlines()]
     assert str(free_port) in error["message"]
     assert refused.returncode == 2
-
-
-LONG_LINES = """
-import logging, sys
-from snapreplay.api.cli.logs import Verbosity, configure
-configure(Verbosity.INFO, worker=(int(sys.argv[1]), int(sys.argv[2])))
-for _ in range(50):
-    logging.getLogger("snapreplay").info(sys.argv[1] * 30_000)
-    logging.getLogger().handlers[0].flush()
-"""
-
-
-def test_workers_write_no_line_into_another_one():
-    """A pipe takes 4 kB at once; the lines are longer, and two processes write them at the same time."""
-    lock = os.memfd_create("lock")
-    reading, writing = os.pipe()
-    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
-    command = [sys.executable, "-c", LONG_LINES]
-    writers = [
-        subprocess.Popen([*command, str(number), str(lock)], stderr=writing, pass_fds=(lock,), cwd=ROOT)
-        for number in range(2)
-    ]
-    os.close(writing)
-    with os.fdopen(reading, encoding="utf-8") as stream:
-        lines = stream.read().splitlines()
-    assert [each.wait() for each in writers] == [0, 0]
-    os.close(lock)
-    assert len(lines) == 100
-    for number in "01":
-        mine = [each for each in lines if f"worker {number} snapreplay" in each]
-        assert [each.partition(": ")[2] for each in mine] == [number * 30_000] * 50
