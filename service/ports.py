@@ -54,7 +54,7 @@ class LogRecord(msgspec.Struct, frozen=True):
     topic: str
     value: bytes
     key: bytes | None = None
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class Reader(Protocol):

@@ -136,7 +136,7 @@ def is_note(record: InputRecord) -> bool:
 def _note_of(record: InputRecord) -> int | None:
     """Read a note, which has one header. A dead letter has more, even if its record had that of a note."""
     match record.headers:
-        case ((name, data),) if name == REDRIVEN_HEADER:
+        case ((name, bytes() as data),) if name == REDRIVEN_HEADER and data.isdigit():
             return int(data)
     return None
 
@@ -186,7 +186,7 @@ class _Gone(Exception):
 async def _original(letter: InputRecord, inputs: Reader, counts: dict[str, int]) -> Output:
     """Restore the record as it was, with its own time."""
     headers, reasons = _parted(letter.headers)
-    why = {name.removeprefix(PREFIX): data for name, data in reasons}
+    why = {name.removeprefix(PREFIX): data or b"" for name, data in reasons}
     if "timer" in why:
         raise _Gone(f"{_timer(why)} is no record: a handler may set it again")
     try:
@@ -231,7 +231,7 @@ def _check_same(
     )
 
 
-def _parted(headers: Sequence[tuple[str, bytes]]) -> tuple[Headers, Headers]:
+def _parted(headers: Sequence[tuple[str, bytes | None]]) -> tuple[Headers, Headers]:
     """Return the headers that the record had, and the reasons behind them. The record may have reasons of its own,
     if it was the dead letter of another app."""
     firsts = (f"{PREFIX}topic", f"{PREFIX}timer")

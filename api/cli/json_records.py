@@ -86,7 +86,7 @@ def _record_of(line: bytes, topic: Topic[Any, Any], partition_count: int, limit_
     key = _bytes_of("key", topic.key, given.key)
     value = _bytes_of("value", topic.value, given.value)
     headers = given.headers.items() if isinstance(given.headers, dict) else given.headers
-    pairs = tuple((name, _plain_bytes(f"header {name!r}", text)) for name, text in headers)
+    pairs = tuple((name, None if text is None else _plain_bytes(f"header {name!r}", text)) for name, text in headers)
     size_bytes = size_upper_bound(key, value) + headers_upper_bound(pairs)
     if size_bytes > limit_bytes:
         raise _Refused(f"its record has {size_bytes} bytes, more than the topic's max.message.bytes={limit_bytes}")
@@ -131,9 +131,9 @@ def document_of(codec: Codec[Any], data: bytes | None) -> Any:
     return document_of_bytes(data) if _is_raw(codec) else builtins_of(codec.decode(data))
 
 
-def headers_of(headers: Sequence[tuple[str, bytes]]) -> Any:
+def headers_of(headers: Sequence[tuple[str, bytes | None]]) -> Any:
     """Return an object, or pairs if a name occurs twice."""
-    pairs = [(name, document_of_bytes(data)) for name, data in headers]
+    pairs = [(name, _plain(data)) for name, data in headers]
     found = dict(pairs)
     return found if len(found) == len(pairs) else pairs
 
@@ -168,7 +168,7 @@ class Shower:
         topic = self._topic(record.topic)
         if record.topic == self._dead_letters:
             why = {
-                name.removeprefix(PREFIX): data.decode(errors="replace")
+                name.removeprefix(PREFIX): (data or b"").decode(errors="replace")
                 for name, data in record.headers
                 if name.startswith(PREFIX)
             }

@@ -23,7 +23,7 @@ from snapreplay.service.ports import LogRecord, TopicPartition
 BATCH_OVERHEAD_BYTES = 128
 """Kept free below a topic's max.message.bytes; the header of a record batch is 61 bytes."""
 
-_NO_HEADERS: list[tuple[str, bytes]] = []
+_NO_HEADERS: list[tuple[str, bytes | None]] = []
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,15 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.client import ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.conn import CloseReason
-from aiokafka.consumer.fetcher import Fetcher, FetchResult
+from aiokafka.consumer.fetcher import Fetcher, FetchResult, PartitionRecords
 from aiokafka.errors import CorruptRecordException, KafkaError, NoError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.app.record import RawRecord
 from snapreplay.service.kafka.fetches import FetchById, FetchedBatches
+from snapreplay.service.kafka.record_batch import batch_holding
 from snapreplay.service.kafka.shared import SharingClient
 from snapreplay.service.ports import EpochEnd, TopicPartition
 
@@ -51,6 +53,7 @@ class FetchWatch:
         missing_since: by the loop's clock, when a broker first said that there is no such topic; None after an answer
             that has the topic.
         unreadable: what a broker could not read from its disk, until somebody takes it from here.
+        fetched: the record batches of an answer, as bytes, until somebody takes them from here.
     """
 
     def __init__(self, ids: Mapping[str, str], wait_ms: Callable[[], int] | None = None) -> None:
@@ -62,6 +65,7 @@ class FetchWatch:
         self.doubt = ""
         self.unreadable: set[Source] = set()
         self.batches: dict[Source, FetchedBatches] = {}
+        self.fetched: dict[Source, bytes] = {}
         self._due: dict[int, float] = {}  # broker → when the fetch that it has not answered yet is late
         self._unanswered: set[Source] = set()  # since their last fetch has failed
 
@@ -140,7 +144,9 @@ class FetchWatch:
                     missing = missing or error_code == UnknownTopicOrPartitionError.errno
                     if error_code == _CORRUPT:
                         self.unreadable.add((topic, partition))
-                elif (topic, partition) in batches and batches[topic, partition].add(rest[-1]):
+                    continue
+                self.fetched[topic, partition] = rest[-1]
+                if (topic, partition) in batches and batches[topic, partition].add(rest[-1]):
                     self.disturbances += 1
         if missing:
             self._miss()
@@ -271,10 +277,47 @@ class _SlimFetcher(Fetcher):
         for source, met in errors.items():
             if assignment.active and ClientPartition(*source) not in self._records:
                 self._set_error(ClientPartition(*source), met)
-        for result in self._records.values():
-            if type(result) is FetchResult and result.has_more():
-                result._partition_records._consumer_record = _slim
+        fetched = self._client.watch.fetched
+        for source, result in self._records.items():
+            records: Any = result._partition_records if type(result) is FetchResult else None
+            if type(records) is PartitionRecords:
+                records.__class__ = _TolerantRecords
+                records.fetched = fetched.get(source, b"")
+                records._consumer_record = _slim
+        for topic, partitions in request.topics:
+            for each in partitions:
+                fetched.pop((topic, each[0]), None)
         return has_new_data or bool(self._client.watch.doubt)
+
+
+class _TolerantRecords(PartitionRecords):
+    """The records of a fetch; a batch that the client cannot decode for the name of a header is decoded here.
+
+    `fetched`: the bytes of the fetch.
+    """
+
+    fetched: bytes
+    next_fetch_offset: int
+
+    def __next__(self) -> RawRecord:
+        try:
+            record: RawRecord = super().__next__()
+        except UnicodeDecodeError:
+            self._records_iterator = self._decoded_here()
+            record = super().__next__()
+        return record
+
+    def _decoded_here(self) -> Iterator[RawRecord]:
+        """Yield the rest of the batch at the position, then what the client decodes behind it."""
+        batch = batch_holding(self.fetched, self.next_fetch_offset, *self._tp)
+        for record in batch.records:
+            if record.offset >= self.next_fetch_offset:
+                self.next_fetch_offset = record.offset + 1
+                yield record
+        self.next_fetch_offset = batch.next_offset
+        self.fetched = self.fetched[batch.ends_at :]
+        self._records = MemoryRecords(self.fetched)
+        yield from self._unpack_records()
 
 
 def _slim(source: ClientPartition, record: Any) -> RawRecord:

@@ -95,6 +95,6 @@ def _ns(time: datetime) -> int:
 
 def _link(context: Headers) -> Link | None:
     """Return the link to a trace context; None: the context is not valid."""
-    carrier = {name: data.decode("ascii", "replace") for name, data in context}
+    carrier = {name: (data or b"").decode("ascii", "replace") for name, data in context}
     found = get_current_span(_propagator.extract(carrier, Context())).get_span_context()
     return Link(found) if found.is_valid else None

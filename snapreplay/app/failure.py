@@ -141,7 +141,7 @@ def _line_of(error: BaseException, handler: Callable[..., object] | None) -> str
 # -------------------------------------------------------------------- dead letters
 
 
-Headers = tuple[tuple[str, bytes], ...]
+Headers = tuple[tuple[str, bytes | None], ...]
 
 
 def dead_letter(app_id: str, app_version: str, record: InputRecord, error: RecordError, limit_bytes: int) -> Output:

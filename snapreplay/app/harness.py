@@ -160,7 +160,7 @@ class Harness(Generic[S]):
         key: K | None = None,
         value: V | None = None,
         timestamp_ms: int | None = None,
-        headers: Iterable[tuple[str, bytes]] = (),
+        headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> None:
         """Apply one record as a batch of its own. Without `timestamp_ms` it is 1 ms later than the record before it.
 
@@ -177,7 +177,7 @@ class Harness(Generic[S]):
         value: bytes | None,
         *,
         timestamp_ms: int | None = None,
-        headers: Iterable[tuple[str, bytes]] = (),
+        headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> None:
         """Feed one record as `feed` does, with the bytes as they are in Kafka: they need not decode."""
         self.feed_batch([record_raw(topic, key, value, timestamp_ms=timestamp_ms, headers=headers)])

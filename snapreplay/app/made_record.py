@@ -27,7 +27,7 @@ def record(
     key: K | None = None,
     value: V | None = None,
     timestamp_ms: int | None = None,
-    headers: Iterable[tuple[str, bytes]] = (),
+    headers: Iterable[tuple[str, bytes | None]] = (),
 ) -> RawRecord:
     """Return an input record. The harness sets partition and offset, and a timestamp if there is none: 1 ms after the
     record before it, 1 for the first.
@@ -45,7 +45,7 @@ def record_raw(
     value: bytes | None,
     *,
     timestamp_ms: int | None = None,
-    headers: Iterable[tuple[str, bytes]] = (),
+    headers: Iterable[tuple[str, bytes | None]] = (),
 ) -> RawRecord:
     """Return an input record as `record` does, with the bytes as they are in Kafka: they need not decode.
 

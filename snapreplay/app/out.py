@@ -71,7 +71,7 @@ class Out:
         key: K,
         value: V,
         partition: int | None = None,
-        headers: Sequence[tuple[str, bytes]] | None = None,
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
         """Encode an output at once, and stage it. Later changes to `value` do not change it.
@@ -80,7 +80,7 @@ class Out:
             topic: one of the app's outputs.
             partition: None: that of the state, if the key is null, or if it is the key of the input record or of the
                 timer and the topics have equally many partitions; otherwise Kafka's hash of the key decides.
-            headers: None: no headers.
+            headers: (name, bytes or None) pairs; None: no headers.
             timestamp_ms: milliseconds since the epoch; None: the time of writing.
 
         Raises:
@@ -98,7 +98,7 @@ class Out:
         value_bytes = _encode(topic, "value", value_codec, value)
         # `size_upper_bound`, spelled out: a call less on the path of every output.
         size_bytes = _RECORD_OVERHEAD_BYTES + len(key_bytes or b"") + len(value_bytes or b"")
-        checked: tuple[tuple[str, bytes], ...] = ()
+        checked: tuple[tuple[str, bytes | None], ...] = ()
         if headers or partition is not None or timestamp_ms is not None:
             checked = checked_headers(f"output to {topic.name}", headers or (), RecordError)
             _check_number(topic, "partition", partition, PARTITION_MAX)
@@ -138,7 +138,7 @@ def size_upper_bound(key: bytes | None, value: bytes | None) -> int:
     return _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
 
 
-def headers_upper_bound(headers: Sequence[tuple[str, bytes]]) -> int:
+def headers_upper_bound(headers: Sequence[tuple[str, bytes | None]]) -> int:
     return sum(_HEADER_OVERHEAD_BYTES + len(name.encode()) + len(data or b"") for name, data in headers)
 
 
@@ -190,14 +190,15 @@ def _too_large(topic: str, size_bytes: int, limit_bytes: int) -> RecordError:
     )
 
 
+_HEADER_TYPES = ([str, bytes], [str, type(None)])
 _PAIRS = 'pass a list of pairs: `headers=[("trace", b"7")]`'
 
 
-def checked_headers(where: str, given: object, refusal: type[SnapreplayError]) -> tuple[tuple[str, bytes], ...]:
+def checked_headers(where: str, given: object, refusal: type[SnapreplayError]) -> tuple[tuple[str, bytes | None], ...]:
     """Return them as a tuple of pairs. `where`: what a message begins with.
 
     Raises:
-        `refusal`: they are no pairs of str and bytes.
+        `refusal`: they are no pairs of str and bytes; None for the bytes is a null value.
     """
     if isinstance(given, Mapping):
         raise refusal(
@@ -208,8 +209,21 @@ def checked_headers(where: str, given: object, refusal: type[SnapreplayError]) -
         raise refusal(f"{where}: headers={given!r} is no list of pairs", hint=_PAIRS)
     pairs = tuple(given)
     for each in pairs:
-        if not isinstance(each, tuple | list) or list(map(type, each)) != [str, bytes]:
+        if not isinstance(each, tuple | list) or list(map(type, each)) not in _HEADER_TYPES:
             raise refusal(
                 f"{where}: header {each!r} is not a (str, bytes) pair", hint=f"{_PAIRS}; of a text, `text.encode()`"
             )
+        if not _is_text(each[0]):
+            raise refusal(
+                f"{where}: the name of header {each!r} is not text: UTF-8 cannot hold it",
+                hint="pass a name without lone surrogates",
+            )
     return tuple((name, data) for name, data in pairs)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

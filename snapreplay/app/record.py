@@ -16,7 +16,7 @@ from snapreplay.state.steps import Steps
 K = TypeVar("K")
 V = TypeVar("V")
 
-Headers = Sequence[tuple[str, bytes]]
+Headers = Sequence[tuple[str, bytes | None]]
 
 
 class InputRecord(Protocol):
@@ -55,7 +55,7 @@ class RawRecord(msgspec.Struct, frozen=True, gc=False):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
@@ -65,7 +65,8 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
         topic, partition, offset: its place in Kafka.
         timestamp_ms: milliseconds since the epoch, as the producer or the broker has set it.
         key, value: decoded by the codecs of the topic; None only if the codec accepts null.
-        headers: (name, bytes), in order; a name may come twice. Empty if there are none.
+        headers: (name, bytes or None), in order; a name may come twice. Empty if there are none. A name that is not
+            UTF-8 has its bytes as `\\xff`.
     """
 
     app_id: str
@@ -100,7 +101,7 @@ class Output(msgspec.Struct, frozen=True, gc=False, array_like=True):
     partition: int | None  # None: chosen by the producer side, see `same_key`
     same_key: bool  # key bytes equal the input record's: keep its partition if the counts agree
     timestamp_ms: int | None  # None: the time of writing
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class Carried(Output, frozen=True, gc=True, array_like=True, dict=True):

@@ -246,7 +246,7 @@ class RealHarness(Generic[S]):
         key: K | None = None,
         value: V | None = None,
         timestamp_ms: int | None = None,
-        headers: Iterable[tuple[str, bytes]] = (),
+        headers: Iterable[tuple[str, bytes | None]] = (),
         partition: int | None = None,
     ) -> RawRecord:
         """Write one record to an input; return it with its partition and offset. Without `partition`, Kafka's hash of
@@ -266,7 +266,7 @@ class RealHarness(Generic[S]):
         value: bytes | None,
         *,
         timestamp_ms: int | None = None,
-        headers: Iterable[tuple[str, bytes]] = (),
+        headers: Iterable[tuple[str, bytes | None]] = (),
         partition: int | None = None,
     ) -> RawRecord:
         """Feed one record as `feed` does, with bytes that need not decode."""

@@ -47,7 +47,7 @@ class Record(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes], ...]
+    headers: tuple[tuple[str, bytes | None], ...]
     committed: bool = True
     timestamp_ms: int = -1
 

@@ -111,7 +111,7 @@ class Log:
         self,
         key: bytes | None,
         value: bytes | None,
-        headers: tuple[tuple[str, bytes], ...],
+        headers: tuple[tuple[str, bytes | None], ...],
         timestamp: int,
         transaction: Transaction | None,
         base: int | None = None,

@@ -391,7 +391,7 @@ def _check_letters(
     """One dead letter per skipped record and timer, in order."""
     found = []
     for letter in letters:
-        headers = {name.rpartition(".")[2]: value.decode() for name, value in letter.headers}
+        headers = {name.rpartition(".")[2]: (value or b"").decode() for name, value in letter.headers}
         is_timer = "timer" in headers
         name, at = ("timer", "at_ms") if is_timer else ("topic", "offset")
         found.append((headers[name], int(headers[at])))

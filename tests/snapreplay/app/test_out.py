@@ -131,3 +131,11 @@ def test_a_number_that_json_does_not_have_is_refused(bad, made, place):
     for value in values:
         out.send(balances, key="a", value=value)
     assert len(out.staged) == len(values)
+
+
+def test_a_null_header_value_is_sent_and_a_name_that_is_no_text_is_not():
+    out = make()
+    headers = [("trace", None), ("id", b"7")]
+    out.send(totals, key=5, value=7, headers=headers)
+    assert out.staged[0].headers == (("trace", None), ("id", b"7"))
+    assert "is not text" in refused(out, totals, key=5, value=7, headers=[("\udcff", b"x")])

@@ -214,7 +214,7 @@ def test_a_dead_lettered_timer_has_fired():
     harness.crash()
     assert (dict(harness.state), harness.all_outputs) == ({}, [])
     (letter,) = harness.dead_letters
-    facts = {name.rpartition(".")[2]: value.decode() for name, value in letter.headers}
+    facts = {name.rpartition(".")[2]: (value or b"").decode() for name, value in letter.headers}
     assert (letter.key, letter.value) == (b"ada", None)
     assert (facts["timer"], facts["store"], facts["key"]) == ("ring", "default", "'ada'")
     assert (facts["at_ms"], facts["exception"]) == ("50", "ValueError")
@@ -233,7 +233,7 @@ def test_the_dead_letter_of_a_periodic_timer_has_a_name():
     harness.feed(steps, key="ada", value=1, timestamp_ms=61_000)
     harness.crash()
     (letter,) = harness.dead_letters
-    facts = {name.rpartition(".")[2]: value.decode() for name, value in letter.headers}
+    facts = {name.rpartition(".")[2]: (value or b"").decode() for name, value in letter.headers}
     assert (letter.key, letter.same_key, letter.partition) == (b"report", True, None)
     assert (facts["timer"], facts["at_ms"], facts["partition"]) == ("report", "60000", "3")
     assert (facts["store"], facts["key"]) == ("", "")
