@@ -16,6 +16,7 @@ from snapreplay.app.app import App
 from snapreplay.errors import UsageError
 
 DEFAULT_ATTRIBUTE = "app"
+_FORMS = "use module:app, path/to/file.py, or path/to/file.py:app"
 
 
 def load_app(name: str) -> App[Any]:
@@ -27,10 +28,8 @@ def load_app(name: str) -> App[Any]:
     if not colon:
         place, attribute = name, DEFAULT_ATTRIBUTE
     if not place or not attribute:
-        raise UsageError(
-            f"{name!r} does not name an app", hint="use module:app, path/to/file.py, or path/to/file.py:app"
-        )
-    app = _attribute(load_module(place), attribute)
+        raise UsageError(f"{name!r} does not name an app", hint=_FORMS)
+    app = _attribute(load_module(place), attribute, place)
     app.validate()
     return app
 
@@ -46,8 +45,29 @@ def load_module(place: str, what: str = "app") -> ModuleType:
             f"{what} module {place!r} is another module in every process",
             hint="name the file, path/to/file.py, or the module that it can be imported as",
         )
+    if _is_folder(place):
+        raise _folder(place, what)
     is_file = place.endswith(".py") or "/" in place
     return _import_file(Path(place), what) if is_file else _import_module(place, what)
+
+
+def _is_folder(place: str) -> bool:
+    """Say whether it can only mean a directory. Raises UsageError: no file can have this name."""
+    try:
+        return Path(place).is_dir() and (place.endswith(".py") or "/" in place or not place.strip("."))
+    except OSError as error:
+        raise UsageError(f"{place[:80]!r} does not name an app: {error.strerror}", hint=_FORMS) from error
+
+
+def _folder(place: str, what: str) -> UsageError:
+    return UsageError(
+        f"{what} {place} is a directory, not a file or a module",
+        hint=_near(place, _files_in(Path(place)), "files there"),
+    )
+
+
+def _files_in(folder: Path) -> list[str]:
+    return sorted(str(each) for each in folder.glob("*.py") if each.is_file())
 
 
 def checked_app(app: str, app_id: str) -> App[Any]:
@@ -101,6 +121,11 @@ def _place_of(module: ModuleType) -> str:
 
 
 def _import_module(name: str, what: str) -> ModuleType:
+    if name.startswith("."):
+        raise UsageError(
+            f"{what} module {name!r} is a relative name, and there is no package that it would be relative to",
+            hint=_FORMS,
+        )
     _put_first(Path.cwd())
     try:
         return _import(name, name, what)
@@ -113,8 +138,8 @@ def _import_module(name: str, what: str) -> ModuleType:
 
 def _import_file(path: Path, what: str) -> ModuleType:
     if not path.is_file():
-        near = sorted(str(one) for one in path.parent.glob("*.py"))
-        raise UsageError(f"{what} file {path} does not exist", hint=_near(str(path), near, "files there"))
+        state = "is no file" if os.path.lexists(path) else "does not exist"
+        raise UsageError(f"{what} file {path} {state}", hint=_near(str(path), _files_in(path.parent), "files there"))
     stem = path.stem
     if not stem.isidentifier() or stem in sys.stdlib_module_names:
         raise UsageError(
@@ -163,6 +188,8 @@ def _line_of(error: BaseException) -> str:
     """Return the innermost line outside the import system, as in " (ledger.py line 3: import foo)", or an empty
     string."""
     if isinstance(error, SyntaxError):
+        if error.lineno is None:
+            return ""
         text = (error.text or "").strip()
         return f" ({Path(error.filename or '?').name} line {error.lineno}: {text})"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -171,7 +198,7 @@ def _line_of(error: BaseException) -> str:
     return ""
 
 
-def _attribute(module: ModuleType, attribute: str) -> App[Any]:
+def _attribute(module: ModuleType, attribute: str, place: str) -> App[Any]:
     apps = [name for name, value in vars(module).items() if isinstance(value, App)]
     found = getattr(module, attribute, None)
     if isinstance(found, App):
@@ -183,7 +210,12 @@ def _attribute(module: ModuleType, attribute: str) -> App[Any]:
     )
     hint = _near(attribute, apps, "apps in it")
     if apps:
-        hint += f"; use {module.__name__}:{apps[0]}"
+        hint += f"; use {place}:{apps[0]}"
+    elif hasattr(module, "__path__"):
+        if module.__file__ is None and Path(place).is_dir():
+            raise _folder(place, "app")
+        inner = sorted(each.stem for folder in module.__path__ for each in Path(folder).glob("[!_]*.py"))
+        hint = _near(attribute, (f"{place}.{each}" for each in inner), "modules in it")
     raise UsageError(f"app module {module.__name__} {what}", hint=hint)
 
 

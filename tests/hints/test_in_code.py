@@ -328,6 +328,7 @@ LOADS: dict[str, tuple[str, dict[str, str], str, dict[str, str], str]] = {
         {"six.py": APP + "\nif __name__ == '__main__':\n    raise SystemExit(1)"}, "six.py",
     ),
     "the attribute": ("apps in it: app; use seven:app", {"seven.py": APP}, "seven:other", {}, "seven:app"),
+    "no directory": ("files there: nine.py", {"nine.py": APP}, ".", {}, "nine.py"),
     "the app": ("apps in it: app; use eight:app", {"eight.py": APP}, "eight:ignore", {}, "eight:app"),
 }  # fmt: skip
 

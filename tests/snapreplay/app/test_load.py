@@ -86,6 +86,7 @@ def test_an_app_of_another_directory_is_named_by_its_file(here):
     [
         ("x = 1\nraise ValueError('boom')", ["ValueError: boom", "line 2: raise ValueError"]),
         ("x = (1\n", ["SyntaxError", "line 1"]),
+        ("x = 1\0", ["SyntaxError", "null bytes"]),
     ],
 )
 def test_modules_that_cannot_be_imported_show_cause_and_line(here, source, words):
@@ -102,6 +103,29 @@ def test_files_that_would_be_another_module_are_refused(here):
     write(here / "two", GOOD, name)
     load_app(f"one/{name}.py")
     refused(f"two/{name}.py", "taken by", "rename")
+
+
+def test_what_is_no_file_and_no_module_is_named(here):
+    """A directory, one that ends in .py, a relative module, a link to itself, a name that no file can have."""
+    write(here / "sub", GOOD, "one")
+    (here / "odd.py").mkdir()
+    (here / "loop.py").symlink_to("loop.py")
+    for folder in (".", "sub", "sub/", "./sub/.", "odd.py", str(here)):
+        refused(folder, "is a directory")
+    refused("sub", "sub/one.py")
+    refused(".one", "relative name")
+    refused("loop.py", "is no file")
+    refused(f"{'x' * 300}.py", "File name too long")
+
+
+def test_an_app_of_another_name_is_named_as_it_can_be_typed(here):
+    """With the file as it was given, which need not be in the working directory; of a package, its modules."""
+    name = write(here / "sub", GOOD.replace("app = other", "first = second").replace("@app", "@first"))
+    refused(f"sub/{name}.py", f"apps in it: first, second; use sub/{name}.py:first")
+    package = write(here / f"pkg_{name}", "", "__init__") and f"pkg_{name}"
+    write(here / package, GOOD, "inside")
+    refused(package, f"modules in it: {package}.inside")
+    assert load_app(f"{package}.inside").app_id == "ledger"
 
 
 def test_incomplete_apps_are_refused(here):
