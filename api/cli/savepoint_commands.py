@@ -42,8 +42,9 @@ async def create(
 
 async def list_(app: Loaded, *, settings: OfCluster, output: Output = Format.TABLE) -> None:
     """List the savepoints of an app, also those that cannot be used, and why."""
-    from snapreplay.service.decisions.savepoints import find, names_of
+    from snapreplay.service.decisions.savepoints import find
     from snapreplay.service.kafka.cluster import KafkaCluster
+    from snapreplay.service.topics.savepoint_names import names_of
 
     cluster = KafkaCluster(settings)
     found = [

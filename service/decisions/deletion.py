@@ -13,9 +13,10 @@ from snapreplay.app import names
 from snapreplay.counted import counted
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.core.kafka_errors import GroupInUse
-from snapreplay.service.decisions.savepoints import Deleting, names_of
+from snapreplay.service.decisions.savepoints import Deleting
 from snapreplay.service.ports import Cluster, TopicPartition
 from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.savepoint_names import names_of
 from snapreplay.snapshots.log.place import is_ours
 
 

@@ -23,6 +23,7 @@ from snapreplay.service.runtime.context import ClusterView, Context, contexts_of
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.requirements import TopicsIncomplete, ensure_topics
+from snapreplay.service.topics.savepoint_names import with_savepoints
 
 log = logging.getLogger("snapreplay")
 
@@ -70,13 +71,17 @@ async def begun(
         except OwnTopicsMissing as missing:
             awaited, patience = await awaited_topics(app, cluster, missing), LOOKS_AT_HALF
             if awaited is None:
+                if missing.pair_is_missing:
+                    await with_savepoints(missing, app, cluster, own_are_gone=True)
                 raise
-        except TopicsIncomplete:
+        except TopicsIncomplete as incomplete:
             if patience == 0:
+                await with_savepoints(incomplete, app, cluster)
                 raise
             patience -= 1
             await asyncio.sleep(LOOK_SECONDS)
             continue
+        await with_savepoints(awaited, app, cluster, own_are_gone=True)  # such an app has run, and lost its topics
         if first_start == "refuse":
             raise awaited
         if first_start != "wait":

@@ -34,6 +34,7 @@ from snapreplay.service.publish.state import publish
 from snapreplay.service.runtime.context import Context, contexts_of
 from snapreplay.service.topics.increments import increment_at, last_in_log, last_increment
 from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.savepoint_names import with_savepoints
 from snapreplay.snapshots.format.records import NO_OFFSET, Genesis
 
 
@@ -217,13 +218,15 @@ async def _refuse_lost(contexts: list[Context], existing: list[FoundIncrement | 
             " empty: init was interrupted",
             hint=f"`snapreplay init {app_name(lost.app)} --state-of {source_id}` completes it",
         )
-    raise PartitionLost(
+    error = PartitionLost(
         f"{lost.increments} holds no increment, but partition {ran.partition} is at batch"
         f" {found.increment.batch}: the increments of partition {lost.partition} were lost",
         hint="bring the increments topic back from a backup or mirror; or `snapreplay run"
         f" {app_name(lost.app)}`: its hint says what can be accepted; or begin anew under a new app id: {new_app()}",
         partition=lost.partition,
     )
+    await with_savepoints(error, lost.app, lost.cluster)
+    raise error
 
 
 async def _refuse_owned(contexts: list[Context], existing: list[FoundIncrement | None], *, state_is_lost: bool) -> None:
@@ -237,12 +240,14 @@ async def _refuse_owned(contexts: list[Context], existing: list[FoundIncrement |
             running = await context.cluster.member_count(context.app.app_id)
             if state_is_lost and not running:
                 continue
-            raise OwnedBefore(
+            error = OwnedBefore(
                 f"{context.increments} holds no increment, but partition {context.partition} of app"
                 f" {context.app.app_id} " + ("has an owner: init would fence it" if running else "had an owner"),
                 hint=_owner_hint(context, running=bool(running)),
                 partition=context.partition,
             )
+            await with_savepoints(error, context.app, context.cluster)
+            raise error
 
 
 def _owner_hint(context: Context, *, running: bool) -> str:
@@ -269,7 +274,7 @@ async def _last(context: Context) -> FoundIncrement | None:
             return found
         lost = await holds_ours(reader, context.snapshots, await reader.bounds(context.snapshots))
     if lost:
-        raise StopError(
+        error = StopError(
             f"{context.increments} holds no increment, but"
             f" {context.snapshots} holds snapshots: the increments were lost",
             hint="bring the increments topic back from a backup or mirror; or"
@@ -277,6 +282,8 @@ async def _last(context: Context) -> FoundIncrement | None:
             f" begin anew under a new app id: {new_app()}; or, if only an `init --state-of` was interrupted,"
             f" `snapreplay delete {context.app.app_id}`, `topics ensure`, and the same with --state-is-lost",
         )
+        await with_savepoints(error, context.app, context.cluster)
+        raise error
     return None
 
 

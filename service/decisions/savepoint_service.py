@@ -26,6 +26,7 @@ from snapreplay.service.decisions.savepoints import Deleting, NoSuchSavepoint, P
 from snapreplay.service.decisions.state_import import STATE_BATCH
 from snapreplay.service.runtime.cooperative import throttled
 from snapreplay.service.runtime.tasks import cancel_and_wait
+from snapreplay.service.topics.savepoint_names import names_of
 
 log = logging.getLogger("snapreplay")
 
@@ -54,7 +55,7 @@ class Savepoints:
 
     async def all(self) -> SavepointList:
         """List them, also those that cannot be used."""
-        names = await savepoints.names_of(self._app.app_id, self._cluster)
+        names = await names_of(self._app.app_id, self._cluster)
         return SavepointList(tuple([await self._find(name) for name in names]))
 
     async def drop(self, name: str) -> None:

@@ -27,6 +27,7 @@ from snapreplay.service.runtime.context import Context, contexts_of
 from snapreplay.service.topics.increments import last_in_log, last_increment
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
+from snapreplay.service.topics.savepoint_names import names_of
 from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_state
 from snapreplay.snapshots.format.records import NO_REASON, Increment
 from snapreplay.snapshots.log.loading import Nowhere
@@ -278,18 +279,6 @@ async def find(app_id: str, name: str, settings: Settings, cluster: Cluster, *, 
 async def _none(app_id: str, name: str, cluster: Cluster) -> NoSuchSavepoint:
     known = ", ".join(await names_of(app_id, cluster)) or "none"
     return NoSuchSavepoint(f"app {app_id} has no savepoint {name}; its savepoints: {known}")
-
-
-async def names_of(app_id: str, cluster: Cluster) -> list[str]:
-    """Return the names of all savepoints of an app, sorted, complete or not."""
-    marks = names.own_pair(names.savepoint_id(app_id, "*"))
-    found = set[str]()
-    for topic in await cluster.topic_names():
-        for mark in marks:
-            first, last = mark.split("*")
-            if topic.startswith(first) and topic.endswith(last) and len(topic) > len(mark) - 1:
-                found.add(topic.removeprefix(first).removesuffix(last))
-    return sorted(found)
 
 
 async def _part(cluster: Cluster, log: SealedLog, snapshots: SealedLog, *, prove: bool) -> Part:

@@ -25,6 +25,7 @@ from snapreplay.service.runtime.free_memory import ROOT, available_bytes
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.log_bounds import way_back
 from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.savepoint_names import names_in
 from snapreplay.service.topics.snapshots import load_manifest, newest_of_owner
 from snapreplay.snapshots.format.chunks import open_chunk, unpacking
 from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
@@ -83,10 +84,9 @@ class Collector:
         if cluster is not None:
             self._know(broker_config=cluster.broker_config, cluster_id=cluster.cluster_id)
         app = self._facts.app
-        every = (
-            await self._try("listing topics", "cluster", self._cluster.topic_names()) if app and app.patterns else ()
-        )
-        matching = [name for name in every or () if app and app.declaration(name)]
+        every = await self._try("listing topics", "cluster", self._cluster.topic_names()) if app else ()
+        matching = [name for name in every or () if app and app.patterns and app.declaration(name)]
+        self._know(savepoints=tuple(names_in(app.app_id, every or ())) if app else ())
         wanted = (*self._facts.inputs, *self._facts.outputs, *self._facts.own, TRANSACTION_TOPIC)
         topics = await self._try("describing topics", "cluster", self._cluster.topics(wanted, matching))
         self._know(topics=topics or {})

@@ -12,7 +12,7 @@ import msgspec
 
 from snapreplay.app.app import App
 from snapreplay.app.names import alter
-from snapreplay.app.ways import MODULE, app_name
+from snapreplay.app.ways import MODULE, app_name, begin_with_savepoint
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas, WriteProbe
 from snapreplay.service.ports import TopicFacts, TopicPartition
@@ -105,6 +105,7 @@ class Facts:
         owned: partitions that the group has assigned to a process.
         stuck: partitions whose last transaction has been ending for more than a moment.
         members: number of processes in the group, including those without a partition.
+        savepoints: the names of those of the app.
         refusals: what could not be examined, or is not allowed. The rest of the facts is silent about it.
     """
 
@@ -123,6 +124,7 @@ class Facts:
     owned: frozenset[int] = frozenset()
     stuck: Mapping[int, EndingTransaction] = field(default_factory=dict)
     members: int = 0
+    savepoints: tuple[str, ...] = ()
     refusals: tuple[Diagnosis, ...] = ()
     machine: Machine = Machine()
 
@@ -161,6 +163,13 @@ class Facts:
     def app_name(self) -> str:
         """The app as a command takes it."""
         return app_name(self.app) if self.app is not None else MODULE
+
+    def or_savepoint(self, *, own_are_gone: bool = False) -> str:
+        """Say how the app begins again with a savepoint, behind another way; empty: it has none."""
+        if self.app is None or not self.savepoints:
+            return ""
+        way = begin_with_savepoint(self.app_name, self.app.app_id, self.savepoints, own_are_gone=own_are_gone)
+        return f"; or {way}"
 
     def existing(self, *names: str) -> Iterator[TopicFacts]:
         """Return those of these topics that exist."""

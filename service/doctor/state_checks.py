@@ -27,7 +27,8 @@ def recoverable(facts: Facts) -> Iterator[Diagnosis]:
                 _remedy(facts, state)
                 if state.partition in facts.owned
                 else f"if the app is new, `snapreplay init {facts.app_name}`. Otherwise its increments are lost: bring"
-                f" the topic back, or `snapreplay run {facts.app_name}`, whose hint says what can be accepted",
+                f" the topic back, or `snapreplay run {facts.app_name}`, whose hint says what can be"
+                f" accepted{facts.or_savepoint()}",
             )
         elif state.unusable is not None:
             yield Diagnosis("recovery", where, state.unusable, _snapshot(facts, state.partition))

@@ -46,10 +46,11 @@ def _missing(facts: Facts, name: str, pair: list[str]) -> tuple[str, str]:
         return (
             "is missing while its counterpart exists: state was lost or removed",
             f"bring the topic back from a backup or mirror; or `{ensure} --replace-lost`, then `{run}`, whose hint says"
-            " what can be accepted",
+            " what can be accepted" + facts.or_savepoint(),
         )
     init = f", then `snapreplay init {facts.app_name}`" if pair else ""
-    return "does not exist, or this user may not see it", f"`{ensure}`{init}"
+    saved = facts.or_savepoint(own_are_gone=True) if pair else ""
+    return "does not exist, or this user may not see it", f"`{ensure}`{init}{saved}"
 
 
 def partition_counts(facts: Facts) -> Iterator[Diagnosis]:

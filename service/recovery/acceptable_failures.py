@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -37,6 +37,7 @@ from snapreplay.service.recovery.inputs import InputReplaced, InputShorter, Inpu
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.savepoint_names import with_savepoints
 from snapreplay.service.topics.snapshots import load_state, newest_first, newest_of_owner
 from snapreplay.snapshots.format.records import NO_OFFSET, Manifest
 from snapreplay.snapshots.log.batches import BrokenChain
@@ -150,20 +151,28 @@ def command(finding: Finding, context: Context) -> str:
 
 async def with_way_out(error: SnapreplayError, context: Context, recovery: Recovery) -> SnapreplayError:
     """Return the same error. Its hint also holds the exact command to accept it where that leads to a state; where
-    none is left, it says what remains.
+    none is left, it says what remains. If the log is lost, it names the savepoints, too.
 
     Raises:
         Unreachable, ReadStalled: it could not be found out.
     """
     findings = findings_of(error, context, recovery.last)
-    if not findings:
-        return error
+    if findings:
+        await _with_acceptance(error, findings, context, recovery)
+    if isinstance(error, NotInitialised):
+        await with_savepoints(error, context.app, context.cluster)
+    return error
+
+
+async def _with_acceptance(
+    error: SnapreplayError, findings: Sequence[Finding], context: Context, recovery: Recovery
+) -> None:
     before = f"{error.hint}; or " if error.hint else ""
     try:
         offered = [each for each in findings if await _leads_to_a_state(each, context, recovery)]
     except SchemaDiffers as other:
         error.hint = f"{before}{other.message}: {other.hint}"
-        return error
+        return
     if offered:
         ways = "; or ".join(f"`{command(each, context)}`: {each.way}" for each in offered)
         error.hint = f"{before}accept it: {ways}; then {look_again(context.partition)}"
@@ -172,7 +181,6 @@ async def with_way_out(error: SnapreplayError, context: Context, recovery: Recov
             error.hint += f"; or take the state along to a new app id: {new_app(options)}"
     elif not isinstance(error, NoUsableSnapshot):  # which has looked for the same
         error.hint = f"{before}{nothing_left()}"
-    return error
 
 
 def nothing_left() -> str:

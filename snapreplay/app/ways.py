@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from snapreplay.app.app import App
 from snapreplay.app.load import name_in_main, name_of
+from snapreplay.counted import some
 
 MODULE = "MODULE:APP"
 """Stands for the app where nobody knows how it was named on the command line."""
@@ -24,6 +26,20 @@ def new_app(options: str = "") -> str:
 def ensure(app: str = MODULE) -> str:
     """Name the command that creates missing topics."""
     return f"`snapreplay topics ensure {app}`"
+
+
+def begin_with_savepoint(app: str, app_id: str, savepoints: Sequence[str], *, own_are_gone: bool) -> str:
+    """Say how an app whose own topics are lost begins again with one of its savepoints, under the same app id.
+
+    Args:
+        own_are_gone: neither of the two topics exists, so there is nothing to delete and no process runs.
+    """
+    chosen = savepoints[0] if len(savepoints) == 1 else "NAME"
+    first = "" if own_are_gone else f"stop all processes of the app, `snapreplay delete {app_id}`, "
+    return (
+        f"begin again with a savepoint of the app ({some(savepoints)}): {first}`snapreplay topics ensure {app}`,"
+        f" `snapreplay init {app} --state-of {app_id} --savepoint {chosen} --state-is-lost`"
+    )
 
 
 def go_on(partition: int) -> str:

@@ -1,6 +1,7 @@
 """Tests of the way from nothing to a healthy service, and back from settings that refuse to start: each step is
 what was printed."""
 
+import json
 import re
 
 import pytest
@@ -80,6 +81,61 @@ async def test_missing_topics_of_our_own_are_created_and_initialised(newcomer):
     assert ("topics ensure" in hint, "init" in hint) == (True, True)
     await who.follow(ways(hint)[0])
     await who.healthy()
+
+
+async def kept(who: Operator, *names: str) -> dict[str, object]:
+    """An app with a past and savepoints of it; returns its state then."""
+    await who.here.prepare()
+    async with who.running() as service:
+        state = reference.as_plain(service.view(0))
+    for name in names:
+        await who.type("savepoint", "create", "hinted:app", name)
+    return state
+
+
+def delete_own(who: Operator, *suffixes: str) -> None:
+    delete(who.here.bootstrap_servers, *(f"{who.here.app.app_id}-{suffix}" for suffix in suffixes))
+
+
+async def begun_again(who: Operator, hint: str, before: dict[str, object]) -> None:
+    """Follow the way that names the savepoint: the app goes on with its state."""
+    way = way_with(hint, "--savepoint")
+    assert "before" in way
+    app_id = who.here.app.app_id
+    way = way.replace(f"delete {app_id}`", f"delete {app_id} --yes {app_id}`")
+    await who.follow(way.replace("NAME", "before"))
+    async with who.here.running(who.load(), **who.settings) as service:
+        assert reference.as_plain(service.view(0)) == before
+
+
+async def test_a_start_without_own_topics_names_the_savepoints(newcomer):
+    """Refused as an app that has run, which `init` refuses, too. Each of the messages leads to the savepoint."""
+    who = newcomer()
+    state = await kept(who, "before", "older")
+    delete_own(who, "increments", "snapshots")
+    said = " ".join((await who.type("run", "hinted:app", "--no-wait", code=2)).split())
+    assert "(before, older)" in said
+    found = json.loads((await who.type("doctor", "hinted:app", "-o", "json", code=1)).splitlines()[-1])["findings"]
+    remedies = [each["remedy"] for each in found if each["check"] == "topics"]
+    assert remedies
+    assert all("(before, older)" in each for each in remedies)
+    await begun_again(who, said.split("hint: ")[1], state)
+
+
+async def test_a_savepoint_is_named_when_one_own_topic_is_gone_or_both_came_back_empty(newcomer):
+    """One is gone; or both were created again, and the partition is FAILED; `init` and `doctor` name it, too."""
+    who = newcomer()
+    state = await kept(who, "before")
+    delete_own(who, "increments")
+    said = " ".join((await who.type("run", "hinted:app", "--no-wait", code=2)).split())
+    assert "--savepoint before" in said.split("hint: ")[1]
+    delete_own(who, "snapshots")
+    await who.type("topics", "ensure", "hinted:app")
+    said = " ".join((await who.type("init", "hinted:app", code=4)).split())
+    assert "--savepoint before" in said.split("hint: ")[1]
+    found = json.loads((await who.type("doctor", "hinted:app", "-o", "json", code=1)).splitlines()[-1])["findings"]
+    assert ["--savepoint before" in each["remedy"] for each in found if each["check"] == "recovery"] == [True]
+    await begun_again(who, await who.failure(), state)
 
 
 async def test_the_topic_of_dead_letters_is_created_though_only_the_start_knows_the_policy(newcomer):

@@ -23,6 +23,7 @@ from snapreplay.service.publish.state import publish
 from snapreplay.service.recovery.inputs import InputShorter
 from snapreplay.service.topics import log_bounds
 from snapreplay.service.topics.requirements import ensure_topics
+from snapreplay.service.topics.savepoint_names import names_of
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import NO_REASON
 from tests.support import apps, reference, tampering
@@ -97,7 +98,7 @@ async def test_it_outlives_trimming_and_another_app_begins_with_it(stage, unique
         assert {status.phase for status in service.restore_status()} == {"live"}
         await here.assert_exactly_once(service)
         expected = [reference.as_plain(service.view(number)) for number in (0, 1)]
-    assert await savepoints.names_of(here.app.app_id, here.cluster) == ["before"]
+    assert await names_of(here.app.app_id, here.cluster) == ["before"]
     heir = await heir_of(here)
     async with heir.running() as service:
         await heir.all_processed(service)
@@ -173,7 +174,7 @@ async def test_a_name_is_taken_until_it_is_dropped(stage, unique):
     assert (await find(here)).parts[0].increment == made.parts[0].increment
     dropped = await savepoints.drop(here.app.app_id, "before", here.cluster)
     assert set(dropped) == set(names.own_pair(kept(here).app.app_id))
-    assert await savepoints.names_of(here.app.app_id, here.cluster) == []
+    assert await names_of(here.app.app_id, here.cluster) == []
     with pytest.raises(NoSuchSavepoint, match="its savepoints: none"):
         await savepoints.drop(here.app.app_id, "before", here.cluster)
     assert (await create(here)).problems == []
@@ -285,7 +286,7 @@ async def test_an_app_without_a_state_has_none_to_keep(broker, unique):
     await ensure_topics(here.app, here.settings(), here.cluster)
     with pytest.raises(CannotTakeOver, match="holds no increment: there is no state to keep") as refused:
         await create(here)
-    assert await savepoints.names_of(here.app.app_id, here.cluster) == []
+    assert await names_of(here.app.app_id, here.cluster) == []
     assert "`snapreplay init MODULE:APP`" in refused.value.hint
     await init_app(here.app, here.settings(), here.cluster)
     assert (await create(here)).parts[0].increment.digest.count == 0
