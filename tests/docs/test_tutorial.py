@@ -1,4 +1,4 @@
-"""docs/tutorial.md, command by command, as its reader types them."""
+"""docs/tutorial.md and README.md, command by command, as their reader types them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from snapreplay.devbroker.free_ports import free_ports
+from tests.docs.test_readme import README, program_of_the_readme
 from tests.support.deadlines import within
 from tests.support.kafka import until_async
 from tests.support.stage import until
@@ -91,3 +92,18 @@ async def test_the_tutorial_leads_where_it_says(tmp_path: Path) -> None:
             await reader.shown(feed_1, "raised ZeroDivisionError: division by zero at my_ledger.py:31")
             app.write_text(app.read_text().replace(WRONG, RIGHT))
             await reader.shown(tail, '"balance": 8, "payments": 3')
+
+
+async def test_the_readme_leads_where_it_says(tmp_path: Path) -> None:
+    """Its program runs as it stands, on a real broker, and survives a kill."""
+    text = README.read_text(encoding="utf-8")
+    develop, feed = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[1:]
+    reader = Reader(tmp_path)
+    (tmp_path / "ledger.py").write_text(program_of_the_readme())
+    async with within(120):
+        async with reader.developing(develop, signal.SIGKILL):
+            await reader.typed(feed)
+            await until_async(lambda: reader.typed(feed.splitlines()[-1]), lambda said: "ada → 5" in said)
+        async with reader.developing(develop, signal.SIGINT):
+            await reader.typed(feed)
+            await until_async(lambda: reader.typed(feed.splitlines()[-1]), lambda said: "ada → 10" in said)
