@@ -109,6 +109,9 @@ class RestoreStatus(msgspec.Struct, frozen=True):
     instance_id: Annotated[str, said("Of the process that answers.")]
     scope: Annotated[str, one_of(*Scope)]
     waiting_for: Annotated[str, said("What a new app waits for before it begins, with the command; or empty.")]
+    trouble: Annotated[
+        str, said("Why the process that answers cannot reach its cluster or join its group, with what to do; or empty.")
+    ]
     summary: RestoreSummary
     partitions: tuple[Restore, ...]
     standbys: Annotated[tuple[Standby, ...], said("Warm copies of partitions of other processes, by number.")]
@@ -240,6 +243,7 @@ def restore_status(covered: Covered) -> RestoreStatus:
         instance_id=facts.instance_id,
         scope=covered.scope,
         waiting_for=facts.waiting_for,
+        trouble=facts.trouble,
         summary=_summary([each for each in found if is_whole or each.phase_now != Phase.CLOSED], covered),
         partitions=tuple(_restore(each) for each in found),
         standbys=tuple(sorted(standbys, key=lambda each: each.partition)),

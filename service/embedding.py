@@ -185,7 +185,7 @@ class Readiness:
         reasons = [
             *(error.message for error in errors[:1]),
             *([awaited.message] if awaited else []),
-            *([self._control.unreachable_reason] if self._control.unreachable_reason else []),
+            *([self._control.trouble] if self._control.trouble else []),
         ]
         hints = [*(error.hint for error in errors[:1]), *([awaited.hint] if awaited else [])]
         return reasons, hints[0] if hints else ""

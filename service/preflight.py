@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from snapreplay.app.app import App
@@ -11,8 +12,9 @@ from snapreplay.app.fold import check_rollback
 from snapreplay.app.ways import app_name, new_app
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings, seals_of
+from snapreplay.service.core import broker_limits
 from snapreplay.service.core.headroom import retention_of
-from snapreplay.service.ports import Cluster, ClusterFacts, TopicFacts
+from snapreplay.service.ports import Cluster, TopicFacts
 from snapreplay.service.runtime.context import ClusterView
 from snapreplay.service.topics.requirements import (
     check_own_topic,
@@ -33,8 +35,6 @@ _RAN_BEFORE = (
     "; or, if the app ran before (then init refuses), bring both back from a backup or mirror; or begin anew under a"
     f" new app id: {new_app()}"
 )
-
-DEFAULT_TRANSACTION_TIMEOUT_MAX_MS = 900_000  # Kafka's default of transaction.max.timeout.ms
 
 
 class OwnTopicsMissing(UsageError):
@@ -91,11 +91,12 @@ async def inspect(
         check_own_topic(app, facts[name], count)
     check_replayable(app, settings, [facts[name] for name in inputs])
     cluster_facts = await cluster.facts()
+    _check_limits(settings, cluster_facts.broker_config, is_member=running is not None)
     return ClusterView(
         cluster_facts.cluster_id,
         count,
         limits_of({*outputs, *own} - own_pair, facts),
-        _transaction_timeout_max_ms(settings, cluster_facts),
+        broker_limits.transaction_timeout_max_ms(cluster_facts.broker_config),
         {name: retention_of(facts[name].config) for name in inputs},
         _topic_ids([facts[name] for name in (*inputs, *own) if name in {*inputs, *own_pair}]),
         seals,
@@ -133,14 +134,10 @@ def _check_present(app: App[Any], own: tuple[str, ...], facts: dict[str, TopicFa
         )
 
 
-def _transaction_timeout_max_ms(settings: Settings, facts: ClusterFacts) -> int:
-    configured = facts.broker_config.get("transaction.max.timeout.ms")
-    limit_ms = int(configured) if configured else DEFAULT_TRANSACTION_TIMEOUT_MAX_MS
-    if settings.timeouts.transaction_ms > limit_ms:
-        raise UsageError(
-            f"timeouts.transaction_ms={settings.timeouts.transaction_ms} is above the cluster's"
-            f" transaction.max.timeout.ms={limit_ms}",
-            hint=f"`--set timeouts.transaction_ms={limit_ms} --set timeouts.commit_ms={limit_ms // 2}`; or raise"
-            " transaction.max.timeout.ms on every broker",
-        )
-    return limit_ms
+def _check_limits(settings: Settings, broker_config: Mapping[str, str], *, is_member: bool) -> None:
+    """Raise UsageError if the brokers refuse a timeout of ours. Members stay what they are: only a join is refused."""
+    found = broker_limits.transaction_timeout(settings.timeouts.transaction_ms, broker_config)
+    if found is None and not is_member:
+        found = broker_limits.session_timeout(settings.group.session_timeout_ms, broker_config)
+    if found is not None:
+        raise UsageError(found.problem, hint=found.remedy)

@@ -199,6 +199,7 @@ class ServiceControl:
             partition_count=view.partition_count if view else None,
             waiting_for=self.waiting_for,
             drain=self._draining.status,
+            trouble=self.trouble,
         )
 
     def trigger_snapshot(self, partitions: Sequence[int] | None, reason: str) -> Operation:
@@ -264,6 +265,11 @@ class ServiceControl:
         """The obstacle that keeps the process from joining its group, with the command; empty: nothing."""
         return str(self.awaited or "")
 
+    @property
+    def trouble(self) -> str:
+        """The reason why the cluster cannot be reached or the group cannot be joined, with the hint; empty: none."""
+        return self.unreachable_reason or (self._membership.trouble if self._membership else None) or ""
+
     def waits_for(self, awaited: SnapreplayError) -> bool:
         """Note what the service waits for; say whether that is news."""
         is_new = self.awaited is None or self.awaited.message != awaited.message
@@ -277,7 +283,7 @@ class ServiceControl:
         self._wake()
 
     def unreachable(self, error: SnapreplayError) -> None:
-        self.unreachable_reason = error.message
+        self.unreachable_reason = str(error)
         self._wake()
 
     def member_of(self, partitions: set[int], share: Share | None = None) -> None:

@@ -61,6 +61,7 @@ def print_status(status: Json, with_url: WithUrl = str) -> None:
     lines = [line for each in status["partitions"] for line in troubles(each, hints, with_url)]
     lines += [standby(each, names) for each in status.get("standbys", ())] + copies(status)
     lines += [away(each) for each in status.get("processes", ()) if each["state"] not in ANSWERING]
+    lines += [f"trouble: {trouble}"] if (trouble := status.get("trouble")) else []
     for line in (*lines, f"{status['app_id']}: {summary(status)}"):
         out.print(Text(line), soft_wrap=True)
 
@@ -324,6 +325,8 @@ def _each_line(with_url: WithUrl) -> Callable[[Json], None]:
     def show(status: Json) -> None:
         waits = status.get("waiting_for", "")
         tell("waiting", f"waiting: {waits}" if waits else last.get("waiting") and "begun")
+        trouble = status.get("trouble", "")
+        tell("trouble", f"trouble: {trouble}" if trouble else last.get("trouble") and "no trouble any more")
         for partition in status["partitions"]:
             number = partition["partition"]
             tell(number, line(partition))
@@ -347,7 +350,8 @@ def _bars(out: Console, with_url: WithUrl) -> Iterator[Callable[[Json], None]]:
 
     def show(status: Json) -> None:
         waits = status.get("waiting_for", "")
-        lines = [f"waiting: {waits}" if waits else ""]
+        trouble = status.get("trouble", "")
+        lines = [f"waiting: {waits}" if waits else "", f"trouble: {trouble}" if trouble else ""]
         for partition in status["partitions"]:
             number = partition["partition"]
             if number not in tasks:

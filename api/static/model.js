@@ -380,11 +380,13 @@ function checks({ told, facts, partitions }, nowMs) {
   const failing = told.ready.checks.filter((each) => !each.ok && each.name in CHECKS);
   const [first] = Object.keys(CHECKS).map((name) => failing.find((each) => each.name === name)).filter(Boolean);
   if (!first || facts.waiting_for) return [];
-  const [what, todo] = CHECKS[first.name];
+  const [what, otherwise] = CHECKS[first.name];
+  const [message, hint] = parted(first.detail);
+  const todo = hint || otherwise;
   const starts = !partitions.length && ageSeconds(facts.started_at, nowMs) < START_SECONDS;
   return [{
     key: `check ${first.name}`, level: starts ? "busy" : "bad", word: starts ? "starting" : "down", what: `Process ${facts.instance_id} ${starts ? "is starting" : what}`,
-    message: starts && first.name === "member" ? "It joins the app's group." : first.detail, since: starts || first.name === "cluster" ? facts.started_at : (first.since ?? null),
+    message: starts && first.name === "member" ? "It joins the app's group." : message, since: starts || first.name === "cluster" ? facts.started_at : (first.since ?? null),
     todo: starts ? "Nothing. It goes on by itself." : todo, retry: [],
     until: "It tries on by itself, and goes on when that is over.", lost: { level: "good", text: "No. It commits nothing meanwhile." },
   }];

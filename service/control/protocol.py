@@ -109,6 +109,9 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     partition_count: Count | None = None
     waiting_for: Annotated[str, said("What a new app waits for before it begins, with the command; or empty.")] = ""
     drain: Annotated[Drain | None, said("Null: none was asked for.")] = None
+    trouble: Annotated[
+        str, said("Why this process cannot reach its cluster or cannot join its group, with what to do; empty: it can.")
+    ] = ""
 
 
 def partition_check(number: int, status: PartitionStatus | None) -> Check:

@@ -76,3 +76,12 @@ class RefusedTopic(RefusedRecord):
 
 class GroupInUse(StopError):
     """A consumer group cannot be deleted, because it has members."""
+
+
+class GroupRefused(RetryableError):
+    """The coordinator does not let this process join the app's group: a setting of the brokers, or another program in
+    the group.
+
+    Safe: Partitions that run go on until the group gives them to somebody else. The process tries again by itself, at
+    least every ten seconds, and needs no restart once the cause is gone.
+    """

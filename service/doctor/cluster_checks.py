@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from snapreplay.app import names
 from snapreplay.app.ways import beyond_an_older_disk
 from snapreplay.counted import counted
+from snapreplay.service.core import broker_limits
 from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Facts, Log, partitions
 
@@ -55,22 +56,20 @@ def brokers(facts: Facts) -> Iterator[Diagnosis]:
         )
 
 
-def transaction_limits(facts: Facts) -> Iterator[Diagnosis]:
-    """Check that our transactions may last as long as we let them, and that ids outlive a quiet hour."""
-    wanted_ms = facts.settings.timeouts.transaction_ms
-    longest_ms = int(facts.broker_config.get("transaction.max.timeout.ms", wanted_ms))
-    if wanted_ms > longest_ms:
-        yield Diagnosis(
-            "transaction limits",
-            "timeouts.transaction_ms",
-            f"{wanted_ms} is above the brokers' transaction.max.timeout.ms={longest_ms}: no producer can start",
-            f"--set timeouts.transaction_ms={longest_ms}, with timeouts.commit_ms at most half of it; or raise"
-            " transaction.max.timeout.ms on every broker",
-        )
+def timeout_limits(facts: Facts) -> Iterator[Diagnosis]:
+    """Check that the brokers accept our transactions' and our sessions' timeouts, and that ids outlive a quiet hour."""
+    timeouts, config = facts.settings.timeouts, facts.broker_config
+    found = (
+        broker_limits.transaction_timeout(timeouts.transaction_ms, config),
+        broker_limits.session_timeout(facts.settings.group.session_timeout_ms, config),
+    )
+    for each in found:
+        if each is not None:
+            yield Diagnosis("timeout limits", each.setting, each.problem, each.remedy)
     expiration = facts.broker_config.get("transactional.id.expiration.ms")
     if expiration is not None and int(expiration) < ID_EXPIRATION_MS_MIN:
         yield Diagnosis(
-            "transaction limits",
+            "timeout limits",
             "brokers",
             f"transactional.id.expiration.ms={expiration}: a partition that has no input for that long must recover"
             " at its next record",
@@ -167,6 +166,12 @@ def writes(facts: Facts) -> Iterator[Diagnosis]:
         return
     for what, reason in facts.probe.refused.items():
         yield Diagnosis("access", what, f"this user may not write: {reason}", _remedy(facts, what))
+
+
+def foreign(facts: Facts) -> Iterator[Diagnosis]:
+    """Check that only processes of the app are in its group."""
+    if facts.app is not None and facts.foreign is not None:
+        yield Diagnosis("group", f"group {facts.app.app_id}", facts.foreign.message, facts.foreign.hint)
 
 
 def identities(facts: Facts) -> Iterator[Diagnosis]:

@@ -20,6 +20,7 @@ from snapreplay.service.doctor.report import DoctorReport, report_of
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.config import c_extension_loaded
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, missing_codecs
+from snapreplay.service.kafka.group_refusals import foreign_members
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.runtime.free_memory import ROOT, available_bytes
 from snapreplay.service.topics.increments import last_increment
@@ -134,6 +135,8 @@ class Collector:
         members = await self._try("asking for the members", f"group {app_id}", asking_members)
         owned = frozenset(p.partition for m in members or () for p in m.partitions)
         self._know(owned=owned, members=len(members or ()))
+        others = await self._try("asking for the members", f"group {app_id}", self._cluster.foreign_members(app_id))
+        self._know(foreign=foreign_members(facts.settings, app_id, others) if others else None)
         probing = self._ask.probe(f"{app_id}-doctor", written)
         probe = await self._try("probing with an empty transaction", f"{app_id}-doctor", probing)
         self._know(probe=probe)

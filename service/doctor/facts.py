@@ -15,6 +15,7 @@ from snapreplay.app.names import alter
 from snapreplay.app.ways import MODULE, app_name, begin_with_savepoint
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas, WriteProbe
+from snapreplay.service.core.kafka_errors import GroupRefused
 from snapreplay.service.ports import TopicFacts, TopicPartition
 from snapreplay.service.topics.requirements import matched_inputs, own_topics
 from snapreplay.snapshots.format.records import Paused
@@ -106,6 +107,7 @@ class Facts:
         stuck: partitions whose last transaction has been ending for more than a moment.
         members: number of processes in the group, including those without a partition.
         savepoints: the names of those of the app.
+        foreign: why the group takes no process of the app, if other programs are in it.
         refusals: what could not be examined, or is not allowed. The rest of the facts is silent about it.
     """
 
@@ -125,6 +127,7 @@ class Facts:
     stuck: Mapping[int, EndingTransaction] = field(default_factory=dict)
     members: int = 0
     savepoints: tuple[str, ...] = ()
+    foreign: GroupRefused | None = None
     refusals: tuple[Diagnosis, ...] = ()
     machine: Machine = Machine()
 

@@ -11,12 +11,13 @@ from snapreplay.service.doctor.facts import Diagnosis, Facts
 
 CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
     cluster_checks.brokers,
-    cluster_checks.transaction_limits,
+    cluster_checks.timeout_limits,
     cluster_checks.transaction_log,
     cluster_checks.accidental_topics,
     cluster_checks.clock,
     cluster_checks.writes,
     cluster_checks.identities,
+    cluster_checks.foreign,
     topic_checks.existence,
     topic_checks.partition_counts,
     topic_checks.kept_for_ever,

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.admin import NewTopic as ClientNewTopic
@@ -30,6 +30,7 @@ from snapreplay.app.names import alter
 from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import GroupInUse, OffsetBeyondEnd
+from snapreplay.service.kafka.assignor import StandbyAssignor
 from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.entry import entered
@@ -49,6 +50,7 @@ TOPIC_CONFIG = (
     "unclean.leader.election.enable",
     "message.timestamp.type",
 )
+_OUR_PROTOCOLS = {"", StandbyAssignor.name}
 _NON_EMPTY_GROUP, _NO_SUCH_GROUP = 68, 69
 _NEEDED_OF_INPUTS = {"DescribeConfigs": 10, "Read": 3}
 """With the code of the operation (org.apache.kafka.common.acl.AclOperation)."""
@@ -63,6 +65,17 @@ class GroupMember:
     member_id: str
     instance_id: str
     partitions: frozenset[TopicPartition]
+
+
+class ForeignMember(NamedTuple):
+    """A member of an app's group that is no process of the app."""
+
+    client_id: str
+    host: str
+    protocol: str
+
+    def __str__(self) -> str:
+        return f"client id {self.client_id!r} on {self.host}{f', protocol {self.protocol!r}' if self.protocol else ''}"
 
 
 class KafkaAdmin:
@@ -181,17 +194,34 @@ class KafkaAdmin:
         return int(starts[source])
 
     async def group_members(self, group_id: str) -> list[GroupMember]:
-        """Return the members and their partitions, from the group's coordinator; empty if there is no such group."""
-        async with self._client(f"describing group {group_id}") as client:
-            node = await client.find_coordinator(group_id)
-            answer = await client._send_request_to_node(node, DescribeGroup(group_id))
-            ((code, _, _, _, _, members, *_),) = answer.groups
-            if code:
-                raise for_code(code)(group_id)
+        """Return the members that are processes of an app, with their partitions, from the group's coordinator; empty
+        if there is no such group."""
+        protocol, members = await self._described(group_id)
+        if protocol not in _OUR_PROTOCOLS:
+            return []
         return [
             GroupMember(member_id, instance_id or "", _assigned(assignment))
             for member_id, instance_id, _, _, _, assignment, _ in members
         ]
+
+    async def foreign_members(self, group_id: str, *, is_foreign: bool = False) -> list[ForeignMember]:
+        """Return the members that are no processes of an app. All members of a group have the same protocol, which is
+        not known while it rebalances; `is_foreign`: it is known not to be ours."""
+        protocol, members = await self._described(group_id)
+        if protocol in _OUR_PROTOCOLS and not (is_foreign and not protocol):
+            return []
+        return [ForeignMember(client_id, host.lstrip("/"), protocol) for _, _, client_id, host, *_ in members]
+
+    async def _described(self, group_id: str) -> tuple[str, list[Any]]:
+        """Return the protocol of a group and its members, as `DescribeGroup` has them. The protocol is empty while the
+        group rebalances."""
+        async with self._client(f"describing group {group_id}") as client:
+            node = await client.find_coordinator(group_id)
+            answer = await client._send_request_to_node(node, DescribeGroup(group_id))
+            ((code, _, _, kind, protocol, members, *_),) = answer.groups
+            if code:
+                raise for_code(code)(group_id)
+        return (protocol if kind in ("", ConsumerProtocol.PROTOCOL_TYPE) else kind), members
 
     @asynccontextmanager
     async def _client(

@@ -39,7 +39,16 @@ class InvalidRecord(kafka.BrokerResponseError):
     description = "The broker refuses the record for what it is."
 
 
-kafka.kafka_errors[InvalidRecord.errno] = InvalidRecord
+class GroupFull(kafka.BrokerResponseError):
+    """The coordinator takes no more members than `group.max.size` (Kafka 2.2). aiokafka 0.14.0 does not know it."""
+
+    errno = 81
+    message = "GROUP_MAX_SIZE_REACHED"
+    description = "The consumer group has reached its max size."
+
+
+for _unknown in (InvalidRecord, GroupFull):
+    kafka.kafka_errors[_unknown.errno] = _unknown
 
 _NOT_SPOKEN = (kafka.IncompatibleBrokerVersion, NotImplementedError)
 """The broker does not know the request, or none of the versions that we know."""

@@ -24,9 +24,10 @@ from aiokafka.structs import TopicPartition as ClientPartition
 from snapreplay.errors import AccessError, SnapreplayError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.assignment import Holding, Introductions, Member, Share
-from snapreplay.service.core.kafka_errors import NotAuthenticated
+from snapreplay.service.core.kafka_errors import GroupRefused, NotAuthenticated
 from snapreplay.service.core.owners import SteppedDown
 from snapreplay.service.core.peers import Peer
+from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.assignor import StandbyAssignor
 from snapreplay.service.kafka.clients import consumer_client
@@ -34,6 +35,7 @@ from snapreplay.service.kafka.config import membership_arguments
 from snapreplay.service.kafka.entry import entered, refusal
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, describe
 from snapreplay.service.kafka.evictions import Evictions
+from snapreplay.service.kafka.group_refusals import refused_join
 from snapreplay.service.kafka.leaving import leave_group
 from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_consumer
@@ -88,6 +90,7 @@ class Membership:
         self._ended = asyncio.Event()
         self._callbacks: set[asyncio.Task[None]] = set()
         self._evictions = Evictions(settings)
+        self._said = Repeats()
         self.stepped_down: SteppedDown | None = None
         self._aside_for = ""
         self._interrupted = asyncio.Event()  # the present client's life is to end
@@ -200,7 +203,7 @@ class Membership:
                 try:
                     await self._be_member()
                 except (*CLIENT_ERRORS, NotAuthenticated) as error:
-                    self._lost(error)
+                    await self._lost(error)
                 if self.assignment:
                     pause_s = _FIRST_PAUSE_S
                 await self._pause(pause_s * random.uniform(0.5, 1.0))
@@ -273,12 +276,17 @@ class Membership:
             self._consumer, self.assignment = None, frozenset()
             await close_consumer(consumer)
 
-    def _lost(self, error: BaseException) -> None:
+    async def _lost(self, error: BaseException) -> None:
         """Say why there is no membership: the client wraps what the broker answered."""
         cause = error.__cause__ if isinstance(error.__cause__, KafkaError) else error
-        known = client_error(cause, "joining it", Asked(self._settings, "Read", self._group_id))
-        self.last_error = str(known) if isinstance(known, AccessError) else describe(error)
-        log.warning("not a member of group %s: %s", self._group_id, self.last_error)
+        known: SnapreplayError = await refused_join(self._settings, self._group_id, cause) or client_error(
+            cause, "joining it", Asked(self._settings, "Read", self._group_id)
+        )
+        is_named = isinstance(known, AccessError | GroupRefused)
+        self.last_error = str(known) if is_named else describe(error)
+        line = self._said.line(f"not a member of group {self._group_id}: {self.last_error}", time.monotonic())
+        if line is not None:
+            log.warning("%s", line)
 
     async def _look_why(self) -> None:
         """Look for what keeps out a client that has lost its brokers: it retries for ever and does not say so."""

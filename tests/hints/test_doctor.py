@@ -259,9 +259,9 @@ async def test_a_transaction_timeout_above_the_brokers_is_found_and_lowered(oper
     """The value of the remedy is one that the brokers take."""
     _, who = await operator()
     too_long = ["--set", "timeouts.transaction_ms=1000000"]
-    remedy = (await remedies(who, *too_long))["transaction limits"]
+    remedy = (await remedies(who, *too_long))["timeout limits"]
     (lowered,) = re.findall(r"--set (timeouts\.transaction_ms=\d+)", remedy)
-    assert "transaction limits" not in await remedies(who, "--set", lowered)
+    assert "timeout limits" not in await remedies(who, "--set", lowered)
 
 
 async def test_a_broker_that_creates_whatever_is_asked_for_is_set_right(broker):

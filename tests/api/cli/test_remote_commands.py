@@ -85,6 +85,14 @@ def test_restore_status_without_partitions(invoke, url, control):
     assert result.stdout == "ledger: no partition is assigned to this process\n"
 
 
+def test_restore_status_says_what_keeps_the_process_out(invoke, url, control):
+    """Whether it has partitions or not, as the process itself says."""
+    control.service_facts = msgspec.structs.replace(control.service_facts, trouble="group x is full (run fewer)")
+    for statuses in ({}, {0: LIVE}):
+        control.statuses = statuses
+        assert "\ntrouble: group x is full (run fewer)\n" in "\n" + invoke("restore-status", "--url", url).stdout
+
+
 @pytest.mark.parametrize("command", ["restore-status", "trigger-snapshot"])
 @pytest.mark.parametrize("extra", [[], ["--output", "json"]])
 def test_unreachable_is_3_and_names_the_url(invoke, nobody, command, extra):

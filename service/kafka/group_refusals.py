@@ -1,0 +1,77 @@
+"""The reasons why a coordinator takes no process of the app into its group. The client names an error code; the setting
+of the brokers, or the member that is in the way, is asked for here."""
+
+from __future__ import annotations
+
+from aiokafka import errors as kafka
+
+from snapreplay.counted import some
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core import broker_limits
+from snapreplay.service.core.kafka_errors import GroupRefused
+from snapreplay.service.kafka.admin import ForeignMember, KafkaAdmin
+from snapreplay.service.kafka.errors import GroupFull
+
+GROUP_SIZE = "group.max.size"
+
+
+async def refused_join(settings: Settings, group_id: str, error: BaseException) -> GroupRefused | None:
+    """Return the refusal behind an error of a join; None: it is none that lasts until somebody acts."""
+    admin = KafkaAdmin(settings)
+    is_full = GroupFull.__name__ in str(error)  # the client wraps it
+    match error:
+        case kafka.InvalidSessionTimeoutError():
+            return _beyond_limits(settings, group_id, await _broker_config(admin))
+        case kafka.KafkaError() if is_full or isinstance(error, kafka.InconsistentGroupProtocolError):
+            found = await _foreign(admin, group_id, is_foreign=not is_full)
+            if found or not is_full:
+                return foreign_members(settings, group_id, found)
+            limit = (await _broker_config(admin)).get(GROUP_SIZE)
+            return GroupRefused(
+                f"group {group_id} has as many members as {GROUP_SIZE}{f'={limit}' if limit else ''} of the brokers"
+                " allows: this process cannot join it",
+                hint=f"raise {GROUP_SIZE} on every broker; or run fewer processes of the app",
+            )
+        case _:
+            return None
+
+
+def foreign_members(settings: Settings, group_id: str, found: list[ForeignMember]) -> GroupRefused:
+    """Return the refusal of a group that consumers have joined that are no processes of the app."""
+    servers = ",".join(settings.bootstrap_servers)
+    who = some(str(each) for each in found) or "of another kind, which the coordinator does not list"
+    return GroupRefused(
+        f"group {group_id} has a member that is no process of the app ({who}): as long as it is there, the coordinator"
+        " lets no process of the app join",
+        hint="stop that consumer, or give it another group.id: the group whose name is the app id is the app's own."
+        f" `kafka-consumer-groups.sh --bootstrap-server {servers} --describe --group {group_id} --members` lists who is"
+        " in it",
+        members=[str(each) for each in found],
+    )
+
+
+async def _broker_config(admin: KafkaAdmin) -> dict[str, str]:
+    try:
+        return dict((await admin.facts()).broker_config)
+    except SnapreplayError:
+        return {}
+
+
+async def _foreign(admin: KafkaAdmin, group_id: str, *, is_foreign: bool) -> list[ForeignMember]:
+    try:
+        return await admin.foreign_members(group_id, is_foreign=is_foreign)
+    except SnapreplayError:
+        return []
+
+
+def _beyond_limits(settings: Settings, group_id: str, broker_config: dict[str, str]) -> GroupRefused:
+    wanted_ms = settings.group.session_timeout_ms
+    found = broker_limits.session_timeout(wanted_ms, broker_config)
+    if found is not None:
+        return GroupRefused(found.problem, hint=found.remedy)
+    return GroupRefused(
+        f"the coordinator of group {group_id} refuses group.session_timeout_ms={wanted_ms}: it is below its"
+        f" {broker_limits.SESSION_MIN} or above its {broker_limits.SESSION_MAX}",
+        hint="`--set group.session_timeout_ms=N` with a value between the two, or change them on every broker",
+    )
