@@ -16,7 +16,6 @@ from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import ASKER, ASKER_HEADER
 from snapreplay.api.last_hour import LastHour
 from snapreplay.api.peers import Peers
-from snapreplay.api.problems import TOO_OFTEN
 from snapreplay.service.control.protocol import Look, StatusDocument, StatusSource
 
 KEPT_MAX = 64
@@ -66,7 +65,7 @@ class KeptAnswers:
     async def _kept_or_made(self, key: tuple[object, ...], scope: Scope, receive: Receive) -> _Answer:
         kept = self._kept  # while the answer is made, a newer document may come
         answer = kept.get(key) or await self._made(scope, receive)
-        if len(kept) < KEPT_MAX and answer.start["status"] != TOO_OFTEN.status:
+        if len(kept) < KEPT_MAX:
             kept[key] = answer
         return answer
 

@@ -20,7 +20,6 @@ from snapreplay.api.guard import Guard, Hosts
 from snapreplay.api.last_hour import LastHour
 from snapreplay.api.peers import Peers
 from snapreplay.api.queries import CHECKED
-from snapreplay.api.rates import UNLIMITED, Rates
 from snapreplay.api.routes import ROUTERS
 from snapreplay.api.tokens import NO_TOKENS, Tokens
 from snapreplay.service.clock import wall_time
@@ -52,7 +51,6 @@ def create_app(
     hosts: Hosts | None = None,
     *,
     tokens: Tokens = NO_TOKENS,
-    rates: Rates = UNLIMITED,
     events: StatusEvents | None = None,
     peers: Peers | None = None,
     states: StateSource | None = None,
@@ -78,11 +76,10 @@ def create_app(
     app.state.context = (source, *others, Forwarder(peers.caller), now)
     app.state.states = states
     app.state.needs_token = tokens.are_needed
-    app.state.rates = rates
     problem_answers.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(KeptAnswers, source=source)
-    app.add_middleware(Guard, hosts=hosts or Hosts(), tokens=tokens, rates=rates)
+    app.add_middleware(Guard, hosts=hosts or Hosts(), tokens=tokens)
     for router in (*ROUTERS, last_hour_routes.ROUTER):
         app.include_router(router, dependencies=[CHECKED])
     page.install(app)
@@ -107,7 +104,6 @@ def _document(app: FastAPI) -> dict[str, Any]:
             operation["security"] = []
             del operation["responses"][str(problems.NO_TOKEN.status)]
             del operation["responses"][str(problems.NO_CERTIFICATE.status)]
-            del operation["responses"][str(problems.TOO_OFTEN.status)]
         for status, response in operation["responses"].items():
             _add_example(status, response.get("content", {}).get("application/json", {}))
     problem = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from importlib import import_module
 
 from snapreplay.api.app import create_app
 from snapreplay.api.events import StatusEvents
@@ -17,10 +16,9 @@ from snapreplay.api.line import Line
 from snapreplay.api.link import ServiceLink
 from snapreplay.api.peer_client import Caller
 from snapreplay.api.peers import Peers
-from snapreplay.api.rates import Rates
 from snapreplay.api.state_link import StateLink
 from snapreplay.api.tls import TlsFiles
-from snapreplay.api.tokens import OidcProvider, Tokens
+from snapreplay.api.tokens import Tokens
 
 
 class Application:
@@ -38,10 +36,7 @@ class Application:
         self._link = ServiceLink(line)
         self._states = StateLink(*states)
         self._told = StatusEvents(self._link.last)
-        provider = OidcProvider(*arguments.oidc)
-        # An extra, and slow to import: only who uses it needs it.
-        verifier = import_module("snapreplay.api.oidc").Verifier(provider) if provider.issuer else None
-        tokens = Tokens(arguments.token_file, needs_certificate=bool(tls.client_ca), others=verifier and verifier.asker)
+        tokens = Tokens(arguments.token_file, needs_certificate=bool(tls.client_ca))
         caller = Caller(tokens.headers, tls.client(), has_certificate=bool(tls.certificate))
         self._peers = Peers(arguments.suspect_after_ms / 1000, self._link.suspect, caller, self._link.ended)
         self._hour = LastHour()
@@ -49,7 +44,6 @@ class Application:
             self._link,
             Hosts(arguments.bound, allowed_hosts(arguments.allowed)),
             tokens=tokens,
-            rates=Rates(),
             events=self._told,
             peers=self._peers,
             states=self._states,

@@ -21,7 +21,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay.api import page, problems
 from snapreplay.api.probing import WITHOUT_TOKEN
-from snapreplay.api.rates import ASKER_OF_RATES, FAILED_LOGINS, Rates
 from snapreplay.api.serving import CERTIFICATE, PROBES_PORT
 from snapreplay.api.tokens import Asker, Role, Tokens, escaped
 from snapreplay.service.core.repeats import Repeats
@@ -144,11 +143,10 @@ def least_role(method: str, path: str) -> Role:
 class Guard:
     """ASGI middleware that answers what `refusal` refuses, and what comes without a login where one is needed."""
 
-    def __init__(self, app: ASGIApp, hosts: Hosts, tokens: Tokens, rates: Rates) -> None:
+    def __init__(self, app: ASGIApp, hosts: Hosts, tokens: Tokens) -> None:
         self._app = app
         self._hosts = hosts
         self._tokens = tokens
-        self._rates = rates
         self._refused = Repeats()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -174,7 +172,6 @@ class Guard:
         if isinstance(asker, Asker):
             passed_on = headers.get(ASKER_HEADER, "")[:200] if asker.role is Role.ADMIN else ""
             scope[ASKER] = passed_on or asker.name
-            scope[ASKER_OF_RATES] = asker.name
             scope[IS_STILL_KNOWN] = partial(self._is_still_known, scope, headers, asker.role)
 
         async def told(message: Message) -> None:
@@ -215,15 +212,5 @@ class Guard:
             return problems.no_certificate()
         if self._tokens.are_needed:
             given = headers.get("authorization", "")
-            return self._tokens.asker(given) or self._failed_login(given, address)
+            return self._tokens.asker(given) or problems.no_token(given)
         return Asker(escaped(f"certificate of {certificate}" if certificate else f"somebody at {address}"), Role.ADMIN)
-
-    def _failed_login(self, given: str, address: str) -> problems.ProblemError:
-        """Say why a request is refused. A good token is good all the same, whatever else comes from that address: the
-        other processes of the app may be behind it, too."""
-        try:
-            if given:
-                self._rates.spend(FAILED_LOGINS, address)
-        except problems.ProblemError as too_often:
-            return too_often
-        return problems.no_token(given)

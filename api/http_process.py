@@ -28,7 +28,6 @@ class Arguments(NamedTuple):
     allowed: str
     token_file: str
     tls: tuple[str, ...]
-    oidc: tuple[str, str, str]
     suspect_after_ms: int
     load_after_seconds: float
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import AwareDatetime, BeforeValidator
 
 from snapreplay.api import last_hour_view, problems, views
@@ -16,7 +16,6 @@ from snapreplay.api.answers import Here
 from snapreplay.api.fleet_routes import Covers
 from snapreplay.api.fleet_views import Scope
 from snapreplay.api.last_hour import EVERY_SECONDS, ROWS
-from snapreplay.api.rates import READS_OF_ALL, spend
 from snapreplay.errors import UnknownPartition
 
 ROUTER = APIRouter(tags=["fleet"], generate_unique_id_function=attrgetter("name"))
@@ -33,7 +32,6 @@ def written(value: object) -> object:
     last_hour_view.PATH, responses=views.answered(last_hour_view.LastHour, problems.UNKNOWN_PARTITION, problems.INVALID)
 )
 async def get_last_hour(
-    request: Request,
     here: Here,
     covered: Covers,
     partition: Annotated[
@@ -51,7 +49,6 @@ async def get_last_hour(
     slots = _slots(here.now(), since)
     told = [here.hour.rows(partition, slots[-1])] if slots else []
     if slots and covered.scope is Scope.APP:
-        spend(request, READS_OF_ALL)
         told += await last_hour_view.asked(here.forwarder, covered, partition, slots)
     return views.answer(last_hour_view.view(last_hour_view.joined(told, slots), partition, covered.scope))
 

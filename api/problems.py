@@ -6,7 +6,6 @@ to do. The text of an unexpected exception never leaves the process, but it is l
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -56,7 +55,6 @@ FOREIGN_HOST = ProblemKind("foreign-host", 403, "Foreign host")
 FOREIGN_ORIGIN = ProblemKind("foreign-origin", 403, "Foreign origin")
 SILENT = ProblemKind("service-silent", 503, "The service process does not answer")
 BUSY_LINE = ProblemKind("too-many-requests", 503, "Too many requests wait")
-TOO_OFTEN = ProblemKind("asked-too-often", 429, "Asked too often")
 TOO_MANY_STREAMS = ProblemKind("too-many-streams", 503, "Too many streams of events")
 NOT_REACHED = ProblemKind("cluster-not-reached", 503, "The Kafka cluster has not been reached yet")
 OWNER_AWAY = ProblemKind("owner-unreachable", 503, "The owner of the partition cannot be asked")
@@ -101,12 +99,12 @@ class Problem(Model):
 def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
     """Return the `responses=` of a route: its kinds, named by status."""
     responses: dict[int | str, dict[str, Any]] = {}
-    for kind in (*kinds, NO_TOKEN, NO_CERTIFICATE, TOO_OFTEN, SILENT, INTERNAL):
+    for kind in (*kinds, NO_TOKEN, NO_CERTIFICATE, SILENT, INTERNAL):
         schema = {"$ref": "#/components/schemas/Problem"}
         known = {"description": HTTPStatus(kind.status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
         found = responses.setdefault(kind.status, known)
         found["description"] += f"{', ' if ':' in found['description'] else ': '}{kind.name}"
-        if kind in (NOT_REACHED, SILENT, TOO_MANY_STREAMS, TOO_OFTEN, OWNER_AWAY):
+        if kind in (NOT_REACHED, SILENT, TOO_MANY_STREAMS, OWNER_AWAY):
             found["headers"] = RETRY_AFTER
     return responses
 
@@ -211,16 +209,6 @@ def too_many_streams(readers: int) -> ProblemError:
     )
 
 
-def too_often(what: str, per_second: float, wait_seconds: float) -> ProblemError:
-    """Make the error for a request of which whoever makes it has made too many."""
-    seconds = max(1, math.ceil(wait_seconds))
-    return ProblemError(
-        TOO_OFTEN,
-        f"you have asked too often for {what}: go on in {seconds} s, with at most {per_second:g} a second",
-        headers={"Retry-After": str(seconds)},
-    )
-
-
 def nothing_live() -> ProblemError:
     """Make the error for what is asked of all live partitions, of which there are none."""
     return ProblemError(
@@ -247,8 +235,7 @@ def no_token(authorization: str) -> ProblemError:
         NO_TOKEN,
         "the token is not one of this service" if is_wrong else "this service asks for a token",
         headers={"WWW-Authenticate": 'Bearer realm="snapreplay"' + (', error="invalid_token"' if is_wrong else "")},
-        hint="send `Authorization: Bearer TOKEN` with a line of the file http.token_file of the service, or with a"
-        " token of its http.oidc_issuer",
+        hint="send `Authorization: Bearer TOKEN` with a line of the file http.token_file of the service",
     )
 
 

@@ -41,7 +41,6 @@ from snapreplay.api.operation_views import joined
 from snapreplay.api.owners import find_partition
 from snapreplay.api.pages import AFTER, cut
 from snapreplay.api.probing import Probing
-from snapreplay.api.rates import READS_OF_LOGS, costs
 from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.control.metrics import DocumentCollector
 from snapreplay.service.control.partition_history import PartitionHistory
@@ -150,7 +149,6 @@ async def get_partition(here: Here, covered: Covers, partition: PathPartition) -
 
 @_partitions.get(
     "/api/v1/partitions/{partition}/history",
-    dependencies=[costs(READS_OF_LOGS)],
     responses=views.answered(
         PartitionHistory,
         *(problems.UNKNOWN_PARTITION, problems.INVALID, problems.NOT_REACHED, problems.BUSY_LINE),

@@ -17,7 +17,6 @@ from snapreplay.api.answers import ApiContext, Here, Keyed
 from snapreplay.api.fleet_routes import covered_by
 from snapreplay.api.fleet_views import Scope
 from snapreplay.api.operation_views import joined
-from snapreplay.api.rates import READS_OF_LOGS, costs
 from snapreplay.errors import RetryableError
 from snapreplay.service.control.protocol import OperationState
 from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoint, SavepointList, SavepointShown
@@ -28,7 +27,6 @@ LOOK_SECONDS = 2.0
 """At most, for a look whether a savepoint is there; after that it may be. A look is short if there is none."""
 _NAME = {"pattern": r"^[A-Za-z0-9._-]+$", "max_length": 200, "description": "Of the savepoint."}
 Name = Annotated[str, Path(**_NAME)]
-_COSTS = costs(READS_OF_LOGS)
 _UNREAD = (problems.INVALID, problems.SAVEPOINTS_UNREAD, problems.BUSY_LINE, state_problems.LATE)
 _CHANGES = (problems.KEEPING, problems.INVALID, problems.NOT_REACHED)
 _WANTED = {"one": {"summary": "Before a deployment", "value": {"name": "before-42", "reason": "deploy 42"}}}
@@ -40,17 +38,13 @@ class Wanted(Pause):
     name: Annotated[str, Field(**_NAME)]
 
 
-@ROUTER.get("/api/v1/savepoints", dependencies=[_COSTS], responses=views.answered(SavepointList, *_UNREAD))
+@ROUTER.get("/api/v1/savepoints", responses=views.answered(SavepointList, *_UNREAD))
 async def list_savepoints(request: Request) -> Response:
     """Read from Kafka which savepoints the app has, also those that cannot be used, and why."""
     return views.answer(await _read(request, ""))
 
 
-@ROUTER.get(
-    "/api/v1/savepoints/{name}",
-    dependencies=[_COSTS],
-    responses=views.answered(SavepointShown, problems.UNKNOWN_SAVEPOINT, *_UNREAD),
-)
+@ROUTER.get("/api/v1/savepoints/{name}", responses=views.answered(SavepointShown, problems.UNKNOWN_SAVEPOINT, *_UNREAD))
 async def get_savepoint(request: Request, name: Name) -> Response:
     """Read one from Kafka: its increments and manifests. `snapreplay savepoint show` proves every entry, too."""
     found = (await _read(request, name)).items
@@ -99,7 +93,7 @@ async def create_savepoint(here: Here, wanted: Annotated[Wanted, Body(openapi_ex
     "/api/v1/savepoints/{name}",
     status_code=202,
     summary="Delete a savepoint for good",
-    dependencies=[Keyed, _COSTS],
+    dependencies=[Keyed],
     responses=views.begun(problems.UNKNOWN_SAVEPOINT, *_CHANGES),
 )
 async def drop_savepoint(request: Request, here: Here, name: Name) -> Response:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from snapreplay.api.http_process import Arguments
 from snapreplay.api.tls import TlsFiles
-from snapreplay.api.tokens import OidcProvider, tokens_in
+from snapreplay.api.tokens import tokens_in
 from snapreplay.errors import UsageError
 from snapreplay.service.clock import boot_seconds
 from snapreplay.service.config.groups import HttpSettings
@@ -66,7 +66,6 @@ class HttpServer:
         _check_interpreter()
         if settings.token_file:
             tokens_in(Path(settings.token_file))
-        OidcProvider.of(settings).check(settings.token_file)
         TlsFiles.of(settings).check()
         with ExitStack() as held:
             listeners = [held.enter_context(bind(settings.host, settings.port))]
@@ -286,7 +285,6 @@ class Keeper(threading.Thread):
             f"{self._settings.allowed_hosts},{urlsplit(self._settings.advertised_url).hostname or ''}",
             self._settings.token_file and str(Path(self._settings.token_file).absolute()),
             TlsFiles.of(self._settings),
-            OidcProvider.of(self._settings),
             self._settings.suspect_after_ms,
             LOAD_AFTER_SECONDS,
         )

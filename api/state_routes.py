@@ -16,7 +16,6 @@ from snapreplay.api.action_routes import INTEGER_MAX, PARTITION_MAX
 from snapreplay.api.answers import context_of
 from snapreplay.api.fleet_routes import covered_by
 from snapreplay.api.fleet_views import Scope
-from snapreplay.api.rates import READS_ELSEWHERE, READS_OF_LOGS, costs, spend
 from snapreplay.api.state_forwarding import ForwardedRead, first, gather, newest, who_has
 from snapreplay.api.state_views import HISTORY_PATH, PATH, StateEntries, StateValues
 from snapreplay.errors import RetryableError, UsageError
@@ -110,7 +109,6 @@ async def list_entries(
 
 @ROUTER.get(
     HISTORY_PATH + "{store}/{key:path}",
-    dependencies=[costs(READS_OF_LOGS)],
     summary="Read how a value came to be",
     responses=views.answered(state_views.ShownChanges, *state_problems.OF_A_HISTORY, description="As the log has it."),
 )
@@ -200,8 +198,6 @@ async def _asked(request: Request, scope: Scope | None) -> ForwardedRead:
     none."""
     here = await context_of(request)
     covered = covered_by(here, scope)
-    if len(covered.says) > 1:
-        spend(request, READS_ELSEWHERE)
     given = [each for each in request.scope["query_string"].split(b"&") if each and not each.startswith(b"scope=")]
     target = request.scope["raw_path"] + b"?" + b"&".join([*given, b"scope=local"])
     return ForwardedRead(here.forwarder, covered, target.decode())

@@ -1,21 +1,17 @@
-"""The tokens that processes of an app ask for: a file with one a line, which is read again when it changes, and where
-the tokens of a provider come from."""
+"""The bearer tokens of the HTTP API: a file with one per line, read again when it changes."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from snapreplay.api.renewed import Renewed
 from snapreplay.errors import UsageError
-from snapreplay.service.config.groups import HttpSettings
 
 _LINE = re.compile(
     r"(?:(?P<role>viewer|operator|admin):(?:(?!sha256:)(?P<name>[A-Za-z0-9._@-]{1,64}):)?)?"
@@ -104,61 +100,12 @@ def _wrong(path: Path, why: str) -> UsageError:
     )
 
 
-class OidcProvider(NamedTuple):
-    """The settings `http.oidc_…`; without an issuer there is no provider.
-
-    Attributes:
-        issuer: exactly as tokens name it (`iss`); its keys are found below it (OpenID Connect Discovery).
-        audience: as tokens for this service name it (`aud`).
-        role_claim: the claim with the roles, a dot between the names of nested ones.
-    """
-
-    issuer: str = ""
-    audience: str = ""
-    role_claim: str = ""
-
-    @classmethod
-    def of(cls, settings: HttpSettings) -> OidcProvider:
-        return cls(settings.oidc_issuer, settings.oidc_audience, settings.oidc_role_claim)
-
-    def check(self, token_file: str) -> None:
-        """Check the settings.
-
-        Raises:
-            UsageError: they let in whom they should not, or do not work.
-        """
-        if not self.issuer:
-            return
-        parts = urlsplit(self.issuer)
-        if parts.scheme != "https" and (parts.scheme != "http" or parts.hostname not in ("localhost", "127.0.0.1")):
-            raise UsageError(
-                f"http.oidc_issuer={self.issuer} is no https:// URL: whoever answers in its place could log in",
-                hint="set the issuer as its tokens name it (`iss`)",
-            )
-        if not self.audience:
-            raise UsageError(
-                "http.oidc_audience is empty: a token that the provider made for any other service would be good here",
-                hint="set it to what tokens for this service have as `aud`",
-            )
-        if not token_file:
-            raise UsageError(
-                "http.oidc_issuer is set, and http.token_file is not: the processes of the app ask each other with it",
-                hint="make one for all of them: `openssl rand -hex 32 > token` and `--set http.token_file=token`",
-            )
-        if find_spec("jwt") is None:
-            raise UsageError("http.oidc_issuer needs PyJWT", hint="`pip install 'snapreplay[oidc]'`")
-
-
 class Tokens:
-    """Those of a file; the first of an admin is sent, and any is accepted. Without a file none is sent or needed."""
+    """The tokens of a file: any is accepted, and the first of an admin is sent. Without a file, none is needed."""
 
-    def __init__(
-        self, path: str, *, needs_certificate: bool = False, others: Callable[[str], Asker | None] | None = None
-    ) -> None:
-        """Take `path`; empty: there is no file. `needs_certificate`: whether a client must have shown one. `others`
-        says whose any other token is."""
+    def __init__(self, path: str, *, needs_certificate: bool = False) -> None:
+        """Take `path`; empty: there is no file. `needs_certificate`: whether a client must show a certificate."""
         self.needs_certificate = needs_certificate
-        self._others = others
         self._path = Path(path) if path else None
         self._tokens = Renewed[tuple[Token, ...]]((path,), lambda: tokens_in(Path(path)), ())
 
@@ -173,11 +120,7 @@ class Tokens:
         scheme, _, given = authorization.partition(" ")
         digest = _digest(given.strip())
         matches = [each.asker for each in self._now() if hmac.compare_digest(digest, each.digest)]
-        if scheme.lower() != "bearer":
-            return None
-        if not matches and self._others is not None:
-            return self._others(given.strip())
-        return matches[0] if matches else None
+        return matches[0] if matches and scheme.lower() == "bearer" else None
 
     def headers(self) -> Mapping[str, str]:
         """Make the header for a request to another process of the app, which may have to do anything."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import time
 from collections.abc import Mapping
 from ssl import SSLContext
 from typing import Any, Self
@@ -19,7 +18,6 @@ NOT_FOUND, NO_TYPE = 404, "about:blank"  # together: an unknown path
 TIMEOUT_S = 8.0  # the API answers within 100 ms; a process that it has to ask for the answer is given up after 5 s
 PROBE_TIMEOUT_S = 5.0
 LOG_TIMEOUT_S = 10.0  # the service itself gives up after 8
-TOO_OFTEN, PATIENCE_S = 429, 60.0
 
 Json = dict[str, Any]
 COMMANDS = {
@@ -188,7 +186,7 @@ class Client:
     ) -> Json:
         """Ask; `member` is in the answer, unless that is a problem document or not from a snapreplay service."""
         try:
-            response = self._when_allowed(method, path, body, timeout_s)
+            response = self._http.request(method, path, json=body, timeout=timeout_s)
         except httpx2.ReadTimeout as error:
             raise self._late(method, path, timeout_s) from error
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
@@ -215,16 +213,6 @@ class Client:
         refused = _refusal(response.status_code, document)
         refused.hint = self.with_url(refused.hint)
         raise refused
-
-    def _when_allowed(self, method: str, path: str, body: Json | None, timeout_s: float) -> httpx2.Response:
-        """Ask. Who asks too often is told when to go on, and does."""
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            response = self._http.request(method, path, json=body, timeout=timeout_s)
-            wait = response.headers.get("Retry-After", "")
-            if response.status_code != TOO_OFTEN or not wait.isdecimal() or time.monotonic() + int(wait) > until:
-                return response
-            time.sleep(int(wait))  # as long as the service says
 
     def _late(self, method: str, path: str, timeout_s: float) -> ServiceUnreachable:
         message = f"the service at {self.url} has not answered {method} {path} within {timeout_s:g} s"

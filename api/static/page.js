@@ -291,5 +291,5 @@ function login() {
     ${state.tokenWas ? html`<p class="message" role="alert">The token ${state.tokenWas}</p>` : nothing}
     <label for="token">Token</label> <input id="token" name="token" type="password" autocomplete="off" required>
     <button class="act">Show the page</button>
-    <p><small>One of the tokens in the file that the setting <code>http.token_file</code> names, or one of the provider in <code>http.oidc_issuer</code>. It is kept until this tab is closed.</small></p></form>`;
+    <p><small>One of the tokens in the file that the setting <code>http.token_file</code> names. It is kept until this tab is closed.</small></p></form>`;
 }

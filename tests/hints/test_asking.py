@@ -12,24 +12,21 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
-from snapreplay.api import server, tokens
+from snapreplay.api import server
 from snapreplay.api.app import create_app
 from snapreplay.api.cli import client, options, running, spark_commands
 from snapreplay.api.cli.root import app as commands
 from snapreplay.api.events import StatusEvents
 from snapreplay.api.guard import Hosts, allowed_hosts
 from snapreplay.api.limits import connections_max
-from snapreplay.api.tokens import OidcProvider
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import load_settings
 from snapreplay.service.control.protocol import Look
 from snapreplay.service.control.state_reads import NotRead, NotReadable, ReadLate, StateAnswer, StateRead
 from snapreplay.snapshots.proof.level import Level
 from tests.api.conftest import control, served, url
 from tests.api.test_owners import both, http_of_two
-from tests.hints.following import refused_then_taken
 from tests.support.fake_control import FAILED, LIVE, LOADING, NOW, FakeControl, Local
 from tests.support.served import peer
 
@@ -203,33 +200,6 @@ def test_another_port_is_taken():
             server.bind("127.0.0.1", port)
         assert "--http-port N (0 picks a free one)" in refused.value.hint
         server.bind("127.0.0.1", 0).close()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"oidc_issuer": "http://login.example.com"}, "set the issuer"),
-        ({"oidc_issuer": "login"}, "set the issuer"),
-        ({"oidc_audience": ""}, "as `aud`"),
-        ({"token_file": ""}, "make one for all of them"),
-        ({"package": None}, "pip install 'snapreplay[oidc]'"),
-    ],
-    ids=["no-tls", "no-url", "no-audience", "no-token", "no-package"],
-)
-def test_a_provider_that_could_let_in_others_is_refused(wrong, says, tmp_path, monkeypatch):
-    """With what is right it is taken."""
-    file = tmp_path / "token"
-    file.write_text("token-of-all-processes")
-    good = {"oidc_issuer": "https://login.example.com", "oidc_audience": "ledger", "token_file": str(file)}
-
-    def check(settings: dict[str, Any]) -> None:
-        with monkeypatch.context() as patched:
-            if "package" in settings:
-                patched.setattr(tokens, "find_spec", lambda _: None)
-            given = HttpSettings(**{name: value for name, value in settings.items() if name != "package"})
-            OidcProvider.of(given).check(given.token_file)
-
-    refused_then_taken(says, lambda: check({**good, **wrong}), lambda: check(good))
 
 
 async def test_another_port_for_probes_is_taken():

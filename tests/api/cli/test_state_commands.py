@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 import msgspec
 import pytest
 
-from snapreplay.api.rates import READS_OF_LOGS
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.state_reads import PartRead, StateAnswer
 from tests.api.test_key_history import CHANGES, FOUND
 from tests.api.test_state_routes import AT
-from tests.support.served import served
 
 NOTHING = KeyHistory(0, 1, 0, is_whole=True, changes=(), partition_count=3)
 
@@ -70,13 +67,3 @@ def test_what_is_stored_neither_moves_the_cursor_nor_begins_a_line(
     assert result.exit_code == 0, result.stderr
     assert r"\x1b]0;mine\x07\x9b2J\n0  ada" in result.stdout
     assert not {"\x1b", "\x07", "\x9b"} & set(result.stdout)
-
-
-async def test_who_is_to_ask_less_often_goes_on_when_it_is_told(invoke: Any, control: Any) -> None:
-    """More partitions than may be asked about at once: none is missing at the end."""
-    count = READS_OF_LOGS.burst + 2
-    control.key_histories = lambda _: msgspec.structs.replace(NOTHING, partition_count=count)
-    async with served(control) as url:  # of its own: nobody else has asked there
-        result = await asyncio.to_thread(invoke, "get", "--url", url, "default", "ada", "--history")
-    assert result.exit_code == 0, result.stderr
-    assert {each.partition for each in control.key_histories_asked} == set(range(count))
