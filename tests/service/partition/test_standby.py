@@ -300,7 +300,8 @@ async def test_a_copy_that_could_not_look_sees_its_increment_again_before_it_goe
     await bench.prepare(apps.tape("app"), snapshot={"digest_every_batches": 1000})
     one, copied = await followed(bench)
     log, newer = bench.log(bench.increments), Examiner.newer
-    batch = one.status.batch
+    batch, looks = one.status.batch, len(copied.told)
+    await until(lambda: len(copied.told) > looks + 2, "looks that find nothing newer")
 
     async def nobody(self):
         raise Unreachable("no broker")
