@@ -103,7 +103,7 @@ class Incarnation:
         self._found: SnapreplayError | None = None  # while it was LIVE
         before = lifecycle.ownership
         self._end = Ended(None, owner_epoch=before.owner_epoch, batch=before.batch)  # as known
-        self._standstill = Standstill(context, reporter, self._taken, self._end_with)
+        self._standstill = Standstill(context, reporter, self._taken, self._end_with, self._lose)
         self._topics_seen = TopicsSeen(context, self._inputs_changed, self._own_topics_changed)
 
     def pause(self, live: Live, paused: Paused | None, done: OnDone) -> None:
@@ -311,6 +311,11 @@ class Incarnation:
             self._found = found
             self.live.stop()
 
+    def _lose(self, lost: SnapreplayError) -> None:
+        """End without the log, which does not hold what was committed: the next recovery writes the state."""
+        if self.live is not None:
+            self.live.lose(lost)
+
     def _taken(self, newer: Claim) -> None:
         """React to a newer owner in the log while we are LIVE."""
         duplicate = refusals.duplicate_instance(self._context.expected, newer)
@@ -336,5 +341,5 @@ class Incarnation:
         by_topic = {each.topic: each for each in changes}
         increments = by_topic.get(context.increments.topic)
         if increments is not None:
-            live.lose(lost(context.expected, increments, live.last))
+            self._lose(lost(context.expected, increments, live.last))
         live.snapshots.topic_changed(by_topic.get(context.snapshots.topic))

@@ -1,22 +1,25 @@
-"""Asks beside the processing whether the partition is still ours: after the process stood still, and when another
-process seems to have our instance id."""
+"""Asks beside the processing whether the partition is still ours, and its log what we wrote: after the process stood
+still, where nothing was committed for a while, and when another process seems to have our instance id."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 
 from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.core import refusals
+from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.kafka_errors import Fenced
 from snapreplay.service.core.repeats import Repeats
+from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.live.pipeline import Live
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait, watched
-from snapreplay.service.topics.increments import newer_owner
-from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.increments import newer_owner, why_claim_gone, why_gone
+from snapreplay.service.topics.reading import Patience, reading
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim
 
 log = logging.getLogger("snapreplay.partition")
@@ -30,21 +33,34 @@ ASK_AGAIN_SECONDS = 1.0
 LOOK_SECONDS = 15.0
 QUIET_SECONDS = 2 * LOOK_SECONDS
 """In this time the log is asked, or a commit is answered: nothing else tells of a newer owner, such as a command."""
+READ_EVERY_LOOKS = 4
+"""The end of a log that was cut, and has grown again to the same end, says nothing: once a minute what we wrote last is
+read."""
 
 
 class Standstill:
     """One per runner. After a standstill a LIVE partition is doubtful until a commit that began later is answered OK,
     or the log shows no newer claim and the transaction coordinator no other fence. It goes on meanwhile: nothing can
-    be committed if another process owns the partition."""
+    be committed if another process owns the partition.
+
+    A commit shows a log that has lost its end. Where none comes, the log is looked at: the state in memory may be the
+    only copy of what was lost."""
 
     def __init__(
-        self, context: Context, reporter: Reporter, taken: Callable[[Claim], None], fenced: Callable[[Fenced], None]
+        self,
+        context: Context,
+        reporter: Reporter,
+        taken: Callable[[Claim], None],
+        fenced: Callable[[Fenced], None],
+        lost: Callable[[IncrementsReplaced], None],
     ) -> None:
-        """Take `taken`, for a newer owner's claim, and `fenced`: none is visible, or our transaction timed out."""
+        """Take `taken`, for a newer owner's claim; `fenced`: none is visible, or our transaction timed out; and `lost`:
+        the log does not hold what we wrote last."""
         self._context = context
         self._reporter = reporter
         self._taken = taken
         self._fenced = fenced
+        self._lost = lost
         self._live: Live | None = None
         self._since: float | None = None  # loop's clock: what was known before is not enough
         self._asking: asyncio.Task[None] | None = None
@@ -97,12 +113,15 @@ class Standstill:
 
     async def _look(self, live: Live) -> None:
         end_offset = await self._end_offset()
-        known_end = max(live.owner_epoch, live.last_commit[0]) + 2  # behind the marker
-        if end_offset is None or end_offset not in (known_end, self._judged_end):
+        has_moved = end_offset is None or end_offset not in (_known_end(live), self._judged_end)
+        if has_moved:
             self._since = self._since or asyncio.get_running_loop().time()
         if self._since is not None:
             await self._settle(live)
             self._judged_end = end_offset or NO_OFFSET
+        elif self._last_look % READ_EVERY_LOOKS == self._context.partition % READ_EVERY_LOOKS:
+            with suppress(SnapreplayError):  # the next look finds it, too
+                await self._has_lost(live)
 
     async def _end_offset(self) -> int | None:
         """Return where the increments end; None if nobody says so."""
@@ -111,6 +130,34 @@ class Standstill:
                 return (await reader.bounds(self._context.increments)).end_offset
         except SnapreplayError:
             return None
+
+    async def _has_lost(self, live: Live) -> bool:
+        """Say whether the log has lost what we wrote last, and tell. A leader that is cut off may lag behind, so it is
+        asked again first; the partition is not ready meanwhile.
+
+        Raises:
+            Unreachable, ReadStalled: it could not be found out.
+        """
+        patience, increments = Patience(), self._context.increments
+        while (why := await self._why_lost(live)) is not None and not patience.is_over:
+            self._reporter.note(ownership_doubt=f"{why}; all brokers are being asked")
+            await patience.ask_all(self._context.cluster, increments, _known_end(live))
+            await patience.pause()
+        if why is not None:
+            self._lost(IncrementsReplaced(f"{why}: the log was cut, or is another one"))
+        elif self._since is None:
+            self._reporter.note(ownership_doubt="")
+        return why is not None
+
+    async def _why_lost(self, live: Live) -> str | None:
+        log, epoch, last = self._context.increments, live.owner_epoch, FoundIncrement(live.last, live.last_commit[0])
+        known_end = _known_end(live)
+        async with reading(self._context.cluster, read_committed=False) as reader:
+            end_offset = (await reader.bounds(log)).end_offset
+            if end_offset < known_end:
+                return f"{log} ends at offset {end_offset}, but we have written up to offset {known_end}"
+            gone = await why_gone(reader, log, last)
+            return gone or await why_claim_gone(reader, log, epoch, self._context.identity.process_id)
 
     async def _settle(self, live: Live) -> None:
         loop, said = asyncio.get_running_loop(), Repeats()
@@ -122,8 +169,13 @@ class Standstill:
                 break
             try:
                 # A newer claim lies after everything that we committed: that need not be read.
-                newer = await newer_owner(self._context, max(live.owner_epoch, offset))
+                is_short = await self._is_short(live)
+                newer = None if is_short else await newer_owner(self._context, max(live.owner_epoch, offset))
                 fenced = newer is None and await self._is_fenced(live)
+                if newer is None and not fenced and await self._has_lost(live):
+                    return
+                if is_short and not fenced:  # the leader knows more by now
+                    continue
             except SnapreplayError as error:
                 line = said.line(f"cannot find out whether it is still ours: {error}", loop.time())
                 if line is not None:
@@ -145,12 +197,23 @@ class Standstill:
         self._since = None
         self._reporter.note(ownership_doubt="")
 
+    async def _is_short(self, live: Live) -> bool:
+        """Say whether the log seems to end before our last commit: then it shows no newer claim."""
+        known_end = _known_end(live)
+        async with reading(self._context.cluster, read_committed=False) as reader:
+            return (await reader.bounds(self._context.increments)).end_offset < known_end
+
     async def _is_fenced(self, live: Live) -> bool:
         try:
             last = await self._context.cluster.last_fence(self._context.transactional_id)
         except StopError:
             return False  # a cluster that does not tell
         return last is not None and last.lineage != live.lineage
+
+
+def _known_end(live: Live) -> int:
+    """Return where the log ends if nobody has written since: behind the marker of our last transaction."""
+    return max(live.owner_epoch, live.last_commit[0]) + 2
 
 
 def _look_number() -> int:

@@ -3,6 +3,8 @@ decisions in the chain, each of which names the one before it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import DamagedError, Reaction, SnapreplayError
 from snapreplay.service.clock import time_of
@@ -131,21 +133,36 @@ async def why_gone(reader: Reader, log: TopicPartition, known: FoundIncrement) -
     Raises:
         Unreachable, ReadStalled: it could not be found out.
     """
-    named = f"batch {known.increment.batch} was at offset {known.offset}"
+    named = f"batch {known.increment.batch}"
+    return await _why_another(reader, log, known.offset, named, lambda entry: entry == known.increment)
+
+
+async def why_claim_gone(reader: Reader, log: TopicPartition, offset: int, process_id: str) -> str | None:
+    """Say as `why_gone` why the claim of a process is not in the log any more."""
+    return await _why_another(
+        reader, log, offset, "our claim", lambda entry: isinstance(entry, Claim) and entry.process_id == process_id
+    )
+
+
+async def _why_another(
+    reader: Reader, log: TopicPartition, offset: int, named: str, is_known: Callable[[object], bool]
+) -> str | None:
+    was = f"{named} was committed at offset {offset}"
     start_offset, end_offset = await reader.bounds(log)
-    if end_offset <= known.offset:
-        return f"{log} ends at offset {end_offset}, but {named}"
-    if start_offset > known.offset:
+    if end_offset <= offset:
+        return f"{log} ends at offset {end_offset}, but {was}"
+    if start_offset > offset:
         return None
     try:
-        record = await reader.read_at(log, known.offset)
-        value = record.value or b"" if record is not None else b""
-        if record is not None and is_ours(value, record.headers):
-            found = decode_as(object, value, log, known.offset)
-            return None if found == known.increment else f"{log} holds another record of the app where {named}"
+        record = await reader.read_at(log, offset)
+        if record is None:
+            return f"{log} holds no record there any more, but {was}"
+        if not is_ours(record.value or b"", record.headers):
+            return f"{log} holds a foreign record there, but {was}"
+        found = decode_as(object, record.value or b"", log, offset)
     except (OffsetTrimmed, DamagedError):
         return None
-    return f"{log} holds {'no record' if record is None else 'a foreign record'} where {named}"
+    return None if is_known(found) else f"{log} holds another record of the app there, but {was}"
 
 
 def decision_of(increment: Increment, offset: int) -> Decision:

@@ -6,13 +6,15 @@ import signal
 
 import pytest
 
+from snapreplay.service.partition import standstill
 from snapreplay.service.recovery.copy_in_log import last_now
 from snapreplay.service.runtime.witnesses import witness_of
+from snapreplay.snapshots.format.records import OWN_KIND
 from tests.support import apps, reference
 from tests.support.accepting import accepted
 from tests.support.child import family
 from tests.support.older_disk import OlderDisk
-from tests.support.stage import Stage, processed
+from tests.support.stage import Stage, phase, processed, until
 
 pytestmark = pytest.mark.kafka
 
@@ -53,6 +55,36 @@ async def test_c6_an_older_directory_is_noticed_and_the_way_out_repeats_no_more_
     await here.feed(10)
     async with here.running() as service:  # nothing is found missing again
         await processed(service, {0: 160})
+
+
+async def test_c6_an_owner_that_commits_nothing_writes_what_its_log_has_lost(disk, unique, monkeypatch):
+    """Nobody sends anything. The broker comes back with an older directory, and the state in memory is the only copy:
+    it is in the log again before the process ends, whatever ends it."""
+    monkeypatch.setattr(standstill, "LOOK_SECONDS", 1.0)
+    here = await Stage(disk.broker.bootstrap_servers, apps.ledger(unique("c6"))).prepare()
+    increments = f"{here.app.app_id}-increments-0"
+    async with here.running() as service:
+        await here.feed(100)
+        await processed(service, {0: 100})
+        await asyncio.to_thread(disk.keep, increments)
+        await here.feed(50)
+        await processed(service, {0: 150})
+        context = await here.context()
+        before = await last_now(context)
+        assert before is not None
+        await asyncio.to_thread(disk.put_back, increments)
+
+        def is_decided():
+            return any(each.finding.startswith(OWN_KIND) for each in service.restore_status()[0].decisions)
+
+        await until(is_decided, "a new chain", 60.0)
+        await phase(service, "live")
+        after = await last_now(context)
+        assert after is not None
+        assert (after.increment.batch, after.increment.digest) == (before.increment.batch + 1, before.increment.digest)
+    await here.restored()
+    names = reference.ids((await here.read(here.output))[0])
+    assert (len(names), len(set(names))) == (150, 150)
 
 
 @pytest.mark.slow

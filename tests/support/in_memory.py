@@ -155,6 +155,13 @@ class InMemory(AppTopics):
         values = [each.value or b"" for each in records]
         return [decode(value) for value in values if kind_of(value) is RecordKind.INCREMENT]
 
+    def last_batch(self) -> tuple[int, int]:
+        """Return the offsets of its first record in the increments topic, and of its increment."""
+        log = self.log(self.increments)
+        last = next(each for each in reversed(log.committed()) if kind_of(each.value or b"") is RecordKind.INCREMENT)
+        transaction = log.transactions[last.offset]
+        return (transaction.first[log.partition] if transaction is not None else last.offset), last.offset
+
     def open_transaction(self, transactional_id: str, topic: str, value: bytes) -> int:
         """Open a transaction with this record; return the epoch of its producer."""
         partition = TopicPartition(topic, 0)

@@ -20,7 +20,7 @@ from snapreplay.service.recovery import follower
 from snapreplay.service.recovery.examine import SEE_AGAIN_SECONDS, Examiner
 from snapreplay.service.runtime import cooperative
 from snapreplay.snapshots.format.changes import split_changes
-from snapreplay.snapshots.format.envelope import RecordKind, decode, encode, kind_of
+from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.log import by_changes
 from tests.support import apps
 from tests.support.accepting import goes_on_by_a_witness, overtaken
@@ -255,15 +255,6 @@ async def test_a_copy_that_is_ahead_of_the_log_is_kept(bench):
     assert copy.last.increment.batch == copied.status.batch
 
 
-def last_increment_at(log):
-    return next(each.offset for each in reversed(log.committed()) if kind_of(each.value) is RecordKind.INCREMENT)
-
-
-def first_of_last_batch(log):
-    """Return the offset of its first record."""
-    return log.transactions[last_increment_at(log)].first[log.partition]
-
-
 @pytest.mark.parametrize("is_seen_short", [True, False], ids=["seen in between", "grown again between two looks"])
 @pytest.mark.parametrize("beyond", [0, 5], ids=["to the same end", "beyond the old end"])
 @virtual
@@ -274,7 +265,7 @@ async def test_a_copy_on_a_lost_branch_is_not_warm_again_when_the_log_has_grown(
     await one.end()
     log, batch = bench.log(bench.increments), copied.status.batch
     kept, end = log.frozen(), log.end
-    first = first_of_last_batch(log)
+    first = bench.last_batch()[0]
     log.cut(first)
     if is_seen_short:
         await until(lambda: copied.status.state == "ahead", "ahead")
@@ -284,7 +275,7 @@ async def test_a_copy_on_a_lost_branch_is_not_warm_again_when_the_log_has_grown(
     at = asyncio.get_running_loop().time()
     await asyncio.sleep(10)
     assert {each.state for each in copied.told[-5:]} == {"ahead"}
-    assert f"batch {batch} was at offset" in copied.status.error.message
+    assert f"batch {batch} was committed at offset" in copied.status.error.message
     found = copied.standby.readable()
     assert found.age_seconds >= asyncio.get_running_loop().time() - at
     log.cut(first)
@@ -308,7 +299,7 @@ async def test_a_copy_that_could_not_look_sees_its_increment_again_before_it_goe
 
     monkeypatch.setattr(Examiner, "newer", nobody)
     await until(lambda: copied.status.error is not None, "no answer")
-    known = last_increment_at(log)
+    _, known = bench.last_batch()
     record = log.records[known]
     forged = msgspec.structs.replace(decode(record.value), written_at_ms=1)
     log.records[known] = msgspec.structs.replace(record, value=encode(forged))

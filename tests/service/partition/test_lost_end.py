@@ -1,0 +1,108 @@
+"""The increments topic loses its end while its owner commits nothing: the state in its memory is the only copy."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from snapreplay.service.partition import standstill
+from snapreplay.service.topics import reading
+from snapreplay.snapshots.format.records import Paused
+from tests.simulation.reader import SimReader
+from tests.support.in_memory import virtual
+from tests.support.owner import ends
+from tests.support.stage import until
+
+NOTICED_SECONDS = (standstill.READ_EVERY_LOOKS + 1) * standstill.LOOK_SECONDS + reading.PATIENCE_SECONDS
+
+LOSSES = ("its last batch", "its last batch, then it has grown", "then to the same end", "its claim", "a marker")
+
+
+@pytest.fixture
+def watches():
+    """The tasks that show the topics to owners, as a supervisor does."""
+    made: list[Any] = []
+    yield made
+    assert made
+
+
+async def show_topics(bench, one):
+    while not one.task.done():
+        await asyncio.sleep(1)
+        one.runner.topics_seen(dict(bench.broker.topic_ids))
+
+
+async def idle(bench, watches, loss=LOSSES[0]):
+    """Return an owner of ten records whose last commit is long over."""
+    await bench.prepare()
+    one = await bench.owner()
+    watches.append(asyncio.create_task(show_topics(bench, one)))
+    if loss != "its claim":
+        await bench.feed(10)
+        await one.position(10)
+    await one.phase("live")
+    await asyncio.sleep(2 * standstill.LOOK_SECONDS)
+    return one
+
+
+def lose(bench, one, loss):
+    log = bench.log(bench.increments)
+    first, end = bench.last_batch()[0], log.end
+    match loss:
+        case "its claim":
+            log.cut(one.status.owner_epoch)
+        case "a marker":
+            log.cut(end - 1)
+        case _:
+            log.cut(first)
+    grown = {"its last batch, then it has grown": end + 7, "then to the same end": end}.get(loss, 0)
+    while log.end < grown:
+        log.append(None, b"foreign", (), 1, None)
+
+
+@pytest.mark.parametrize("is_paused", [False, True], ids=["idle", "paused"])
+@pytest.mark.parametrize("loss", LOSSES)
+@virtual
+async def test_an_owner_that_commits_nothing_writes_what_its_log_has_lost(bench, watches, loss, is_paused):
+    """It is not ready meanwhile. Whoever comes next finds all of it, whatever becomes of this process."""
+    one = await idle(bench, watches, loss)
+    if is_paused:
+        told: list[Any] = []
+        assert one.runner.request_pause(Paused(1, "a test"), ends(told))
+        await until(lambda: told, "the pause")
+        await asyncio.sleep(2 * standstill.LOOK_SECONDS)
+    seen: list[Any] = []
+    one.board.subscribe(lambda status: seen.append((status.phase.value, bool(status.ownership_doubt))))
+    epoch = one.status.owner_epoch
+    lose(bench, one, loss)
+    await until(lambda: ("fencing", False) in seen, "noticed", NOTICED_SECONDS)
+    await one.phase("live")
+    assert one.status.owner_epoch != epoch or loss == "its claim"
+    assert ("live", True) in seen, "not ready while brokers are asked"
+    assert one.status.ownership_doubt == ""
+    two = await bench.owner("two")
+    await two.phase("live")
+    if is_paused:
+        assert two.runner.request_pause(None, ends([]))
+    await bench.feed(10)
+    await bench.assert_exactly_once(two)
+
+
+@virtual
+async def test_a_leader_that_lags_behind_for_a_while_has_lost_nothing(bench, watches, monkeypatch):
+    """It is asked again, and the owner goes on by the same claim."""
+    one = await idle(bench, watches)
+    bounds, loop, doubts = SimReader.bounds, asyncio.get_running_loop(), set()
+    one.board.subscribe(lambda status: doubts.add(status.ownership_doubt))
+    until_s = loop.time() + standstill.LOOK_SECONDS + reading.PATIENCE_SECONDS / 2
+
+    async def lagging(self, partition):
+        found = await bounds(self, partition)
+        is_stale = partition.topic == bench.increments and loop.time() < until_s
+        return found._replace(end_offset=found.end_offset - 3) if is_stale else found
+
+    monkeypatch.setattr(SimReader, "bounds", lagging)
+    epoch = one.status.owner_epoch
+    await asyncio.sleep(NOTICED_SECONDS)
+    assert (one.status.phase, one.status.owner_epoch, one.status.ownership_doubt) == ("live", epoch, "")
+    assert any("we have written up to" in each for each in doubts)
