@@ -87,11 +87,11 @@ demo: $(if $(WITHOUT_JAVA),setup,jars) ## Real broker, real flights, kill -9, re
 # ---------------------------------------------------------------- quality
 
 .PHONY: test
-test: jars ## Run all default tests, real broker and Spark included (ARGS="-k claim", JOBS=1)
-	$(TESTED)
+test: $(if $(ARGS),,check) jars ## `make check`, then all tests with a real broker and Spark (ARGS="tests/api -x": only these)
+	$(TESTED) $(if $(ARGS),,-m "not pure and not slow and not whole")
 
 .PHONY: whole
-whole: jars-3.9.1 jars ## Run the tests that CI runs after these: page, hints, examples, demo, image, older Kafka, as a whole
+whole: jars-3.9.1 jars ## Three brokers, the page, every hint, the examples, the demo, the image, an older Kafka
 	$(TESTED) -m "whole and not slow"
 
 TESTED = $(CACHED) $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -132,7 +132,8 @@ lint: setup ## Format, lint, types, import contracts, and whether the mutants st
 	$(CACHED) $(BIN)/python -m pytest -q tests/test_tidy.py tests/test_packaging.py tests/mutants/test_gallery.py
 
 .PHONY: check
-check: lint ## All that needs no broker
+check: lint ## Lint, types, and all tests that need nothing outside: pure, in memory, simulated
+	$(CACHED) $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder -m pure
 
 .PHONY: format
 format: setup ## Format the code and repair what ruff can repair

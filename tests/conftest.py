@@ -118,6 +118,11 @@ def unique() -> Callable[[str], str]:
     return lambda name: f"{name}-{uuid.uuid4().hex[:8]}"
 
 
+# What `make check` runs: tests in these folders that need nothing outside of their process.
+PURE = ("attacks", "checker", "damage", "explore", "log_tail", "service", "simulation", "snapreplay", "snapshots")
+OUTSIDE = ("kafka", "spark", "slow", "whole")
+
+
 def is_whole(path: Path) -> bool:
     """Say whether all that lies there shows the whole."""
     path = path.relative_to(Path(__file__).parent)
@@ -130,6 +135,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     match config.getoption("markexpr"):
         case "not slow and not whole":
+            return is_whole(collection_path) or None
+        case "pure":
+            return not any(collection_path.is_relative_to(Path(__file__).parent / each) for each in PURE) or None
+        case "not pure and not slow and not whole":
             return is_whole(collection_path) or None
         case "whole and not slow":
             return not (is_whole(collection_path) or WHOLE_HERE.search(collection_path.read_text("utf-8"))) or None
@@ -176,6 +185,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for fixture, marker in (("broker", "kafka"), ("spark", "spark"), ("image", "whole")):
             if fixture in fixtures:
                 item.add_marker(marker)
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        if folder in PURE and not any(item.get_closest_marker(each) for each in OUTSIDE):
+            item.add_marker("pure")
 
 
 LOG_LINES_SHOWN = 30

@@ -38,8 +38,12 @@ class Outcome:
         return not self.problems and not self.violations and self.settle_seconds is not None
 
     @property
+    def carried_out(self) -> list[Injected]:
+        return [one for one in self.injected if not one.error]
+
+    @property
     def by_kind(self) -> dict[Kind, int]:
-        return dict(sorted(Counter(one.fault.kind for one in self.injected).items()))
+        return dict(sorted(Counter(one.fault.kind for one in self.carried_out).items()))
 
 
 def write(outcome: Outcome, folder: Path) -> Path:
@@ -60,7 +64,8 @@ def _summary(outcome: Outcome) -> str:
         "",
         f"- {outcome.seconds:g} s, {outcome.processes} processes, {outcome.partitions} partitions",
         f"- settings: {', '.join(f'{name}={value}' for name, value in outcome.settings.items())}",
-        f"- faults: {len(outcome.injected)} carried out of {len(outcome.planned)} planned",
+        f"- faults: {len(outcome.carried_out)} carried out, {len(outcome.injected) - len(outcome.carried_out)} failed,"
+        f" {len(outcome.planned)} planned",
         f"- settled: {'never' if settled is None else f'after {settled:.1f} s'}",
         *(f"- {name}: {count:,}" for name, count in (*outcome.told.items(), *outcome.counts.items())),
         f"- violations: {len(outcome.violations)}, problems: {len(outcome.problems)}",
@@ -93,6 +98,10 @@ def _findings(outcome: Outcome) -> str:
         ("Problems", outcome.problems),
         ("Violations", outcome.violations),
         ("Not checked", outcome.unchecked),
+        (
+            "Faults that could not be carried out",
+            [f"#{one.fault.number} {one.fault.kind}: {one.error}" for one in outcome.injected if one.error],
+        ),
     ):
         if found:
             lines += ["", f"### {title}", "", *(f"- {one}" for one in found)]

@@ -22,12 +22,13 @@ class Entry:
 
 @dataclass
 class Injected:
-    """A fault that was really begun, and what it hit. `healed_s` stays None if it could not be healed."""
+    """A fault that was begun, and what it hit. `error`: why it could not be carried out or healed."""
 
     fault: Fault
     begun_s: float
     hit: list[str]
     healed_s: float | None = None
+    error: str = ""
 
 
 class Timeline:
@@ -76,3 +77,7 @@ class Timeline:
     def healed(self, injected: Injected) -> None:
         injected.healed_s = round(self.now_s(), 3)
         self.note("fault", f"#{injected.fault.number} {injected.fault.kind}: healed")
+
+    def failed(self, injected: Injected, error: str) -> None:
+        injected.error = error
+        self.note("fault", f"#{injected.fault.number} {injected.fault.kind}: NOT CARRIED OUT: {error}")
