@@ -19,6 +19,7 @@ from snapreplay.app.ranges import Anchor, PositionAnchor
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Genesis, Increment, Origin, Paused, Pointer
 from snapreplay.state.digest import Digest
+from snapreplay.state.recorded import Recorded
 
 NO_ANCHORS: Mapping[str, PositionAnchor] = {}
 
@@ -32,7 +33,7 @@ class Chain:
         new_pointer: a written snapshot, waiting for the increment that makes it exist.
         topic_ids: of the inputs and both own topics, for the next increment; None: as in the last one.
         pointers_gone: the snapshots topic was replaced since the last increment; the next one has none of its pointers.
-        fields: that the values may have, for the next increment; None: as in the last one.
+        recorded: of the values, for the next increment; None: as in the last one.
         position_anchors: what lies below the positions of `last`, as a recovery found it; None: as `last` says.
         asked_pause: for the next increment, None for a resume, until one has it; UNSET: as in the last one.
         fallback_from: set after a recovery that could not use the newest snapshot, until it is recorded.
@@ -47,7 +48,7 @@ class Chain:
     fallback_from: str | None = None
     topic_ids: Mapping[str, str] | None = None
     pointers_gone: bool = False
-    fields: Mapping[str, list[str]] | None = None
+    recorded: Recorded | None = None
     position_anchors: Mapping[str, PositionAnchor] | None = None
     asked_pause: Paused | UnsetType | None = UNSET
 
@@ -138,7 +139,8 @@ class Chain:
             cleared=[],
             fired_count=0,
             skipped_timers=[],
-            fields=self.last.fields if self.fields is None else dict(self.fields),
+            fields=self.last.fields if self.recorded is None else dict(self.recorded.fields),
+            layouts=self.last.layouts if self.recorded is None else self.recorded.layouts,
             position_anchors=dict(self.expected_anchors),
             paused=self.paused,
         )
@@ -240,7 +242,7 @@ def ground_increment(
 
     Args:
         states: the digest of the state and of its stores.
-        last: what the log records last of this state or of a later one; fields, retired inputs and pause stay.
+        last: what the log records last of this state or of a later one; fields, layouts, retired inputs and pause stay.
     """
     digest, store_digests = states
     retired = last.retired_inputs if last is not None else {}
@@ -249,6 +251,7 @@ def ground_increment(
         stream_time_ms=stream_time_ms,
         store_digests=dict(store_digests),
         fields=last.fields if last is not None else {},
+        layouts=last.layouts if last is not None else None,
         paused=last.paused if last is not None else None,
         retired_inputs={n: each for n, each in retired.items() if n not in genesis.start_offsets},
     )

@@ -20,7 +20,8 @@ from snapreplay.snapshots.format.records import Claim, Increment
 from snapreplay.snapshots.log.batches import BrokenChain
 from snapreplay.snapshots.plan import NoUsableSnapshot
 from snapreplay.state.digest import DEFAULT_STORE
-from snapreplay.state.fields import StoredFields, StoreFields, in_entries, refuse_fields
+from snapreplay.state.fields import StoreFields
+from snapreplay.state.recorded import Recorded
 
 
 @dataclass(frozen=True)
@@ -331,13 +332,12 @@ def refuse(
     wrong, increment = (whose_log if any_inputs else wrong_log)(expected, found), found.increment
     if wrong is not None:
         return wrong
-    recorded, fields = increment.origin.schema_version, fields_in(increment)
+    recorded = increment.origin.schema_version
     if recorded != expected.schema_version and not expected.upgrades_from(recorded):
         where = f"{expected.increments_topic}-{expected.partition} offset {found.offset}"
         return schema_differs(f"batch {increment.batch} ({where})", recorded, expected.schema_version)
-    unknown = refuse_fields(
-        fields, fields_read(expected.fields, expected.upgrades, recorded), increment.origin.app_version
-    )
+    read = fields_read(expected.fields, expected.upgrades, recorded)
+    unknown = recorded_in(increment).refuse(read, increment.origin.app_version)
     if unknown is not None:
         return unknown
     if increment.owner_epoch > owner_epoch:
@@ -351,12 +351,12 @@ def refuse(
     return None
 
 
-def fields_in(increment: Increment) -> StoredFields:
-    """Read the stored fields, as `in_entries` does."""
+def recorded_in(increment: Increment) -> Recorded:
+    """Return what is recorded of the values of the stores with entries."""
     counts = {store: digest.count for store, digest in increment.store_digests.items()}
     if not counts and increment.digest is not None:
         counts[DEFAULT_STORE] = increment.digest.count
-    return in_entries(increment.fields, counts)
+    return Recorded(increment.fields, increment.layouts).of_entries(counts)
 
 
 def _held_against(expected: Expected, increment: Increment) -> list[tuple[str, object, object, str]]:

@@ -23,7 +23,7 @@ from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.chain import ground_increment
 from snapreplay.service.core.phase import RestoreMode
-from snapreplay.service.core.refusals import fields_in, schema_differs
+from snapreplay.service.core.refusals import recorded_in, schema_differs
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.decisions.before_init import Places, start_offsets
 from snapreplay.service.ports import Cluster
@@ -39,7 +39,6 @@ from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.records import Genesis, Increment
 from snapreplay.snapshots.plan import begun_anew_at, plan_start
 from snapreplay.state.contract import Store
-from snapreplay.state.fields import refuse_fields
 from snapreplay.state.values import StoredValueUnreadable
 
 BeginAt = Literal["earliest", "latest", "positions"]
@@ -114,7 +113,7 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt, restore:
     Raises:
         CannotTakeOver: that state cannot be had or read, or `begin` is nowhere in the inputs.
         SchemaDiffers: the snapshot is of another schema_version.
-        UnknownFields: this app would lose fields of that state.
+        UnknownFields, MeaningChanged: this app would lose fields of that state, or misread values.
     """
     store = context.app.new_store()
     source = replace(context, app=named(context.app, source_id))
@@ -124,8 +123,7 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt, restore:
     count = increment.genesis.partition_count
     if count != context.view.partition_count:
         raise _other_count(source_id, context.app.app_id, count, context.view.partition_count)
-    fields, by = fields_in(increment), increment.origin.app_version
-    if unknown := refuse_fields(fields, context.app.stored_fields, by):
+    if unknown := recorded_in(increment).refuse(context.app.stored_fields, increment.origin.app_version):
         raise unknown
     if begin == "positions":
         places = await _same_positions(context, source, increment)

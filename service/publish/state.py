@@ -79,7 +79,7 @@ async def begin_anew(
         ImageDiffers: the state is not the one of `standing`.
     """
     chain = Chain(
-        context.origin, owner_epoch, standing, owner_epoch, pointers_max=1, fields=context.fields_after(standing)
+        context.origin, owner_epoch, standing, owner_epoch, pointers_max=1, recorded=context.recorded_after(standing)
     )
     if drafted is None:
         pointer = await _written(context, chain, image, "decision", reporter)

@@ -290,7 +290,7 @@ class RecoveryDriver:
             context.settings.retention.snapshots_kept,
             fallback_from=fallback_from,
             topic_ids=topic_ids,
-            fields=context.fields_after(last.increment),
+            recorded=context.recorded_after(last.increment),
             position_anchors=position_anchors,
         )
         return chain if moved is None else chain.in_new_topic(context.snapshots.topic, moved)

@@ -19,6 +19,7 @@ from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.snapshots.format.records import UPGRADED_KIND, Increment, Manifest
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.state.recorded import Recorded
 
 
 async def upgraded(
@@ -38,11 +39,12 @@ async def upgraded(
     draft = await taken(context, store, last, topic_ids, follower)
     if draft is None:
         await run_cooperatively(upgrading(app.upgrades.values(), recorded, store))
-    stores = app.upgrades_from(recorded)
+    values = Recorded(increment.fields, increment.layouts).without(app.upgrades_from(recorded))
     standing = msgspec.structs.replace(
         standing_for(last, store.digest, store.store_digests),
         topic_ids=dict(topic_ids),
-        fields={name: paths for name, paths in increment.fields.items() if name not in stores},
+        fields=values.fields,
+        layouts=values.layouts,
     )
     said = "" if draft is None else f"; {draft.said}"
     decision = _decision(context, last, before, store.digest or EMPTY, said)

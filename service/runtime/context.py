@@ -18,7 +18,7 @@ from snapreplay.service.clock import SteadyClock, wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.counters import PartitionMetrics
 from snapreplay.service.core.headroom import Retention
-from snapreplay.service.core.refusals import Expected, fields_in
+from snapreplay.service.core.refusals import Expected, recorded_in
 from snapreplay.service.ports import Cluster, ConsumerGroup, SealedLog, TopicPartition
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.rates import MeasuredRates
@@ -26,7 +26,7 @@ from snapreplay.service.runtime.turns import StartTurns
 from snapreplay.service.runtime.witnesses import Witnesses
 from snapreplay.snapshots.format.records import Increment, Origin
 from snapreplay.snapshots.format.seal import OFF, Seals
-from snapreplay.state.fields import recorded_after
+from snapreplay.state.recorded import Recorded
 
 if TYPE_CHECKING:
     from snapreplay.service.runtime.spans import Spans
@@ -130,9 +130,9 @@ class Context:
     def origin(self) -> Origin:
         return Origin(self.app.app_id, self.app.version, self.app.schema_version, fingerprint())
 
-    def fields_after(self, last: Increment) -> dict[str, list[str]]:
-        """Return what the increment behind this one records."""
-        return recorded_after(fields_in(last), self.app.stored_fields)
+    def recorded_after(self, last: Increment) -> Recorded:
+        """Return what the increment behind this one records of the values."""
+        return recorded_in(last).after(self.app.stored_fields)
 
     @property
     def input_names(self) -> tuple[str, ...]:

@@ -16,9 +16,11 @@ from json import JSONEncoder
 from typing import Any, Generic, NamedTuple, TypeVar, cast, overload
 
 import msgspec
+from msgspec import inspect
 
 from snapreplay.errors import UsageError
 from snapreplay.state.round_trip import parts_in, unwritable
+from snapreplay.state.steady import UnsteadyDefault, unsteady_default
 from snapreplay.state.values import unsupported_type
 
 T = TypeVar("T")
@@ -159,12 +161,32 @@ def _codec(kind: str, type_: Any, module: Any) -> Codec[Any]:
     try:
         decode: Callable[[bytes], Any] = module.Decoder(type_).decode
         takes_none = _takes_none(type_)
+        unsteady = unsteady_default(inspect.type_info(type_))
     except (TypeError, ValueError, NameError) as error:
         raise UsageError(f"{name} cannot be decoded: {error}", hint=unsupported_type(type_)) from error
     encode = module.Encoder(order="deterministic").encode
+    if unsteady is not None:
+        decode = _decoding_twice(decode, encode, unsteady)
     if module is msgspec.json:
         encode = _refusing_non_finite(encode)
     return Codec(name, decode, encode, nullable=takes_none)
+
+
+def _decoding_twice(
+    decode: Callable[[bytes], Any], encode: Callable[[Any], bytes], unsteady: UnsteadyDefault
+) -> Callable[[bytes], Any]:
+    """Refuse bytes without a field whose default is another one at each call: a replay would have another value."""
+
+    def decode_steadily(data: bytes) -> Any:
+        value = decode(data)
+        if encode(value) != encode(decode(data)):
+            raise ValueError(
+                f"it lacks a field whose default is another one at each call, such as {unsteady.field}, which"
+                f" {unsteady.why}: a replay would have another value"
+            )
+        return value
+
+    return decode_steadily
 
 
 def _refusing_non_finite(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:

@@ -26,9 +26,9 @@ from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import Store
 from snapreplay.state.cursor import Slices, digest_in, load_slices, slices_of
 from snapreplay.state.digest import Digest
-from snapreplay.state.fields import in_entries, recorded_after, refuse_fields
 from snapreplay.state.keys import K as MapKey
 from snapreplay.state.map import MapState
+from snapreplay.state.recorded import Recorded
 from snapreplay.state.steps import all_of
 from snapreplay.state.stores import Stores
 from snapreplay.state.view import MapView, StoresView, View, view_of
@@ -98,7 +98,7 @@ class Harness(Generic[S]):
         self.dead_letters: list[Output] = []
         self.errors: list[RecordError] = []
         self._batches: list[_Batch] = []
-        self._fields = recorded_after({}, app.stored_fields)
+        self._recorded = Recorded({}, {}).after(app.stored_fields)
         self._store = self._app.new_store(shards=SHARDS_OF_A_TEST)
         self._take_up(self._store)
         self.snapshot()
@@ -267,19 +267,19 @@ class Harness(Generic[S]):
             UpgradeFailed, UsageError: the app cannot upgrade the state, or says not how.
             StoredValueUnreadable: the app's types cannot read an entry.
             UnknownFields: the app does not know a field that stored values have here.
+            MeaningChanged: the app would take stored values for something else.
         """
         older, newer = self._app.schema_version, app.schema_version
         if older != newer and not app.upgrades_from(older):
             raise UsageError(f"{app.app_id}: there is no way from schema_version {older} to {newer}")
-        fields = in_entries(self._fields, {each.name: each.entries for each in self._store.sizes})
-        if unknown := refuse_fields(fields, app.fields_read(older), self._app.version):
+        recorded = self._recorded.of_entries({each.name: each.entries for each in self._store.sizes})
+        if unknown := recorded.refuse(app.fields_read(older), self._app.version):
             raise unknown
-        fields = {name: paths for name, paths in fields.items() if name not in app.upgrades_from(older)}
         if not self._store.keeps_changes:
             self.snapshot()
         heir: Harness[Any] = Harness(app, self._partition, policy=self._policy, output_limits=self._limits)
         heir._image, heir._batches = self._image, self._batches
-        heir._fields = recorded_after(fields, app.stored_fields)
+        heir._recorded = recorded.without(app.upgrades_from(older)).after(app.stored_fields)
         store = heir._by_changes(random.Random(seed))
         if digest_in(store) != self.digest:
             raise Diverged(f"{app.app_id}: handed over, the state has another digest")

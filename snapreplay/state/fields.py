@@ -22,6 +22,7 @@ from msgspec import inspect
 from snapreplay.errors import StopError, UsageError
 from snapreplay.state.canonical import nodes_in
 from snapreplay.state.digest import DEFAULT_STORE
+from snapreplay.state.layout import Layout, default_text, may_be_left_out, members_of
 
 DROPPED = "-"
 ANY = "*"
@@ -39,11 +40,15 @@ class StoreFields(msgspec.Struct, frozen=True):
     Attributes:
         dropped: paths whose stored values may be lost.
         repeated: place of a recursive type where it is not followed → the place where it is.
+        layout: what decides their meaning, as an increment records it.
+        defaults: field that a stored value need not have → what it is then, see `Layout.absent`.
     """
 
     paths: frozenset[str]
     dropped: tuple[str, ...] = ()
     repeated: Mapping[str, str] = {}
+    layout: Layout = Layout()
+    defaults: Mapping[str, str] = {}
 
     def at(self, path: str) -> str:
         """Return the path in the place where the type that has the field is followed."""
@@ -78,6 +83,7 @@ def store_fields(node: inspect.Type, dropped: tuple[str, ...] = ()) -> StoreFiel
     """
     paths: set[str] = set()
     repeated: dict[str, str] = {}
+    layout, defaults, sets = Layout({}, {}, {}, {}, []), dict[str, str](), set[str]()
     recursive = {
         id(each)
         for each in nodes_in(node)
@@ -90,6 +96,10 @@ def store_fields(node: inspect.Type, dropped: tuple[str, ...] = ()) -> StoreFiel
             waiting += _parts(place)
             if isinstance(place.node, inspect.AnyType | inspect.DictType):
                 paths.add(_joined(place.path, ANY))
+            elif isinstance(place.node, inspect.SetType | inspect.FrozenSetType):
+                sets.add(place.path)
+            elif isinstance(place.node, inspect.EnumType):
+                layout.members[place.path] = members_of(place.node)
             continue
         path, followed = _with_tag(place), None
         if id(place.node) in recursive:
@@ -98,10 +108,20 @@ def store_fields(node: inspect.Type, dropped: tuple[str, ...] = ()) -> StoreFiel
             if first != path:
                 repeated[path] = first
                 continue
-        fields = [_Place(each, found, followed) for found, each in _fields(place.node, path)]
-        paths.update(each.path for each in fields)
-        waiting += fields
-    return StoreFields(frozenset(paths), dropped, repeated)
+        if path != place.path:
+            layout.tags[path] = place.node.cls.__name__
+        for found, field in _fields(place.node, path):
+            paths.add(found)
+            waiting.append(_Place(field.type, found, followed))
+            if found.endswith("="):
+                layout.places[found] = field.encode_name
+            text = default_text(field)
+            if text is not None:
+                defaults[found] = text
+                if may_be_left_out(place.node, field):
+                    layout.absent[found] = text
+    layout.sets.extend(sorted(sets))
+    return StoreFields(frozenset(paths), dropped, repeated, layout, defaults)
 
 
 def _parts(place: _Place) -> Iterator[_Place]:
@@ -130,11 +150,11 @@ def _with_tag(place: _Place) -> str:
     return place.path if tag is None else f"{place.path}<{tag}>"
 
 
-def _fields(node: Object, path: str) -> Iterator[tuple[str, inspect.Type]]:
-    """Yield the path and the type of each field. Names are not stored in an array."""
+def _fields(node: Object, path: str) -> Iterator[tuple[str, inspect.Field]]:
+    """Yield the path of each field, and the field. Names are not stored in an array."""
     is_array = isinstance(node, inspect.NamedTupleType) or getattr(node, "array_like", False)
     for number, field in enumerate(node.fields):
-        yield _joined(path, f"{number}=" if is_array else field.encode_name), field.type
+        yield _joined(path, f"{number}=" if is_array else field.encode_name), field
 
 
 def _joined(path: str, name: str) -> str:
@@ -186,7 +206,7 @@ def refuse_fields(recorded: StoredFields, declared: Mapping[str, StoreFields], b
         unknown = [
             path
             for path in before
-            if not path.startswith(DROPPED) and not _covers(fields, path) and not _is_below(path, fields.dropped)
+            if not path.startswith(DROPPED) and not _covers(fields, path) and not is_below(path, fields.dropped)
         ]
         if unknown:
             return _unknown(name, _topmost(unknown), by)
@@ -195,7 +215,7 @@ def refuse_fields(recorded: StoredFields, declared: Mapping[str, StoreFields], b
             for path in before
             if path.startswith(DROPPED)
             and fields.at(path[1:]) in fields.paths
-            and not _is_below(path[1:], fields.dropped)
+            and not is_below(path[1:], fields.dropped)
         ]
         if missing:
             return _missing(name, _topmost(missing), by)
@@ -205,7 +225,7 @@ def refuse_fields(recorded: StoredFields, declared: Mapping[str, StoreFields], b
 def _covers(fields: StoreFields, path: str) -> bool:
     """Say whether code with these fields keeps the field: it has it, or keeps whatever there is in its place."""
     paths, path = fields.paths, fields.at(path)
-    tops = [each.removesuffix(ANY).removesuffix(".") for each in paths if _last(each) == ANY]
+    tops = [each.removesuffix(ANY).removesuffix(".") for each in paths if last_name(each) == ANY]
     return path in paths or any(_keeps(top, paths, path) for top in tops)
 
 
@@ -214,25 +234,25 @@ def _keeps(top: str, paths: Collection[str], path: str) -> bool:
     values = f"{top}{{}}"
     if path.startswith(values) and any(each.startswith(values) for each in paths):
         return False
-    return not top or _is_below(path, [top])
+    return not top or is_below(path, [top])
 
 
-def _is_below(path: str, tops: Iterable[str]) -> bool:
+def is_below(path: str, tops: Iterable[str]) -> bool:
     return any(path == top or path.startswith((f"{top}.", f"{top}[", f"{top}{{", f"{top}<")) for top in tops)
 
 
 def _topmost(paths: list[str]) -> list[str]:
-    return [each for each in paths if not _is_below(each, [top for top in paths if top != each])]
+    return [each for each in paths if not is_below(each, [top for top in paths if top != each])]
 
 
-def _place(store: str) -> str:
+def place_of_store(store: str) -> str:
     return "state" if store == DEFAULT_STORE else f"state.{store}"
 
 
 def _unknown(store: str, paths: list[str], by: str) -> UnknownFields:
-    place, names = _place(store), ", ".join(map(repr, paths))
+    place, names = place_of_store(store), ", ".join(map(repr, paths))
     which = "any field" if paths == [ANY] else f"the field{'s'[: len(paths) - 1]} {names}"
-    is_dict = all(_last(path) == ANY for path in paths)
+    is_dict = all(last_name(path) == ANY for path in paths)
     keep = "declare a `dict` there" if is_dict else "declare the field too, with a default"
     kept = next((name for path in paths if (name := _stored_name(path))), None)
     renamed = (
@@ -253,16 +273,16 @@ def _unknown(store: str, paths: list[str], by: str) -> UnknownFields:
 
 def _stored_name(path: str) -> str | None:
     """Return the name under which the object itself has the field. None: it has no name there."""
-    name = _last(path)
+    name = last_name(path)
     return None if name == ANY or name.endswith("=") else name
 
 
-def _last(path: str) -> str:
+def last_name(path: str) -> str:
     return re.split(r"[.\]}>]", path)[-1]
 
 
 def _missing(store: str, paths: list[str], by: str) -> UnknownFields:
-    place, names = _place(store), ", ".join(map(repr, paths))
+    place, names = place_of_store(store), ", ".join(map(repr, paths))
     return UnknownFields(
         f"values in {place} may lack {names}, which app version {by} does not have: this code would begin with the"
         " default in each of them",

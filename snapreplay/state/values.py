@@ -21,6 +21,7 @@ from snapreplay.state.fields import store_fields
 from snapreplay.state.read_back import MutableObjects, Place, comparing, differing
 from snapreplay.state.round_trip import FlatCheck, flat_check, is_shareable, shown, unwritable
 from snapreplay.state.stamp import bare
+from snapreplay.state.steady import refuse_unsteady
 from snapreplay.state.steps import Steps
 
 V = TypeVar("V")
@@ -85,6 +86,7 @@ class ValueCodec(Generic[V]):
                 f"MapState: {value_type!r} cannot be a value type: {error}", hint=unsupported_type(value_type)
             ) from error
         _refuse_unstorable(value_type, node)
+        refuse_unsteady(node)
         self.type = value_type
         self.fields = store_fields(node, dropped)
         self.place = "state"  # in messages; "state.items" in a named store

@@ -7,7 +7,8 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import msgspec
 
 from snapreplay.app.app import App, check_app
 from snapreplay.app.batch import Applied, ErrorPolicy
+from snapreplay.app.code_version import place_of
 from snapreplay.app.harness import Diverged, Harness
 from snapreplay.app.load import load_app, name_of
 from snapreplay.app.made_record import checked_records, is_timestamp
@@ -23,6 +25,7 @@ from snapreplay.app.record import Output, RawRecord, id_of
 from snapreplay.app.timer import name_in
 from snapreplay.counted import counted
 from snapreplay.errors import UsageError
+from snapreplay.state.causes import causes_in
 from snapreplay.state.cursor import slices_of
 from snapreplay.state.map import MapState
 from snapreplay.state.scheduled import ExpiringStore
@@ -32,6 +35,7 @@ BATCH_SIZES = (7, sys.maxsize)
 CRASH_SEEDS = (1, 2, 3)
 HASH_SEEDS = ("1", "4242")
 CHILD_SECONDS = 60.0
+CAUSES_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -95,32 +99,55 @@ def check(
             f"{app.app_id}: check needs at least one record",
             hint="make records with `testing.record(topic, key=…, value=…)`",
         )
-    reference = trace(app, course)
-    runs = ["batches of 1"]
-    covered = CoverageHarness(app, policy=policy)
-    is_timed = app.new_store().timetable is not None
-    again = Harness(app, policy=policy) if is_timed else covered
-    _compare(reference, _steps(again, course), "in a second run")
-    runs.append("batches of 1 again")
-    for size in BATCH_SIZES:
-        _check_batches(app, course, reference, size)
-        runs.append(f"batches of {size}" if size < sys.maxsize else "one batch")
-    for seed in CRASH_SEEDS:
-        _compare(reference, _crashing(app, course, seed), f"with crashes (seed {seed})")
-        runs.append(f"crashes, seed {seed}")
-    if is_timed:
-        _compare(reference, _steps(covered, course), "in batches that end between two timers")
-        runs.append("batches of 1 timer")
+    with _naming_causes(app):
+        reference = trace(app, course)
+        runs = ["batches of 1"]
+        covered = CoverageHarness(app, policy=policy)
+        is_timed = app.new_store().timetable is not None
+        again = Harness(app, policy=policy) if is_timed else covered
+        _compare(reference, _steps(again, course), "in a second run")
+        runs.append("batches of 1 again")
+        for size in BATCH_SIZES:
+            _check_batches(app, course, reference, size)
+            runs.append(f"batches of {size}" if size < sys.maxsize else "one batch")
+        for seed in CRASH_SEEDS:
+            _compare(reference, _crashing(app, course, seed), f"with crashes (seed {seed})")
+            runs.append(f"crashes, seed {seed}")
+        if is_timed:
+            _compare(reference, _steps(covered, course), "in batches that end between two timers")
+            runs.append("batches of 1 timer")
     left_out = list(covered.left_out())
     name = name_of(app)
     if name is None:
         left_out.append("another PYTHONHASHSEED: the app is not importable as module:app")
     else:
         for hash_seed in HASH_SEEDS:
-            other = _in_child(name, course, hash_seed)
-            _compare(reference, other, f"with PYTHONHASHSEED={hash_seed}")
+            with _naming_causes(app, of_hashes=True):
+                other = _in_child(name, course, hash_seed)
+                _compare(reference, other, f"with PYTHONHASHSEED={hash_seed}")
             runs.append(f"PYTHONHASHSEED={hash_seed}")
     return Report(len(course.records), tuple(runs), tuple(left_out))
+
+
+@contextmanager
+def _naming_causes(app: App[Any], *, of_hashes: bool = False) -> Iterator[None]:
+    """Let what diverges name the likely causes, as the code shows them. `of_hashes`: only the hash seed differs."""
+    try:
+        yield
+    except Diverged as error:
+        functions: list[Callable[..., object]] = [
+            *app.handlers.values(),
+            *(each.function for each in app.timers.values()),
+            app.state,
+        ]
+        found = [(function, cause) for function in functions for cause in causes_in(function)]
+        likely = [each for each in found if of_hashes or not each[1].is_hash]
+        likely.sort(key=lambda each: each[1].is_hash != of_hashes)
+        said = dict.fromkeys(
+            f"{place_of(function)} uses {cause.what} in line {cause.line}" for function, cause in likely
+        )
+        named = "; ".join(list(said)[:CAUSES_SHOWN])
+        raise Diverged(f"{error}" + (f". Likely cause: {named}" if named else "")) from error
 
 
 def trace(app: App[Any], course: Course) -> list[TraceStep]:

@@ -15,6 +15,7 @@ from snapreplay.app.ranges import Anchor, InputRange, PositionAnchor, SkippedRan
 from snapreplay.app.record import InputRecord
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import Digest
+from snapreplay.state.layout import Layout
 
 NO_OFFSET = -1
 """Stands for an offset that does not exist (the genesis has no previous increment)."""
@@ -149,6 +150,8 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     # By name. A topic that matches a pattern again goes on there, so that nothing of it counts twice.
     retired_inputs: dict[str, RetiredInput] = {}
     paused: Paused | None = None
+    # Store -> what decides the meaning of its values; None: written by a build that did not record it.
+    layouts: dict[str, Layout] | None = None
 
     @property
     def is_empty(self) -> bool:

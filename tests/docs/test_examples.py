@@ -179,7 +179,7 @@ payments = Topic("payments")
 
 def test_the_upgrades_lead_there_and_back() -> None:
     """docs/upgrades.md: a balance becomes cents, and the version before takes it back."""
-    there, back = (each.text for each in blocks("python") if each.place.startswith("docs/upgrades.md"))
+    limits, there, back = (each.text for each in blocks("python") if each.place.startswith("docs/upgrades.md"))
     cents, floats = namespace(PAYMENTS + there), namespace(PAYMENTS + there.split("\n\n\n")[0])
     floats["Account"] = floats["AccountV1"]
     namespace(back, floats)
@@ -190,6 +190,12 @@ def test_the_upgrades_lead_there_and_back() -> None:
     samples = [record(cents["payments"], key=f"k{n % 3}", value={"amount": n / 4}) for n in range(9)]
     assert check_upgrade(old, cents["app"], samples).other_state == ()
     assert check_upgrade(cents["app"], floats["app"], samples).other_state == ()
+    kept = namespace(PAYMENTS + limits)
+    first = App("limits", inputs=[kept["payments"]], state=lambda: MapState(str, kept["LimitV1"]))
+    credited(first, kept["payments"], lambda amount: kept["LimitV1"](cents=round(amount * 100)))
+    credited(kept["app"], kept["payments"], lambda amount: kept["Limit"](cents=round(amount * 100)))
+    samples = [record(kept["payments"], key=f"k{n % 3}", value={"amount": n / 4}) for n in range(9)]
+    assert check_upgrade(first, kept["app"], samples).other_state == ()
 
 
 def namespace(code: str, names: dict[str, Any] | None = None) -> dict[str, Any]:

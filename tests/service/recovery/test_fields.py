@@ -5,6 +5,7 @@ import pytest
 
 from snapreplay.app.app import App
 from snapreplay.app.topic import Topic
+from snapreplay.state.layout import Layout
 from snapreplay.state.map import MapState
 from tests.support.in_memory import InMemory, virtual
 
@@ -139,3 +140,48 @@ async def test_a_rolling_deployment_loses_nothing(bench):
     again = await bench.owner("two", NEW)
     await again.position(3)
     assert msgspec.to_builtins(again.view()["ada"]) == {"n": 3, "email": "a@b"}
+
+
+class Limit(msgspec.Struct, omit_defaults=True):
+    n: int = 0
+    cents: int = 100
+
+
+class Raised(msgspec.Struct, omit_defaults=True):
+    n: int = 0
+    cents: int = 200
+
+
+@virtual
+async def test_a_value_never_gets_another_meaning(bench):
+    """Refused before the first record, and the version before goes on. Upgraded from the type that was stored, each
+    entry keeps what it was."""
+    old, new = app_of(Limit), app_of(Raised)
+    await bench.prepare(old)
+    await run(bench, old, ("ada", {}))
+    assert bench.batches()[-1].layouts == {"default": Layout(absent={"cents": "100", "n": "0"})}
+    status = await bench.failure(new)
+    assert (status.error.kind, status.batch) == ("MeaningChanged", None)
+    assert "may lack 'cents', which meant 100" in status.error.message
+    await run(bench, old, ("ada", {}))
+    new.schema_version = 2
+    new.upgrade(1, Raised)(lambda key, value: (key, value))
+    assert (await bench.failure(new)).error.kind == "MeaningChanged", "the type that was not stored"
+    new.upgrades.clear()
+    new.upgrade(1, Limit)(lambda key, value: (key, Raised(value.n, value.cents)))
+    async with bench.live(new) as one:
+        assert one.view()["ada"] == Raised(2, 100)
+    assert bench.batches()[-1].layouts == {"default": Layout(absent={"cents": "200", "n": "0"})}
+
+
+@virtual
+async def test_the_layout_is_written_with_the_word_of_the_hint(bench):
+    """The new default is right for what was written without the field: said once, it counts from then on."""
+    await bench.prepare(app_of(Limit))
+    await run(bench, app_of(Limit), ("ada", {}))
+    hint = (await bench.failure(app_of(Raised))).error.hint
+    assert '`MapState(…, dropped=("cents",))`' in hint
+    await run(bench, app_of(Raised, dropped=("cents",)), ("ada", {}))
+    async with bench.live(app_of(Raised)) as one:
+        assert one.view()["ada"].cents == 200
+    assert (await bench.failure(app_of(Limit))).error.kind == "MeaningChanged"
