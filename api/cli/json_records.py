@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -32,6 +31,7 @@ from snapreplay.snapshots.format.envelope import MAGIC, decode
 from snapreplay.snapshots.format.records import ChangesRecord, Chunk
 from snapreplay.state.contract import PERIODS_STORE, TIMERS_STORE
 from snapreplay.state.timers import TimerKey
+from snapreplay.times import NO_TIMESTAMP, time_text
 
 Document = dict[str, Any]
 _TEXT_MAX = 2000
@@ -82,7 +82,10 @@ def _record_of(line: bytes, topic: Topic[Any, Any], partition_count: int, limit_
             f"partition {given.partition} does not exist: there are {partition_count} (0 to {partition_count - 1})"
         )
     if given.timestamp_ms is not None and not is_timestamp(given.timestamp_ms):
-        raise _Refused(f"timestamp_ms {given.timestamp_ms} is no time: before 1970, or beyond 64 bits")
+        raise _Refused(
+            f"timestamp_ms {given.timestamp_ms} is no time: before 1970, or beyond 64 bits; {NO_TIMESTAMP} stands for a"
+            " record without one"
+        )
     key = _bytes_of("key", topic.key, given.key)
     value = _bytes_of("value", topic.value, given.value)
     headers = given.headers.items() if isinstance(given.headers, dict) else given.headers
@@ -182,8 +185,8 @@ class Shower:
     def line(self, record: InputRecord) -> str:
         """Write a line for people: place, time, and what is in it."""
         document = self.document(record)
-        at = datetime.fromtimestamp(record.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
-        place = f"{record.topic}-{record.partition}-{record.offset}  {at.replace('+00:00', 'Z')}"
+        at = time_text(record.timestamp, "milliseconds")
+        place = f"{record.topic}-{record.partition}-{record.offset}  {at}"
         return escaped(f"{place}  {_text(document)}"[:_TEXT_MAX])
 
 

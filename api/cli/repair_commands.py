@@ -179,13 +179,15 @@ def _lines(file: Path) -> list[bytes]:
 
 
 def _print_patches(patches: Sequence[Patch], *, stderr: bool) -> None:
+    from snapreplay.service.decisions.patch import with_timers
     from snapreplay.state.correction import shown
 
-    rows = [
-        (each.partition, one.place, shown(one.expected), shown(one.value), one.reason)
-        for each in patches
-        for one in each.corrections
-    ]
+    rows = []
+    for each in patches:
+        timers = each.timers
+        for one in each.corrections:
+            becomes = f"{shown(one.value)}{with_timers(timers.get(one.line, ()))}"
+            rows.append((each.partition, one.place, shown(one.expected), becomes, one.reason))
     out = console(stderr=stderr)
     out.print(table(("partition", "entry", "is", "becomes", "reason"), rows, right="partition"))
     out.print(

@@ -108,10 +108,12 @@ def handler_failed(failure: RecordError, partition: int, app: App[Any], *, can_r
         f"only if the cause was outside the handler and is gone, {look_again(partition)}: the same handler gets the"
         " record again",
     ]
+    if "timestamp_ms" in failure.facts:  # of a record that no handler gets
+        ways.clear()
     if can_roll_back:
-        setting = "--set errors.policy=dead_letter`"
+        setting, last = "--set errors.policy=dead_letter`", "as the last way, " if ways else ""
         ways.append(
-            f"as the last way, send the record to the dead letters: `snapreplay topics ensure {app_name(app)}"
+            f"{last}send the record to the dead letters: `snapreplay topics ensure {app_name(app)}"
             f" {setting}, then {go_on(partition)} with `{setting}. The record then changes neither the state nor the"
             " outputs"
         )

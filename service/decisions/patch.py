@@ -39,7 +39,7 @@ from snapreplay.snapshots.format.records import PATCHED_KIND
 from snapreplay.snapshots.log.batches import BrokenChain
 from snapreplay.snapshots.log.by_changes import ChangesLost
 from snapreplay.snapshots.plan import begun_anew_at
-from snapreplay.state.correction import Correction, correct, corrections_of, entry_of, refusals, refuse
+from snapreplay.state.correction import Correction, correct, corrections_of, entry_of, refusals, refuse, timers_of
 from snapreplay.state.digest import Digest
 
 INSTANCE_ID = "snapreplay-patch"
@@ -81,6 +81,12 @@ class Patch:
     @property
     def last(self) -> FoundIncrement:
         return self.examiner.found
+
+    @property
+    def timers(self) -> dict[int, list[str]]:
+        """The names of the timers that are deleted with their entries, by line."""
+        found = timers_of(self.examiner.store, self.corrections)
+        return {line: sorted(each.name for each in timers) for line, timers in found.items()}
 
 
 async def propose(
@@ -251,13 +257,18 @@ async def _carried_out(patch: Patch) -> Begun:
         await _catch_up(patch, ours)
         refuse(_refused(patch), f" in partition {patch.partition}")
         store, last = examiner.store, patch.last
-        before = store.digest
+        before, timers = store.digest, patch.timers
         correct(store, patch.corrections)
         standing = standing_for(last, store.digest, store.store_digests)
         standing = msgspec.structs.replace(standing, topic_ids=_topic_ids(patch))
-        decision = _decision(patch, before, store.digest)
+        decision = _decision(patch, before, store.digest, timers)
         reporter = Reporter(StatusBoard(), context.partition)
         return await begin_anew(context, ours.producer, ours.owner_epoch, store, standing, decision, reporter)
+
+
+def with_timers(names: Sequence[str]) -> str:
+    """Say which timers are deleted with an entry: " and its timer remind"; empty: none."""
+    return f" and its {'timer' if len(names) == 1 else 'timers'} {', '.join(names)}" if names else ""
 
 
 def _topic_ids(patch: Patch) -> dict[str, str]:
@@ -308,9 +319,11 @@ def _went_on(patch: Patch, what: str) -> LogWentOn:
     )
 
 
-def _decision(patch: Patch, before: Digest | None, after: Digest | None) -> dict[str, str]:
+def _decision(
+    patch: Patch, before: Digest | None, after: Digest | None, timers: dict[int, list[str]]
+) -> dict[str, str]:
     corrections, batch = patch.corrections, patch.last.increment.batch
-    told = [str(each) for each in corrections]
+    told = [f"{each}{with_timers(timers.get(each.line, ()))}" for each in corrections]
     told[TOLD_ENTRIES:] = [f"and {len(told) - TOLD_ENTRIES} more"] if len(told) > TOLD_ENTRIES else []
     digest = hashlib.sha256(f"{patch.context.increments} {patch.last.offset} {corrections}".encode()).hexdigest()
     return {

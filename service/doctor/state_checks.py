@@ -156,7 +156,8 @@ def _trigger(partition: int) -> str:
 def record_times(facts: Facts) -> Iterator[Diagnosis]:
     """Check that records are not deleted early, as Kafka goes by their own timestamps: what is older than
     retention.ms goes at the next check."""
-    seen = [(at_ms, name) for state in facts.states for name, at_ms in state.timestamps_ms.items()]
+    # Without a timestamp Kafka goes by the file's time.
+    seen = [(at_ms, name) for state in facts.states for name, at_ms in state.timestamps_ms.items() if at_ms >= 0]
     if not seen:
         return
     oldest_ms, oldest_input = min(seen)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from snapreplay.app.record import Output
@@ -22,6 +23,7 @@ from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, 
 from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, cut_producer
 from snapreplay.service.ports import LogRecord, TopicPartition
+from snapreplay.times import NO_TIMESTAMP
 
 QUEUED = 1000
 """Records under way at a time: the client keeps a future for each."""
@@ -141,6 +143,13 @@ class KafkaFeeder(_Unowned):
 
     async def _send(self, outputs: Sequence[Output]) -> list[tuple[TopicPartition, int]]:
         """Send and look at each answer, because the client commits a transaction with missing records."""
+        places: list[tuple[TopicPartition, int]] = []
+        # The client's batch takes the first timestamp that it gets for that of the records without one before it.
+        for _, group in groupby(outputs, lambda each: each.timestamp_ms == NO_TIMESTAMP):
+            places += await self._send_alike(list(group))
+        return places
+
+    async def _send_alike(self, outputs: Sequence[Output]) -> list[tuple[TopicPartition, int]]:
         places: list[tuple[TopicPartition, int]] = []
         for start in range(0, len(outputs), QUEUED):
             some = outputs[start : start + QUEUED]

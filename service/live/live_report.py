@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 
 from snapreplay.app.batch import Applied
 from snapreplay.app.ways import go_on
@@ -21,6 +20,7 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store, largest_entry_bytes
+from snapreplay.times import time_text
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -209,11 +209,3 @@ class StreamTimeLog:
                 done,
                 said.more(at),
             )
-
-
-def time_text(at_ms: int) -> str:
-    """Show the time; years beyond 9999 are possible in Kafka and not in a date."""
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
-    except (ValueError, OverflowError, OSError):
-        return f"{at_ms} ms"

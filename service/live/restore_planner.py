@@ -113,7 +113,7 @@ class RestorePlanner:
             sampled = await self._sampled(reader, topic, needed_from, bounds)
             growth.sample(sampled)
             first = next((each for each in sampled if each.offset >= needed_from), None)
-            if kept.ms is not None and first is not None:
+            if kept.ms is not None and first is not None and first.timestamp >= 0:  # else Kafka goes by the file's time
                 by_time = max(0.0, (first.timestamp + kept.ms - wall_ms()) / 1000)
             if kept.size_bytes is not None:
                 by_size = growth.seconds_left(kept.size_bytes, bounds.end_offset - needed_from)

@@ -94,7 +94,9 @@ class Portion:
         to_ms: after them stream time moves up to this time; None: no further than they move it.
         fired_count: what happens on that way at most; of a replay, what did.
         events_max: how many timers and entries the batch has room for; without room it takes no record either.
-        skipped, skipped_timers: of a replay, what was dead-lettered. A skipped record moves stream time.
+        skipped, skipped_timers: of a replay, what was dead-lettered. A skipped record moves stream time, unless its
+            timestamp lies far ahead.
+        is_recorded: it is a replay: what is not skipped was processed.
         refused: the record or timer that it names fails with it: the broker does not take what comes of it. A periodic
             timer is named without its time.
     """
@@ -106,6 +108,7 @@ class Portion:
     skipped: Sequence[SkippedRange] = ()
     skipped_timers: Sequence[int] = ()
     refused: RecordError | None = None
+    is_recorded: bool = False
 
 
 Feeding = Callable[[Any, Portion], Steps[None]]

@@ -24,6 +24,8 @@ from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, RecordId, SnapreplayError, StopError
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.keys import MissingKey
+from snapreplay.state.timers import YEAR_MS
+from snapreplay.times import suspected_unit, time_text
 
 PREFIX = "__snapreplay.errors."
 
@@ -55,6 +57,24 @@ def timer_error(timer: Timer[Any], handler: Callable[..., object] | None, error:
     found = _located(f"timer {timer.id}", handler, error)
     found.timer_id = found.timer_id or timer.id
     return found
+
+
+def far_ahead(record: InputRecord, stream_time_ms: int) -> RecordError:
+    """Return the error for a record with a timestamp of years that have not come: one such record would let every
+    timer fire for all of them, and all later records would come too late."""
+    at_ms, record_id = record.timestamp, id_of(record)
+    years = (at_ms - max(stream_time_ms, 0)) // YEAR_MS
+    since = f"stream time, {time_text(stream_time_ms)}" if stream_time_ms >= 0 else "1970"
+    unit = suspected_unit(at_ms)
+    seems = f", and looks like {unit}" if unit else f" ({time_text(at_ms)})"
+    return RecordError(
+        f"{record_id}: the timestamp {at_ms} lies {years:,} years after {since}{seems}: the state has timers or entries"
+        " that expire, and all of that time would pass with this record",
+        record_id=record_id,
+        exception="TimestampFarAhead",
+        timestamp_ms=at_ms,
+        stream_time_ms=stream_time_ms,
+    )
 
 
 def _located(subject: str, handler: Callable[..., object] | None, error: BaseException) -> RecordError:

@@ -23,7 +23,7 @@ from typing import Any
 from snapreplay.app.app import App
 from snapreplay.app.batch import Applied, ErrorPolicy, Feeding, Portion, Tried, halving
 from snapreplay.app.codecs import Codec
-from snapreplay.app.failure import answered, dead_letter, passes, record_error, timer_dead_letter
+from snapreplay.app.failure import answered, dead_letter, far_ahead, passes, record_error, timer_dead_letter
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES, Out
 from snapreplay.app.ranges import InputRanges, offsets_of, out_of_order
@@ -37,6 +37,7 @@ from snapreplay.state.contract import Store
 from snapreplay.state.gate import Gate
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.stores import maps_of
+from snapreplay.times import is_far_ahead
 
 SLICE_RECORDS = 256  # applied in one step
 _HEADERS = attrgetter("headers")
@@ -126,11 +127,16 @@ class Fold:
                 yield
             return
         for record in portion.records:
-            if turns is not None and not turns.is_quiet(record.timestamp):
-                yield from turns.passing(record.timestamp)
-                if turns.ends_batch():
-                    return
-            if skipped and (record.topic, record.offset) in skipped:
+            is_skipped = bool(skipped) and (record.topic, record.offset) in skipped
+            if turns is not None:
+                ahead = self._ahead(record, portion, is_skipped=is_skipped)
+                if ahead is not None:
+                    raise ahead
+                if not (is_skipped and self._is_far_ahead(record)) and not turns.is_quiet(record.timestamp):
+                    yield from turns.passing(record.timestamp)
+                    if turns.ends_batch():
+                        return
+            if is_skipped:
                 self._skip(record)
             else:
                 self._apply_run((record,))
@@ -238,10 +244,17 @@ class Fold:
         for is_skipped, run in groupby(portion.records, lambda each: (each.topic, each.offset) in skipped):
             # What is due comes before the record that moves stream time: there each record is alone.
             for records in [list(run)] if turns is None else ([each] for each in run):
-                if turns is not None and not turns.is_quiet(records[0].timestamp):
-                    failure = yield from turns.passing(records[0].timestamp, alone=self._without)
-                    if failure is not None or turns.ends_batch():
-                        return failure
+                if turns is not None:
+                    record = records[0]
+                    ahead = self._ahead(record, portion, is_skipped=is_skipped)
+                    if ahead is not None:
+                        if not self._skipped(record, ahead):
+                            return ahead
+                        continue
+                    if not (is_skipped and self._is_far_ahead(record)) and not turns.is_quiet(record.timestamp):
+                        failure = yield from turns.passing(record.timestamp, alone=self._without)
+                        if failure is not None or turns.ends_batch():
+                            return failure
                 if is_skipped:
                     for record in records:
                         self._skip(record)
@@ -269,10 +282,21 @@ class Fold:
         self._errors.append(error)
         return True
 
+    def _is_far_ahead(self, record: InputRecord) -> bool:
+        return is_far_ahead(record.timestamp, self._clock.stream_time_ms)
+
+    def _ahead(self, record: InputRecord, portion: Portion, *, is_skipped: bool) -> RecordError | None:
+        """Return the error for a record whose timestamp would let timers fire through years that have not come; None
+        for any other, and for one of which the log says what became of it."""
+        if is_skipped or portion.is_recorded or not self._is_far_ahead(record):
+            return None
+        return far_ahead(record, self._clock.stream_time_ms)
+
     def _skip(self, record: InputRecord) -> None:
         """Skip a record: it has no effect but that of its timestamp, which it has had on the timers already."""
         self._coverage.skip(record)
-        self._move_time(record.timestamp)
+        if not self._is_far_ahead(record):
+            self._move_time(record.timestamp)
         self._passed()
 
     def _passed(self) -> None:
@@ -312,6 +336,8 @@ class Fold:
                 position = offset + 1
                 if timestamp_ms > stream_time_ms:
                     clock.stream_time_ms = stream_time_ms = timestamp_ms
+                elif timestamp_ms < 0:  # it has none: it comes at stream time
+                    timestamp_ms = stream_time_ms
                 key = out.input_key = record.key
                 value = decode_value(record.value)
                 decoded = Record(app_id, name, partition, offset, timestamp_ms, decode_key(key), value, record.headers)

@@ -17,7 +17,7 @@ from snapreplay.app.app import SHARDS_OF_A_TEST, App, check_app
 from snapreplay.app.batch import Applied, ErrorPolicy, Portion, check_policy
 from snapreplay.app.fold import Fold
 from snapreplay.app.lost_change import DefaultWatch
-from snapreplay.app.made_record import UNSET, Sent, check_output, checked_records, decoded, record, record_raw
+from snapreplay.app.made_record import UNSET_MS, Sent, check_output, checked_records, decoded, record, record_raw
 from snapreplay.app.record import Output, RawRecord, span_of
 from snapreplay.app.topic import Topic
 from snapreplay.app.turns import other_periods
@@ -32,6 +32,7 @@ from snapreplay.state.recorded import Recorded
 from snapreplay.state.steps import all_of
 from snapreplay.state.stores import Stores
 from snapreplay.state.view import MapView, StoresView, View, view_of
+from snapreplay.times import NO_TIMESTAMP
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -320,8 +321,10 @@ class Harness(Generic[S]):
             raise UsageError(f"{self._app.app_id}: {given.topic} is not an input", hint=hint)
         offset = self._positions.setdefault(given.topic, 0)
         self._positions[given.topic] = offset + 1
-        self._clock_ms = self._clock_ms + 1 if given.timestamp == UNSET else given.timestamp
-        return msgspec.structs.replace(given, partition=self._partition, offset=offset, timestamp=self._clock_ms)
+        at_ms = self._clock_ms + 1 if given.timestamp == UNSET_MS else given.timestamp
+        if at_ms > NO_TIMESTAMP:
+            self._clock_ms = at_ms
+        return msgspec.structs.replace(given, partition=self._partition, offset=offset, timestamp=at_ms)
 
     def _apply(self, portion: Portion) -> Applied:
         fold = self._fold
@@ -380,6 +383,7 @@ def _replayed(fold: Fold, store: Store, positions: Mapping[str, int], batch: _Ba
         applied.fired_count,
         skipped=applied.skipped,
         skipped_timers=applied.skipped_timers,
+        is_recorded=True,
     )
     try:
         again = all_of(fold.replaying(positions, portion))

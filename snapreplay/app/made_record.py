@@ -13,12 +13,15 @@ from snapreplay.app.out import TIMESTAMP_MS_MAX, checked_headers
 from snapreplay.app.record import Headers, RawRecord
 from snapreplay.app.topic import Topic
 from snapreplay.errors import UsageError
+from snapreplay.times import NO_TIMESTAMP
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 UNSET = -1
-"""Partition, offset or timestamp of a record that has none yet."""
+"""Partition or offset of a record that has none yet."""
+UNSET_MS = -(1 << 63)
+"""Timestamp of a record that is to get one; -1 stands for a record without a timestamp."""
 
 
 def record(
@@ -29,8 +32,8 @@ def record(
     timestamp_ms: int | None = None,
     headers: Iterable[tuple[str, bytes | None]] = (),
 ) -> RawRecord:
-    """Return an input record. The harness sets partition and offset, and a timestamp if there is none: 1 ms after the
-    record before it, 1 for the first.
+    """Return an input record. The harness sets partition and offset, and a timestamp if none is given: 1 ms after the
+    record before it, 1 for the first. `timestamp_ms=-1` makes a record without a timestamp.
 
     Raises:
         UsageError: `topic` is not a Topic, its codec does not encode this key or value, or `timestamp_ms` is not a
@@ -57,12 +60,12 @@ def record_raw(
     if timestamp_ms is not None and not is_timestamp(timestamp_ms):
         raise UsageError(
             f"{topic.name}: timestamp_ms={timestamp_ms!r} is not a time in milliseconds since the epoch",
-            hint="use an int from 0 on, such as `int(time.time() * 1000)`",
+            hint="use an int from 0 on, such as `int(time.time() * 1000)`; -1 stands for a record without a timestamp",
         )
     for side, given in (("key", key), ("value", value)):
         if given is not None and type(given) is not bytes:
             raise UsageError(f"{topic.name}: {side} {given!r} is {type(given).__name__}, not bytes or None")
-    at_ms = UNSET if timestamp_ms is None else timestamp_ms
+    at_ms = UNSET_MS if timestamp_ms is None else timestamp_ms
     checked = checked_headers(topic.name, headers, UsageError)
     return RawRecord(topic.name, UNSET, UNSET, at_ms, key, value, checked)
 
@@ -106,8 +109,8 @@ def _encoded(topic: str, side: str, codec: Codec[Any], given: object) -> bytes |
 
 
 def is_timestamp(value: object) -> bool:
-    """Say whether a record can have this time: milliseconds since the epoch, in 64 bits."""
-    return type(value) is int and 0 <= value <= TIMESTAMP_MS_MAX
+    """Say whether a record can have this time: milliseconds since the epoch, in 64 bits; -1: none."""
+    return type(value) is int and NO_TIMESTAMP <= value <= TIMESTAMP_MS_MAX
 
 
 class Sent(msgspec.Struct, Generic[K, V], frozen=True):

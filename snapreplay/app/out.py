@@ -16,6 +16,7 @@ from snapreplay.app.tracing import context_of
 from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.gate import OPEN, Gate, refuse_write
+from snapreplay.times import NO_TIMESTAMP
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -81,7 +82,8 @@ class Out:
             partition: None: that of the state, if the key is null, or if it is the key of the input record or of the
                 timer and the topics have equally many partitions; otherwise Kafka's hash of the key decides.
             headers: (name, bytes or None) pairs; None: no headers.
-            timestamp_ms: milliseconds since the epoch; None: the time of writing.
+            timestamp_ms: milliseconds since the epoch; None or -1, which stands for a record without a timestamp: the
+                time of writing.
 
         Raises:
             UsageError: no handler runs, or another thread's.
@@ -101,6 +103,8 @@ class Out:
         checked: tuple[tuple[str, bytes | None], ...] = ()
         if headers or partition is not None or timestamp_ms is not None:
             checked = checked_headers(f"output to {topic.name}", headers or (), RecordError)
+            if type(timestamp_ms) is int and timestamp_ms == NO_TIMESTAMP:
+                timestamp_ms = None
             _check_number(topic, "partition", partition, PARTITION_MAX)
             _check_number(topic, "timestamp_ms", timestamp_ms, TIMESTAMP_MS_MAX)
             size_bytes += headers_upper_bound(checked)

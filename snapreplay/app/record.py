@@ -63,7 +63,8 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
 
     Attributes:
         topic, partition, offset: its place in Kafka.
-        timestamp_ms: milliseconds since the epoch, as the producer or the broker has set it.
+        timestamp_ms: milliseconds since the epoch, as the producer or the broker has set it. Of a record without a
+            timestamp (−1 in Kafka) stream time; −1 if no record had one yet.
         key, value: decoded by the codecs of the topic; None only if the codec accepts null.
         headers: (name, bytes or None), in order; a name may come twice. Empty if there are none. A name that is not
             UTF-8 has its bytes as `\\xff`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ from snapreplay.state.map import MapState
 from snapreplay.state.scheduled import ExpiringStore
 from snapreplay.state.steps import all_of
 from snapreplay.state.stores import maps_of
+from snapreplay.state.timers import TimerKey
 
 LINES_MAX = 10_000
 """The most lines of one file: all of them are in memory, and one batch makes all changes."""
@@ -252,10 +254,30 @@ def _maps(view: object) -> dict[str, MapState[Any, Any]]:
     return {name or DEFAULT_STORE: each for name, each in maps_of(view).items()}
 
 
-def correct(store: Store, corrections: Iterable[Correction]) -> None:
-    """Correct the entries as a handler would: an entry that expires is touched. Call `refusals` first. Raises
-    NotCorrected: a new value cannot be stored; the state is as it was."""
-    maps = _maps(store.view)
+def timers_of(store: Store, corrections: Iterable[Correction]) -> dict[int, list[TimerKey]]:
+    """Return the pending timers of the entries that are deleted, by line: they would fire without their entry."""
+    timers = None if store.timetable is None else store.timetable.timers
+    if timers is None:
+        return {}
+    maps, lines = _maps(store.view), dict[tuple[str, bytes], int]()
+    for each in corrections:
+        if each.value is msgspec.UNSET:
+            of = maps[each.store].__snapreplay_store__()
+            lines[of.name, of.encoded_key(each.key)] = each.line
+    found: dict[int, list[TimerKey]] = {}
+    for key in timers.committed_view() if lines else ():
+        timer = TimerKey.decoded(key)
+        line = lines.get((timer.store, timer.key))
+        if line is not None:
+            found.setdefault(line, []).append(timer)
+    return found
+
+
+def correct(store: Store, corrections: Sequence[Correction]) -> None:
+    """Correct the entries as a handler would: an entry that expires is touched. The timers of an entry that is deleted
+    are deleted, too. Call `refusals` first. Raises NotCorrected: a new value cannot be stored; the state is as it
+    was."""
+    maps, pending = _maps(store.view), timers_of(store, corrections)
     for of_store in maps.values():
         of_store.__snapreplay_store__().gate = OPEN  # a replay has closed it behind the last handler
     store.begin()
@@ -264,6 +286,9 @@ def correct(store: Store, corrections: Iterable[Correction]) -> None:
             del maps[each.store][each.key]
         else:
             maps[each.store][each.key] = each.value
+    if store.timetable is not None and store.timetable.timers is not None:
+        for timer in chain.from_iterable(pending.values()):
+            store.timetable.timers.set(timer.encoded(), None)
     try:
         all_of(store.staging())
     except RecordError as error:

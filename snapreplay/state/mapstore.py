@@ -127,6 +127,10 @@ class MapStore(Generic[K, V]):
         self._places.append((encoded, below, index))
         return value
 
+    def encoded_key(self, key: K) -> bytes:
+        """Encode a key. Raises RecordError: it is none of this map."""
+        return self._keys.encode(key)
+
     def has_below(self, key: K) -> bool:
         """Say whether the layers under `live` hold the key."""
         encoded = self._keys.encode(key)

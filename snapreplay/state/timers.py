@@ -5,6 +5,7 @@ A key names the timer, its value is the time at which it is due. So a timer that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from snapreplay.state.contract import ENTRY_BYTES_MAX
 from snapreplay.state.keys import KeyCodec
 from snapreplay.state.scheduled import ScheduledStore
 from snapreplay.state.values import ABSENT, DELETED, ValueCodec
+from snapreplay.times import is_far_ahead, suspected_unit
 
 AT_MS_MAX = (1 << 62) - 1
 """Far behind any timestamp that Kafka takes."""
@@ -86,6 +88,11 @@ class _RawKeys(KeyCodec[bytes]):
         self.unpack = bytes
 
 
+def _seems(at_ms: object) -> str:
+    unit = suspected_unit(at_ms) if isinstance(at_ms, int | float) and math.isfinite(at_ms) else ""
+    return f": it looks like {unit}" if unit else ""
+
+
 class Scheduler:
     """The scheduler that the maps of a state set timers with. `names`: of the timers that the app has a handler for.
     `firing_ms`: the time of the timer that is being handled; None: none is."""
@@ -100,11 +107,18 @@ class Scheduler:
         that nobody can mean."""
         if type(at_ms) is not int or not 0 <= at_ms <= AT_MS_MAX:
             raise RecordError(
-                f"schedule: at_ms={at_ms!r} is not a time in milliseconds since the epoch",
+                f"schedule: at_ms={at_ms!r} is not a time in milliseconds since the epoch{_seems(at_ms)}",
                 hint="use an int from 0 on, such as `record.timestamp_ms + 60_000`",
             )
+        is_long_ago = at_ms < min(LONG_AGO_MS, now_ms - LONG_AGO_MS)
+        if (is_long_ago or is_far_ahead(at_ms, now_ms)) and suspected_unit(at_ms):
+            raise RecordError(
+                f"schedule: at_ms={at_ms} is not a time in milliseconds since the epoch{_seems(at_ms)}",
+                hint="times are in milliseconds: of seconds, `seconds * 1000`. If it is the time of the record, its"
+                " producer must send milliseconds",
+            )
         # Stream time itself may be absurd, by one record with a wrong time; then a time of today is no delay.
-        if at_ms < min(LONG_AGO_MS, now_ms - LONG_AGO_MS):
+        if is_long_ago:
             raise RecordError(
                 f"schedule: at_ms={at_ms} is {(now_ms - at_ms) // YEAR_MS} years before stream time, {now_ms}: it is a"
                 " time, not a delay",

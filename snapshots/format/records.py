@@ -167,7 +167,12 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     def portion(self, records: Sequence[InputRecord]) -> Portion:
         """Return what a replay is to apply again; `records`: all of `ranges`."""
         return Portion(
-            records, self.stream_time_ms, self.fired_count, skipped=self.skipped, skipped_timers=self.skipped_timers
+            records,
+            self.stream_time_ms,
+            self.fired_count,
+            skipped=self.skipped,
+            skipped_timers=self.skipped_timers,
+            is_recorded=True,
         )
 
     @property

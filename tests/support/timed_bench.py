@@ -204,6 +204,7 @@ class TimedBench:
                 applied.fired_count,
                 skipped=applied.skipped,
                 skipped_timers=applied.skipped_timers,
+                is_recorded=True,
             )
             found = all_of(again.fold.replaying(positions, portion))
             again.store.merge()

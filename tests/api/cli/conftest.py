@@ -114,19 +114,19 @@ class Desk:
         self.file.write_text(APP.replace("NAME", self.name).replace("POISON", str(poison)))
         sys.modules.pop("fed_ledger", None)
 
-    def harness(self):
-        """The service, with two partitions and dead letters."""
+    def harness(self, policy="dead_letter"):
+        """The service, with two partitions."""
         sys.modules.pop("fed_ledger", None)
         return RealHarness(
             load_app(str(self.file)),
             self._broker,
             partitions=2,
-            settings={"errors": {"policy": "dead_letter"}},
+            settings={"errors": {"policy": policy}},
             deadline_s=scaled(60),
         )
 
     def words(self, command, *more):
-        return [command, self.file, *more, "--bootstrap-servers", self._broker.bootstrap_servers]
+        return [*command.split(), self.file, *more, "--bootstrap-servers", self._broker.bootstrap_servers]
 
     async def type(self, *words, code=0, stdin=None):
         done = await asyncio.to_thread(self._invoke, *self.words(*words), stdin=stdin)

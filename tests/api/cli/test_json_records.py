@@ -51,7 +51,7 @@ def test_a_line_has_all_that_a_record_has():
         ('{"key": 5, "value": {"amount": 1}}', "key 5 is int, which utf8 does not encode"),
         ('{"key": "a", "value": {"amount": "x"}}', r"cannot be read as json\(Payment\).*amount"),
         ('{"key": "a", "value": {"amount": 1}, "partition": 4}', "partition 4 does not exist.*0 to 3"),
-        ('{"key": "a", "value": {"amount": 1}, "timestamp_ms": -1}', "before 1970"),
+        ('{"key": "a", "value": {"amount": 1}, "timestamp_ms": -2}', "before 1970"),
         ('{"key": "a", "value": {"amount": 1}, "timestamp_ms": 9223372036854775808}', "64 bits"),
         ('{"key": "a", "value": {"amount": 1}, "headers": {"h": 5}}', "header 'h' 5 is neither"),
         (stdlib_json.dumps({"key": "x" * LIMIT, "value": {"amount": 1}}), "max.message.bytes=1000"),

@@ -394,3 +394,50 @@ async def test_a_state_that_is_no_map_has_no_entries_to_name(bench):
     await bench.prepare(apps.tape("app"))
     with pytest.raises(UsageError, match="the state is no map but Tape"):
         await patched(bench, LINE)
+
+
+def timed_shop(name):
+    """As `shop`, with timers of all entries."""
+    app = shop(name)
+    (inputs,) = app.inputs
+    put = app.handlers[inputs]
+
+    def on_item(record, state, out):
+        put(record, state, out)
+        state.items.schedule(record.key, 1_000_000, timer="ring")
+        state.items.schedule(record.key, 2_000_000, timer="bell")
+        state.offers.schedule((record.key, 1), 1_000_000, timer="ring")
+
+    app.handlers[inputs] = on_item
+    for each in ("ring", "bell"):
+        app.timer(each)(lambda timer, state, out: None)
+    return app
+
+
+async def test_the_timers_of_a_deleted_entry_are_deleted_with_it(bench):
+    """They would fire without it. Those of other entries, and of the same key in another store, stay; the command names
+    them beforehand, and the decision names them for good."""
+    await bench.prepare(timed_shop("app"))
+    async with bench.live() as one:
+        await bench.feed(3)
+        await one.position(3)
+    line = {"store": "items", "key": "k1", "expected": 1, "delete": True}
+    other = {"store": "items", "key": "k2", "expected": 2, "value": 5}
+    (patch,) = await proposed(bench, line, other)
+    assert patch.timers == {1: ["bell", "ring"]}
+    await carry_out(patch)
+    said = bench.batches()[-1].decision
+    assert "state.items['k1']: 1 → no entry and its timers bell, ring; state.items['k2']: 2 → 5" in said["decided"]
+    async with bench.live() as one:
+        state = one.runner.store.view
+        assert dict(one.runner.store.committed_view().items) == {"k0": 0, "k2": 5}
+        timers = {
+            (key, name): state.items.scheduled(key, timer=name) for key in ("k0", "k1") for name in ("ring", "bell")
+        }
+        assert timers == {
+            ("k0", "ring"): 1_000_000,
+            ("k0", "bell"): 2_000_000,
+            ("k1", "ring"): None,
+            ("k1", "bell"): None,
+        }
+        assert state.offers.scheduled(("k1", 1), timer="ring") == 1_000_000

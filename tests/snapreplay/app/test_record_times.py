@@ -1,0 +1,195 @@
+"""Timestamps that a producer of Kafka may write: none, of another unit, of years that have not come."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+
+from snapreplay import App, MapState, Topic
+from snapreplay.app.batch import ErrorPolicy, Portion
+from snapreplay.app.fold import Fold
+from snapreplay.app.record import RawRecord
+from snapreplay.errors import RecordError, UsageError
+from snapreplay.state.steps import all_of
+from snapreplay.testing import Harness, record
+from snapreplay.times import is_far_ahead, suspected_unit, time_text
+from snapreplay.windows import hopping, session, tumbling
+
+NOW_MS = 1_790_000_000_000
+YEAR_MS = 365 * 86_400_000
+bills, reminders = Topic("bills"), Topic("reminders")
+
+
+def dunning(*, is_timed: bool = True) -> App[MapState[str, int]]:
+    """Passes each record on with its time, and asks to be called a minute after it, and each minute from then on."""
+    app: App[MapState[str, int]] = App("dunning", inputs=[bills], outputs=[reminders], state=lambda: MapState(str, int))
+
+    @app.handler(bills)
+    def on_bill(record, state, out):
+        state[record.key] = record.timestamp_ms
+        out.send(reminders, key=record.key, value=record.timestamp_ms, timestamp_ms=record.timestamp_ms)
+        if is_timed:
+            state.schedule(record.key, record.timestamp_ms + 60_000, timer="remind")
+
+    if is_timed:
+
+        @app.timer("remind")
+        def on_remind(timer, state, out):
+            out.send(reminders, key=timer.key, value="reminded")
+            state.schedule(timer.key, timer.at_ms + 60_000, timer="remind")
+
+        @app.timer(every=timedelta(hours=1))
+        def hourly(timer, state, out):
+            out.send(reminders, key="all", value="hourly")
+
+    return app
+
+
+def sent(harness):
+    return [(each.value, each.timestamp_ms) for each in harness.outputs(reminders) if each.value != "hourly"]
+
+
+def test_a_record_without_a_timestamp_comes_at_stream_time():
+    """It can be passed on and set a timer as the docs show, and does not move stream time."""
+    harness = Harness(dunning())
+    harness.feed(bills, key="ada", value=1, timestamp_ms=NOW_MS)
+    harness.feed(bills, key="bob", value=1, timestamp_ms=-1)
+    harness.feed_batch([RawRecord("bills", 0, 2, -5, b"cy", b"1"), record(bills, key="dee", value=1)])
+    assert sent(harness) == [(NOW_MS, NOW_MS)] * 3 + [(NOW_MS + 1, NOW_MS + 1)]
+    harness.crash()
+    harness.feed(bills, key="eve", value=1, timestamp_ms=NOW_MS + 60_000)
+    assert [value for value, _ in sent(harness)][4:] == ["reminded"] * 3 + [NOW_MS + 60_000]
+
+
+def test_before_the_first_timestamp_there_is_no_stream_time():
+    """The output gets the time of writing: `None`."""
+    harness = Harness(dunning())
+    harness.feed(bills, key="ada", value=1, timestamp_ms=-1)
+    harness.feed(bills, key="ada", value=1)
+    assert sent(harness) == [(-1, None), (1, 1)]
+    harness.crash()
+
+
+FAR = {
+    "microseconds": NOW_MS * 1000,
+    "nanoseconds": NOW_MS * 1_000_000,
+    "year 9999": 253_402_300_799_000,
+    "32 bits of seconds": 2_147_483_647_000,
+    "the largest": (1 << 63) - 1,
+}
+
+
+@pytest.mark.parametrize("at_ms", FAR.values(), ids=FAR)
+@pytest.mark.parametrize("together", [True, False])
+def test_a_record_of_years_that_have_not_come_is_put_aside(at_ms, together):
+    """By the policy: it is named, no timer fires for it, and the records behind it do not wait. A replay and the
+    recorded changes lead to the same."""
+    harness = Harness(dunning(), policy=ErrorPolicy.DEAD_LETTER)
+    records = [
+        record(bills, key="ada", value=1, timestamp_ms=NOW_MS),
+        record(bills, key="far", value=1, timestamp_ms=at_ms),
+        record(bills, key="bob", value=1, timestamp_ms=NOW_MS + 60_000),
+    ]
+    for some in [records] if together else [[each] for each in records]:
+        harness.feed_batch(some)
+    assert [value for value, _ in sent(harness)] == [NOW_MS, "reminded", NOW_MS + 60_000]
+    (error,) = harness.errors
+    assert f"bills-0-1: the timestamp {at_ms} lies " in error.message
+    assert (error.facts["timestamp_ms"], error.facts["stream_time_ms"]) == (at_ms, NOW_MS)
+    (letter,) = harness.dead_letters
+    assert dict(letter.headers)["__snapreplay.errors.timestamp_ms"] == b"%d" % at_ms
+    harness.crash()
+    harness.feed(bills, key="cy", value=1, timestamp_ms=NOW_MS + 120_000)
+    assert len(sent(harness)) == 6
+
+
+def test_the_unit_that_a_timestamp_seems_to_have_is_named():
+    harness = Harness(dunning())
+    with pytest.raises(RecordError) as caught:
+        harness.feed(bills, key="far", value=1, timestamp_ms=NOW_MS * 1000)
+    assert "looks like microseconds since the epoch (2026-09-21T" in caught.value.message
+    assert dict(harness.state) == {}
+    harness.feed(bills, key="ada", value=1, timestamp_ms=NOW_MS)
+
+
+def test_an_app_without_timers_takes_any_timestamp():
+    """Nothing would fire."""
+    harness = Harness(dunning(is_timed=False))
+    harness.feed(bills, key="far", value=1, timestamp_ms=NOW_MS * 1000)
+    harness.feed(bills, key="ada", value=1, timestamp_ms=NOW_MS)
+    assert dict(harness.state) == {"far": NOW_MS * 1000, "ada": NOW_MS}
+    harness.crash()
+
+
+def test_a_replay_does_what_the_log_says():
+    """An earlier version has processed such a record: its replay does, too."""
+    app = dunning()
+    store = app.new_store()
+    fold = Fold(app, store, 0)
+    records = [RawRecord("bills", 0, 0, NOW_MS, b"ada", b"1"), RawRecord("bills", 0, 1, NOW_MS * 1000, b"far", b"1")]
+    portion = Portion(records[1:], NOW_MS * 1000, 0, is_recorded=True)
+    applied = all_of(fold.replaying({"bills": 1}, portion))
+    assert (applied.record_count, applied.stream_time_ms) == (1, NOW_MS * 1000)
+    live = Fold(app, app.new_store(), 0)
+    live.begin({"bills": 0})
+    with pytest.raises(RecordError, match="bills-0-1: the timestamp"):
+        live.feed(records)
+
+
+@pytest.mark.parametrize(
+    ("stream_time_ms", "at_ms", "is_far"),
+    [
+        (-1, NOW_MS, False),
+        (-1, 2_524_608_000_000, False),
+        (-1, 2_524_608_000_001, True),
+        (1_790_000_000, NOW_MS, False),  # the record before had seconds
+        (0, NOW_MS, False),
+        (NOW_MS, NOW_MS + 9 * YEAR_MS, False),
+        (NOW_MS, NOW_MS + 11 * YEAR_MS, True),
+        (NOW_MS, -1, False),
+        (NOW_MS * 1000, NOW_MS * 1000 + 1, False),
+        (NOW_MS * 1000, NOW_MS, False),
+    ],
+)
+def test_what_is_far_ahead(stream_time_ms, at_ms, is_far):
+    assert is_far_ahead(at_ms, stream_time_ms) is is_far
+
+
+def test_times_are_shown_as_far_as_there_is_a_calendar():
+    assert time_text(NOW_MS + 5, "milliseconds") == "2026-09-21T14:13:20.005Z"
+    assert (time_text(-1), time_text(-5), time_text(1 << 60)) == ("no timestamp", "-5 ms", f"{1 << 60} ms")
+    assert suspected_unit(NOW_MS) == suspected_unit(0) == suspected_unit(-1) == ""
+
+
+SECONDS = NOW_MS // 1000
+
+
+@pytest.mark.parametrize(
+    "call", [lambda at: tumbling(at, 60), lambda at: hopping(at, 60, 10), lambda at: session(at, 60)]
+)
+@pytest.mark.parametrize("at", [time.time(), SECONDS, SECONDS + 0.5])
+def test_windows_of_seconds_are_suspected(call, at):
+    with pytest.raises(UsageError) as caught:
+        call(at)
+    assert "looks like seconds since the epoch (20" in caught.value.message
+    with pytest.raises(UsageError, match="not a time in milliseconds"):
+        call("12")
+    call(int(at * 1000))  # as the hint says
+
+
+@pytest.mark.parametrize(
+    ("at", "unit"),
+    [(SECONDS, "seconds"), (time.time(), "seconds"), (NOW_MS * 1000, "microseconds"), (time.time_ns(), "nanoseconds")],
+)
+def test_a_timer_in_another_unit_is_suspected(at, unit):
+    """The time of a record whose producer sends seconds, and what the module `time` gives."""
+    app: App[MapState[str, int]] = App("units", inputs=[bills], state=lambda: MapState(str, int))
+    app.handler(bills)(lambda record, state, out: state.schedule(record.key, record.value or at, timer="ring"))
+    app.timer("ring")(lambda timer, state, out: None)
+    harness = Harness(app)
+    with pytest.raises(RecordError) as caught:
+        harness.feed(bills, key="ada", value=0, timestamp_ms=NOW_MS)
+    assert f"looks like {unit} since the epoch (20" in caught.value.message
+    harness.feed(bills, key="ada", value=SECONDS * 1000, timestamp_ms=NOW_MS)  # as the hint says
