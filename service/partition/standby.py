@@ -86,6 +86,11 @@ class Standby:
         return is_following and self._copy is not None and self._lag_offsets <= ACCEPTABLE_LAG_OFFSETS
 
     @property
+    def is_ahead(self) -> bool:
+        """Whether the log does not have its batch: no other process may have it either."""
+        return self._copy is not None and self.status.state == CopyState.AHEAD
+
+    @property
     def is_failing(self) -> bool:
         """Whether it starts over again and again, and may never be warm."""
         return self.status.state == CopyState.LOADING and self.status.error is not None
@@ -168,7 +173,7 @@ class Standby:
         try:
             refusal = await examiner.examine_beside_owner()
             if left is not None and isinstance(refusal, IncrementsBehind):
-                self._left = left
+                self._left, self._last = left, left[1].last.increment
                 self._keep(CopyState.AHEAD, refusal)
                 return
             if refusal is not None:
@@ -230,7 +235,8 @@ class Standby:
     def _keep(self, state: CopyState, error: SnapreplayError) -> None:
         """Keep the copy: if the log has lost its end, nobody else may have that batch."""
         self._warn("the standby keeps its copy", error)
-        self._update(state=state, error=problem_of(error))
+        batch = self._copy.last.increment.batch if self._copy is not None else None
+        self._update(state=state, batch=batch, error=problem_of(error))
 
     def _at(self, step: Step | None) -> None:
         """Hear of a batch that the store has whole; None: of one that it has in part."""
@@ -308,14 +314,14 @@ class Standbys:
         return standby.readable() if standby is not None else None
 
     def hold(self, partitions: Set[int], coming: frozenset[int], rejoin: Callable[[], None]) -> None:
-        """Hold copies of these partitions, and of no others.
+        """Hold copies of these partitions, and of no others, but for those that the log is behind.
 
         `coming` are to be owned here. `rejoin` is called when all of them are warm, but for those that cannot be
         loaded; again after a while, if they did not come.
         """
         self._next, self._rejoin, self._wanted = coming, rejoin, frozenset(partitions)
         for number in self._held.keys() - partitions:
-            self._end(self._held.pop(number), number)
+            self._end_unless_ahead(number)
         for number in sorted(partitions):
             self.freed(number)
 
@@ -334,9 +340,22 @@ class Standbys:
         """End all of them."""
         self._wanted = frozenset()
         for number in tuple(self._held):
-            self._end(self._held.pop(number), number)
+            standby = self._held.pop(number)
+            if standby.is_ahead:
+                batch = standby.status.batch
+                log.error(
+                    "partition %d: its log has lost batch %s, and the warm copy that has it ends with this process",
+                    number,
+                    batch,
+                )
+            self._end(standby, number)
         if self._ending:
             await asyncio.wait(self._ending)
+
+    def _end_unless_ahead(self, number: int) -> None:
+        """End a copy that is not to be held here. One that the log is behind is kept until it is not any more."""
+        if not self._held[number].is_ahead:
+            self._end(self._held.pop(number), number)
 
     def _end(self, standby: Standby, number: int) -> None:
         self._board.publish_standby(number, None)
@@ -348,6 +367,9 @@ class Standbys:
         if status.partition not in self._held:
             return
         self._board.publish_standby(status.partition, status)
+        if status.partition not in self._wanted:
+            self._end_unless_ahead(status.partition)
+            return
         now = asyncio.get_running_loop().time()
         if now - self._rejoined_at >= REJOIN_SECONDS and self._have_come():
             self._rejoined_at = now

@@ -78,8 +78,12 @@ class Memory:
         self.store, self.copy = store, copy
 
     def leave(self) -> tuple[Store, WarmCopy] | None:
-        """Give the state up as a warm copy, when the ownership is over; None if the log may not have all of it."""
-        store, kept = self.store, self.kept
+        """Give the state up as a warm copy, when the ownership is over; None if the log may not have all of it. A
+        standby's copy that no recovery has tried is what it was: perhaps the only one of its batch."""
+        store, kept, copy = self.store, self.kept, self.copy
+        if store is not None and kept is None and copy is not None:
+            self.store = self.copy = None
+            return store, copy
         if store is None or kept is None or kept.doubtful is not None or not store.can_drop:
             return None
         if not self._was_proven(kept):

@@ -49,8 +49,8 @@ class Side:
     def status(self):
         return self.board.get(0)
 
-    async def phase(self, name):
-        await until(lambda: self.status and self.status.phase == name, name)
+    async def phase(self, name, seconds=30.0):
+        await until(lambda: self.status and self.status.phase == name, name, seconds)
         return self.status
 
     async def position(self, offset):
@@ -66,11 +66,17 @@ class Side:
         return Share((), (0,), (), first, tuple(peers), claimed)
 
     async def warm(self, batch):
+        await self.copied("warm", batch)
+
+    async def ahead(self, batch):
+        await self.copied("ahead", batch)
+
+    async def copied(self, state, batch):
         def there():
             copies = self.board.standbys()
-            return bool(copies) and (copies[0].state, copies[0].batch) == ("warm", batch)
+            return bool(copies) and (copies[0].state, copies[0].batch) == (state, batch)
 
-        await until(there, f"a warm copy of batch {batch}")
+        await until(there, f"a copy of batch {batch}: {state}", 60.0)
 
 
 def counts():
@@ -224,8 +230,9 @@ async def test_a_restarted_static_member_names_as_its_own_what_its_predecessor_h
 
 @virtual
 async def test_a_takeover_that_does_not_come_to_its_claim_is_given_up(bench, monkeypatch):
-    """By then the group has decided. The copy is loaded anew."""
+    """By then the group has decided. The copy is what it was: nothing is loaded."""
     async with two(bench) as (one, other):
+        loads = Loads(monkeypatch)
 
         async def never(*_):
             await asyncio.Event().wait()
@@ -236,7 +243,63 @@ async def test_a_takeover_that_does_not_come_to_its_claim_is_given_up(bench, mon
             await other.phase("fencing")
             await until(lambda: other.status is None, "the release", SESSION_SECONDS + 5)
         await other.warm(one.status.batch)
-        assert one.phases[-1] == "live"
+        assert (one.phases[-1], loads.count) == ("live", 0)
+
+
+@asynccontextmanager
+async def ahead(bench):
+    """The owner of ten records and a process with a warm copy of them. The owner is dead, and the log has lost the last
+    batch."""
+    async with two(bench) as (one, other):
+        batch = one.status.batch
+        await one.supervisor.stop(final_snapshot=False, deadline_seconds=20.0)
+        bench.log(bench.increments).cut(bench.last_batch()[0])
+        await other.ahead(batch)
+        yield one, other, batch
+
+
+@virtual
+async def test_the_only_copy_of_a_lost_batch_outlives_a_takeover_that_is_given_up(bench):
+    """The owner may stand still, so nobody is fenced for 15 s, and the session is over before. When the group gives the
+    partition to this process, the loss is named, and the copy is still there."""
+    async with ahead(bench) as (one, other, batch):
+        other.suspects(one)
+        await other.phase("fencing")
+        await until(lambda: other.status is None, "the release", SESSION_SECONDS + 5)
+        await other.ahead(batch)
+        other.supervisor.assigned({0})
+        status = await other.phase("failed", 300.0)
+        assert status.error.kind == "IncrementsBehind"
+        assert f"batch {batch} was committed" in status.error.message
+        other.supervisor.assigned(set(), other.copies(one, other))
+        await other.ahead(batch)
+        assert other.supervisor.standbys.readable(0).last.batch == batch
+
+
+@virtual
+async def test_the_only_copy_of_a_lost_batch_is_not_given_up_for_an_assignment(bench, caplog):
+    """It is held until another chain goes on, or the log has the batch again."""
+    async with ahead(bench) as (one, other, batch):
+        other.supervisor.assigned(set(), Share(peers=other.copies(one, other).peers))
+        await asyncio.sleep(10)
+        await other.ahead(batch)
+        bench.broker.group_offsets.clear()  # nothing else tells of the loss
+        three = Side(bench, await bench.context("three"))
+        three.supervisor.assigned({0})
+        await three.phase("live")
+        await bench.feed(10)
+        await until(lambda: not other.supervisor.standbys.held, "its end")
+        assert other.board.standbys() == []
+        await three.supervisor.stop(final_snapshot=False, deadline_seconds=20.0)
+        assert "ends with this process" not in caplog.text
+
+
+@virtual
+async def test_who_stops_the_only_copy_of_a_lost_batch_is_told(bench, caplog):
+    """A stop cannot write it: this process is not the owner."""
+    async with ahead(bench) as (_, _, batch):
+        pass
+    assert f"partition 0: its log has lost batch {batch}, and the warm copy that has it ends with" in caplog.text
 
 
 @virtual
