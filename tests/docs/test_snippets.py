@@ -48,9 +48,9 @@ LANGUAGES = {
     "toml": "is loaded below; those of tls.md run in test_tls.py",
     "json": "is read below",
     "yaml": "runs in tests/deploy/test_kubernetes.py",
+    "nginx": "is the configuration of a proxy",
     "properties": "runs in test_tls.py",
     "dockerfile": "builds on our images, which need Docker; tests/deploy/test_image.py performs their steps",
-    "mermaid": "is drawn from the code, test_drawn.py",
     "text": "is what a program prints",
 }
 ELSEWHERE = {
@@ -185,7 +185,9 @@ def test_every_setting_can_be_set(tmp_path: Path) -> None:
             load_settings({name: value}, environment={})
 
 
-KAFKAS = {"retention.ms", "retention.bytes", "group.id", "group.instance.id"}
+KAFKAS = {"retention.ms", "retention.bytes", "group.id", "group.instance.id", "group.max.size"} | {
+    f"group.{bound}.session.timeout.ms" for bound in ("min", "max")
+}
 """Names of Kafka that begin as tables of ours do."""
 NO_SETTINGS = r"SNAPREPLAY_(TEST_\w+|(SPARK_)?JARS_DIR|PORT|SERVICE_HOST|)"
 """Variables that are no settings, and what Kubernetes sets."""
