@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from snapreplay.api.server import HttpServer as HttpServer
     from snapreplay.app.app import App as App
     from snapreplay.app.codecs import Codec as Codec
+    from snapreplay.app.codecs import i32 as i32
     from snapreplay.app.codecs import i64 as i64
     from snapreplay.app.codecs import json as json
     from snapreplay.app.codecs import msgpack as msgpack
@@ -67,7 +68,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "api.server": "HttpServer",
     "app.app": "App",
-    "app.codecs": "Codec i64 json msgpack nullable raw utf8",
+    "app.codecs": "Codec i32 i64 json msgpack nullable raw utf8",
     "app.out": "Out",
     "app.record": "Record",
     "app.timer": "Timer",

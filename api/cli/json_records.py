@@ -20,6 +20,7 @@ from snapreplay.api.json_values import builtins_of, document_of_bytes, shown_key
 from snapreplay.app.app import App
 from snapreplay.app.codecs import Codec, unencoded
 from snapreplay.app.failure import PREFIX
+from snapreplay.app.foreign import seen_in
 from snapreplay.app.made_record import is_timestamp
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.out import headers_upper_bound, size_upper_bound
@@ -198,7 +199,10 @@ def _decoded(topic: Topic[Any, Any] | None, record: InputRecord) -> Document:
             found[side] = document_of(codec, data) if codec is not None else _plain(data)
         except Exception as error:  # noqa: BLE001 - the codec is the user's: it may raise anything
             found[side] = _plain(data)
-            found[f"{side}_error"] = f"cannot be read as {getattr(codec, 'name', '')}: {error}"
+            name = getattr(codec, "name", "")
+            seen = seen_in(side, name, data or b"")
+            seems = f"; it looks like {seen.what}" if seen is not None else ""
+            found[f"{side}_error"] = f"cannot be read as {name}: {error}{seems}"
     return found
 
 

@@ -25,7 +25,7 @@ from snapreplay.state.values import unsupported_type
 
 T = TypeVar("T")
 
-_INT64 = struct.Struct(">q")
+_INT64, _INT32 = struct.Struct(">q"), struct.Struct(">i")
 _SHOWN = 40
 _encode_finite = JSONEncoder(allow_nan=False).encode
 
@@ -64,19 +64,47 @@ def _encode_int64(value: int) -> bytes:
     return _INT64.pack(value)
 
 
+def _decode_int32(data: bytes) -> int:
+    value: int = _INT32.unpack(data)[0]
+    return value
+
+
+def _encode_int32(value: int) -> bytes:
+    if type(value) is not int:
+        raise TypeError(f"expected int, got {type(value).__name__}")
+    return _INT32.pack(value)
+
+
+def _decode_text(data: bytes) -> str:
+    if 0 in data:  # most numbers of other serializers have one, and would be taken for text
+        raise ValueError("text has no NUL (U+0000)")
+    return data.decode()
+
+
+def _encode_text(text: str) -> bytes:
+    data = str.encode(text)
+    if 0 in data:
+        raise ValueError("text has no NUL (U+0000)")
+    return data
+
+
 raw: Codec[bytes] = Codec("raw", _same_bytes, _same_bytes)
 """Bytes as they are."""
 
-utf8: Codec[str] = Codec("utf8", bytes.decode, str.encode)
-"""Text, strictly UTF-8. Kafka's StringSerializer writes the same."""
+utf8: Codec[str] = Codec("utf8", _decode_text, _encode_text)
+"""Text, strictly UTF-8, without NUL (U+0000). Kafka's StringSerializer writes the same."""
 
 i64: Codec[int] = Codec("i64", _decode_int64, _encode_int64)
 """Eight bytes, big-endian, signed. Kafka's LongSerializer writes the same."""
+
+i32: Codec[int] = Codec("i32", _decode_int32, _encode_int32)
+"""Four bytes, big-endian, signed. Kafka's IntegerSerializer writes the same."""
 
 
 _SCALARS: dict[Any, tuple[str, type]] = {
     utf8.encode: ("utf8", str),
     i64.encode: ("i64", int),
+    i32.encode: ("i32", int),
     raw.encode: ("raw", bytes),
 }
 
@@ -164,6 +192,8 @@ def _codec(kind: str, type_: Any, module: Any) -> Codec[Any]:
         unsteady = unsteady_default(inspect.type_info(type_))
     except (TypeError, ValueError, NameError) as error:
         raise UsageError(f"{name} cannot be decoded: {error}", hint=unsupported_type(type_)) from error
+    if takes_none:
+        decode = _telling_null_apart(decode)
     encode = module.Encoder(order="deterministic").encode
     if unsteady is not None:
         decode = _decoding_twice(decode, encode, unsteady)
@@ -187,6 +217,18 @@ def _decoding_twice(
         return value
 
     return decode_steadily
+
+
+def _telling_null_apart(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Refuse bytes that hold a null. As None they could not be told from no bytes, a tombstone."""
+
+    def decode_value(data: bytes) -> Any:
+        value = decode(data)
+        if value is None:
+            raise ValueError("these bytes hold a null, and are none themselves")
+        return value
+
+    return decode_value
 
 
 def _refusing_non_finite(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from snapreplay.app.code_version import is_own, place_of
 from snapreplay.app.codecs import Codec
+from snapreplay.app.foreign import seen_in
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.out import headers_upper_bound, size_upper_bound
 from snapreplay.app.ranges import anchor_of
@@ -131,9 +132,14 @@ def _bad_bytes(
 ) -> RecordError:
     size = "is null" if data is None else f"has {len(data)} bytes, {data[:_SHOWN_BYTES]!r}"
     cut = "…" if data is not None and len(data) > _SHOWN_BYTES else ""
-    hint = f"declare {side}=nullable({codec.name}) in its Topic" if data is None else ""
+    hint, seems = "", ""
+    if data is None:
+        hint = f"declare {side}=nullable({codec.name}) in its Topic"
+    elif (seen := seen_in(side, codec.name, data)) is not None:
+        hint, seems = seen.hint, f", and looks like {seen.what}"
+    why = str(cause) or type(cause).__name__
     return RecordError(
-        f"{record_id}: {side} cannot be read as {codec.name}: {str(cause) or type(cause).__name__}; it {size}{cut}",
+        f"{record_id}: {side} cannot be read as {codec.name}: {why}; it {size}{cut}{seems}",
         record_id=record_id,
         hint=hint,
         exception=type(cause).__name__,

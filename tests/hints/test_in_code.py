@@ -181,7 +181,7 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
     "a Topic": ("Topic('in')", lambda: app(ignore, inputs=["in"]), lambda: app(ignore, inputs=[Topic("in")])),
     "an input": ('inputs=[Topic("…")]', lambda: app(inputs=[]), lambda: app(ignore, inputs=[Topic("x")])),
     "a topic name": ("letters, digits", lambda: Topic("a b"), lambda: Topic("a.b_c-d")),
-    "a codec": ("raw, utf8, i64, json(type)", lambda: Topic("t", key=wrong(str)), lambda: Topic("t", key=utf8)),
+    "a codec": ("raw, utf8, i64, i32, json(type)", lambda: Topic("t", key=wrong(str)), lambda: Topic("t", key=utf8)),
     "a codec that is made": (
         "value=json() or", lambda: Topic("t", value=wrong(json)), lambda: Topic("t", value=json()),
     ),

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from snapreplay.app.codecs import i64, json, msgpack, nullable, raw, utf8
+from snapreplay.app.codecs import i32, i64, json, msgpack, nullable, raw, utf8
 from snapreplay.errors import UsageError
 
 
@@ -23,10 +23,40 @@ JSON_VALUES = st.recursive(
 )
 
 
-@given(st.text())
+@given(st.text(st.characters(codec="utf-8")))
 def test_utf8_reads_back(text):
-    """Any text without lone surrogates survives."""
+    """Any text without lone surrogates survives; one with a NUL is none, on both ways."""
+    if "\0" in text:
+        with pytest.raises(ValueError, match="NUL"):
+            utf8.encode(text)
+        with pytest.raises(ValueError, match="NUL"):
+            utf8.decode(text.encode())
+        return
     assert utf8.decode(utf8.encode(text)) == text
+
+
+@pytest.mark.parametrize("number", [*range(1, 301), 2**31 - 1, -1, -128, -(2**31)])
+@pytest.mark.parametrize("codec", [i64, i32], ids=["LongSerializer", "IntegerSerializer"])
+def test_a_number_of_another_serializer_is_no_text(codec, number):
+    """172 of 300 were: b"\\0\\0\\0\\0\\0\\0\\0A" is seven NULs and an A."""
+    with pytest.raises(ValueError):  # noqa: PT011 - NUL, or no UTF-8
+        utf8.decode(codec.encode(number))
+
+
+@given(st.integers(-(2**31), 2**31 - 1))
+def test_i32_is_four_bytes_big_endian(number):
+    """The bytes are those of Kafka's IntegerSerializer."""
+    assert i32.encode(number) == number.to_bytes(4, "big", signed=True)
+    assert i32.decode(i32.encode(number)) == number
+
+
+@pytest.mark.parametrize(
+    ("codec", "data"), [(json(), b"null"), (json(), b" null\n"), (json(Payment | None), b"null"), (msgpack(), b"\xc0")]
+)
+def test_bytes_that_hold_a_null_are_no_tombstone(codec, data):
+    """As None they could not be told from no bytes, and passing None on deletes."""
+    with pytest.raises(ValueError, match="hold a null"):
+        codec.decode(data)
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
@@ -40,6 +70,7 @@ def test_i64_is_eight_bytes_big_endian(number):
 @pytest.mark.parametrize("codec", [json(), msgpack()], ids=["json", "msgpack"])
 def test_untyped_values_read_back(codec, value):
     """Every plain value survives (None is the topic's null, which the codec itself does not see)."""
+    assume(value is not None)
     assert codec.decode(codec.encode(value)) == value
 
 
@@ -70,7 +101,9 @@ def test_bad_bytes_are_refused_without_trying_to_hold_them(codec, data):
     assert not isinstance(caught.value, MemoryError)
 
 
-@pytest.mark.parametrize(("codec", "value"), [(utf8, 5), (utf8, b"x"), (i64, True), (i64, 2**63), (raw, "x")])
+@pytest.mark.parametrize(
+    ("codec", "value"), [(utf8, 5), (utf8, b"x"), (i64, True), (i64, 2**63), (i32, True), (i32, 2**31), (raw, "x")]
+)
 def test_values_of_another_type_are_not_written(codec, value):
     """What would be read back as something else is not encoded."""
     with pytest.raises(Exception):  # noqa: B017, PT011 - any error means "cannot"

@@ -1,0 +1,151 @@
+"""What bytes look like that a codec cannot read: the formats that other programs write where this one was declared, and
+what to declare for each. Pure."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+BOM = codecs.BOM_UTF8
+_MAGIC = (
+    (codecs.BOM_UTF16_LE, "UTF-16 text"),
+    (codecs.BOM_UTF16_BE, "UTF-16 text"),
+    (b"Obj\x01", "an Avro file"),
+    (b"PAR1", "a Parquet file"),
+    (b"\xac\xed\x00\x05", "an object of Java's own serialization"),
+    (b"\x1f\x8b", "gzip: the program compressed it itself"),
+    (b"\x28\xb5\x2f\xfd", "zstd: the program compressed it itself"),
+    (b"\x04\x22\x4d\x18", "lz4: the program compressed it itself"),
+    (b"<?xml", "XML"),
+)
+_NAMED = re.compile(r"(?:nullable\()?(json|msgpack|utf8|i64|i32)\b")
+_NO_NUMBER = re.compile(rb"[\s:,\[](-?(?:NaN|Infinity))\b")
+_REPR = re.compile(rb"\s*[{\[(].*('|\bTrue\b|\bFalse\b|\bNone\b)", re.DOTALL)
+_PREFIX_BYTES = 5  # a zero and four bytes of the schema's id
+_LOOKED_AT_BYTES = 100_000
+_OWN_CODEC = 'docs/records.md, "Formats of other programs", has a Codec for it'
+
+
+class Seen(NamedTuple):
+    """`what` ends the sentence "it looks like …"; `hint` says what to declare."""
+
+    what: str
+    hint: str
+
+
+def seen_in(side: str, codec: str, data: bytes) -> Seen | None:
+    """Say what the bytes look like; None: nothing known. `side`: "key" or "value"; `codec`: the name of the codec that
+    failed. One of the author's own is not judged."""
+    named = _NAMED.match(codec)
+    if named is None:
+        return None
+    return next(_seen(side, named[1], data[:_LOOKED_AT_BYTES]), None)
+
+
+def _seen(side: str, codec: str, data: bytes) -> Iterator[Seen]:
+    if not data:
+        yield Seen(
+            "an empty text, which is no null (a tombstone)",
+            f"let the producer send null for a deletion; for empty texts declare {side}=utf8",
+        )
+        return
+    if codec == "json":
+        yield from _in_place_of_json(side, data)
+    if (codec == "json" and _is_json(data, None)) or (codec == "msgpack" and _is_msgpack(data)):
+        return  # only the type is another one
+    yield from _with_magic(side, codec, data)
+    yield from _numbers(side, codec, data)
+    if codec != "json" and _is_json(data):
+        yield Seen("JSON", f"declare {side}=json()")
+    if codec != "utf8" and (text := _text(data)) is not None:
+        yield Seen(f"text, {text[:20]!r}", f"declare {side}=utf8")
+    if _is_msgpack(data):
+        yield Seen("MessagePack", f"declare {side}=msgpack()")
+    if _text(data) is None:
+        yield Seen(
+            "binary data, such as Avro or Protobuf", f"declare {side}=raw, or a Codec that decodes it: {_OWN_CODEC}"
+        )
+
+
+def _with_magic(side: str, codec: str, data: bytes) -> Iterator[Seen]:
+    if data.startswith(BOM):
+        yield Seen(
+            "text with a byte order mark (BOM, EF BB BF)", f"let the producer write UTF-8 without it; {_OWN_CODEC}"
+        )
+    for magic, what in _MAGIC:
+        if data.startswith(magic):
+            yield Seen(what, f"declare {side}=raw, or a Codec that decodes it: {_OWN_CODEC}")
+    schema_id, rest = int.from_bytes(data[1:_PREFIX_BYTES]), data[_PREFIX_BYTES:]
+    if data[0] == 0 and schema_id and rest:
+        if _is_json(rest):
+            of = "JSON"
+        else:
+            text = _text(rest)
+            of = "Avro or Protobuf" if text is None else f"{text[:20]!r}"
+        number = int.from_bytes(data, signed=True) if len(data) == 8 and codec != "i64" else None
+        other = "" if number is None else f", or the number {number} as LongSerializer writes it"
+        way = "" if number is None else f"; for numbers declare {side}=i64"
+        yield Seen(f"the prefix of a schema registry (id {schema_id}) before {of}{other}", f"{_OWN_CODEC}{way}")
+
+
+def _numbers(side: str, codec: str, data: bytes) -> Iterator[Seen]:
+    if data.isascii() and _text(data) is not None:
+        return
+    for size, name, serializer in ((8, "i64", "LongSerializer"), (4, "i32", "IntegerSerializer")):
+        if len(data) == size and codec != name:
+            number = int.from_bytes(data, signed=True)
+            yield Seen(f"the number {number} as {serializer} writes it", f"declare {side}={name}")
+
+
+def _in_place_of_json(side: str, data: bytes) -> Iterator[Seen]:
+    no_number = _NO_NUMBER.search(b" " + data)
+    if no_number is not None and not _is_json(data):
+        yield Seen(
+            f"JSON with {no_number[1].decode()}, which JSON does not have",
+            f"let the producer write null (in Python, `json.dumps(…, allow_nan=False)` finds it); {_OWN_CODEC}",
+        )
+    if data.strip() == b"null":
+        yield Seen(
+            "the JSON null, which is no null (a tombstone): both would be None, and passed on it would delete",
+            f"let the producer send no {side}; {_OWN_CODEC}",
+        )
+    try:
+        inner = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        inner = None
+    if isinstance(inner, str) and inner[:1] in "{[" and _is_json(inner.encode(errors="replace")):
+        yield Seen("JSON inside of a JSON text: it was encoded twice", "let the producer encode it once")
+    if inner is None and _REPR.match(data):
+        yield Seen("a Python value as `str()` shows it", "let the producer write `json.dumps(…)`")
+
+
+def _text(data: bytes) -> str | None:
+    """Return text without control characters, else None."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(each.isprintable() or each in "\t\r\n" for each in text) else None
+
+
+def _is_json(data: bytes, begins: tuple[bytes, ...] | None = (b"{", b"[")) -> bool:
+    """Say whether it is JSON, and an object or an array; `begins` None: anything. Nearly any number is JSON, too."""
+    if begins is not None and not data.lstrip().startswith(begins):
+        return False
+    try:
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _is_msgpack(data: bytes) -> bool:
+    """Say whether it is a map or an array in MessagePack."""
+    try:
+        return isinstance(msgspec.msgpack.decode(data), dict | list)
+    except (msgspec.MsgspecError, ValueError, RecursionError, TypeError):
+        return False
