@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 import h11
 
+from snapreplay.errors import described
+
 READ_BYTES = 64 * 1024
 Endpoint = tuple[str, int]
 NO_HEADERS: Mapping[str, str] = {}
@@ -134,7 +136,7 @@ async def _connected(host: str, port: int, **tls: Any) -> tuple[asyncio.StreamRe
     except ssl.SSLError as error:
         raise NotTrusted(f"{host} port {port}: {error}") from error
     except (OSError, ValueError) as error:
-        raise NoAnswer(f"{host} port {port}: {error}") from error
+        raise NoAnswer(f"{host} port {port}: {described(error)}") from error
 
 
 async def _next(connection: h11.Connection, reader: asyncio.StreamReader) -> object:
@@ -144,7 +146,7 @@ async def _next(connection: h11.Connection, reader: asyncio.StreamReader) -> obj
     except ssl.SSLError as error:
         raise NotTrusted(f"it ends the connection: {error}") from error
     except OSError as error:
-        raise NoAnswer(f"the connection broke: {error}") from error
+        raise NoAnswer(f"the connection broke: {described(error)}") from error
     except h11.RemoteProtocolError as error:
         raise NoAnswer(f"the answer is not HTTP, or ends too early: {error}") from error
     return event

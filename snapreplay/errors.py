@@ -52,6 +52,16 @@ class Reaction(Enum):
     REFUSE = "refuse"
 
 
+def described(error: BaseException) -> str:
+    """Return class and text of an error that is not ours; the text alone is often empty. Of ours the whole text."""
+    text, name = str(error), type(error).__name__
+    if isinstance(error, SnapreplayError):
+        return text
+    if isinstance(error, TimeoutError) and not text:
+        return "deadline passed"
+    return text if text.startswith(name) else f"{name}: {text}" if text else name
+
+
 class SnapreplayError(Exception):
     """Root of all errors of this package.
 

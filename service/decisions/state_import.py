@@ -18,7 +18,7 @@ import msgspec
 from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.counted import counted
-from snapreplay.errors import RebuildError, SnapreplayError, StopError, UsageError
+from snapreplay.errors import RebuildError, SnapreplayError, StopError, UsageError, described
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.chain import ground_increment
@@ -221,7 +221,7 @@ async def _loaded(
         raise
     except Exception as error:  # restore() is the user's and may raise anything
         raise CannotTakeOver(
-            f"restore() of this app's state refuses a snapshot in {source.snapshots}: {type(error).__name__}: {error}"
+            f"restore() of this app's state refuses a snapshot in {source.snapshots}: {described(error)}"
         ) from error
 
 

@@ -17,7 +17,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas, WriteProbe
 from snapreplay.service.core.kafka_errors import GroupRefused
 from snapreplay.service.ports import TopicFacts, TopicPartition
-from snapreplay.service.topics.requirements import matched_inputs, own_topics
+from snapreplay.service.topics.requirements import matched_inputs, matching, own_topics
 from snapreplay.snapshots.format.records import Paused
 
 TRANSACTION_TOPIC = "__transaction_state"
@@ -136,10 +136,20 @@ class Facts:
         """Those that are declared, and those that match a pattern and can be inputs."""
         if self.app is None:
             return ()
-        own = self.topics.get(own_topics(self.app, self.settings)[0])
-        others = (each for name, each in self.topics.items() if name in self.app.input_names)
-        count = next((each.partition_count for each in (own, *others) if each), -1)
-        return (*self.app.input_names, *matched_inputs(self.app, self.settings, self.topics, count))
+        return (*self.app.input_names, *matched_inputs(self.app, self.settings, self.topics, self.partition_count))
+
+    @property
+    def partition_count(self) -> int:
+        """The number of partitions of the app: of its increments topic, else of an input; -1: not known."""
+        own = self.own[:1]
+        declared = self.app.input_names if self.app else ()
+        return next((each.partition_count for each in self.existing(*own, *declared)), -1)
+
+    @property
+    def recorded_inputs(self) -> tuple[str, ...]:
+        """Those of topics that match a pattern and that the chain has taken in already."""
+        matched = matching(self.app, self.topics) if self.app else ()
+        return tuple(name for name in matched if any(name in state.topic_ids for state in self.states))
 
     @property
     def outputs(self) -> tuple[str, ...]:

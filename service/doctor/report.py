@@ -20,6 +20,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
     cluster_checks.foreign,
     topic_checks.existence,
     topic_checks.partition_counts,
+    topic_checks.patterns,
     topic_checks.kept_for_ever,
     topic_checks.replayable,
     topic_checks.durability,

@@ -10,7 +10,7 @@ from snapreplay.counted import counted
 from snapreplay.service.doctor.cluster_checks import BROKERS_MIN
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Facts
 from snapreplay.service.ports import TopicFacts
-from snapreplay.service.topics.requirements import KEPT_FOR_EVER, RECORD_BYTES_NEEDED, matching
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER, RECORD_BYTES_NEEDED, misfits_of
 
 RECORD_FRAME_BYTES = 2048  # record batch, headers and envelope around a chunk
 
@@ -55,8 +55,7 @@ def _missing(facts: Facts, name: str, pair: list[str]) -> tuple[str, str]:
 
 def partition_counts(facts: Facts) -> Iterator[Diagnosis]:
     """Check that a key has the same partition number in all inputs and in our topics."""
-    matched = matching(facts.app, facts.topics) if facts.app else ()
-    inputs = dict.fromkeys((*facts.inputs, *matched))
+    inputs = dict.fromkeys((*facts.inputs, *facts.recorded_inputs))
     counts = {t.name: t.partition_count for t in facts.existing(*inputs, *facts.own[:2])}
     if len(set(counts.values())) < 2:
         return
@@ -66,6 +65,23 @@ def partition_counts(facts: Facts) -> Iterator[Diagnosis]:
         ", ".join(f"{name} has {count}" for name, count in counts.items()),
         _counts_remedy(facts, counts),
     )
+
+
+def patterns(facts: Facts) -> Iterator[Diagnosis]:
+    """Check that each topic that matches a pattern of the inputs has been taken in, or can be."""
+    if facts.app is None:
+        return
+    for name, problem in misfits_of(facts.app, facts.settings, facts.topics, facts.partition_count).items():
+        if name in facts.recorded_inputs or facts.topics[name].denied is not None:
+            continue  # other checks say what is wrong with these
+        remedy = (
+            f"nothing, if it is not to be read: the app runs without it. Otherwise copy its records to a topic with"
+            f" {counted(facts.partition_count, 'partition')} whose name matches, so that each key has the partition of"
+            " its state; or narrow the pattern in App(inputs=[…])"
+            if facts.topics[name].partition_count != facts.partition_count
+            else "follow it, and the topic is taken in within 30 s; or narrow the pattern in App(inputs=[…])"
+        )
+        yield Diagnosis("patterns", name, problem, remedy)
 
 
 def _counts_remedy(facts: Facts, counts: Mapping[str, int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,15 @@ class _Pending(set[Any]):
         self.discard(batch)
 
 
+class _Consumer(AIOKafkaConsumer):
+    """A consumer whose reads are the client's own, even if somebody has wrapped them: OpenTelemetry's instrumentation
+    of aiokafka makes a span for each record, also for the millions that a restore reads. The spans of the service are
+    those of its handlers (`runtime/spans.py`)."""
+
+    getmany = inspect.unwrap(AIOKafkaConsumer.getmany)
+    getone = inspect.unwrap(AIOKafkaConsumer.getone)
+
+
 class _Producer(AIOKafkaProducer):
     async def start(self) -> None:
         """Start as the client does, which looks for leaders in the metadata that its client had when it was made."""
@@ -75,7 +85,7 @@ class _Producer(AIOKafkaProducer):
 
 
 def consumer_client(arguments: dict[str, Any], shared: Shared | None = None) -> AIOKafkaConsumer:
-    consumer = AIOKafkaConsumer(**arguments)
+    consumer = _Consumer(**arguments)
     _change(consumer._client, shared)
     return consumer
 

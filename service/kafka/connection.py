@@ -36,6 +36,7 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
+from snapreplay.errors import described
 from snapreplay.service.kafka.config import renewed
 
 LOGIN_SHARES = (0.6, 0.8)
@@ -113,7 +114,7 @@ class Connection(AIOKafkaConnection):
         except (KafkaError, OSError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever the library of the mechanism raises
-            raise SaslAuthenticationFailed(f"{type(error).__name__}: {error}") from None
+            raise SaslAuthenticationFailed(described(error)) from None
 
     async def _logged_in(self, answer: Awaitable[Any]) -> Any:
         said = await answer

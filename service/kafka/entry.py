@@ -17,12 +17,13 @@ from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
 from aiokafka.protocol.admin import SaslHandShakeRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
+from snapreplay.errors import described
 from snapreplay.service.config.kafka_properties import TOKEN_PROVIDER, provider_shown
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import NotAuthenticated
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.connection import connect
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, NobodyAnswers, describe
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, NobodyAnswers
 from snapreplay.service.kafka.shutdown import finish_despite_cancel
 from snapreplay.service.kafka.tokens import TOKEN_SECONDS, TokenFailure
 
@@ -190,7 +191,7 @@ class Door:
         )
 
     def bad_login(self, place: BrokerAddress, error: BaseException) -> NotAuthenticated:
-        said = error.args[0] if error.args and error.args[0] else describe(error)
+        said = error.args[0] if error.args and error.args[0] else described(error)
         if self._mechanism == "GSSAPI":  # there is no name or password of ours: a ticket says who we are
             return _refused(
                 place,
@@ -268,7 +269,7 @@ def _why(error: BaseException) -> str:
         case OSError(errno=int(number)):
             return os.strerror(number)
         case _:
-            return describe(cause)
+            return described(cause)
 
 
 async def _speaks_tls(place: BrokerAddress) -> bool:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from aiokafka import errors as kafka
 
 from snapreplay.app.names import alter
-from snapreplay.errors import AccessError, SnapreplayError, StopError
+from snapreplay.errors import AccessError, SnapreplayError, StopError, described
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import (
     CommitInDoubt,
@@ -120,18 +120,18 @@ def commit_error(
         where = f"a record for topic {topic}" if topic else "a record"
         refused = RefusedTopic if isinstance(error, _REFUSED_TOPIC) else RefusedRecord
         return refused(
-            f"the broker refuses {where}: {describe(error)}",
+            f"the broker refuses {where}: {described(error)}",
             hint=_refused_hint(error, topic or "TOPIC"),
             topic=topic,
-            error=describe(error),
+            error=described(error),
         )
     if isinstance(error, _FORBIDDEN):
         asked = Asked(settings, "Write", topic) if settings is not None else None
         return _forbidden(error, f"in a transaction of {transactional_id}", asked)
     return CommitInDoubt(
-        f"the transaction of {transactional_id} ended without a clean OK: {describe(error)}",
+        f"the transaction of {transactional_id} ended without a clean OK: {described(error)}",
         transactional_id=transactional_id,
-        error=describe(error),
+        error=described(error),
     )
 
 
@@ -143,17 +143,17 @@ def client_error(error: BaseException, doing: str, asked: Asked | None = None) -
         return _forbidden(error, f"while {doing}", asked)
     if isinstance(error, _KEPT_OUT):
         return NotAuthenticated(
-            f"Kafka denied access while {doing}: {describe(error)}",
+            f"Kafka denied access while {doing}: {described(error)}",
             hint="correct kafka.sasl.* and kafka.security.protocol",
         )
     if isinstance(error, _NOT_SPOKEN):
         return StopError(
-            f"a broker did not support our version of a request while {doing}: {describe(error)}",
+            f"a broker did not support our version of a request while {doing}: {described(error)}",
             hint="upgrade the brokers: snapreplay needs Kafka 3.0 or newer",
         )
     if isinstance(error, kafka.UnsupportedCodecError):
         return StopError(
-            f"a compressed record cannot be decompressed here, while {doing}: {describe(error)}",
+            f"a compressed record cannot be decompressed here, while {doing}: {described(error)}",
             hint="install the cramjam package: it decompresses lz4, snappy and zstd",
         )
     if isinstance(error, kafka.InvalidTransactionTimeout):
@@ -161,7 +161,7 @@ def client_error(error: BaseException, doing: str, asked: Asked | None = None) -
             f"the broker refused our transaction timeout while {doing}",
             hint="lower timeouts.transaction_ms, or raise transaction.max.timeout.ms on the brokers",
         )
-    told = str(error) if isinstance(error, NobodyAnswers) else describe(error)
+    told = str(error) if isinstance(error, NobodyAnswers) else described(error)
     return Unreachable(f"no usable answer from Kafka while {doing}: {told}")
 
 
@@ -184,15 +184,6 @@ async def translated(
         if isinstance(error, CLIENT_ERRORS):
             raise client_error(error, doing, asked) from error
         raise
-
-
-def describe(error: BaseException) -> str:
-    """Return class and text; the text alone is often empty."""
-    text = str(error)
-    name = type(error).__name__
-    if isinstance(error, TimeoutError) and not text:
-        return "deadline passed"
-    return text if text.startswith(name) else f"{name}: {text}" if text else name
 
 
 def _refused_hint(error: BaseException, topic: str) -> str:

@@ -8,7 +8,8 @@ import logging
 from aiokafka import AIOKafkaConsumer
 from aiokafka.client import ConnectionGroup
 
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, describe
+from snapreplay.errors import described
+from snapreplay.service.kafka.errors import CLIENT_ERRORS
 from snapreplay.service.kafka.requests import LeaveGroup
 from snapreplay.service.kafka.shutdown import CLOSE_S, bounded
 
@@ -30,7 +31,7 @@ async def leave_group(consumer: AIOKafkaConsumer, group_id: str, instance_id: st
         async with asyncio.timeout(CLOSE_S):
             answer = await consumer._client.send(node, request, group=ConnectionGroup.COORDINATION)
     except CLIENT_ERRORS as error:
-        log.warning("cannot send LeaveGroup for %s: %s", group_id, describe(error))
+        log.warning("cannot send LeaveGroup for %s: %s", group_id, described(error))
         return
     codes = [answer.error_code, *(code for _, _, code, _ in answer.members)]
     expected = {0} if instance_id else {0, _UNKNOWN_MEMBER_ID}

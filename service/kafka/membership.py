@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition as ClientPartition
 
-from snapreplay.errors import AccessError, SnapreplayError
+from snapreplay.errors import AccessError, SnapreplayError, described
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.assignment import Holding, Introductions, Member, Share
 from snapreplay.service.core.kafka_errors import GroupRefused, NotAuthenticated
@@ -33,7 +33,7 @@ from snapreplay.service.kafka.assignor import StandbyAssignor
 from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.config import membership_arguments
 from snapreplay.service.kafka.entry import entered, refusal
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, describe
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
 from snapreplay.service.kafka.evictions import Evictions
 from snapreplay.service.kafka.group_refusals import refused_join
 from snapreplay.service.kafka.leaving import leave_group
@@ -283,7 +283,7 @@ class Membership:
             cause, "joining it", Asked(self._settings, "Read", self._group_id)
         )
         is_named = isinstance(known, AccessError | GroupRefused)
-        self.last_error = str(known) if is_named else describe(error)
+        self.last_error = str(known) if is_named else described(error)
         line = self._said.line(f"not a member of group {self._group_id}: {self.last_error}", time.monotonic())
         if line is not None:
             log.warning("%s", line)

@@ -9,7 +9,7 @@ import contextlib
 import uuid
 
 from snapreplay.app.record import Output
-from snapreplay.errors import SnapreplayError
+from snapreplay.errors import SnapreplayError, described
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.feeding import KafkaFeeder
@@ -40,7 +40,7 @@ async def commit_probe(bootstrap_servers: str, deadline_s: float) -> None:
                     async with asyncio.timeout(_ATTEMPT_S):
                         return await _attempt(settings)
                 except (SnapreplayError, TimeoutError) as error:
-                    last_error = f"{type(error).__name__}: {error}"
+                    last_error = described(error)
                 await asyncio.sleep(_PAUSE_S)
     except TimeoutError:
         message = f"{bootstrap_servers} committed no transaction in {deadline_s:.1f} s"

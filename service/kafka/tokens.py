@@ -19,7 +19,7 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 
 from snapreplay.app.load import load_module
-from snapreplay.errors import UsageError
+from snapreplay.errors import UsageError, described
 from snapreplay.service.config.kafka_properties import TOKEN_PROVIDER, is_provider, provider_shown
 from snapreplay.service.config.settings import Settings
 
@@ -57,7 +57,7 @@ class Tokens(AbstractTokenProvider):
         except Exception as error:
             if deadline.expired():
                 raise self._failure(f"gave no token within {TOKEN_SECONDS:g} s") from None
-            raise self._failure(f"raised {type(error).__name__}: {error}") from error
+            raise self._failure(f"raised {described(error)}") from error
         if not isinstance(token, str):
             raise self._failure(f"returned {type(token).__name__} as its token, not str")
         if not _TOKEN.fullmatch(token):
@@ -122,7 +122,7 @@ def _made(name: str) -> Any:
     try:
         made = found()
     except Exception as error:
-        raise _useless(name, f"it raised {type(error).__name__}: {error}") from error
+        raise _useless(name, f"it raised {described(error)}") from error
     if not is_provider(made):
         raise _useless(name, f"it returned {type(made).__name__}, which has no function token()")
     return made

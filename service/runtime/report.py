@@ -25,6 +25,7 @@ from snapreplay.service.core.kafka_errors import ClockRefused
 from snapreplay.service.core.phase import RECOVERING, Phase, may_follow
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.retained import Warm
+from snapreplay.service.runtime.free_memory import allowed, lacks_memory
 from snapreplay.service.runtime.rates import Worked
 from snapreplay.state.contract import Store, StoreSize
 from snapreplay.state.digest import DEFAULT_STORE, Digest
@@ -33,7 +34,8 @@ log = logging.getLogger("snapreplay.partition")
 
 
 def problem_of(error: BaseException) -> PartitionError:
-    """Return the error as people see it; anything outside the error tree is shown as a defect."""
+    """Return the error as people see it; anything outside the error tree is shown as a defect,
+    but for a lack of memory."""
     if isinstance(error, SnapreplayError):
         kept_out = isinstance(error, AccessError | ClockRefused)
         known = error.record_id if isinstance(error, RecordError) else error.facts.get("record_id")
@@ -45,6 +47,13 @@ def problem_of(error: BaseException) -> PartitionError:
             "" if known is None else str(known),
             wall_time(),
         )
+    if lacks_memory(error):
+        hint = (
+            "raise the limit of its memory (`ulimit -v`, or the container's) and start it again; or run more processes,"
+            " each of which holds fewer partitions, and `snapreplay retry`. docs/state.md says how much a state takes"
+        )
+        told = f"this process cannot get more memory{allowed()}"
+        return PartitionError(MemoryError.__name__, told, hint, "stop", "", wall_time())
     hint = "this is a defect of snapreplay: please report it with the traceback from the log"
     return PartitionError(type(error).__name__, repr(error), hint, "stop", "", wall_time())
 
@@ -240,5 +249,8 @@ class Failures:
 
     def final(self, error: BaseException, *, is_told: bool) -> None:
         """Log that the partition is FAILED. `is_told`: its hint was already logged, once for all partitions."""
-        said = error.message if isinstance(error, SnapreplayError) and is_told else str(error)
-        log.error("partition %d FAILED: %s: %s", self._partition, type(error).__name__, said)
+        problem = problem_of(error)
+        is_defect = problem.kind == type(error).__name__ and not isinstance(error, SnapreplayError | MemoryError)
+        told = problem.message if is_told or not problem.hint else f"{problem.message} ({problem.hint})"
+        said = str(error) if is_defect else told
+        log.error("partition %d FAILED: %s: %s", self._partition, problem.kind, said)

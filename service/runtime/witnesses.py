@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 
 from snapreplay.app import names
-from snapreplay.errors import SnapreplayError
+from snapreplay.errors import SnapreplayError, described
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.witness import Witness
@@ -124,7 +124,7 @@ async def witness_of(cluster: Cluster, app_id: str, source: TopicPartition) -> W
             source.partition,
             source,
             group_id,
-            error,
+            described(error),
         )
         return None
     return Witness.from_metadata(found[source].metadata) if source in found else None

@@ -89,7 +89,7 @@ def _located(subject: str, handler: Callable[..., object] | None, error: BaseExc
     said, hint = _said(error)
     kind = type(error).__name__
     found = RecordError(
-        f"{subject}: handler{place} raised {kind}: {said}{_line_of(error, handler)}",
+        f"{subject}: handler{place} raised {kind}{f': {said}' if said else ''}{_line_of(error, handler)}",
         hint=hint,
         exception=kind,
         traceback="".join(traceback.format_exception(error)[-_TRACEBACK_LINES:]),

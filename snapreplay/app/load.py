@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from snapreplay.app.app import App
-from snapreplay.errors import UsageError
+from snapreplay.errors import UsageError, described
 
 DEFAULT_ATTRIBUTE = "app"
 _FORMS = "use module:app, path/to/file.py, or path/to/file.py:app"
@@ -171,8 +171,7 @@ def _import(name: str, shown: str, what: str) -> ModuleType:
         if missing and (name == missing or name.startswith(f"{missing}.")):
             raise
         raise UsageError(
-            f"{what} {shown} cannot be imported: {type(error).__name__}: {error}{_line_of(error)}",
-            hint=_import_hint(error),
+            f"{what} {shown} cannot be imported: {described(error)}{_line_of(error)}", hint=_import_hint(error)
         ) from error
 
 

@@ -10,7 +10,7 @@ from zlib import crc32
 
 from snapreplay.app.code_version import place_of
 from snapreplay.app.upgrade import Upgrade
-from snapreplay.errors import RecordError, StopError
+from snapreplay.errors import RecordError, StopError, described
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.composite import CompositeStore
 from snapreplay.state.contract import TIMERS_STORE, ShardSlice, Store
@@ -370,7 +370,7 @@ def _through(step: Mapping[str, Upgrade], items: Iterable[_Item]) -> Iterator[_I
         except BaseException as error:  # whatever the user's function raises
             if of_a_signal(error):
                 raise
-            said = f"{place_of(upgrade.function)} raised {type(error).__name__}: {error}"
+            said = f"{place_of(upgrade.function)} raised {described(error)}"
             raise _failed(item.origin, said) from error
         for entry in entries:
             if not isinstance(entry, tuple) or len(entry) not in (2, 3):

@@ -8,6 +8,7 @@ import pytest
 
 from snapreplay import App, MapState, Topic
 from snapreplay.service.decisions.inputs import NotRetirable, Wish, carry_out, propose
+from snapreplay.service.doctor.collect import examine
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.ports import NewTopic
 from tests.support.stage import Stage, phase, processed, until
@@ -97,6 +98,18 @@ async def test_a_pattern_that_matches_nothing_is_named_and_goes_on(broker, uniqu
     async with here.running() as service:
         await appears(here, f"orders-{here.app.app_id}-west", 10)
         await processed(service, {0: 5}, f"orders-{here.app.app_id}-west")
+
+
+async def test_a_topic_that_appears_with_another_partition_count_is_named_and_left(here, caplog):
+    """By the service, and by doctor as what it is: no key has moved, and nobody needs a new app id."""
+    wrong = f"orders-{here.app.app_id}-wrong"
+    async with here.running() as service:
+        await here.cluster.create_topics([NewTopic(wrong, here.partitions + 1)])
+        await until(lambda: f"topic {wrong} matches" in caplog.text, "it is named")
+        found = {each.where: each for each in (await examine(here.app, here.settings())).findings}
+        assert f"it has {here.partitions + 1} partitions" in found[wrong].problem
+        assert "keys have moved" not in str(found)
+        assert {each.phase for each in service.restore_status()} == {"live"}
 
 
 async def test_500_topics_of_a_pattern_are_taken_in_at_once(here, caplog, monkeypatch):

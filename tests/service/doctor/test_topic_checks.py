@@ -1,13 +1,15 @@
 """Findings about topics: each appears for its reason, with the command that repairs it, and only then."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from snapreplay import App, MapState, Topic
 from snapreplay.service.core.inspected import Replicas
 from snapreplay.service.doctor import topic_checks as checks
 from snapreplay.service.ports import TopicPartition
-from tests.support.healthy import facts, only, topic, with_topic, without_topic
+from tests.support.healthy import STATE, facts, only, topic, with_topic, without_topic
 
 
 @pytest.mark.parametrize("name", ["payments-x", "balances-x"])
@@ -44,6 +46,25 @@ def test_partition_counts_that_differ():
     finding = only(checks.partition_counts, with_topic("payments-x", partition_count=3))
     assert "payments-x has 3" in finding.problem
     assert "x-increments has 2" in finding.problem
+
+
+def matching_too(**changed):
+    """The app has a pattern, too, which a topic of three partitions matches."""
+    app: App[Any] = App("x", inputs=[Topic("payments-x"), Topic.matching("more-.*")], state=lambda: MapState(str, int))
+    seen = facts(**changed)
+    return replace(seen, app=app, topics={**seen.topics, "more-1": topic("more-1", partition_count=3)})
+
+
+def test_a_topic_of_a_pattern_with_another_partition_count_moves_no_key():
+    """It is left alone, and says so itself. Once it is an input, its keys have moved."""
+    (finding,) = checks.patterns(matching_too())
+    assert finding.where == "more-1"
+    assert "it has 3 partitions and the other inputs have 2: it is not read" in finding.problem
+    assert "copy its records to a topic with 2 partitions" in finding.remedy
+    assert not list(checks.partition_counts(matching_too()))
+    taken_in = matching_too(states=(replace(STATE, topic_ids={"more-1": "id"}),))
+    assert not list(checks.patterns(taken_in))
+    assert "keys have moved" in next(checks.partition_counts(taken_in)).remedy
 
 
 def test_an_own_topic_that_grew_moves_no_key():

@@ -1,13 +1,17 @@
 """Tests that what was deleted stays away, on a broker that creates whatever is asked for."""
 
 import asyncio
+import functools
+import importlib.util
 import re
 import socket
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.structs import BrokerMetadata
 from confluent_kafka.admin import AdminClient
@@ -21,7 +25,7 @@ from snapreplay.service.kafka.config import client_arguments, membership_argumen
 from snapreplay.service.kafka.connection import BareClient
 from snapreplay.service.kafka.shutdown import close_client
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
-from tests.support.kafka import until_async
+from tests.support.kafka import until_async, values_of
 from tests.support.steady import KEEPS_LEADERS
 from tests.support.tampering import delete
 
@@ -96,7 +100,7 @@ async def test_the_kernel_ends_a_connection_whose_other_side_is_silent(broker):
 
 def test_nobody_else_makes_clients():
     """One that is made elsewhere would bring deleted topics back."""
-    made = re.compile(r"AIOKafka(Client|Consumer|Producer|AdminClient)\(")
+    made = re.compile(r"(AIOKafka(Client|Consumer|Producer|AdminClient)|_Consumer|_Producer)\(\*\*")
     elsewhere = [path.name for path in FOLDER.glob("*.py") if made.search(path.read_text())]
     assert elsewhere == ["clients.py"]
 
@@ -117,3 +121,36 @@ async def test_a_question_for_any_broker_goes_to_one_that_is_there(broker, close
             assert await anybody(client) != DEAD
     finally:
         await close_client(client)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("when", ["before the service is imported", "later"])
+async def test_reads_are_not_instrumented(cluster, new_topic, monkeypatch, when):
+    """OpenTelemetry's instrumentation of aiokafka wraps the methods of its classes, and makes a span of each record:
+    also of all that a restore reads."""
+    seen: list[Any] = []
+    for name in ("getmany", "getone"):
+        monkeypatch.setattr(AIOKafkaConsumer, name, instrumented(getattr(AIOKafkaConsumer, name), seen))
+    if when != "later":
+        spec: Any = importlib.util.find_spec("snapreplay.service.kafka.clients")
+        again: Any = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(again)
+        monkeypatch.setattr("snapreplay.service.kafka.reader.consumer_client", again.consumer_client)
+    topic = await new_topic()
+    producer = await cluster.fence(f"{topic}-id")
+    await producer.commit(0, [], [LogRecord(topic, b"there")])
+    await producer.discard()
+    assert await values_of(cluster, topic) == [b"there"]
+    assert not seen
+
+
+def instrumented(method, seen):
+    """Wrap it as wrapt does."""
+
+    @functools.wraps(method)
+    async def traced(*args, **keywords):
+        found = await method(*args, **keywords)
+        seen.append(found)
+        return found
+
+    return traced

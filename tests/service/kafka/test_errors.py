@@ -5,7 +5,7 @@ import inspect
 import aiokafka.errors as kafka
 import pytest
 
-from snapreplay.errors import RetryableError, SnapreplayError, StopError
+from snapreplay.errors import RetryableError, SnapreplayError, StopError, described
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import (
     CommitInDoubt,
@@ -16,7 +16,7 @@ from snapreplay.service.core.kafka_errors import (
     RefusedTopic,
     Unreachable,
 )
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, InvalidRecord, client_error, commit_error, describe
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, InvalidRecord, client_error, commit_error
 
 EVERY_CLASS = [
     error
@@ -96,9 +96,9 @@ def test_an_error_of_ours_stays_what_it_is():
 
 def test_messages_say_what_happened():
     """Most of the client's errors have no text of their own."""
-    assert describe(TimeoutError()) == "deadline passed"
-    assert describe(kafka.KafkaConnectionError()) == "KafkaConnectionError"
-    assert describe(ConnectionRefusedError(111, "no")) == "ConnectionRefusedError: [Errno 111] no"
+    assert described(TimeoutError()) == "deadline passed"
+    assert described(kafka.KafkaConnectionError()) == "KafkaConnectionError"
+    assert described(ConnectionRefusedError(111, "no")) == "ConnectionRefusedError: [Errno 111] no"
     message = commit_error(kafka.MessageSizeTooLargeError(), "app-0", "out").message
     assert "topic out" in message
     assert "MessageSizeTooLarge" in message

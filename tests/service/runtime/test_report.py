@@ -1,9 +1,13 @@
 """A partition's status as its runner changes it, and its failures in the log."""
 
 import asyncio
+import errno
 import logging
+import re
+import resource
 
 import pytest
+import zstandard
 
 from snapreplay.errors import RecordError, RecordId, StopError
 from snapreplay.service.clock import wall_time
@@ -40,6 +44,21 @@ def test_an_error_outside_the_tree_is_called_a_defect():
     assert problem.kind == "ZeroDivisionError"
     assert problem.reaction == "stop"
     assert "defect" in problem.hint
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OSError(errno.ENOMEM, "x"), zstandard.ZstdError("Allocation error : not enough memory")]
+)
+async def test_a_lack_of_memory_is_no_defect(error, caplog, monkeypatch):
+    """It is named with what the process has and its limits, in the status and in the log."""
+    monkeypatch.setattr("resource.getrlimit", lambda kind: (2**30 if kind == resource.RLIMIT_AS else -1,) * 2)
+    problem = problem_of(error)
+    assert problem.kind == "MemoryError"
+    assert re.search(r"it has [\d,]+ MiB of addresses; the limit of its address space is 1,024 MiB", problem.message)
+    assert "more processes" in problem.hint
+    Failures(3).final(error, is_told=False)
+    assert f"partition 3 FAILED: MemoryError: {problem.message} ({problem.hint})" in caplog.text
+    assert "defect" not in caplog.text
 
 
 async def test_every_change_is_published_whole(board, reporter):
