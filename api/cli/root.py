@@ -35,7 +35,7 @@ from snapreplay.api.cli.remote_commands import (
     trigger_snapshot,
     undrain,
 )
-from snapreplay.api.cli.repair_commands import accept, doctor, inputs, patch
+from snapreplay.api.cli.repair_commands import accept, doctor, inputs, patch, upgrade
 from snapreplay.api.cli.savepoint_commands import create, delete, drop, list_, reset, show
 from snapreplay.api.cli.service_commands import ensure, init, run
 from snapreplay.api.cli.spark_commands import audit, compact, draft_upgrade
@@ -88,13 +88,35 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Operate a running app": (
         *(restore_status, plan, lag, get, scan, trigger_snapshot, adopt, retry, pause, resume, drill, audit_now),
         *(processes, operations, snapshots, history, group_changes),
-        *(cancel, drain, undrain, health, config, log_level, inputs, accept, patch, redrive, doctor, reset, delete),
+        *(
+            cancel,
+            drain,
+            undrain,
+            health,
+            config,
+            log_level,
+            inputs,
+            upgrade,
+            accept,
+            patch,
+            redrive,
+            doctor,
+            reset,
+            delete,
+        ),
     ),
     "Prove and compact with Spark": (audit, compact, draft_upgrade),
     "Other": (version,),
 }
 # Others read their exit codes.
-_CLASSES = {health: ZeroOrOne, doctor: Judging, audit: Judging, compact: Judging, draft_upgrade: Judging}
+_CLASSES = {
+    health: ZeroOrOne,
+    doctor: Judging,
+    audit: Judging,
+    compact: Judging,
+    draft_upgrade: Judging,
+    upgrade: Judging,
+}
 for _panel, _functions in _COMMANDS.items():
     for _function in _functions:
         app.command(cls=_CLASSES.get(_function), rich_help_panel=_panel)(as_typed(_function))

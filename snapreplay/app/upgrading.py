@@ -8,10 +8,13 @@ from operator import eq, is_, itemgetter
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from msgspec.msgpack import decode
+
 from snapreplay.app.code_version import place_of
 from snapreplay.app.upgrade import Upgrade
 from snapreplay.errors import RecordError, StopError, described
 from snapreplay.interrupts import of_a_signal
+from snapreplay.state.causes import causes_in
 from snapreplay.state.composite import CompositeStore
 from snapreplay.state.contract import TIMERS_STORE, ShardSlice, Store
 from snapreplay.state.digest import adding_up
@@ -27,10 +30,22 @@ BLOCK = 512
 BLOCK_BYTES = 256 * 1024
 """The stored bytes of one step, as far as entries are as large as those before them."""
 FIRST_BLOCK = 4
+AGAIN_MAX = 10_000
+"""Entries that are upgraded once before all others and once more after them, in the opposite order."""
 
 
 _Place = tuple[str, bytes]
 """A store, and an encoded key in it."""
+
+
+_Made = list[tuple[str, bytes, bytes | None]]
+"""The entries that one became: store, encoded key, encoded value."""
+
+
+class _Stored(NamedTuple):
+    store: str
+    key: bytes
+    value: bytes
 
 
 class UpgradeFailed(StopError):
@@ -127,9 +142,11 @@ class _Way:
         """Return the entries of the new state, by store."""
         yield from self._check_others()
         yield from self._timers.reading(self._store)
+        sampled = yield from self._sampled()
+        before = yield from self._made_of(sampled)
         sizes: dict[str, int] = {}
         for name, entries in self._store.stored():
-            first = next((number for number, step in enumerate(self._steps) if name in step), None)
+            first = self._first_step(name)
             if first is None and name != TIMERS_STORE:
                 twice = self._add(name, entries, stay=True)
                 if twice is not None:
@@ -138,6 +155,8 @@ class _Way:
             elif first is not None:
                 for block in _blocks(entries, sizes, name):
                     yield from self._block(name, first, block)
+        sampled.reverse()
+        self._compare(sampled, before, (yield from self._made_of(sampled)))
         for block in _blocks((yield from self._timers.moved())):
             self._add(TIMERS_STORE, dict(block))
             yield
@@ -158,6 +177,71 @@ class _Way:
             if name not in upgraded and not name.startswith("_"):
                 for _ in store.checking():
                     yield
+
+    def _first_step(self, name: str) -> int | None:
+        """Return the number of the first upgrade of a store."""
+        return next((number for number, step in enumerate(self._steps) if name in step), None)
+
+    def _sampled(self) -> Steps[list[_Stored]]:
+        """Choose entries from all over the state: all of them if they are few."""
+        upgraded = [(name, entries) for name, entries in self._store.stored() if self._first_step(name) is not None]
+        every = 1 + sum(len(entries) for _, entries in upgraded) // AGAIN_MAX
+        sampled: list[_Stored] = []
+        for number, (name, entries) in enumerate(upgraded):
+            sampled += (_Stored(name, *each) for each in islice(entries.items(), number % every, None, every))
+            yield
+        return sampled
+
+    def _made_of(self, sampled: Sequence[_Stored]) -> Steps[dict[_Place, _Made]]:
+        """Upgrade these entries, one after the other, and keep nothing. What fails here fails again, and is named."""
+        found: dict[_Place, _Made] = {}
+        for number, (name, key, value) in enumerate(sampled):
+            if number % BLOCK == 0:
+                yield
+            first = self._first_step(name)
+            if first is None:
+                raise AssertionError("only entries with an upgrade are sampled")
+            items: Iterable[_Item] = _decoded(self._steps[first][name], self._store, [(key, value)])
+            for step in self._steps[first:]:
+                items = _through(step, items)
+            made: _Made = []
+            for item in items:
+                target = self._store.maps.get(item.store)
+                try:
+                    encoded = {} if target is None else (yield from target.encoding({item.key: item.value}))
+                except (RecordError, TypeError):
+                    continue
+                made += ((item.store, *each) for each in encoded.items())
+            found[name, key] = made
+        return found
+
+    def _compare(
+        self, sampled: Sequence[_Stored], before: Mapping[_Place, _Made], after: Mapping[_Place, _Made]
+    ) -> None:
+        """Raise UpgradeFailed if an entry became something else before, together with all others, or after them."""
+        for name, key, _ in sampled:
+            first, last = before[name, key], after[name, key]
+            if first == last and all(self._has(*each) for each in last):
+                continue
+            between = [] if first != last else [(store, key, self._stored(store, key)) for store, key, _ in last]
+            functions = [step[name].function for step in self._steps if name in step]
+            causes = [cause.what for function in functions for cause in causes_in(function)]
+            said = f"; {place_of(functions[0])} uses {causes[0]}" if causes else ""
+            raise _failed(
+                (name, key),
+                f"it becomes something else each time: {_listed(first)}, then {_listed(between or last)}{said}",
+                "let the result depend on the entry alone, not on a clock, a random number, or the entries before it;"
+                " try it on all partitions with `snapreplay upgrade APP --dry-run`, and start this version again. Until"
+                " then the old one can go on with this partition",
+            )
+
+    def _has(self, store: str, key: bytes, value: bytes | None) -> bool:
+        return bare(self._stored(store, key) or b"") == bare(value or b"")
+
+    def _stored(self, store: str, key: bytes) -> bytes | None:
+        """Return a value of the new state."""
+        shards = self._shards.get(store)
+        return None if shards is None else shards[crc32(key) & self._mask].get(key)
 
     def _block(self, name: str, first: int, block: Sequence[tuple[bytes, bytes]]) -> Steps[None]:
         is_last = not any(name in step for step in self._steps[first + 1 :])
@@ -379,6 +463,16 @@ def _through(step: Mapping[str, Upgrade], items: Iterable[_Item]) -> Iterator[_I
             yield item._replace(store=entry[0] if len(entry) == 3 else item.store, key=entry[-2], value=entry[-1])
 
 
+def _listed(made: _Made) -> str:
+    if not made:
+        return "nothing"
+    shown = ((store, key, value) for store, key, value in made[:3])
+    return ", ".join(
+        f"{_named(store, stored_key(key))} = {'nothing' if value is None else repr(decode(bare(value)))[:80]}"
+        for store, key, value in shown
+    )
+
+
 def _named(store: str, key: object) -> str:
     return f"{'state' if store == 'default' else f'state.{store}'}[{key!r:.200}]"
 
@@ -388,7 +482,8 @@ def _failed(origin: _Place, what: str, hint: str = "") -> UpgradeFailed:
     return UpgradeFailed(
         f"{_named(store, stored_key(key))} cannot be upgraded: {what}. Nothing was changed",
         hint=hint
-        or "correct the upgrade, and start this version again; until then the old one can go on with this partition",
+        or "correct the upgrade, try it on all partitions with `snapreplay upgrade APP --dry-run`, and start this"
+        " version again; until then the old one can go on with this partition",
         store=store,
         key=key.hex(),
     )

@@ -175,6 +175,19 @@ async def test_an_upgrade_that_fails_changes_nothing_and_names_the_entry(bench):
 
 
 @virtual
+async def test_an_upgrade_that_is_another_one_each_time_is_not_committed(bench):
+    """A count of calls would become a balance: the log stays as it is, and the old version goes on."""
+    await bench.past()
+    count = len(bench.batches())
+    calls = iter(range(10**6))
+    status = await bench.failure(second(bench, lambda key, old: (key, next(calls))))
+    assert status.error.kind == UpgradeFailed.__name__
+    assert "becomes something else each time" in status.error.message
+    assert len(bench.batches()) == count
+    await bench.restored()
+
+
+@virtual
 async def test_an_upgrade_that_is_interrupted_is_done_again(bench, monkeypatch):
     """Fenced behind the snapshot and before the decision: the log leads to the old state, and the next try has it."""
     await bench.past()

@@ -391,3 +391,69 @@ def test_large_values_are_upgraded_in_small_steps():
     for _ in steps:
         most, sizes[:] = max(most, len(sizes)), []
     assert 0 < most <= 4
+
+
+def counting():
+    """Its number of calls is in what it makes."""
+    calls = iter(range(10**9))
+    return lambda key, old: (key, V2(next(calls)))
+
+
+def running_total():
+    """What came before an entry is in what it makes."""
+    total = [0]
+
+    def upgrade(key, old):
+        total[0] += 1
+        return key, V2(total[0] if key in ("k0", "k1") else 1)
+
+    return upgrade
+
+
+def once():
+    """An entry that it has met becomes nothing."""
+    seen = set()
+
+    def upgrade(key, old):
+        if key in seen:
+            return None
+        seen.add(key)
+        return key, V2(1)
+
+    return upgrade
+
+
+def alternating():
+    """The second of three calls makes something else."""
+    calls: dict[str, int] = {}
+
+    def upgrade(key, old):
+        calls[key] = calls.get(key, 0) + 1
+        return key, V2(calls[key] % 2)
+
+    return upgrade
+
+
+@pytest.mark.parametrize("count", [3, 12_000])
+@pytest.mark.parametrize("make", [counting, running_total, once, alternating])
+def test_an_upgrade_that_is_another_one_at_each_call_is_refused(make, count):
+    """Before anything is written: its result must depend on the entry alone. Of many entries some are called again."""
+    with pytest.raises(UpgradeFailed, match="it becomes something else each time: ") as failed:
+        upgraded(v2(make()), stores_v1(count))
+    assert "Nothing was changed" in failed.value.message
+    assert "depend on the entry alone" in failed.value.hint
+
+
+TOTAL = 0
+
+
+def by_global(key, old):
+    global TOTAL  # noqa: PLW0603 - it is what is looked for
+    TOTAL += 1
+    return key, V2(TOTAL)
+
+
+def test_the_likely_cause_of_another_result_is_named():
+    """As the code shows it."""
+    with pytest.raises(UpgradeFailed, match=r"by_global \(test_upgrading.py:\d+\) uses the global TOTAL"):
+        upgraded(v2(by_global), stores_v1())
