@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -60,7 +61,10 @@ def seeded(world: World) -> Iterator[None]:
         return uuid.UUID(int=world.rng.getrandbits(128), version=4)
 
     wall = SimpleNamespace(
-        time=lambda: EPOCH_SECONDS + loop.time(), time_ns=lambda: int((EPOCH_SECONDS + loop.time()) * 1e9)
+        time=lambda: EPOCH_SECONDS + loop.time(),
+        time_ns=lambda: int((EPOCH_SECONDS + loop.time()) * 1e9),
+        CLOCK_BOOTTIME=time.CLOCK_BOOTTIME,
+        clock_gettime=lambda _: loop.time(),
     )
     with (
         mock.patch("uuid.uuid4", seeded_uuid),
