@@ -10,7 +10,6 @@ import typer
 from typer.core import TyperGroup
 
 from snapreplay.api.cli.author_commands import dev, new
-from snapreplay.api.cli.capacity_command import plan_capacity
 from snapreplay.api.cli.exits import Judging, code_of, hint_of
 from snapreplay.api.cli.listing_commands import group_changes, history, operations, processes, snapshots
 from snapreplay.api.cli.options import as_typed
@@ -84,7 +83,7 @@ def version() -> None:
 # In the order in which a user needs them, as `--help` shows them.
 _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Develop an app": (new, dev, feed, tail),
-    "Run an app on a cluster": (init, run, plan_capacity),
+    "Run an app on a cluster": (init, run),
     "Operate a running app": (
         *(restore_status, plan, lag, get, scan, trigger_snapshot, adopt, retry, pause, resume, drill, audit_now),
         *(processes, operations, snapshots, history, group_changes),

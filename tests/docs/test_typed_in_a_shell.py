@@ -46,7 +46,7 @@ pytestmark = pytest.mark.whole
 
 CURL = "curl() { command curl --fail-with-body --noproxy '*' \"$@\"; }; set -o pipefail; "
 """An answer that is no success ends the line with an error."""
-READING = ("restore-status", "plan-capacity")
+READING = ("restore-status",)
 ADDRESS = re.compile(r"http://(127\.0\.0\.1|10\.0\.3\.17):808\d|\bURL\b")
 
 

@@ -5,19 +5,18 @@ The real supervisors, assignor, copies and recoveries of all processes run on a 
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.core.assignment import Holding
-from snapreplay.service.core.capacity import Deployment
 from snapreplay.service.core.phase import Phase
 from tests.simulation.fleet import Fleet
-from tests.simulation.group import SESSION_SECONDS
 from tests.simulation.scenario import instance_id
 from tests.simulation.test_regressions import QUIET, Script
 
@@ -25,8 +24,28 @@ FLEET = replace(QUIET, replicas=1, records=6, chaos_seconds=8.0, epilogue="none"
 LOST = "rack 0"
 
 
-def deployment(processes: int, partitions: int) -> Deployment:
-    return Deployment(processes, partitions, replicas=1, racks=3, session_seconds=SESSION_SECONDS)
+@dataclass(frozen=True)
+class Deployment:
+    """So many processes, spread over so many racks, of which one is lost."""
+
+    processes: int
+    partitions: int
+    racks: int = 3
+
+    @property
+    def owned(self) -> int:
+        """The most partitions of one process."""
+        return math.ceil(self.partitions / self.processes)
+
+    @property
+    def lost(self) -> int:
+        """The processes of the largest rack."""
+        return math.ceil(self.processes / self.racks)
+
+    @property
+    def owned_afterwards(self) -> int:
+        """The most partitions of one process after the loss."""
+        return math.ceil(self.partitions / (self.processes - self.lost))
 
 
 def racks_of(planned: Deployment) -> dict[str, str]:
@@ -115,7 +134,7 @@ def _union(numbers: Iterable[frozenset[int]]) -> frozenset[int]:
 
 def main() -> None:
     processes, partitions = map(int, sys.argv[1:])
-    planned = deployment(processes, partitions)
+    planned = Deployment(processes, partitions)
     loss, began = Loss(planned, racks_of(planned)), time.process_time()
     problem = loss.run()
     print(f"{processes} processes on {planned.racks} racks, {partitions:,} partitions: {problem or 'no problem'}")

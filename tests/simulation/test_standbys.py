@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 
-from snapreplay.service.core.capacity import Deployment, needs
 from tests.simulation.events import last_increment
 from tests.simulation.fleet import Fleet
 from tests.simulation.group import SESSION_SECONDS
@@ -83,9 +82,8 @@ def test_the_copy_goes_on(kind: str, found: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("replicas", [0, 1])
-def test_a_lost_process_is_made_up_for_as_planned(replicas: int) -> None:
-    """`plan-capacity` says what each of the others owns then, and whether the partitions wait for a session timeout."""
-    planned = Deployment(3, 12, replicas=replicas, session_seconds=SESSION_SECONDS)
+def test_the_partitions_of_a_lost_process_go_to_the_others_evenly(replicas: int) -> None:
+    """With warm copies before the session timeout, without any after it."""
     script = Script({"end": {}}, replace(STANDING_BY, processes=3, partitions=12, records=8, replicas=replicas))
     world, lost = script.world, {"at": 0.0}
     loads: list[list[int]] = []
@@ -98,14 +96,14 @@ def test_a_lost_process_is_made_up_for_as_planned(replicas: int) -> None:
         return sum(copy.state == "warm" for each in world.processes for copy in each.board.standbys())
 
     def lose() -> None:
-        assert owned() == [planned.owned] * 3
+        assert owned() == [4] * 3
         victim = world.processes.pop()
         victim.crash()
         lost["at"] = world.loop.time()
         if replicas:
             for each in world.processes:
                 world.suspicions.suspect(each, victim)
-        script.when(lambda: owned() == [planned.owned_afterwards] * 2 and len(live()) == 12, back)
+        script.when(lambda: owned() == [6] * 2 and len(live()) == 12, back)
 
     def live() -> list[int]:
         return [number for number in range(12) if world.store_of(number) is not None]
@@ -119,9 +117,8 @@ def test_a_lost_process_is_made_up_for_as_planned(replicas: int) -> None:
 
     world.loop.call_later(0.5, script.when, is_even, lose)
     assert script.run() is None
-    assert loads == [[planned.owned_afterwards] * 2]
-    waits = needs(planned)[-1].amount
-    assert ("warm copies" in waits) == (lost["seconds"] < SESSION_SECONDS) == bool(replicas)
+    assert loads == [[6] * 2]
+    assert (lost["seconds"] < SESSION_SECONDS) == bool(replicas)
 
 
 def test_a_wrong_suspicion_is_not_acted_on_again_at_once() -> None:

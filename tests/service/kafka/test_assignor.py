@@ -9,7 +9,6 @@ import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 
 from snapreplay.service.core.assignment import Member
-from snapreplay.service.core.capacity import group_bytes
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.kafka.assignor import StandbyAssignor
 
@@ -120,13 +119,6 @@ def test_three_hundred_processes_share_their_partitions_and_are_not_told_of_each
     shares = [each.share for each in assignors.values()]
     assert {(len(each.owned), len(each.copies), each.peers) for each in shares} == {(20, 20, ())}
     assert "the 300 processes of the group are too many to be told of each other" in caplog.text
-
-
-@pytest.mark.parametrize(("processes", "each"), [(10, 100), (50, 100), (100, 100), (120, 20), (200, 20)])
-def test_the_record_is_about_as_large_as_planned(processes, each):
-    """`plan-capacity` computes it without making one."""
-    _, size_bytes = group(fleet(processes, each), processes * each)
-    assert size_bytes == pytest.approx(group_bytes(processes, processes * each, 1), rel=0.25)
 
 
 @pytest.mark.parametrize(
