@@ -7,9 +7,10 @@ another topic of this name always answers UNKNOWN_TOPIC_ID.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.client import ConnectionGroup
@@ -18,16 +19,18 @@ from aiokafka.conn import CloseReason
 from aiokafka.consumer.fetcher import Fetcher, FetchResult, PartitionRecords
 from aiokafka.errors import CorruptRecordException, KafkaError, NoError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.app.record import RawRecord
-from snapreplay.service.kafka.fetches import FetchById, FetchedBatches
+from snapreplay.service.kafka.fetches import FetchById, Fetched, FetchedBatches, readable
 from snapreplay.service.kafka.record_batch import batch_holding
 from snapreplay.service.kafka.shared import SharingClient
 from snapreplay.service.ports import EpochEnd, TopicPartition
 
 _CORRUPT = 2
+_NO_TIMESTAMP = -1
 # The client asks again at once, or 20 ms after an error: 20 readers of a broker that is gone took 35 % of a core
 # (measured).
 _PAUSE_S, _PAUSE_S_MAX = 0.1, 1.0
@@ -43,6 +46,17 @@ Source = tuple[str, int]
 Arrived: TypeAlias = Mapping[ClientPartition, Sequence[RawRecord]]
 
 
+log = logging.getLogger(__name__)
+
+
+class CutOff(NamedTuple):
+    """The answers of a broker hold a part of one record batch each. `size_bytes`: of the last answer; `since_s`: by the
+    loop's clock."""
+
+    size_bytes: int
+    since_s: float
+
+
 class FetchWatch:
     """A watch over one client.
 
@@ -54,6 +68,7 @@ class FetchWatch:
             that has the topic.
         unreadable: what a broker could not read from its disk, until somebody takes it from here.
         fetched: the record batches of an answer, as bytes, until somebody takes them from here.
+        cut_off: where every answer has ended inside of its first record batch.
     """
 
     def __init__(self, ids: Mapping[str, str], wait_ms: Callable[[], int] | None = None) -> None:
@@ -66,6 +81,7 @@ class FetchWatch:
         self.unreadable: set[Source] = set()
         self.batches: dict[Source, FetchedBatches] = {}
         self.fetched: dict[Source, bytes] = {}
+        self.cut_off: dict[Source, CutOff] = {}
         self._due: dict[int, float] = {}  # broker → when the fetch that it has not answered yet is late
         self._unanswered: set[Source] = set()  # since their last fetch has failed
 
@@ -121,6 +137,35 @@ class FetchWatch:
             self.doubt = why
             self.disturbances += 1
 
+    def readable(self, answer: Any, cut_off: dict[Source, CutOff]) -> Any:
+        """Return the answer with what the client reads right, and note what is cut off, in `cut_off`: as it was when
+        the question was asked."""
+        topics = [
+            (topic, [self._readable(topic, each, cut_off) for each in partitions])
+            for topic, partitions in answer.topics
+        ]
+        return Fetched(answer.API_VERSION, getattr(answer, "error_code", NoError.errno), topics)
+
+    def _readable(self, topic: str, answered: tuple[Any, ...], cut_off: dict[Source, CutOff]) -> tuple[Any, ...]:
+        partition, *rest, records = answered
+        if not records:
+            return answered
+        source, found = (topic, partition), readable(records)
+        if found:
+            cut_off.pop(source, None)
+            return (partition, *rest, found)
+        size_bytes, since_s = len(records), asyncio.get_running_loop().time()
+        if source in cut_off:
+            since_s = cut_off[source].since_s
+        else:
+            self.disturbances += 1
+            log.warning(
+                "the answer to a fetch of %s-%d ends inside of its first record batch, after %d bytes: asking again",
+                *(topic, partition, size_bytes),
+            )
+        cut_off[source] = CutOff(size_bytes, since_s)
+        return (partition, *rest, b"")
+
     def answered(self, answer: Any, batches: Mapping[Source, FetchedBatches]) -> bool:
         """Look at an answer; return whether one of its topics is missing.
 
@@ -172,7 +217,7 @@ class _WatchedClient(SharingClient):
     async def send(self, node_id: Any, request: Any, *, group: int = ConnectionGroup.DEFAULT) -> Any:
         if not isinstance(request, FetchRequest):
             return await super().send(node_id, request, group=group)
-        asked, batches = self.watch.asked(request), self.watch.batches
+        asked, batches, cut_off = self.watch.asked(request), self.watch.batches, self.watch.cut_off
         try:
             with self.watch.awaiting(node_id, asked):
                 answer = await super().send(node_id, asked, group=group)
@@ -185,8 +230,9 @@ class _WatchedClient(SharingClient):
         if isinstance(asked, FetchById):
             diverged = asked.diverged(answer)
             answer = asked.named(answer)
+        answer = self.watch.readable(answer, cut_off)
         self.watch.diverged(diverged)
-        if self.watch.answered(answer, batches) or diverged:
+        if self.watch.answered(answer, batches) or diverged or cut_off:
             await asyncio.sleep(_PAUSE_S)
         return answer
 
@@ -200,7 +246,7 @@ def fetch_by_id(consumer: AIOKafkaConsumer, before: FetchWatch, wait_ms: Callabl
     """Make this consumer fetch by the ids of `before`, the watch of the consumer before it, which was at the same
     positions. Call it before anything is assigned to the consumer."""
     watch = FetchWatch(before.ids, wait_ms)
-    watch.missing_since, watch.doubt = before.missing_since, before.doubt
+    watch.missing_since, watch.doubt, watch.cut_off = before.missing_since, before.doubt, before.cut_off
     watch.batches, watch._unanswered = before.batches, before._unanswered
     client = consumer._client
     client.cluster.add_listener(
@@ -283,7 +329,6 @@ class _SlimFetcher(Fetcher):
             if type(records) is PartitionRecords:
                 records.__class__ = _TolerantRecords
                 records.fetched = fetched.get(source, b"")
-                records._consumer_record = _slim
         for topic, partitions in request.topics:
             for each in partitions:
                 fetched.pop((topic, each[0]), None)
@@ -291,21 +336,22 @@ class _SlimFetcher(Fetcher):
 
 
 class _TolerantRecords(PartitionRecords):
-    """The records of a fetch; a batch that the client cannot decode for the name of a header is decoded here.
+    """The records of a fetch, as `RawRecord`s; a batch that the client cannot decode for the name of a header is
+    decoded here.
 
     `fetched`: the bytes of the fetch.
     """
 
     fetched: bytes
     next_fetch_offset: int
+    _records_iterator: Iterator[RawRecord]
 
     def __next__(self) -> RawRecord:
         try:
-            record: RawRecord = super().__next__()
+            return next(self._records_iterator)
         except UnicodeDecodeError:
             self._records_iterator = self._decoded_here()
-            record = super().__next__()
-        return record
+            return next(self._records_iterator)
 
     def _decoded_here(self) -> Iterator[RawRecord]:
         """Yield the rest of the batch at the position, then what the client decodes behind it."""
@@ -319,10 +365,23 @@ class _TolerantRecords(PartitionRecords):
         self._records = MemoryRecords(self.fetched)
         yield from self._unpack_records()
 
+    def _consumer_record(self, source: ClientPartition, record: Any) -> RawRecord:
+        topic, partition = source
+        headers = record.headers
+        at_ms = record.timestamp  # format 0 has none; Kafka's own clients say -1 then
+        return RawRecord(
+            topic,
+            partition,
+            record.offset,
+            _NO_TIMESTAMP if at_ms is None else at_ms,
+            record.key,
+            record.value,
+            tuple(headers) if headers else (),
+        )
 
-def _slim(source: ClientPartition, record: Any) -> RawRecord:
-    topic, partition = source
-    headers = record.headers
-    return RawRecord(
-        topic, partition, record.offset, record.timestamp, record.key, record.value, tuple(headers) if headers else ()
-    )
+    def _contains_abort_marker(self, next_batch: Any) -> bool:
+        """Say whether this control batch ends an aborted transaction. One without records does not, as for Kafka's own
+        clients: the cleaner has removed its marker, after all that was aborted. It keeps the batch while that is the
+        last of its producer, and since KIP-890 each transaction has a producer epoch of its own."""
+        marker = next(next_batch, None)
+        return marker is not None and ControlRecord.parse(marker.key) == ABORT_MARKER

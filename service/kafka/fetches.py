@@ -38,6 +38,8 @@ _HEAD = struct.Struct(">qiibI2xi")
 _BEFORE_LENGTH_ENDS = 12  # bytes: base offset and length
 _LENGTH_MIN = _HEAD.size - _BEFORE_LENGTH_ENDS
 _WITH_LEADER_EPOCH = 2  # the format since Kafka 0.11
+_LENGTH, _FORMAT_AT = struct.Struct(">8xi"), 16  # of a batch in any format
+_OLD_LENGTH_MIN = 14
 
 _WAIT_MS = 500
 _ONE_BATCH = 1  # byte: a broker answers with one whole batch at least (KIP-74)
@@ -167,6 +169,33 @@ def _as_version_11(answered: tuple[Any, ...]) -> tuple[Any, ...]:
         preferred_read_replica,
         records or b"",
     )
+
+
+def readable(records: bytes) -> bytes:
+    """Return the part of an answer that the client reads right.
+
+    Nothing if its first batch is cut off: the client would step over a record. Of an answer that begins with format 0
+    or 1, the batches before the first of format 2: the client's compiled parser (aiokafka 0.14.0) takes the format of
+    the next batch for that of this one.
+    """
+    end = _end_of_batch(records, 0)
+    if end is None:
+        return b""
+    if end < _BEFORE_LENGTH_ENDS + _OLD_LENGTH_MIN or records[_FORMAT_AT] >= _WITH_LEADER_EPOCH:
+        return records
+    while (next_end := _end_of_batch(records, end)) is not None and next_end > end + _FORMAT_AT:
+        if records[end + _FORMAT_AT] >= _WITH_LEADER_EPOCH:
+            return records[:end]
+        end = next_end
+    return records
+
+
+def _end_of_batch(records: bytes, at: int) -> int | None:
+    """Return where the batch at this place ends; None when it is cut off."""
+    if at + _BEFORE_LENGTH_ENDS > len(records):
+        return None
+    end = at + _BEFORE_LENGTH_ENDS + int(_LENGTH.unpack_from(records, at)[0])
+    return end if end <= len(records) else None
 
 
 class LogBatch(NamedTuple):

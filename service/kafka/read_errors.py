@@ -61,6 +61,8 @@ class CorruptBatches:
             return None
         self._wary_records -= 1
         records: list[InputRecord] = fetched.get(source, [])
+        if records and self._at == (partition, position):
+            self._at = None  # this attempt has succeeded
         return records
 
     def _count(self, partition: TopicPartition, position: int, error: Exception, leader: str) -> None:
@@ -129,6 +131,18 @@ def stalled(partition: TopicPartition, position: int, end_offset: int, seconds: 
         partition=partition.partition,
         position=position,
         end_offset=end_offset,
+    )
+
+
+def cut_off(partition: TopicPartition, position: int, size_bytes: int, seconds: float) -> ReadStalled:
+    return ReadStalled(
+        f"reading {partition} has not moved from offset {position} for {seconds:.0f} s: every answer to a fetch ends"
+        f" inside of its first record batch, the last one after {size_bytes} bytes",
+        hint="Kafka's own brokers send at least one whole batch: look for a proxy between the broker and this process,"
+        " and connect without it",
+        topic=partition.topic,
+        partition=partition.partition,
+        position=position,
     )
 
 

@@ -166,6 +166,7 @@ class KafkaReader:
                 continue
             poll_ms = min(2 * poll_ms, _POLL_MS_MAX)
             if _now() - moved_at > self._progress_s:
+                self._check_cut_off(0.0)
                 raise read_errors.stalled(partition, position, end_offset, self._progress_s)
             if _now() - (self._watch.missing_since or _now()) > self._lag_s:
                 raise read_errors.gone(partition, self._topic_ids.get(partition.topic, ""))
@@ -208,7 +209,7 @@ class KafkaReader:
     async def _seek(self, positions: Mapping[TopicPartition, int]) -> None:
         if {each.topic for each in positions} != {each.topic for each in self._positions}:
             self._watch.missing_since = None
-        self._watch.batches = {}
+        self._watch.batches, self._watch.cut_off = {}, {}
         self._positions = dict(positions)
         if self._consumer is None:
             await (self._renew() if self._disturbances else self._try_to_connect())
@@ -218,6 +219,7 @@ class KafkaReader:
         self._assign(self._consumer)
 
     async def poll(self, records_max: int, timeout_ms: int) -> Mapping[TopicPartition, Sequence[InputRecord]]:
+        self._check_cut_off(self._progress_s)
         consumer = await self._connected()
         wait_ms, self._woken = 0 if self._woken else timeout_ms, False
         try:
@@ -240,6 +242,12 @@ class KafkaReader:
         for partition in self._positions:
             self._positions[partition] = await consumer.position(ClientPartition(*partition))
         return {TopicPartition(*source): records for source, records in fetched.items()}
+
+    def _check_cut_off(self, longest_s: float) -> None:
+        for source, (size_bytes, since_s) in self._watch.cut_off.items():
+            if (seconds := _now() - since_s) > longest_s:
+                partition = TopicPartition(*source)
+                raise read_errors.cut_off(partition, self._positions[partition], size_bytes, seconds)
 
     def wake(self) -> None:
         if self._consumer is None or not wake(self._consumer):

@@ -11,7 +11,8 @@ import pytest
 from aiokafka.protocol.fetch import FetchRequest
 
 from snapreplay.app.ranges import PositionAnchor
-from snapreplay.service.kafka.fetches import FetchById, FetchedBatches, LogBatch, batches_in
+from snapreplay.service.kafka.fetches import FetchById, FetchedBatches, LogBatch, batches_in, readable
+from tests.support import record_batches
 
 FETCH = FetchRequest(10, 1, 100, 1, [("t", [(0, 7, 100)])])
 TOPIC_ID = "AAECAwQFBgcICQoLDA0ODw"
@@ -40,6 +41,30 @@ def test_what_was_cut_off_in_an_answer_is_not_what_lies_below():
     assert found.below(12) is None
     found.add(batch(3, 2, 1, 20) + batch(5, 1, 1, 21))
     assert [found.below(at) for at in (5, 6)] == [PositionAnchor(1, 20), PositionAnchor(1, 21)]
+
+
+@pytest.mark.parametrize("size", [1, 11, 12, 16, 17, 40, 68])
+def test_an_answer_that_ends_inside_of_its_first_batch_holds_nothing(size):
+    """The client would step over a record. Where a later batch is cut off, it reads what is before that."""
+    first = record_batches.batch(0, 0, [(0, b"k", b"1")])
+    assert readable(first[:size]) == b""
+    assert readable(first + first[:size]) == first + first[:size]
+
+
+@pytest.mark.parametrize("length", [-(2**31), -1, 0, 13])
+def test_a_first_length_that_is_damaged_is_the_clients_to_refuse(length):
+    damaged = struct.pack(">qi", 0, length) + bytes(60)
+    assert readable(damaged) == damaged
+
+
+def test_batches_of_an_old_format_are_given_out_before_those_of_the_new_one():
+    """The client's compiled parser takes the format of the next batch for that of this one."""
+    old = record_batches.message(0, b"k", b"0", 0) + record_batches.message(1, None, b"", 1)
+    new = record_batches.batch(2, 2, [(2, b"k", b"1")])
+    assert readable(old + new) == old
+    assert readable(old + new[:20]) == old + new[:20]
+    assert readable(new + old) == new + old
+    assert readable(old) == old
 
 
 def test_whole_batches_are_read_from_their_heads():
