@@ -12,6 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import NodeNotReadyError
 
+from snapreplay.counted import some
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.connection import BareClient
@@ -57,7 +58,8 @@ async def anybody(client: AIOKafkaClient) -> int:
     for node in random.sample(nodes, len(nodes)):
         if await client.ready(node):
             return int(node)
-    raise NodeNotReadyError(f"none of the brokers {nodes} answers")
+    where = some(f"{each.host}:{each.port}" for each in client.cluster.brokers())
+    raise NodeNotReadyError(f"no broker answers at the addresses that they advertise (advertised.listeners): {where}")
 
 
 class _Pending(set[Any]):

@@ -8,6 +8,8 @@
   the task that connects, the one that renews the metadata for all, and nobody hears of it;
 - counts the time that a fetch or a join waits at the broker as part of request.timeout.ms, and relies on that alone to
   notice a network that drops all packets;
+- connects to the first address of a name, and to the next one only when that has refused: not where a firewall drops
+  what is sent to it, before the whole request.timeout.ms is over;
 - connects with the certificates that were there when the client was made;
 - uses a connection until the broker closes it, and a broker closes each one whose login is over (KIP-368): after
   connections.max.reauth.ms, or when its token ends. Whatever is under way then is lost, a commit included.
@@ -17,6 +19,7 @@ Only our clients are changed: a program that embeds a service may have others th
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import random
@@ -66,13 +69,41 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2}
 """Where the system has these options: after so many seconds of silence, and then so often, the kernel asks."""
 
 
-class Connection(AIOKafkaConnection):
-    """A connection that knows when its login ends."""
+NEXT_ADDRESS_SECONDS = 0.25
+"""After so long without an answer the next address of a name is tried beside the first (RFC 8305)."""
 
+
+class _RacingLoop:
+    """The event loop, whose connections race for the first address of a name that answers."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    async def create_connection(self, *place: Any, **given: Any) -> Any:
+        if isinstance(self._loop, asyncio.BaseEventLoop):  # others, such as uvloop's, have no such option
+            given["happy_eyeballs_delay"] = NEXT_ADDRESS_SECONDS
+        return await self._loop.create_connection(*place, **given)
+
+
+class Connection(AIOKafkaConnection):
+    """A connection that knows when its login ends, and takes the first address of a name that answers."""
+
+    _loop: Any
     _request_timeout: float
     _login_s = 0.0
     _due_at = math.inf
     _rebalance_s = 0.0
+
+    async def connect(self) -> Any:
+        loop = self._loop
+        self._loop = _RacingLoop(loop)
+        try:
+            return await super().connect()
+        finally:
+            self._loop = loop
 
     @property
     def is_due(self) -> bool:

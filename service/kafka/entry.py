@@ -10,6 +10,7 @@ import os
 import socket
 import ssl
 from collections.abc import Coroutine, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from aiokafka import errors as kafka
@@ -20,14 +21,14 @@ from aiokafka.protocol.metadata import MetadataRequest
 from snapreplay.errors import described
 from snapreplay.service.config.kafka_properties import TOKEN_PROVIDER, provider_shown
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.kafka_errors import NotAuthenticated
+from snapreplay.service.core.kafka_errors import NotABroker, NotAuthenticated
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.connection import connect
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, NobodyAnswers
 from snapreplay.service.kafka.shutdown import finish_despite_cancel
 from snapreplay.service.kafka.tokens import TOKEN_SECONDS, TokenFailure
 
-KNOCK_S, ALL_S = 2.0, 6.0  # one address; all of them
+KNOCK_S, ALL_S = 2.0, 8.0  # one address; all of them
 _PARAMETERS = frozenset(inspect.signature(create_conn).parameters)
 _NAME_DIFFERS = {62, 64}  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and …_IP_ADDRESS_MISMATCH
 _BAD_LOGIN = (kafka.SaslAuthenticationFailed, kafka.AuthenticationFailedError, kafka.AuthenticationMethodNotSupported)
@@ -96,8 +97,8 @@ class Door:
             try:
                 advertised = await self._knock(place)
             except CLIENT_ERRORS as error:
-                self.silent[place] = _why(error)
                 refused = refused or await self._judged(place, error)
+                self.silent[place] = await _reason(place, error)
                 if isinstance(error, TokenFailure):  # whatever the address is
                     break
                 continue
@@ -151,7 +152,13 @@ class Door:
                 return await self._closed(place)
 
     async def _closed(self, place: BrokerAddress) -> NotAuthenticated | None:
-        """Judge a connection that the broker closed without an answer: perhaps it uses another protocol."""
+        """Judge a connection that was closed without an answer: perhaps it uses another protocol."""
+        if await _speaks_http(place):
+            return NotABroker(
+                f"an HTTP server answers at {place}, and no Kafka broker",
+                hint="correct kafka.bootstrap.servers: give the address of a listener of the brokers",
+                address=str(place),
+            )
         if "SSL" in self._protocol:
             if await self._answers_plainly(place):
                 return self._other_protocol(place, "does not use TLS", tls=False)
@@ -264,12 +271,57 @@ def _why(error: BaseException) -> str:
     match cause:
         case TimeoutError():
             return f"no answer within {KNOCK_S:.0f} s"
+        case EOFError() | kafka.KafkaConnectionError() | ConnectionResetError():
+            return (
+                "it closes the connection without an answer: another security protocol, no Kafka broker, or more"
+                " connections than max.connections.per.ip allows"
+            )
         case socket.gaierror():
             return str(cause.strerror)
         case OSError(errno=int(number)):
             return os.strerror(number)
         case _:
             return described(cause)
+
+
+async def _reason(place: BrokerAddress, error: BaseException) -> str:
+    """Say why nobody answers there; of a name with several addresses for each one, as each is tried."""
+    why, loop = _why(error), asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(*place, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return why
+    addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
+    if addresses == [place.host]:
+        return why
+    if len(addresses) == 1:
+        return f"{addresses[0]}: {why}"
+    async with asyncio.TaskGroup() as group:
+        tries = {each: group.create_task(_reach(BrokerAddress(each, place.port), why)) for each in addresses}
+    return "; ".join(f"{address}: {each.result()}" for address, each in tries.items())
+
+
+async def _reach(place: BrokerAddress, otherwise: str) -> str:
+    """Say why an address does not accept a connection, or `otherwise` if it does."""
+    try:
+        async with asyncio.timeout(KNOCK_S):
+            _, writer = await asyncio.open_connection(*place)
+    except OSError as error:
+        return _why(error)
+    writer.close()
+    return otherwise
+
+
+async def _speaks_http(place: BrokerAddress) -> bool:
+    """Say whether an HTTP server listens there."""
+    try:
+        async with asyncio.timeout(KNOCK_S):
+            reader, writer = await asyncio.open_connection(*place)
+            with closing(writer):
+                writer.write(b"HEAD / HTTP/1.0\r\n\r\n")
+                return await reader.readexactly(5) == b"HTTP/"
+    except (OSError, EOFError, UnicodeError):
+        return False
 
 
 async def _speaks_tls(place: BrokerAddress) -> bool:

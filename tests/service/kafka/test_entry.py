@@ -1,14 +1,18 @@
 """Tests that who is not let in learns why, on a real broker with SASL and TLS; and what the hint says lets him in."""
 
+import asyncio
 import re
 import socket
+import threading
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.kafka_errors import NotAuthenticated, Unreachable
+from snapreplay.service.core.kafka_errors import NotABroker, NotAuthenticated, Unreachable
 from snapreplay.service.kafka import entry
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.cluster import KafkaCluster
@@ -20,8 +24,10 @@ from snapreplay.service.kafka.feeding import KafkaAppender
 from snapreplay.service.kafka.shared import Metadata
 from tests.support.deadlines import scaled, within
 from tests.support.guarded import Guarded, guarded_broker
+from tests.support.wire import detour, listening, refusing
 
 pytestmark = pytest.mark.kafka
+DROPPING = "127.0.0.9"
 
 
 @pytest.fixture(scope="module")
@@ -241,3 +247,72 @@ async def test_an_error_of_the_library_that_makes_the_login_is_a_refusal(here, m
     async with within(30):
         assert await metadata.force_metadata_update()
     await metadata.close()
+
+
+@contextmanager
+def dropping(port):
+    """A second loopback address whose port answers nothing, as behind a firewall that drops: its queue is full."""
+    with ExitStack() as held:
+        listener = held.enter_context(socket.socket())
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((DROPPING, port))
+        listener.listen(0)
+        for _ in range(6):
+            caller = held.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex((DROPPING, port))
+        yield
+
+
+def named(monkeypatch, **addresses):
+    """Let names have these addresses, in this order."""
+    ask = socket.getaddrinfo
+
+    def told(host, port, *more, **given):
+        name = host.decode() if isinstance(host, bytes) else host
+        if name in addresses:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, int(port))) for each in addresses[name]]
+        return ask(host, port, *more, **given)
+
+    monkeypatch.setattr(socket, "getaddrinfo", told)
+
+
+async def test_a_name_whose_first_address_drops_what_is_sent_leads_to_the_next(here, monkeypatch):
+    """Without waiting for the request's deadline; and where no address answers, each is named with its reason."""
+    port = int(here.open.rpartition(":")[2])
+    named(monkeypatch, first=[DROPPING, "127.0.0.1"], none=[DROPPING, "127.0.0.7"])
+    with dropping(port):
+        assert await KafkaCluster(Settings(kafka={"bootstrap.servers": f"first:{port}"})).topic_names() is not None
+        monkeypatch.setattr(entry, "KNOCK_S", 1.0)
+        both = rf"none:{port} \({DROPPING}: no answer within 1 s; 127\.0\.0\.7: Connection refused\)"
+        with pytest.raises(Unreachable, match=both):
+            await KafkaCluster(Settings(kafka={"bootstrap.servers": f"none:{port}"})).topic_names()
+
+
+async def test_an_http_port_is_no_broker():
+    """A mistyped port is refused at once, by name; another program that hangs up is told as what it may be."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        at = f"127.0.0.1:{server.server_port}"
+        with pytest.raises(NotABroker, match=f"an HTTP server answers at {at}"):
+            await KafkaCluster(Settings(kafka={"bootstrap.servers": at})).topic_names()
+    finally:
+        await asyncio.to_thread(server.shutdown)
+        server.server_close()
+
+    async def hang_up(client):
+        client[1].close()
+
+    async with listening("127.0.0.1", 0, hang_up) as port:
+        said = rf"127\.0\.0\.1:{port} \(it closes the connection without an answer: .*max\.connections\.per\.ip"
+        with pytest.raises(Unreachable, match=said):
+            await KafkaCluster(Settings(kafka={"bootstrap.servers": f"127.0.0.1:{port}"})).topic_names()
+
+
+async def test_brokers_that_advertise_where_nobody_answers_are_named(here):
+    """The first connection says that all is well; the addresses to which clients go are other ones."""
+    with refusing() as port, detour({here.open: port}):
+        bootstrap = f"localhost:{here.open.rpartition(':')[2]}"
+        with pytest.raises(Unreachable, match=rf"advertised\.listeners\): {re.escape(here.open)}"):
+            await KafkaCluster(Settings(kafka={"bootstrap.servers": bootstrap})).topic_ids(["any"])
