@@ -39,6 +39,7 @@ from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.records import Genesis, Increment
 from snapreplay.snapshots.plan import begun_anew_at, plan_start
 from snapreplay.state.contract import Store
+from snapreplay.state.steps import all_of
 from snapreplay.state.values import StoredValueUnreadable
 
 BeginAt = Literal["earliest", "latest", "positions"]
@@ -271,6 +272,7 @@ def _check_schema(source: Context, last: FoundIncrement) -> None:
 
 def _check_entries(source: Context, store: Store) -> None:
     """Read each key and value as this app's types, which the handlers would do only when they meet them."""
+    all_of(store.refusing_timers())
     try:
         for _ in store.checking():
             pass

@@ -15,7 +15,7 @@ from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.status import ValuesRead
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.runtime.cooperative import YIELD_AFTER_SECONDS, Pauses
+from snapreplay.service.runtime.cooperative import YIELD_AFTER_SECONDS, Pauses, run_cooperatively
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.state.contract import Store
@@ -42,7 +42,8 @@ class ValueCheck:
         self._told_at = 0.0
 
     async def sample(self, store: Store) -> None:
-        """Read a sample of a restored state, or raise StoredValueUnreadable: the partition must not be LIVE."""
+        """Read a sample of a restored state, or raise StoredValueUnreadable or UnknownTimer: the partition must
+        not be LIVE."""
         restore = self._reporter.status.restore
         if self._rest is not None and restore is not None and restore.warm is not None:
             return
@@ -50,6 +51,7 @@ class ValueCheck:
         digest = store.digest
         self._rest, self._read = store.checking(), 0
         self._entries = digest.count if digest is not None and store.keeps_changes else None
+        await run_cooperatively(store.refusing_timers())
         pauses = Pauses()
         for _ in store.checking(SAMPLE_EACH_SHARD):
             await pauses.when_due()

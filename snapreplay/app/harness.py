@@ -268,6 +268,7 @@ class Harness(Generic[S]):
             UpgradeFailed, UsageError: the app cannot upgrade the state, or says not how.
             StoredValueUnreadable: the app's types cannot read an entry.
             UnknownFields: the app does not know a field that stored values have here.
+            UnknownTimer: timers are pending for which the app has no handler.
             MeaningChanged: the app would take stored values for something else.
         """
         older, newer = self._app.schema_version, app.schema_version
@@ -286,6 +287,7 @@ class Harness(Generic[S]):
             raise Diverged(f"{app.app_id}: handed over, the state has another digest")
         if older != newer:
             all_of(upgrading(app.upgrades.values(), older, store))
+        all_of(store.refusing_timers())
         sum(store.checking())
         heir._take_up(store)
         heir._positions, heir._clock_ms = dict(self._positions), self._clock_ms

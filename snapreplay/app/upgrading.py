@@ -81,8 +81,8 @@ def upgrading(upgrades: Iterable[Upgrade], from_schema: int, store: Store) -> St
 
     Raises:
         UpgradeFailed: names the store, the key and the reason.
-        StoredValueUnreadable, UnknownStore: a store without an upgrade cannot be read. Here, too, the entries are as
-            they were.
+        StoredValueUnreadable, UnknownStore, UnknownTimer: a store without an upgrade cannot be read, or a timer has no
+            handler. Here, too, the entries are as they were.
     """
     way = _Way(upgrades, from_schema, of_maps(store))
     slices = yield from way.gone()
@@ -173,6 +173,7 @@ class _Way:
         continue after the upgrade is written."""
         upgraded = {name for step in self._steps for name in step}
         self._store.refuse_unknown(upgraded)
+        yield from self._store.refusing_timers()
         for name, store in self._store.maps.items():
             if name not in upgraded and not name.startswith("_"):
                 for _ in store.checking():

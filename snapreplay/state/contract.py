@@ -225,6 +225,12 @@ class Store(Protocol):
         this; a recovery follows what was recorded."""
         return
 
+    def refusing_timers(self) -> Steps[None]:
+        """Read the names of all pending timers of keys; nothing may be merged meanwhile. Raises UnknownTimer: the app
+        has no handler for one of them."""
+        return
+        yield
+
     def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
         """Read every entry of the base as a handler would, or at most so many of each shard. Each step yields how many
         it read. Batches may be merged between two steps. An `ObjectStore` reads nothing.

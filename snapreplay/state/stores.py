@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from keyword import iskeyword
 from typing import Any
 
-from snapreplay.errors import UsageError
+from snapreplay.counted import counted
+from snapreplay.errors import StopError, UsageError
 from snapreplay.state.composite import CompositeStore
 from snapreplay.state.contract import PERIODS_STORE, RESERVED, TIMERS_STORE, State, Store
 from snapreplay.state.digest import DEFAULT_STORE
@@ -17,7 +18,8 @@ from snapreplay.state.map import MapState
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.objects import ObjectStore
 from snapreplay.state.scheduled import ExpiringStore
-from snapreplay.state.timers import Scheduler, TimerStore
+from snapreplay.state.steps import Steps
+from snapreplay.state.timers import Scheduler, TimerKey, TimerStore
 from snapreplay.state.timetable import Timetable
 
 _LEGAL = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
@@ -185,6 +187,13 @@ def store_of(state: object, timers: Collection[str] | None = None) -> Store:
     )
 
 
+class UnknownTimer(StopError):
+    """Timers of keys are pending, and the app has no handler for them: it was renamed or removed.
+
+    Safe: The partition stops before the first record. The timers stay as they are, with all entries.
+    """
+
+
 class TimedStore(CompositeStore):
     """The store with timers around the store of a `MapState` or `Stores`."""
 
@@ -197,8 +206,38 @@ class TimedStore(CompositeStore):
         self.scheduler = Scheduler(timers, names)
         for store in maps.values():
             store.scheduler = self.scheduler
+        self._timer_names = frozenset(names)
         decoders = {name: store.decode_key for name, store in maps.items()}
         self.timetable = Timetable(expiring(maps), timers, periods, decoders)
+
+    def refusing_timers(self) -> Steps[None]:
+        unknown: dict[str, int] = {}
+        for name, entries in self.stored():
+            for number, key in enumerate(entries if name == TIMERS_STORE else ()):
+                timer = TimerKey.decoded(key)
+                if timer.name not in self._timer_names:
+                    unknown[timer.name] = unknown.get(timer.name, 0) + 1
+                if number % _TIMERS_AT_ONCE == 0:
+                    yield
+        if unknown:
+            raise _unknown_timers(unknown, sorted(self._timer_names))
+
+
+_TIMERS_AT_ONCE = 1024
+
+
+def _unknown_timers(counts: Mapping[str, int], known: Sequence[str]) -> UnknownTimer:
+    listed = ", ".join(f"{counted(count, 'timer')} {name!r}" for name, count in sorted(counts.items()))
+    has = f"it has {', '.join(map(repr, known))}" if known else "it has periodic timers only"
+    name = min(counts)
+    return UnknownTimer(
+        f"the log has {listed} pending, and this app has no handler for that: {has}",
+        hint=f'nothing is lost. If the timer was renamed, keep the old name beside the new one: `@app.timer("{name}")`'
+        ' above the same function, and name the new one where it is set: `schedule(…, timer="…")`. If its timers are to'
+        " be dropped, give them a handler that does nothing, until none is pending; or deploy the version that set them"
+        " again",
+        timers=sorted(counts),
+    )
 
 
 def expiring(maps: Mapping[str, MapStore[Any, Any]]) -> dict[str, ExpiringStore[Any, Any]]:

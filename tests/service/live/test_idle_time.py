@@ -297,6 +297,30 @@ async def test_timers_that_the_app_has_no_more_stop_it_until_they_are_dropped(be
 
 
 @virtual
+async def test_a_renamed_timer_is_refused_before_the_first_record(bench):
+    """Not when the old one is due; with both names on the handler, as the hint says, it fires."""
+    await bench.prepare(timed_app(), errors=DEAD_LETTER)
+    log = bench.log("steps")
+    log.append(b"a", json.dumps(["other", 900]).encode(), (), START_MS, None)
+    async with bench.live() as one:
+        await one.position(1)
+    renamed = timed_app()
+    renamed.timers["chime"] = renamed.timers.pop("bell")
+    log.append(b"b", json.dumps(["put", 1]).encode(), (), START_MS + 1, None)
+    status = await bench.failure(renamed)
+    assert (status.error.kind, bench.batches()[-1].positions) == ("UnknownTimer", {"steps": 1})
+    assert "the log has 1 timer 'bell' pending" in status.error.message
+    assert '`@app.timer("bell")` above the same function' in status.error.hint
+    renamed.timer("bell")(renamed.timers["chime"].function)
+    log.append(b"b", json.dumps(["put", 2]).encode(), (), START_MS + 1_000, None)
+    async with bench.live(renamed) as one:
+        await one.position(3)
+        assert one.runner.store.timetable.pending_timers == 0
+    told = [json.loads(each.value)[0] for each in bench.log("told").committed()]
+    assert "bell" in told
+
+
+@virtual
 async def test_a_changed_period_is_told_at_the_recovery(bench, caplog):
     """Until the time of the earlier one has come; with the same period nothing is told."""
     caplog.set_level(logging.INFO, "snapreplay")

@@ -195,3 +195,24 @@ def test_an_upgrade_that_fails_is_named_with_its_entry():
     nowhere.upgrades.clear()
     with pytest.raises(UsageError, match="no upgrade from schema_version 1 to 2"):
         check_upgrade(ledger(), nowhere, RECORDS)
+
+
+def ringing(name: str) -> App[Any]:
+    app: App[Any] = App("ringing", inputs=[payments], outputs=[balances], state=lambda: MapState(str, int))
+
+    @app.handler(payments)
+    def on_payment(record: Any, state: Any, out: Any) -> None:
+        state.schedule(record.key, record.timestamp_ms + 50, timer=name)
+
+    app.timer(name)(lambda timer, state, out: None)
+    return app
+
+
+def test_a_renamed_timer_is_found_before_it_is_due() -> None:
+    """Under its old name it is pending, and nobody handles it."""
+    records = [record(payments, key="a", value=1, timestamp_ms=7)]
+    with pytest.raises(Diverged, match="1 timer 'close' pending, and this app has no handler"):
+        check_upgrade(ringing("close"), ringing("closing"), records)
+    both = ringing("closing")
+    both.timer("close")(lambda timer, state, out: None)
+    check_upgrade(ringing("close"), both, records)
