@@ -112,6 +112,9 @@ class RestoreStatus(msgspec.Struct, frozen=True):
     trouble: Annotated[
         str, said("Why the process that answers cannot reach its cluster or join its group, with what to do; or empty.")
     ]
+    topics_not_read: Annotated[
+        tuple[str, ...], said("A sentence for each topic that matches a pattern of the inputs and is not read.")
+    ]
     summary: RestoreSummary
     partitions: tuple[Restore, ...]
     standbys: Annotated[tuple[Standby, ...], said("Warm copies of partitions of other processes, by number.")]
@@ -244,6 +247,7 @@ def restore_status(covered: Covered) -> RestoreStatus:
         scope=covered.scope,
         waiting_for=facts.waiting_for,
         trouble=facts.trouble,
+        topics_not_read=facts.topics_not_read,
         summary=_summary([each for each in found if is_whole or each.phase_now != Phase.CLOSED], covered),
         partitions=tuple(_restore(each) for each in found),
         standbys=tuple(sorted(standbys, key=lambda each: each.partition)),

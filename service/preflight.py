@@ -21,6 +21,7 @@ from snapreplay.service.topics.requirements import (
     check_replayable,
     described,
     incomplete,
+    left_out,
     limits_of,
     matched_inputs,
     misfits_of,
@@ -102,6 +103,7 @@ async def inspect(
         seals,
         matched,
         tuple(misfits_of(app, settings, facts, count, before).values()),
+        left_out(app, facts),
     )
 
 
@@ -109,6 +111,8 @@ def tell_misfits(app: App[Any], view: ClusterView) -> None:
     """Say which topics match a pattern and cannot be inputs, and which patterns have no topic."""
     for misfit in view.misfits:
         log.error("%s", misfit)
+    for sentence in view.left_out.values():
+        log.info("%s", sentence)
     for pattern in app.patterns:
         if not any(map(pattern.matches, view.matched)):
             log.warning("no topic that can be read matches %r yet; one that appears is taken in", pattern.name)

@@ -191,13 +191,15 @@ class ServiceControl:
             log.warning("process %s seems to be dead (%s), but nothing is taken over: %s", process_id, why, trouble)
 
     def facts(self) -> ServiceFacts:
-        view, me = self._view, self._identity
+        view = self._supervisor.view if self._supervisor is not None else self._view
+        me = self._identity
         return ServiceFacts(
             *(self._app.app_id, self._app.version, snapreplay.__version__, me.instance_id, me.process_id, me.host),
             started_at=time_of(me.started_at_ms),
             cluster_id=view.cluster_id if view else None,
             partition_count=view.partition_count if view else None,
             waiting_for=self.waiting_for,
+            topics_not_read=view.not_read if view else (),
             drain=self._draining.status,
             trouble=self.trouble,
         )

@@ -337,8 +337,15 @@ class Supervisor:
             return error
         for misfit in sorted(set(view.misfits).difference(self._view.misfits)):
             log.error("%s", misfit)
+        for sentence in sorted(set(view.left_out.values()).difference(self._view.left_out.values())):
+            log.info("%s", sentence)
         self._view, self._refused = view, None
         return view
+
+    @property
+    def view(self) -> ClusterView:
+        """The cluster as it was inspected last."""
+        return self._view
 
     async def _watch_cluster(self) -> None:
         """Watch for partitions added to an input, which move keys at once: the next restart is too late."""

@@ -52,6 +52,8 @@ def _print_report(report: DoctorReport, output: Format) -> None:
         out.print(f"{finding.check}: {finding.where}", style="bold", markup=False)
         out.print(f"  {finding.problem}", markup=False, soft_wrap=True)
         out.print(f"  remedy: {finding.remedy}", markup=False, soft_wrap=True)
+    for line in report.not_read:
+        out.print(line, markup=False, soft_wrap=True)
     print(f"{report.app_id or 'cluster'}: {counted_or_no(len(report.findings), 'finding')} ({report.seconds:.1f} s)")
 
 
@@ -289,7 +291,11 @@ async def inputs(
     ] = "",
     retire: Annotated[
         list[str] | None,
-        typer.Option("--retire", metavar="TOPIC", help="Retire a topic of a pattern that does not exist any more."),
+        typer.Option(
+            "--retire",
+            metavar="TOPIC",
+            help="Retire a topic of a pattern that does not exist any more, or is an own topic of another app.",
+        ),
     ] = None,
     leave_records: Annotated[
         bool, typer.Option("--leave-records", help="Also retire an input with records that were not processed.")

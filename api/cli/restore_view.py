@@ -62,6 +62,7 @@ def print_status(status: Json, with_url: WithUrl = str) -> None:
     lines += [standby(each, names) for each in status.get("standbys", ())] + copies(status)
     lines += [away(each) for each in status.get("processes", ()) if each["state"] not in ANSWERING]
     lines += [f"trouble: {trouble}"] if (trouble := status.get("trouble")) else []
+    lines += status.get("topics_not_read", ())  # an older service does not say it
     for line in (*lines, f"{status['app_id']}: {summary(status)}"):
         out.print(Text(line), soft_wrap=True)
 

@@ -112,6 +112,9 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     trouble: Annotated[
         str, said("Why this process cannot reach its cluster or cannot join its group, with what to do; empty: it can.")
     ] = ""
+    topics_not_read: Annotated[
+        tuple[str, ...], said("A sentence for each topic that matches a pattern of the inputs and is not read.")
+    ] = ()
 
 
 def partition_check(number: int, status: PartitionStatus | None) -> Check:

@@ -17,7 +17,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas, WriteProbe
 from snapreplay.service.core.kafka_errors import GroupRefused
 from snapreplay.service.ports import TopicFacts, TopicPartition
-from snapreplay.service.topics.requirements import matched_inputs, matching, own_topics
+from snapreplay.service.topics.requirements import left_out, matched_inputs, matching, own_topics
 from snapreplay.snapshots.format.records import Paused
 
 TRANSACTION_TOPIC = "__transaction_state"
@@ -150,6 +150,11 @@ class Facts:
         """Those of topics that match a pattern and that the chain has taken in already."""
         matched = matching(self.app, self.topics) if self.app else ()
         return tuple(name for name in matched if any(name in state.topic_ids for state in self.states))
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """A sentence for each topic that matches a pattern and seems to be an own topic of another app."""
+        return left_out(self.app, self.topics) if self.app else {}
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
     topic_checks.patterns,
     topic_checks.kept_for_ever,
     topic_checks.replayable,
+    topic_checks.own_of_others,
     topic_checks.durability,
     topic_checks.replicas,
     topic_checks.record_sizes,
@@ -40,12 +41,14 @@ CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
 
 
 class DoctorReport(msgspec.Struct, frozen=True):
-    """The report; `looked_at` counts what was examined: "no findings" alone could mean that nothing was."""
+    """The report; `looked_at` counts what was examined: "no findings" alone could mean that nothing was. `not_read`: a
+    sentence for each topic that matches a pattern and belongs to another app, which is in order."""
 
     app_id: str | None
     looked_at: dict[str, int]
     findings: list[Diagnosis]
     seconds: float
+    not_read: list[str] = []
 
 
 def report_of(facts: Facts, seconds: float) -> DoctorReport:
@@ -60,4 +63,5 @@ def report_of(facts: Facts, seconds: float) -> DoctorReport:
         },
         [*facts.refusals, *(finding for check in CHECKS for finding in check(facts))],
         round(seconds, 3),
+        list(facts.left_out.values()),
     )

@@ -121,6 +121,18 @@ def replayable(facts: Facts) -> Iterator[Diagnosis]:
             )
 
 
+def own_of_others(facts: Facts) -> Iterator[Diagnosis]:
+    """Check that no own topic of another app is an input: older versions took in whatever matched a pattern."""
+    known = {name for state in facts.states for name in state.topic_ids}
+    for name in sorted(known & facts.left_out.keys()):
+        yield Diagnosis(
+            "inputs",
+            name,
+            f"is an input of this app, but {facts.topics[name].not_an_input}",
+            f"`snapreplay inputs {facts.app_name} --retire {name} --leave-records`",
+        )
+
+
 def durability(facts: Facts) -> Iterator[Diagnosis]:
     """Check that the loss of one broker loses no committed record and stops nothing."""
     count = len(facts.brokers)

@@ -208,7 +208,11 @@ class PartitionRunner:
         """Use what is new in the cluster: the largest record that each output takes, and topics that match a pattern
         of the inputs."""
         view = replace(
-            self._context.view, output_limits=found.output_limits, matched=found.matched, misfits=found.misfits
+            self._context.view,
+            output_limits=found.output_limits,
+            matched=found.matched,
+            misfits=found.misfits,
+            left_out=found.left_out,
         )
         self._context = replace(self._context, view=view)
         self._incarnation.limits_seen(found.output_limits)

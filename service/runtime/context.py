@@ -58,7 +58,7 @@ class ClusterView:
     is what each input keeps; `topic_ids` are those of the inputs and of
     both own topics, without those that the cluster has no id for; `seals` are the keys of this process; `matched` are
     the topics that match a pattern of the app's inputs, sorted, and can be inputs; `misfits` says of each other one why
-    it is not read."""
+    it is not read; `left_out` maps own topics of other apps, which match a pattern, to such a sentence."""
 
     cluster_id: str
     partition_count: int
@@ -69,6 +69,12 @@ class ClusterView:
     seals: Seals = OFF
     matched: tuple[str, ...] = ()
     misfits: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def not_read(self) -> tuple[str, ...]:
+        """A sentence for each topic that matches a pattern and is not read."""
+        return (*self.misfits, *self.left_out.values())
 
     @property
     def input_retention_ms(self) -> int | None:

@@ -17,6 +17,7 @@ from snapreplay.counted import counted
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.ports import Cluster, NewTopic, TopicFacts
+from snapreplay.service.topics.own_of_others import marked
 
 KEPT_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """Ours are trimmed by the owner, never by time, size or compaction (docs/FORMAT.md)."""
@@ -133,12 +134,32 @@ async def described(
     are topics of patterns that are inputs. Raises as `ports.Cluster.topics`."""
     matching = [name for name in await cluster.topic_names() if app.declaration(name)] if app.patterns else []
     needed = {*_io_topics(app), *own_topics(app, settings), *running}
-    return await cluster.topics(needed, [name for name in matching if name not in needed])
+    facts = await cluster.topics(needed, [name for name in matching if name not in needed])
+    return await marked(app, cluster, facts, running)
 
 
 def matching(app: App[Any], facts: Mapping[str, TopicFacts]) -> list[str]:
-    """Return the topics, sorted, that match a pattern of the inputs."""
+    """Return the topics, sorted, that match a pattern of the inputs. Own topics of other apps are none of them."""
+    return [name for name in _declared(app, facts) if not facts[name].not_an_input]
+
+
+def _declared(app: App[Any], facts: Mapping[str, TopicFacts]) -> list[str]:
     return sorted(name for name in facts if name not in app.input_names and app.declaration(name))
+
+
+def left_out(app: App[Any], facts: Mapping[str, TopicFacts]) -> dict[str, str]:
+    """Return a sentence for each topic that matches a pattern and seems to be an own topic of another app."""
+    return {
+        name: f"topic {name} matches {_pattern(app, name)!r}, but it is not taken in: {facts[name].not_an_input}. To"
+        f' read it as an input, declare it by its name: Topic("{name}")'
+        for name in _declared(app, facts)
+        if facts[name].not_an_input
+    }
+
+
+def _pattern(app: App[Any], name: str) -> str:
+    declared = app.declaration(name)
+    return declared.name if declared is not None else ""
 
 
 def matched_inputs(
@@ -156,7 +177,7 @@ def misfits_of(
     partition count is looked at: whoever reads them says the rest."""
     found = {}
     for name in matching(app, facts):
-        matches = f"matches {app.declaration(name)!r}"
+        matches = f"matches {_pattern(app, name)!r}"
         if facts[name].partition_count != count:
             has = f"has {counted(facts[name].partition_count, 'partition')}"
             found[name] = f"topic {name} {matches}, but it {has} and the other inputs have {count}: it is not read"

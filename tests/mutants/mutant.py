@@ -106,6 +106,7 @@ PARTS = (
     "snapshots",
     "ownerships",
     "identities",
+    "inputs",
     "pointers",
     "seals",
     "losses",

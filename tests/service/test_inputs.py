@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from snapreplay import App, MapState, Topic
+from snapreplay import App, MapState, Topic, json, nullable, raw
+from snapreplay.app import names
+from snapreplay.service.decisions import savepoints
 from snapreplay.service.decisions.inputs import NotRetirable, Wish, carry_out, propose
 from snapreplay.service.doctor.collect import examine
 from snapreplay.service.kafka.reader import KafkaReader
@@ -110,6 +112,102 @@ async def test_a_topic_that_appears_with_another_partition_count_is_named_and_le
         assert f"it has {here.partitions + 1} partitions" in found[wrong].problem
         assert "keys have moved" not in str(found)
         assert {each.phase for each in service.restore_status()} == {"live"}
+
+
+async def another_app(stage: Stage, *, beside: str) -> Stage:
+    """An app whose id begins like the topics of a pattern, with a dead letter and a savepoint."""
+    payments = Topic(f"pay-{beside}", value=json(int))
+    app: App[Any] = App(f"orders-{beside}-ledger", inputs=[payments], state=lambda: MapState(str, int, default=int))
+
+    @app.handler(payments)
+    def on_payment(record: Any, state: Any, out: Any) -> None:
+        state[record.key] += record.value
+
+    other = await Stage(stage.bootstrap_servers, app, errors={"policy": "dead_letter"}).prepare()
+    async with other.running() as service:
+        await other.send([("k", 5), ("k", "bad")], payments.name)
+        await processed(service, {0: 2}, payments.name)
+        await savepoints.create(app, other.settings(), other.cluster, "sp1")
+    return other
+
+
+async def test_own_topics_of_another_app_are_left_out_and_named(here, caplog):
+    """It comes into being while the pattern is watched, and was there at a start. Log, status and doctor name its
+    topics, which is no finding. A legal topic with such a name is an input once it shows what it holds."""
+    caplog.set_level(logging.INFO, "snapreplay")
+    name = here.app.app_id
+    east, legal, empty = (f"orders-{name}-{each}" for each in ("east", "eu-snapshots", "us-snapshots"))
+    async with here.running() as service:
+        other = await another_app(here, beside=name)
+        theirs = {
+            *names.own_pair(other.app.app_id),
+            names.dead_letters_topic(other.app.app_id),
+            *names.own_pair(names.savepoint_id(other.app.app_id, "sp1")),
+        }
+        await here.cluster.create_topics([NewTopic(empty, 1)])
+        await appears(here, legal, 10)
+        await processed(service, {0: 5}, legal)
+        told = "its name ends in -snapshots, and it holds no record yet"
+
+        def is_told() -> bool:
+            said = service.control.facts().topics_not_read
+            return len(said) == len(theirs) + 1 and any(told in each and empty in each for each in said)
+
+        await until(is_told, "all of them are named")
+        for each in theirs:
+            (line,) = [said for said in service.control.facts().topics_not_read if f"topic {each} " in said]
+            assert other.app.app_id in line
+            assert line in caplog.text
+        (status,) = service.restore_status()
+        assert {each.topic for each in status.inputs} == {east, legal}
+        assert service.view(0).get("k1") == {"sum": 11, "from": [east, legal]}
+    async with here.running() as service:
+        assert {each.topic for each in service.restore_status()[0].inputs} == {east, legal}
+        await here.send([("k1", {"amount": 100})], empty)
+        await processed(service, {0: 1}, empty)
+    report = await examine(here.app, here.settings())
+    assert len(report.not_read) == len(theirs)
+    assert {each.check for each in report.findings} == {"brokers"}
+
+
+async def test_a_pattern_that_names_the_ending_is_meant(broker, unique, monkeypatch):
+    """Dead letters of all apps, by `….*-dead-letters`; and a topic that is declared by its name."""
+    monkeypatch.setattr("snapreplay.service.supervisor.WATCH_SECONDS", 0.2)
+    name = unique("meant")
+    other = await another_app(Stage(broker.bootstrap_servers, orders(name)), beside=name)
+    letters, increments = names.dead_letters_topic(other.app.app_id), names.increments_topic(other.app.app_id)
+    inputs: list[Topic[Any, Any]] = [
+        Topic.matching(f"orders-{name}-.*-dead-letters", value=nullable(raw)),
+        Topic(increments, key=nullable(raw), value=nullable(raw)),
+    ]
+    app: App[Any] = App(f"{name}-letters", inputs=inputs, state=lambda: MapState(str, int, default=int))
+    for each in inputs:
+        app.handler(each)(lambda record, state, out: state.__setitem__(record.topic, state[record.topic] + 1))
+    here = await Stage(broker.bootstrap_servers, app).prepare()
+    async with here.running() as service:
+        await processed(service, {0: 1}, letters)
+        await until(lambda: service.view(0).get(increments, 0) > 0, "the named topic is read")
+
+
+async def test_an_own_topic_that_is_an_input_already_is_named_and_can_be_retired(here, caplog, monkeypatch):
+    """An older version took it in. It is read on, because its records are in the state, and a command ends that."""
+    name = here.app.app_id
+    other = await another_app(here, beside=name)
+    theirs = names.dead_letters_topic(other.app.app_id)
+    with monkeypatch.context() as older:
+        older.setattr("snapreplay.service.topics.own_of_others.ENDINGS", ("-increments", "-snapshots"))
+        async with here.running() as service:
+            await until(lambda: len(service.restore_status()[0].inputs) == 2, "it is taken in")
+    async with here.running() as service:
+        command = f"`snapreplay inputs MODULE:APP --retire {theirs} --leave-records`"
+        assert any(theirs in each and command in each for each in caplog.messages)
+    report = await examine(here.app, here.settings())
+    assert [each.where for each in report.findings if each.check == "inputs"] == [theirs]
+    (proposed,) = await propose(here.app, here.settings(), here.cluster, Wish(retire=[theirs], leave_records=True))
+    await carry_out(proposed)
+    async with here.running() as service:
+        assert [each.topic for each in service.restore_status()[0].inputs] == [f"orders-{name}-east"]
+    assert not [each for each in (await examine(here.app, here.settings())).findings if each.check == "inputs"]
 
 
 async def test_500_topics_of_a_pattern_are_taken_in_at_once(here, caplog, monkeypatch):

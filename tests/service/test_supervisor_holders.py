@@ -96,7 +96,7 @@ class Watch:
 
 
 CLUSTER: Any = SimpleNamespace(topic_watch=Watch, topic_ids=topic_ids, offset_committer=lambda _: Watch())
-A_VIEW: Any = SimpleNamespace(output_limits={}, matched=(), misfits=())
+A_VIEW: Any = SimpleNamespace(output_limits={}, matched=(), misfits=(), left_out={})
 
 
 class Looks:
