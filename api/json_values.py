@@ -1,4 +1,5 @@
-"""Shows stored values as JSON. Bytes that are no text are {"base64": "…"}. Pure."""
+"""Shows stored values as JSON. Bytes that are no text are {"base64": "…"}, and what is nested deeper than `LEVELS_MAX`
+is {"not_shown": "…"}. Pure."""
 
 from __future__ import annotations
 
@@ -12,6 +13,10 @@ from snapreplay.state.keys import stored_key
 from snapreplay.state.stamp import bare
 
 BASE64 = "base64"
+LEVELS_MAX = 100
+"""Of dicts and lists in each other. Far below what the readers of JSON take: some stop at 512 levels, Python's at its
+recursion limit."""
+TOO_DEEP = {"not_shown": f"nested deeper than {LEVELS_MAX} levels"}
 
 
 def document_of_bytes(data: bytes) -> Any:
@@ -24,18 +29,22 @@ def document_of_bytes(data: bytes) -> Any:
 
 def builtins_of(value: object) -> Any:
     """Show any value that msgspec knows as JSON has it; the keys of dicts become text."""
-    plain = msgspec.to_builtins(value, builtin_types=(bytes,))
-    return _json(plain)
+    try:
+        return _json(msgspec.to_builtins(value, builtin_types=(bytes,)))
+    except RecursionError:
+        return TOO_DEEP
 
 
-def _json(plain: object) -> Any:
+def _json(plain: object, level: int = 0) -> Any:
     if isinstance(plain, bytes):
         return document_of_bytes(plain)
+    if not isinstance(plain, Mapping | list | tuple | set | frozenset):
+        return plain
+    if level == LEVELS_MAX:
+        return TOO_DEEP
     if isinstance(plain, Mapping):
-        return {_name(key): _json(value) for key, value in plain.items()}
-    if isinstance(plain, list | tuple | set | frozenset):
-        return [_json(each) for each in plain]
-    return plain
+        return {_name(key): _json(value, level + 1) for key, value in plain.items()}
+    return [_json(each, level + 1) for each in plain]
 
 
 def _name(key: object) -> str:
@@ -49,6 +58,8 @@ def shown_key(data: bytes) -> Any:
         return builtins_of(stored_key(data))
     except (msgspec.MsgspecError, ValueError):
         return document_of_bytes(data)
+    except RecursionError:
+        return TOO_DEEP
 
 
 def shown_value(data: bytes) -> Any:
@@ -57,3 +68,5 @@ def shown_value(data: bytes) -> Any:
         return builtins_of(msgspec.msgpack.decode(bare(data)))
     except (msgspec.MsgspecError, ValueError):
         return document_of_bytes(data)
+    except RecursionError:
+        return TOO_DEEP

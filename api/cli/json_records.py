@@ -76,7 +76,7 @@ def records_of(lines: Iterable[bytes], topic: Topic[Any, Any], partition_count: 
 def _record_of(line: bytes, topic: Topic[Any, Any], partition_count: int, limit_bytes: int) -> Output:
     try:
         given = _decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _Refused(str(error)) from error
     if given.partition is not None and not 0 <= given.partition < partition_count:
         raise _Refused(

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import inspect
 
 from snapreplay.errors import UsageError
+from snapreplay.state.read_back import LEVELS_MAX, nested_deeper
 from snapreplay.state.round_trip import parts_in, unwritable
 from snapreplay.state.steady import UnsteadyDefault, unsteady_default
 from snapreplay.state.values import unsupported_type
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 _INT64, _INT32 = struct.Struct(">q"), struct.Struct(">i")
 _SHOWN = 40
+_BEGINNING = {*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF}  # of a map or an array in MessagePack
+_NO_BEGINNING = bytes(each for each in range(256) if each not in _BEGINNING)
 _encode_finite = JSONEncoder(allow_nan=False).encode
 
 
@@ -193,7 +196,7 @@ def _codec(kind: str, type_: Any, module: Any) -> Codec[Any]:
     except (TypeError, ValueError, NameError) as error:
         raise UsageError(f"{name} cannot be decoded: {error}", hint=unsupported_type(type_)) from error
     if takes_none:
-        decode = _telling_null_apart(decode)
+        decode = _untyped(decode, kind)
     encode = module.Encoder(order="deterministic").encode
     if unsteady is not None:
         decode = _decoding_twice(decode, encode, unsteady)
@@ -219,16 +222,26 @@ def _decoding_twice(
     return decode_steadily
 
 
-def _telling_null_apart(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Refuse bytes that hold a null. As None they could not be told from no bytes, a tombstone."""
+def _untyped(decode: Callable[[bytes], Any], kind: str) -> Callable[[bytes], Any]:
+    """Refuse bytes that hold a null: as None they could not be told from no bytes, a tombstone. Refuse what is nested
+    so deep that it could be decoded in one place and not in another."""
 
     def decode_value(data: bytes) -> Any:
         value = decode(data)
         if value is None:
             raise ValueError("these bytes hold a null, and are none themselves")
+        if len(data) > LEVELS_MAX and _may_be_deep(data, kind) and nested_deeper(value, LEVELS_MAX):
+            raise ValueError(f"it is nested deeper than {LEVELS_MAX} levels")
         return value
 
     return decode_value
+
+
+def _may_be_deep(data: bytes, kind: str) -> bool:
+    """Say whether it may be nested deeper than `LEVELS_MAX`, by counting what begins a dict or a list."""
+    if kind == "json":
+        return data.count(b"[") + data.count(b"{") > LEVELS_MAX
+    return len(data.translate(None, _NO_BEGINNING)) > LEVELS_MAX
 
 
 def _refusing_non_finite(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:

@@ -98,7 +98,10 @@ def shown(value: Any) -> str:
     """Show a value as a line has it, cut off where it is long."""
     if value is msgspec.UNSET:
         return "no entry"
-    return _cut(msgspec.json.encode(value).decode(errors="replace"))
+    try:
+        return _cut(msgspec.json.encode(value).decode(errors="replace"))
+    except RecursionError:
+        return "a value that is nested too deep to be shown"
 
 
 def _cut(text: str) -> str:

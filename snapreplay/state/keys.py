@@ -174,9 +174,25 @@ class KeyCodec(Generic[K]):
             )
         return RecordError(
             f"{self.place} key {key!r} {self._difference(key)}, but the keys of this map are {self.name}",
-            hint=f"convert it: {self.name}(...)" if self.own_type else f"pass a {self.name}",
+            hint=self._conversion(key),
             key=key,
         )
+
+    def _conversion(self, key: object) -> str:
+        """Say how the key becomes one of this map. `str(…)` would make the keys 'None' and "b'a'"."""
+        if self.own_type is None:
+            return f"pass a {self.name}"
+        if key is None:
+            return "a record without a key has no entry of its own: choose a key for all of them, or pass it over"
+        if isinstance(key, bytes) and self.own_type is str:
+            return "decode it: `key.decode()`"
+        if isinstance(key, str) and self.own_type is bytes:
+            return "encode it: `key.encode()`"
+        if isinstance(key, int) and self.own_type is bytes:
+            return "encode it: `str(key).encode()`"
+        if isinstance(key, tuple):
+            return f"declare `MapState(tuple[…], …)`, or choose one part of it as the {self.name}"
+        return f"convert it: {self.name}(...)"
 
     def _difference(self, key: object) -> str:
         if type(key) is tuple and len(key) == len(self.parts):

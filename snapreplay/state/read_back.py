@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ import msgspec
 
 from snapreplay.state.round_trip import SCALARS, field_names, is_frozen, parts_in, same
 from snapreplay.state.steps import Steps
+
+LEVELS_MAX = 800
+"""Of values in each other. Decoders stop at Python's recursion limit, 1,000 less the calls under way: the bound is
+below it, so that what is read and stored at one place is read at every other."""
 
 PARTS = 512
 """Parts compared in one step: 0.1 ms, or 1 ms if all of them are datetimes or Decimals."""
@@ -66,15 +71,20 @@ class MutableObjects:
         return len(self._ids) < self._count
 
 
-def comparing(values: Iterable[object], backs: Iterable[object], objects: MutableObjects) -> Steps[bool]:
+def comparing(
+    values: Iterable[object], backs: Iterable[object], objects: MutableObjects, levels_max: int = sys.maxsize
+) -> Steps[bool]:
     """Say whether all values are what they read back as, through and through. Adds all mutable objects in them to
     `objects`.
 
-    Scalars whose types agree are not compared, because msgpack keeps them.
+    Scalars whose types agree are not compared, because msgpack keeps them. What is nested deeper than `levels_max` does
+    not count as read back.
     """
-    rest: list[Columns] = [(iter(values), iter(backs))]
+    rest: list[tuple[Iterator[Any], Iterator[Any], int]] = [(iter(values), iter(backs), 0)]
     while rest:
-        column, column_back = rest[-1]
+        column, column_back, level = rest[-1]
+        if level > levels_max:
+            return False
         parts, parts_back = list(islice(column, PARTS)), list(islice(column_back, PARTS))
         if len(parts) < PARTS:
             rest.pop()
@@ -93,9 +103,20 @@ def comparing(values: Iterable[object], backs: Iterable[object], objects: Mutabl
             if kind.mutable:
                 objects.add(group)
             if kind.inside is not None:
-                rest.append(kind.inside(group, group_back))
+                rest.append((*kind.inside(group, group_back), level + 1))
         yield
     return True
+
+
+def nested_deeper(value: object, levels: int) -> bool:
+    """Say whether values are in each other over more than so many levels."""
+    column = [value]
+    for _ in range(levels):
+        column = [part for each in column if type(each) not in SCALARS for _, part in parts_in(each)]
+        if not column:
+            return False
+    kinds: set[type] = set(map(type, column))
+    return any(_kind(each).inside is not None for each in kinds)
 
 
 def differing(value: object, back: object, path: str = "") -> Steps[tuple[str, object, object] | None]:

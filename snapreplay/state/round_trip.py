@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from decimal import Decimal
 from itertools import chain
 from operator import attrgetter
 from types import NoneType
@@ -18,6 +20,7 @@ from snapreplay.errors import RecordError
 SCALARS = frozenset({NoneType, bool, int, float, str, bytes})
 """Types that msgpack keeps exactly; an int or str it cannot hold fails to encode."""
 
+_SHOWN_MAX = 60
 _STR, _DICT, _LIST = frozenset({str}), frozenset({dict}), frozenset({list})
 _SCALAR_NODES: dict[type[inspect.Type], type] = {
     inspect.NoneType: NoneType,
@@ -127,14 +130,32 @@ def same(part: object, part_back: object) -> bool:
         return True
     if isinstance(part, float) and part != part:  # noqa: PLR0124 - NaN is the only one
         return part_back != part_back  # noqa: PLR0124 - as above
-    # Equal datetimes may have different time zones, equal Decimals different digits.
-    return part == part_back and repr(part) == repr(part_back)
+    # Equal datetimes may have different time zones, equal Decimals different digits; a Decimal NaN equals nothing.
+    return repr(part) == repr(part_back) and (isinstance(part, Decimal) or part == part_back)
 
 
 def shown(part: object) -> str:
     """Type and shortened value, for messages."""
-    text = repr(part)
-    return f"{type(part).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+    return f"{type(part).__name__} {_cut(_text(part))}"
+
+
+def shown_apart(part: object, other: object) -> tuple[str, str]:
+    """Types and shortened values of two that differ, with the place where they do."""
+    one, two = _text(part), _text(other)
+    start = 0
+    if max(len(one), len(two)) > _SHOWN_MAX:
+        same_chars = next((at for at, pair in enumerate(zip(one, two, strict=False)) if pair[0] != pair[1]), 0)
+        start = max(0, same_chars - 20)
+    ahead = "..." if start else ""
+    return tuple(f"{type(each).__name__} {ahead}{_cut(text[start:])}" for each, text in ((part, one), (other, two)))  # type: ignore[return-value]
+
+
+def _text(part: object) -> str:
+    return part.isoformat() if isinstance(part, datetime) else repr(part)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 3]}..."
 
 
 def is_frozen(cls: Any) -> bool:
@@ -218,9 +239,16 @@ def _other_keys(part: object) -> tuple[str, str] | None:
         if not isinstance(key, str):
             return (
                 f"is a dict with the key {shown(key)}, but keys of a dict must be str",
-                f"use dicts with str keys: `{str(key)!r}` for `{key!r}`",
+                f"use dicts with str keys: {_as_str(key)}",
             )
     return None
+
+
+def _as_str(key: object) -> str:
+    """Say what to write for a key that is none: `str(…)` makes the texts 'None' and "b'a'" of two of them."""
+    if key is None:
+        return "leave the entry out that has no key"
+    return f"`{key!r}.decode()`" if isinstance(key, bytes) else f"`{str(key)!r}` for `{key!r}`"
 
 
 def _too_long(part: object) -> tuple[str, str] | None:

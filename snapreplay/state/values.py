@@ -8,6 +8,7 @@ without nesting (0.1 to 0.2 µs); everything else is decoded again and compared,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from enum import Enum
 from typing import Final, Generic, TypeVar, get_args
 
@@ -18,8 +19,8 @@ from snapreplay.errors import RecordError, StopError, UsageError
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.canonical import encoder_of, nodes_in
 from snapreplay.state.fields import store_fields
-from snapreplay.state.read_back import MutableObjects, Place, comparing, differing
-from snapreplay.state.round_trip import FlatCheck, flat_check, is_shareable, shown, unwritable
+from snapreplay.state.read_back import LEVELS_MAX, MutableObjects, Place, comparing, differing, nested_deeper
+from snapreplay.state.round_trip import FlatCheck, flat_check, is_shareable, shown_apart, unwritable
 from snapreplay.state.stamp import bare
 from snapreplay.state.steady import refuse_unsteady
 from snapreplay.state.steps import Steps
@@ -135,20 +136,30 @@ class ValueCodec(Generic[V]):
         Raises RecordError: names the key, the place in its value and both types."""
         yield
         backs = list(map(self._read_back, keys, packed))
-        if (yield from comparing(values, backs, objects)):
+        if (yield from comparing(values, backs, objects, LEVELS_MAX)):
             return
         for key, value, back in zip(keys, values, backs, strict=True):
             found = yield from differing(value, back)
+            if nested_deeper(value, LEVELS_MAX):
+                raise RecordError(
+                    f"{self.place}[{key!r}] is nested deeper than {LEVELS_MAX} levels",
+                    hint="store it in parts, or as a text or bytes",
+                    key=key,
+                )
             if found is not None:
                 path, part, part_back = found
                 if known := unwritable(value, TypeError()):
                     where = f"{self.place}[{key!r}]{known.path}"
                     raise RecordError(f"{where} {known.why}", hint=known.hint, key=key)
+                text, text_back = shown_apart(part, part_back)
+                hint = (
+                    "store the value that it reads back as, or declare the type,"
+                    " for example MapState(str, tuple[int, int])"
+                )
+                if isinstance(part, datetime):
+                    hint = "an offset is not kept: store `value.astimezone(UTC)`, and the zone as a text beside it"
                 raise RecordError(
-                    f"{self.place}[{key!r}]{path} is {shown(part)} but would read back as {shown(part_back)}",
-                    hint="store the value that it reads back as, or declare the type, "
-                    "for example MapState(str, tuple[int, int])",
-                    key=key,
+                    f"{self.place}[{key!r}]{path} is {text} but would read back as {text_back}", hint=hint, key=key
                 )
         raise AssertionError("together they differ, one by one they do not")
 

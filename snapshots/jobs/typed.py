@@ -119,4 +119,7 @@ def _of(column: Column, value: Any) -> Any:
 
 
 def _as_text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        return '{"not_shown":"nested too deep"}'

@@ -55,6 +55,16 @@ def test_a_value_says_which_state_it_is_from(client, control):
     assert client.head("/api/v1/state/default/ada").content == b""
 
 
+@pytest.mark.parametrize("depth", [101, 400, 700, 900, 5000])
+def test_a_value_that_is_nested_deep_is_cut_and_hides_no_other(client, control, depth):
+    deep = b"\x91" * depth + b"\x90"
+    answering(control, PartRead(AT, (("deep", deep), ("ada", VALUE))))
+    one, listed = client.get("/api/v1/state/default/deep"), client.get("/api/v1/state/default?partition=0")
+    for found in (one, listed):
+        assert (found.status_code, "nested deeper than 100 levels" in found.text) == (200, True)
+    assert [each["key"] for each in listed.json()["items"]] == ["deep", "ada"]
+
+
 KEYS = {
     "a/b": "a/b", "a%2Fb": "a/b", "": "", "a%20b+c": "a b+c", "%00": "\0", "%252F": "%2F", "a%3Fb%23": "a?b#",
     "%5B%22tea%22,7%5D": '["tea",7]', "dGVh=": "dGVh=", "x/": "x/", "/x": "/x", "k" * 30_000: "k" * 30_000,

@@ -175,3 +175,36 @@ async def test_there_is_a_way_back_from_a_stream_time_of_years_that_have_not_com
         await harness.caught_up()
         state = await harness.state(0)
         assert (dict(state), state.stream_time_ms) == ({"ada": 1, "bob": 3}, now_ms + 1)
+
+
+DEEP = """
+from snapreplay import App, MapState, Topic
+
+read = Topic("NAME-in")
+app = App("NAME", inputs=[read], outputs=[Topic("NAME-out")], state=lambda: MapState(str, list))
+
+
+@app.handler(read)
+def keep(record, state, out):
+    state[record.key] = record.value
+"""
+
+
+async def test_documents_that_are_nested_deep_are_kept_and_shown(desk, broker):
+    """Down to 800 levels; deeper ones are the record's error, by name. Every topic that holds one can be shown, and the
+    state is restored."""
+    here = Foreigner(desk, broker, DEEP)
+    async with desk.harness() as harness:
+        for depth in (10, 400, 700, 800, 801, 5000):
+            here.produce(Foreign(wall_ms(), b"%d" % depth, b"[" * depth + b"]" * depth))
+        await harness.caught_up()
+        await harness.kill()
+        await harness.restart()
+        await harness.caught_up()
+        assert set(await harness.state(0)) == {"10", "400", "700", "800"}
+        letters = {each["key"]: each["dead_letter"]["message"] for each in await desk.tail("dead-letters")}
+        assert set(letters) == {"801", "5000"}
+        assert "nested deeper than 800 levels" in letters["801"]
+        for topic in (here.input, "dead-letters", "increments"):
+            await desk.type("tail", topic)
+            await desk.type("tail", topic, "-o", "json")

@@ -1,14 +1,21 @@
 """Tests of what a value codec says about a value that cannot be kept."""
 
+import math
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
 
+from snapreplay import App, MapState, Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.read_back import MutableObjects
+from snapreplay.state.round_trip import shown_apart
 from snapreplay.state.steps import all_of
 from snapreplay.state.values import ValueCodec
+from snapreplay.testing import Harness
 
 
 class Account(msgspec.Struct):
@@ -56,3 +63,49 @@ def test_types_that_cannot_be_decoded_are_refused(declared: Any) -> None:
     with pytest.raises(UsageError, match="cannot be a value type") as caught:
         ValueCodec(declared)
     assert "Struct" in caught.value.hint
+
+
+def put(value_type, value):
+    """Store it in a map, by a handler."""
+    topic = Topic("in")
+    app = App("values", inputs=[topic], state=lambda: MapState(str, value_type))
+    app.handler(topic)(lambda record, state, out: state.__setitem__("k", value))
+    harness = Harness(app)
+    harness.feed(topic, key="k", value=1)
+    harness.crash()
+    return harness.state["k"]
+
+
+@pytest.mark.parametrize(
+    "zone", [timezone(timedelta(hours=2)), ZoneInfo("Europe/Berlin"), timezone(timedelta(hours=-5, minutes=-30))]
+)
+def test_a_datetime_with_an_offset_shows_what_differs(zone):
+    """Both were cut before the difference. What the hint says is stored."""
+    at = datetime(2026, 7, 1, 12, 0, tzinfo=zone)
+    with pytest.raises(RecordError) as caught:
+        put(datetime, at)
+    assert f"is datetime {at.isoformat()} but would read back as datetime {at.astimezone(UTC).isoformat()}" in str(
+        caught.value
+    )
+    assert "value.astimezone(UTC)" in caught.value.hint
+    assert put(datetime, at.astimezone(UTC)) == at
+
+
+def test_long_values_are_shown_where_they_differ():
+    one, other = shown_apart("a" * 500 + "x" + "b" * 500, "a" * 500 + "y" + "b" * 500)
+    assert one.startswith("str ...aaa")
+    assert ("x" in one, "y" in other, len(one) < 80) == (True, True, True)
+
+
+@pytest.mark.parametrize("value", [math.nan, Decimal("NaN"), Decimal("sNaN"), Decimal("-Infinity"), Decimal("1.50")])
+def test_numbers_that_are_none_are_kept_as_floats_are(value):
+    assert repr(put(type(value), value)) == repr(value)
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"), [(None, "leave the entry out"), (b"a", "`b'a'.decode()`"), (5, "`'5'` for `5`")]
+)
+def test_a_hint_about_keys_of_a_dict_makes_no_other_key_of_it(key, hint):
+    with pytest.raises(RecordError) as caught:
+        put(dict, {key: 1})
+    assert hint in caught.value.hint
