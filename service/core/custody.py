@@ -145,11 +145,13 @@ def lost(ours: Expected, change: TopicChange, last: Increment) -> RetryableError
     return missing(ours, last) if change.found_id is None else IncrementsReplaced(str(change))
 
 
-def unsaved(ours: Expected, last: Increment) -> StopError:
-    """Make the error for a state that is about to be dropped, or was dropped."""
+def unsaved(ours: Expected, last: Increment, aside: str = "") -> StopError:
+    """Make the error for a state that is about to be dropped, or was dropped. `aside`: the snapshot that has it, and
+    that nothing points to; "" if there is none."""
+    written = f"; snapshot {aside} has it, and `snapreplay accept` takes that after the next start" if aside else ""
     return StateUnsaved(
         f"the state of partition {ours.partition} ({_described(last)}) exists only in this process's memory:"
-        f" a recovery from {ours.increments_topic} would not restore it",
+        f" a recovery from {ours.increments_topic} would not restore it{written}",
         hint=f"{ensure(ours.app())} creates what is missing: the state is then written at once",
         partition=ours.partition,
         batch=last.batch,

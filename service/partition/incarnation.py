@@ -301,6 +301,7 @@ class Incarnation:
                 await live.close()
             finally:  # cancelled or not: it is the state that counts
                 self._memory.kept, doubt = live.kept(), live.doubt
+                self._memory.proven = None
                 self._end = replace(
                     self._end, batch=live.last.batch, failed=doubt.increment, failed_events=doubt.events
                 )

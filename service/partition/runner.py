@@ -27,13 +27,15 @@ from snapreplay.service.partition.standstill import Suspicion
 from snapreplay.service.recovery.memory import OTHERS_SECONDS, Memory
 from snapreplay.service.runtime.context import ClusterView, Context
 from snapreplay.service.runtime.report import Reporter, problem_of
-from snapreplay.service.runtime.tasks import unless, within
+from snapreplay.service.runtime.tasks import cancel_and_wait, unless, within
 from snapreplay.service.topics.increments import newer_owner
 from snapreplay.snapshots.format.records import Paused
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
+
+COPY_SECONDS = 5.0
 
 
 class PartitionRunner:
@@ -220,6 +222,7 @@ class PartitionRunner:
 
     async def run(self) -> None:
         """Run until stopped. FAILED, when a person must act, it waits for `stop` or `retry`."""
+        watch = asyncio.get_running_loop().create_task(self._watch_copy())
         try:
             while not self._left:
                 if not self._lifecycle.stopped.is_set():
@@ -230,6 +233,7 @@ class PartitionRunner:
                     self._left = True
             self._lifecycle.update(is_holding=False)
         finally:
+            await cancel_and_wait(watch)
             await self._suspicion.end()
             self._retry.answer(OperationState.FAILED, "the partition was stopped, or another process has it now")
             self._reporter.phase(Phase.CLOSED)
@@ -251,6 +255,8 @@ class PartitionRunner:
             self._taken_back.clear()
         self._lifecycle.update(is_holding=True)
         if await self._memory.is_to_be_written(self._lifecycle.ownership.owner_epoch):
+            if self._lifecycle.ownership.refused is not None:  # an own topic may take no record
+                await self._memory.write_aside(self._reporter)
             await self._one()
 
     async def _one(self) -> None:
@@ -378,7 +384,11 @@ class PartitionRunner:
         """Wait until `stop`, or until somebody who has acted says `retry`; where another process may write what
         this one could not go on from, until it has."""
         written = self._memory.until_written(self._lifecycle.stopped) if failed.may_be_written else None
-        found = await self._retry.until_asked(self._lifecycle.stopped, written)
+        keeping = asyncio.get_running_loop().create_task(self._keep_copy())
+        try:
+            found = await self._retry.until_asked(self._lifecycle.stopped, written)
+        finally:
+            await cancel_and_wait(keeping)
         if found is None:
             return machine.Interrupted()
         if isinstance(found, SnapreplayError):
@@ -392,6 +402,33 @@ class PartitionRunner:
         """Wait until the state is proven, or until the partition is ours again: then it is not held any more."""
         if self._lifecycle.ownership.is_holding:
             await unless(self._taken_back, self._memory.until_proven(OTHERS_SECONDS))
+
+    async def _watch_copy(self) -> None:
+        """Look, while the partition is not LIVE, whether the log still has a copy of the state that is kept: it may
+        lose it meanwhile, by a setting of its topic, a deletion or a broker."""
+        while True:
+            await asyncio.sleep(COPY_SECONDS)
+            kept = self._memory.kept
+            if kept is None or self._live is not None:
+                continue
+            try:
+                await self._memory.is_proven()
+            except Exception:  # else nobody would look any more
+                log.exception("partition %d: unexpected error", self._context.partition)
+            if self._memory.kept is kept and self._live is None:
+                self._tell_only_copy()
+
+    async def _keep_copy(self) -> None:
+        """Write the state aside as soon as it is the only copy, as long as nobody acts."""
+        while True:
+            await asyncio.sleep(COPY_SECONDS)
+            if self._memory.unproven is None:
+                continue
+            try:
+                await self._memory.write_aside(self._reporter)
+            except Exception:  # else the wait for a retry would end with it
+                log.exception("partition %d: unexpected error", self._context.partition)
+            self._tell_only_copy()
 
     def _tell_only_copy(self) -> None:
         """Tell if the state in memory is the only copy: the alert that forbids a stop must outlast LIVE."""

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from snapreplay.app.names import alter
 from snapreplay.app.ways import app_name, look_again, new_app
 from snapreplay.errors import RebuildError, SnapreplayError
 from snapreplay.service.core.phase import RestoreMode
@@ -36,7 +37,8 @@ from snapreplay.service.recovery.comparison import CodeChanged, DigestMismatch, 
 from snapreplay.service.recovery.inputs import InputReplaced, InputShorter, InputTrimmed
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.log_bounds import read_starts
-from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.reading import newest, reading
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from snapreplay.service.topics.savepoint_names import with_savepoints
 from snapreplay.service.topics.snapshots import load_state, newest_first, newest_of_owner
 from snapreplay.snapshots.format.records import NO_OFFSET, Manifest
@@ -237,13 +239,22 @@ HINT = "the former records are gone with the old topic: bring them back, with th
 
 
 async def with_cause(error: SnapreplayError, context: Context, last: FoundIncrement | None) -> SnapreplayError:
-    """Return the same error. If an own topic was created again, its message says so first."""
+    """Return the same error. If an own topic was created again, or has lost its records to a setting or a command, its
+    message says so first."""
     if not isinstance(error, LEADS_NOWHERE):
         return error
     try:
         remade = await _remade(context, last)
+        emptied = await _emptied(context) if isinstance(error, NotInitialised) and not remade else None
     except SnapreplayError:
         return error  # the cluster does not answer: the error stays without a cause
+    if emptied is not None:
+        error.message = f"{emptied}; {error.message}"
+        settings = ",".join(f"{name}={value}" for name, value in KEPT_FOR_EVER.items())
+        error.hint = (
+            f"see first that the topic keeps what is written: `{alter(context.increments.topic, settings)}`. What is"
+            " gone comes back, with its offsets, from a backup or mirror"
+        )
     if not remade:
         return error
     error.message = "; ".join((*map(str, remade), error.message))
@@ -256,6 +267,20 @@ async def _remade(context: Context, last: FoundIncrement | None) -> tuple[TopicC
     own = (context.increments.topic, context.snapshots.topic)
     recorded = last.increment.topic_ids if last is not None else await _in_newest_manifest(context)
     return changes(own, recorded, await context.cluster.topic_ids(own))
+
+
+async def _emptied(context: Context) -> str | None:
+    """Say what shows that the increments topic had records that are gone; None if it still has some, or never had."""
+    log = context.increments
+    async with reading(context.cluster, read_committed=False) as reader:
+        start_offset, end_offset = await reader.bounds(log)
+        if not end_offset or await newest(reader, log, 1):
+            return None
+    if start_offset:
+        how = "the records before it were deleted (retention.ms, retention.bytes, kafka-delete-records.sh)"
+        return f"{log} begins at offset {start_offset} and ends at {end_offset}: {how}"
+    how = "they were compacted away (cleanup.policy=compact)"
+    return f"{log} ends at offset {end_offset} and holds no record below it: {how}"
 
 
 async def _in_newest_manifest(context: Context) -> Mapping[str, str]:

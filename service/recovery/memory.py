@@ -16,6 +16,7 @@ from dataclasses import replace
 from snapreplay.app.names import witness_group
 from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError
 from snapreplay.service.core import custody, refusals
+from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.custody import Verdict, is_written_after
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.lineage import Lineage, unbroken
@@ -26,6 +27,7 @@ from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.core.witness import behind
+from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.recovery.copy_in_log import (
     asked_for_last,
     end_now,
@@ -35,11 +37,13 @@ from snapreplay.service.recovery.copy_in_log import (
     topic_ids_now,
 )
 from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import within
 from snapreplay.service.runtime.witnesses import witness_ahead
 from snapreplay.service.topics.increments import last_increment, newer_owner
 from snapreplay.service.topics.reading import may_be_stale, reading
 from snapreplay.service.topics.targets import wrong_claim
+from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
@@ -71,6 +75,7 @@ class Memory:
         self.recoverable = True
         self.proven: bool | None = None
         self.copy: WarmCopy | None = None
+        self._aside: tuple[Increment, str] | None = None  # a snapshot that nothing points to, and what it is of
         self._said = Repeats()
 
     def take(self, store: Store, copy: WarmCopy) -> None:
@@ -121,7 +126,7 @@ class Memory:
         if kept is None:
             return True
         answer = await self._answer(kept)
-        if answer is not None:
+        if answer is not None and self.kept is kept:
             self.proven = answer
         return self._was_proven(kept)
 
@@ -145,13 +150,45 @@ class Memory:
 
     async def is_to_be_written(self, owner_epoch: int | None) -> bool:
         """Say whether we must write the state ourselves: a newer owner gets some seconds to go on from the log."""
-        line = self._said.line(f"its state is kept in memory: {self.unsaved}", asyncio.get_running_loop().time())
+        line = self._said.line(f"its state is kept in memory: {self.unsaved}", _now())
         if line is not None:
             log.error("partition %d: %s", self._context.partition, line)
         if await self.is_others(owner_epoch):
             await self.until_proven(OTHERS_SECONDS)
             return not await self.is_proven()
         return True
+
+    async def write_aside(self, reporter: Reporter) -> None:
+        """Write the state as a snapshot that nothing points to, if it is the only copy. Nothing can be committed now,
+        and whatever ends this process must not end the state: the next start offers the snapshot to `accept`.
+
+        Once for each state. Not where a batch is in doubt, as only the log will tell what the state is then; nor where
+        another process may have a newer one.
+        """
+        kept, store, context = self.kept, self.store, self._context
+        if kept is None or store is None or kept.doubtful is not None or not store.can_drop or self._written_aside:
+            return
+        if self._was_proven(kept) or await looked_up(context, kept) not in (Verdict.ONLY_COPY, Verdict.SAME):
+            return
+        store.drop()  # what was applied on top of it
+        chain = Chain(context.origin, kept.last.owner_epoch, kept.last, kept.last_offset, pointers_max=1)
+        number, topic = context.partition, context.snapshots.topic
+        try:
+            pointer = await snapshot_writer.write(context, snapshot_writer.mark(store, chain, "only_copy"), reporter)
+        except SnapreplayError as error:
+            line = self._said.line(f"its state cannot be written to {topic} either: {error}", _now())
+            if line is not None:
+                log.error("partition %d: %s", number, line)  # noqa: TRY400 - it says what failed
+            return
+        self._aside = kept.last, pointer.snapshot_id
+        log.error("partition %d: %s", number, self.unsaved)
+
+    @property
+    def _written_aside(self) -> str:
+        """The snapshot of the state that is kept, which nothing points to; "" if there is none."""
+        if self._aside is None or self.kept is None or self._aside[0] != self.kept.last:
+            return ""
+        return self._aside[1]
 
     async def until_written(self, stopped: asyncio.Event) -> None:
         """Wait for another process that may have the state in memory and then writes it: until the log ends with
@@ -208,12 +245,18 @@ class Memory:
     def unsaved(self) -> SnapreplayError | None:
         """The loss if the process ended now, as an error; None when nothing is held."""
         kept = self.kept
-        return custody.unsaved(self._context.expected, kept.last) if kept is not None else None
+        if kept is None:
+            return None
+        return custody.unsaved(self._context.expected, kept.last, self._written_aside)
 
     @property
     def unproven(self) -> SnapreplayError | None:
         """The error to report if the process ended now. None if the log has a proven copy, as far as is known."""
         return self.unsaved if self.kept is not None and not self._was_proven(self.kept) else None
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 class NothingYet(RetryableError):

@@ -4,9 +4,13 @@ import asyncio
 
 import pytest
 
-from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.errors import StopError
+from snapreplay.service.core.kafka_errors import RefusedRecord, Unreachable
+from snapreplay.service.recovery.acceptable_failures import Resolution
+from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from tests.support import inside
+from tests.support.accepting import accepted
 from tests.support.in_memory import virtual
 from tests.support.stage import until
 
@@ -76,3 +80,114 @@ async def test_a_state_at_risk_is_looked_at_at_once_when_it_is_live_again(bench)
     began = loop.time()
     await until(lambda: one.status.recoverable is not None, "a look")
     assert loop.time() - began < 1
+
+
+REFUSED = StopError("topic app-increments has cleanup.policy=compact, but it must be delete: state would be lost")
+
+
+def compacted(bench):
+    """Our records have no keys: nothing is left."""
+    log = bench.log(bench.increments)
+    for offset in range(log.end):
+        log.compact_away(offset)
+
+
+def deleted(bench):
+    bench.trim(bench.increments, bench.log(bench.increments).end)
+
+
+def cut(bench):
+    bench.log(bench.increments).cut(bench.last_batch()[0])
+
+
+async def refused(bench):
+    """Return an owner of ten records that is FAILED, as a setting of an own topic is wrong."""
+    one = await bench.owner()
+    await bench.feed(10)
+    await one.position(10)
+    one.runner.refuse(REFUSED)
+    await one.phase("failed")
+    return one
+
+
+async def killed(bench, one):
+    one.task.cancel()
+    await asyncio.wait([one.task])
+    bench.owners.remove(one)
+
+
+@pytest.mark.parametrize(
+    ("empty", "kind", "cause"),
+    [
+        (compacted, "NotInitialised", "holds no record below it: they were compacted away (cleanup.policy=compact)"),
+        (deleted, "NotInitialised", "the records before it were deleted (retention.ms, retention.bytes"),
+        (cut, "LogCut", "committed batches are lost"),
+    ],
+    ids=["compacted", "deleted", "cut"],
+)
+@virtual
+async def test_a_state_whose_log_is_lost_while_it_is_failed_is_told_and_written_aside(bench, empty, kind, cause):
+    """A setting of the topic, or a broker, takes the last copy while nothing can be committed. Then even a kill loses
+    nothing: the next start names the cause, and its hint leads to that state."""
+    one = await refused(bench)
+    await asyncio.sleep(20)
+    assert (one.status.recoverable, one.status.snapshot) == (None, None), "the log has it"
+    empty(bench)
+    await until(lambda: one.status.recoverable is False and one.status.snapshot is not None, "written aside", 30.0)
+    await until(lambda: one.status.snapshot.snapshot_id in one.status.unrecoverable_reason, "told", 30.0)
+    await asyncio.sleep(20)
+    assert one.status.recoverable is False
+    await killed(bench, one)
+    status = await bench.failure()
+    assert status.error.kind == kind
+    assert cause in status.error.message
+    assert "snapreplay init" not in status.error.hint
+    assert ("kafka-configs.sh" in status.error.hint) == (kind == "NotInitialised")
+    await accepted(bench, status.error.hint, way=Resolution.FROM_SNAPSHOT)
+    async with bench.live() as three:
+        await bench.feed(10)
+        await bench.assert_exactly_once(three)
+
+
+def refusing(monkeypatch):
+    """A compacted topic takes no record without a key."""
+
+    async def refuses(_):
+        raise RefusedRecord("the broker refuses a record for topic app-increments: InvalidRecord")
+
+    monkeypatch.setattr(RecoveryDriver, "_claim", refuses)
+
+
+@virtual
+async def test_it_is_told_while_claims_are_refused(bench, monkeypatch):
+    """The partition is not FAILED before the settings are looked at, up to half a minute later."""
+    one = await bench.owner()
+    await bench.feed(10)
+    await one.position(10)
+
+    async def lost(*_):
+        raise Unreachable("no broker")
+
+    refusing(monkeypatch)
+    inside.poll_by(one.live, lost)
+    await one.phase("claiming")
+    compacted(bench)
+    await until(lambda: one.status.recoverable is False, "told", 15.0)
+    await killed(bench, one)
+
+
+@virtual
+async def test_a_stop_that_can_commit_nothing_writes_the_state_aside(bench, monkeypatch):
+    """At once: nobody knows how much time is left. The error of the stop names the snapshot."""
+    one = await refused(bench)
+    refusing(monkeypatch)
+    compacted(bench)
+    one.runner.stop(final_snapshot=True)
+    await until(lambda: one.status.snapshot is not None and one.status.snapshot.state == "written", "written", 10.0)
+    await killed(bench, one)
+    assert one.status.snapshot.snapshot_id in one.runner.unsaved.message
+    monkeypatch.undo()
+    status = await bench.failure()
+    await accepted(bench, status.error.hint)
+    async with bench.live() as two:
+        await bench.assert_exactly_once(two)
