@@ -26,7 +26,7 @@ from snapreplay.service.runtime.free_memory import ROOT, available_bytes
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.log_bounds import way_back
 from snapreplay.service.topics.own_of_others import marked
-from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.reading import newest, reading
 from snapreplay.service.topics.savepoint_names import names_in
 from snapreplay.service.topics.snapshots import load_manifest, newest_of_owner
 from snapreplay.snapshots.format.chunks import open_chunk, unpacking
@@ -37,6 +37,8 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 LOOK_AGAIN_SECONDS = 1.0
+SAMPLED_PARTITIONS, SAMPLED_RECORDS = 64, 32
+"""Partitions of all inputs together whose keys are sampled, and records of each."""
 
 
 async def lasting(look: Callable[[Collection[K]], Awaitable[dict[K, T]]], among: Collection[K]) -> dict[K, T]:
@@ -166,6 +168,7 @@ class Collector:
             ]
             pins = await lasting(self._pins, [log.partition for log in logs if log.held_back > 0])
             self._know(logs=tuple(replace(log, pinned_by=pins.get(log.partition)) for log in logs))
+            await self._keys(committed)
             await self._trimming()
             await self._states(committed, plain)
 
@@ -191,6 +194,22 @@ class Collector:
             if opened is not None:
                 found[partition] = opened
         return found
+
+    async def _keys(self, committed: Reader) -> None:
+        """Sample the keys of the inputs, if there are several: from the newest records of some partitions each."""
+        inputs = self._facts.inputs
+        if len(inputs) < 2:
+            return
+        found = dict[str, dict[bytes, int]]()
+        for name in inputs:
+            logs = [log for log in self._facts.logs if log.partition.topic == name]
+            filled = [log for log in logs if log.last_stable_offset > log.start_offset]
+            for log in filled[: max(1, SAMPLED_PARTITIONS // len(inputs))]:
+                newest_records = newest(committed, log.partition, SAMPLED_RECORDS)
+                records = await self._try("sampling its keys", str(log.partition), newest_records)
+                keys = found.setdefault(name, {})
+                keys |= {record.key: record.partition for record in records or () if record.key}
+        self._know(keys=found)
 
     async def _trimming(self) -> None:
         """Try to trim: DeleteRecords below the first offset deletes nothing, and is refused without the permission."""

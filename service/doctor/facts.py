@@ -107,6 +107,8 @@ class Facts:
         stuck: partitions whose last transaction has been ending for more than a moment.
         members: number of processes in the group, including those without a partition.
         savepoints: the names of those of the app.
+        keys: by input, the keys of some of its newest records, each with its partition; without null and empty ones,
+            which any producer may put anywhere.
         foreign: why the group takes no process of the app, if other programs are in it.
         refusals: what could not be examined, or is not allowed. The rest of the facts is silent about it.
     """
@@ -127,6 +129,7 @@ class Facts:
     stuck: Mapping[int, EndingTransaction] = field(default_factory=dict)
     members: int = 0
     savepoints: tuple[str, ...] = ()
+    keys: Mapping[str, Mapping[bytes, int]] = field(default_factory=dict)
     foreign: GroupRefused | None = None
     refusals: tuple[Diagnosis, ...] = ()
     machine: Machine = Machine()

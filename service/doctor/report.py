@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from snapreplay.service.doctor import cluster_checks, state_checks, topic_checks
+from snapreplay.service.doctor import cluster_checks, key_checks, state_checks, topic_checks
 from snapreplay.service.doctor.facts import Diagnosis, Facts
 
 CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
@@ -24,6 +24,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
     topic_checks.kept_for_ever,
     topic_checks.replayable,
     topic_checks.own_of_others,
+    key_checks.keyed_alike,
     topic_checks.durability,
     topic_checks.replicas,
     topic_checks.record_sizes,

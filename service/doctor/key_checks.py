@@ -1,0 +1,119 @@
+"""The check whether the inputs of an app have a key in the same partition. Producers choose it by a hash of the key:
+Java's clients and ours by murmur2, librdkafka (Python's confluent-kafka, Go, .NET, Node.js) by CRC-32 unless it is told
+otherwise. Pure: facts in, findings out."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from snapreplay.service.doctor.facts import Diagnosis, Facts
+from snapreplay.service.kafka.batching import murmur_positive
+
+KEYS_MIN = 10
+"""Distinct keys of an input from which its hash is told. By chance 10 keys in two partitions fit once in 1,024."""
+SHARE_MIN = 0.9
+"""The share of the keys that must fit: some lie where they lay before the topic got more partitions."""
+APART_MIN = 0.25
+"""The share of the keys of two inputs that lie in different partitions. Other hashes put half of them apart in a topic
+of two partitions, and more in larger ones."""
+MURMUR2 = "murmur2"
+
+
+class _Hash(NamedTuple):
+    """A hash that producers use: the partition that it gives, and who uses it."""
+
+    partition: Callable[[bytes, int], int]
+    used_by: str
+
+
+def _fnv1a(key: bytes, count: int) -> int:
+    value = 0x811C9DC5
+    for byte in key:
+        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
+    signed = value - (1 << 32) if value >= 1 << 31 else value
+    return abs(signed) % count  # as Sarama: the remainder of a negative number is negative in Go, and is negated
+
+
+HASHES = {
+    MURMUR2: _Hash(lambda key, count: murmur_positive(key) % count, "Java's clients"),
+    "crc32": _Hash(lambda key, count: zlib.crc32(key) % count, "librdkafka unless it is told otherwise"),
+    "fnv1a": _Hash(_fnv1a, "Sarama"),
+}
+
+
+def keyed_alike(facts: Facts) -> Iterator[Diagnosis]:
+    """Check that producers of several inputs put a key into the same partition. One input alone may be partitioned in
+    any way, and so may all of them if it is the same way."""
+    keys = {topic: found for topic, found in facts.keys.items() if found and topic in facts.topics}
+    if len(keys) < 2:
+        return
+    counts = {topic: facts.topics[topic].partition_count for topic in keys}
+    told = {topic: _hash_of(found, counts[topic]) for topic, found in keys.items()}
+    by_murmur2 = [topic for topic, name in told.items() if name == MURMUR2]
+    for topic, name in told.items():
+        others = [each for each in by_murmur2 or keys if each != topic]
+        proof = _in_two_partitions(topic, others, keys)
+        lies_elsewhere = name is not None and (bool(by_murmur2) or _differ(name, others, told))
+        if name != MURMUR2 and (proof or lies_elsewhere):
+            yield _diagnosis(topic, name, proof or _misplaced(keys[topic], counts[topic]))
+
+
+def _hash_of(keys: Mapping[bytes, int], count: int) -> str | None:
+    """Return the hash by which the keys lie where they do, "" for none of those known; None: there are too few keys to
+    say."""
+    if len(keys) < KEYS_MIN:
+        return None
+    for name, each in HASHES.items():
+        if sum(each.partition(key, count) == at for key, at in keys.items()) >= SHARE_MIN * len(keys):
+            return name
+    return ""
+
+
+def _differ(name: str, others: list[str], told: Mapping[str, str | None]) -> bool:
+    return name != "" and any(told[each] not in (name, "", None) for each in others)
+
+
+def _in_two_partitions(topic: str, others: list[str], keys: Mapping[str, Mapping[bytes, int]]) -> str:
+    """Name a key that lies in another partition of another input; "": too few of the keys that
+    both have do."""
+    for other in others:
+        both = keys[topic].keys() & keys[other].keys()
+        apart = sorted(key for key in both if keys[topic][key] != keys[other][key])
+        if apart and len(apart) >= APART_MIN * len(both):
+            key = apart[0]
+            here, there = keys[topic][key], keys[other][key]
+            return f"key {_shown(key)} lies in partition {here}, but in partition {there} of {other}"
+    return ""
+
+
+def _misplaced(keys: Mapping[bytes, int], count: int) -> str:
+    elsewhere = {key: at for key in sorted(keys) if (at := HASHES[MURMUR2].partition(key, count)) != keys[key]}
+    key, at = next(iter(elsewhere.items()))
+    return (
+        f"key {_shown(key)} lies in partition {keys[key]}, but murmur2 gives partition {at}; {len(elsewhere)} of"
+        f" {len(keys)} keys that were sampled lie where it does not put them"
+    )
+
+
+def _diagnosis(topic: str, name: str | None, proof: str) -> Diagnosis:
+    by = f", as {HASHES[name].used_by} does ({name})" if name else ""
+    return Diagnosis(
+        "keys",
+        topic,
+        f"its producer puts keys into other partitions than those of the other inputs{by}: {proof}. A handler"
+        " does not find what another input has stored under such a key: each partition has a state of its own",
+        "set `partitioner=murmur2_random` in a producer that uses librdkafka, or Java's default partitioner in any"
+        " other one. Records stay where they are: write those that are there into a new topic, with the key as it is,"
+        " and name that topic in App(inputs=[…])",
+    )
+
+
+def _shown(key: bytes) -> str:
+    """Return a key as it can be recognised in a line: as text if it is one, at most 60 characters."""
+    try:
+        text = repr(key.decode())
+    except UnicodeDecodeError:
+        text = repr(key)
+    return text if len(text) <= 60 else f"{text[:60]}…"
