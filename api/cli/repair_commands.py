@@ -155,6 +155,8 @@ async def patch(
             hint="name another file for --undo",
         )
     patches = await propose(app, settings, KafkaCluster(settings), _lines(file), reason, note)
+    if not patches:
+        return
     try:
         if asks or output is Format.TABLE:
             _print_patches(patches, stderr=output is Format.JSON)

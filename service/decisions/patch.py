@@ -99,7 +99,7 @@ async def propose(
         reason: of the lines that give none.
 
     Returns:
-        By partition, at least one. The caller closes their examiners.
+        By partition; none where the lines have been carried out already. The caller closes their examiners.
 
     Raises:
         NotCorrected: lines that cannot be read, or expect something else than the state has.
@@ -129,8 +129,8 @@ async def propose(
             for each in patches
             if all(entry_of(each.examiner.store, one)[1] == one.stored[1] for one in each.corrections)
         ]
-        for each in done if len(done) < len(patches) else ():
-            on_news(f"partition {each.partition}: its lines have been carried out already")
+        for each in done:
+            on_news(f"partition {each.partition}: done already, its lines have been carried out")
             patches.remove(each)
             await each.examiner.close()
         refuse([why for each in patches for why in _refused(each)])
@@ -228,8 +228,8 @@ async def carry_out(patch: Patch) -> Begun:
         OwnerTookItBack: `ATTEMPTS_MAX` times in a row.
         LogWentOn: what the owner has committed meanwhile cannot be followed, or the log is another.
         OutputsDiffer, CodeChanged, InputDiffers, ReplayFailed: without recorded changes it is replayed, in vain.
-        CommitInDoubt, Unreachable: only the log shows what happened. A second call with the same lines is refused if
-            the first one was committed.
+        CommitInDoubt, Unreachable: only the log shows what happened. The same lines, proposed again, are done already
+            if the first ones were committed.
     """
     for attempt in count(1):
         try:
