@@ -17,6 +17,7 @@ import msgspec
 
 from snapreplay.app import names
 from snapreplay.app.app import App
+from snapreplay.app.upgrading import upgrading
 from snapreplay.counted import counted
 from snapreplay.errors import RebuildError, SnapreplayError, StopError, UsageError, described
 from snapreplay.service.control.status import StatusBoard
@@ -31,6 +32,7 @@ from snapreplay.service.publish.state import by_whom
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.recovery.inputs import check_inputs
 from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.log_bounds import read_starts
@@ -39,6 +41,7 @@ from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.records import Genesis, Increment
 from snapreplay.snapshots.plan import begun_anew_at, plan_start
 from snapreplay.state.contract import Store
+from snapreplay.state.recorded import Recorded
 from snapreplay.state.steps import all_of
 from snapreplay.state.values import StoredValueUnreadable
 
@@ -113,19 +116,27 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt, restore:
 
     Raises:
         CannotTakeOver: that state cannot be had or read, or `begin` is nowhere in the inputs.
-        SchemaDiffers: the snapshot is of another schema_version.
+        SchemaDiffers: the state is of another schema_version, from which this app has no upgrade.
+        UpgradeFailed: this app cannot upgrade the state.
         UnknownFields, MeaningChanged: this app would lose fields of that state, or misread values.
     """
     store = context.app.new_store()
     source = replace(context, app=named(context.app, source_id))
     last = await (restore or _load)(source, store)
-    _check_entries(source, store)
-    increment = last.increment
+    increment, app = last.increment, context.app
+    recorded = increment.origin.schema_version
+    stores = app.upgrades_from(recorded)
+    if not stores:
+        _check_entries(source, store)
     count = increment.genesis.partition_count
     if count != context.view.partition_count:
         raise _other_count(source_id, context.app.app_id, count, context.view.partition_count)
-    if unknown := recorded_in(increment).refuse(context.app.stored_fields, increment.origin.app_version):
+    if unknown := recorded_in(increment).refuse(app.fields_read(recorded), increment.origin.app_version):
         raise unknown
+    digest_before = store.digest
+    if stores:
+        await run_cooperatively(upgrading(app.upgrades.values(), recorded, store))
+    kept = Recorded(increment.fields, increment.layouts).without(stores)
     if begin == "positions":
         places = await _same_positions(context, source, increment)
     else:
@@ -139,7 +150,7 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt, restore:
             (store.digest, store.store_digests),
             context.view.topic_ids,
             increment.stream_time_ms,
-            increment,
+            msgspec.structs.replace(increment, fields=kept.fields, layouts=kept.layouts),
         ),
         anchors=places.anchors,
         position_anchors=places.below,
@@ -148,6 +159,8 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt, restore:
     )
     listed = ", ".join(f"{topic} from offset {offset}" for topic, offset in positions.items())
     proven = f" ({counted(store.digest.count, 'entry')}, digest {store.digest})" if store.digest else ""
+    if stores:
+        proven += f", upgraded from schema_version {recorded} to {app.schema_version}, digest before {digest_before}"
     decision = {
         "finding": _finding(source, last),
         "problem": f"{context.app.app_id} is a new app id",
@@ -266,7 +279,7 @@ async def _is_map(source: Context, last: Increment) -> bool | None:
 
 def _check_schema(source: Context, last: FoundIncrement) -> None:
     recorded, now = last.increment.origin.schema_version, source.app.schema_version
-    if recorded != now:
+    if recorded != now and not source.app.upgrades_from(recorded):
         raise schema_differs(f"the state of app {source.app.app_id} after batch {last.increment.batch}", recorded, now)
 
 

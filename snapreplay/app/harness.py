@@ -290,7 +290,8 @@ class Harness(Generic[S]):
         all_of(store.refusing_timers())
         sum(store.checking())
         heir._take_up(store)
-        heir._positions, heir._clock_ms = dict(self._positions), self._clock_ms
+        heir._positions |= {name: at for name, at in self._positions.items() if app.declaration(name)}
+        heir._clock_ms = self._clock_ms
         heir.snapshot()
         return heir
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ class UpgradeReport:
         no_way_back: why the old app could not take the state back from the new one, in a rollback; empty if it could.
         other_state: the records after which the new app has another state than the old app, upgraded if there is an
             upgrade.
+        other_inputs: the inputs that only one of the apps has, each as a sentence: `snapreplay inputs` must tell the
+            log of them before the new app starts.
     """
 
     cuts: int
@@ -34,6 +36,7 @@ class UpgradeReport:
     other_state: tuple[RecordId, ...]
     no_way_back: str = ""
     other_periods: tuple[str, ...] = ()
+    other_inputs: tuple[str, ...] = ()
 
 
 def check_upgrade(
@@ -46,6 +49,9 @@ def check_upgrade(
     with the upgraded state of the old app after that record. An upgrade that agrees with both handlers makes them
     equal.
 
+    Records of an input that only the old app has are applied by the old app only, and those of an input that only the
+    new app has by the new one that takes over before them.
+
     The new code may send other outputs and come to another state; the report names the records. A few hundred records
     are enough.
 
@@ -53,39 +59,54 @@ def check_upgrade(
         Diverged: the new app cannot take over, cannot read an entry, or cannot apply the next record, which the old one
             can; names the cut.
         RecordError: policy FAIL, and the old app cannot apply a record.
-        UsageError: no records; or the service would refuse the new app: another app id or set of inputs, a
-            schema_version to which it has no upgrade, or one state is a map and the other is not.
+        UsageError: no records, or one is of no input of either app; or the service would refuse the new app: another
+            app id, a schema_version to which it has no upgrade, or one state is a map and the other is not.
     """
     check_app(old_app)
     check_app(new_app)
     given = checked_records(records)
     _check_comparable(old_app, new_app, given)
-    steps = trace(old_app, Course(given, policy))
+    steps = iter(trace(old_app, Course([each for each in given if old_app.declaration(each.topic)], policy)))
     old: Harness[Any] = Harness(old_app, policy=policy)
     is_upgraded = old_app.schema_version != new_app.schema_version
     heir, other_outputs, other_state = old, [], []
     for number, one in enumerate(given):
+        if number == 1 + len(given) // 2:
+            old.snapshot()  # the cuts from here on begin at a snapshot with entries
         heir = _taken_over(old, new_app, number)
+        step = next(steps) if old_app.declaration(one.topic) else None
+        if new_app.declaration(one.topic) is None:
+            old.feed_batch([one])
+            continue
         sent, dead = len(heir.all_outputs), len(heir.dead_letters)
         try:
             record_id = id_of(heir.feed_batch([one])[0])
         except SnapreplayError as error:
             raise Diverged(f"{_cut(number)}: the new app fails where the old one does not: {error}") from error
-        if [*heir.all_outputs[sent:], *heir.dead_letters[dead:]] != steps[number].outputs:
+        if step is None:
+            continue
+        if [*heir.all_outputs[sent:], *heir.dead_letters[dead:]] != step.outputs:
             other_outputs.append(record_id)
         old.feed_batch([one])
-        expected = str(_taken_over(old, new_app, number + 1).digest) if is_upgraded else steps[number].digest
+        expected = str(_taken_over(old, new_app, number + 1).digest) if is_upgraded else step.digest
         if str(heir.digest) != expected:
             other_state.append(record_id)
-        if number == len(given) // 2:
-            old.snapshot()  # the cuts after it begin at a snapshot with entries
     way_back = ""
     try:
         heir.handed_over(old_app)
     except (SnapreplayError, Diverged) as error:
         way_back = str(error)
     periods = tuple(_taken_over(old, new_app, len(given)).other_periods)
-    return UpgradeReport(len(given) + 1, tuple(other_outputs), tuple(other_state), way_back, periods)
+    inputs = tuple(_other_inputs(old_app, new_app))
+    return UpgradeReport(len(given) + 1, tuple(other_outputs), tuple(other_state), way_back, periods, inputs)
+
+
+def _other_inputs(old_app: App[Any], new_app: App[Any]) -> Iterator[str]:
+    old, new = ({topic.name for topic in app.inputs} for app in (old_app, new_app))
+    for name in sorted(new - old):
+        yield f"input {name} is added: run `snapreplay inputs` with the new version before it starts"
+    for name in sorted(old - new):
+        yield f"input {name} is retired: run `snapreplay inputs` with the new version before it starts"
 
 
 def _taken_over(old: Harness[Any], new_app: App[Any], number: int) -> Harness[Any]:
@@ -105,9 +126,14 @@ def _cut(number: int) -> str:
 def _check_comparable(old_app: App[Any], new_app: App[Any], records: list[RawRecord]) -> None:
     if not records:
         raise UsageError(f"{old_app.app_id}: check_upgrade needs at least one record")
+    declared = (
+        each.topic for each in records if not (old_app.declaration(each.topic) or new_app.declaration(each.topic))
+    )
+    stray = next(declared, None)
+    if stray is not None:
+        raise UsageError(f"{old_app.app_id}: {stray} is an input of neither app")
     facts = {
         "app id": (old_app.app_id, new_app.app_id),
-        "inputs": tuple(sorted(t.name for t in app.inputs) for app in (old_app, new_app)),
         "kind of state": tuple(_kind(app) for app in (old_app, new_app)),
     }
     older, newer = old_app.schema_version, new_app.schema_version

@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from snapreplay import App, MapState
 from snapreplay.app import names
 from snapreplay.errors import UsageError
 from snapreplay.service.core.refusals import NotInitialised
@@ -71,6 +72,34 @@ async def test_an_app_goes_on_with_its_savepoint(stage, unique):
         assert 0 < kept < len(records)
         assert {key: each["sum"] for key, each in state.items()} == booked(reference.decoded(records), kept)
     assert await states(here, fixed) == found
+
+
+async def test_newer_code_upgrades_the_savepoint_that_it_goes_back_to(stage, unique):
+    """As its owner would have done: the upgrade is declared. What came later is processed again, by the new code."""
+    here = await kept_and_gone_on(stage, unique("ledger"))
+    (payments,), (balances,) = here.app.inputs, here.app.outputs
+    newer = App(
+        here.app.app_id,
+        inputs=[payments],
+        outputs=[balances],
+        state=lambda: MapState(str, int, default=int),
+        schema_version=2,
+    )
+
+    @newer.handler(payments)
+    def on_payment(record, state, out):
+        state[record.key] += record.value["amount"] * 100
+
+    newer.upgrade(from_schema=1, value=dict)(lambda key, old: (key, old["sum"] * 100))
+    before = await states(here)
+    resets = await reset.propose(newer, here.settings(), here.cluster, Target(savepoint="before"), "bad upgrade")
+    (begun,) = [await reset.carry_out(each) for each in resets]
+    assert begun.increment.origin.schema_version == 2
+    assert set(begun.increment.fields) == set()
+    async with here.running(newer) as service:
+        await here.all_processed(service)
+        found = dict(service.view(0).items())
+    assert found == {key: each["sum"] * 100 for key, each in before[0].items()}
 
 
 def booked(payments, kept):
