@@ -30,7 +30,14 @@ from tests.support.stage import Stage
 from tests.support.tampering import delete, topics
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ("docs/introduction.md", "docs/writing-apps.md", "docs/state.md", "docs/time.md", "docs/recipes.md")
+DOCUMENTS = (
+    "docs/introduction.md",
+    "docs/writing-apps.md",
+    "docs/state.md",
+    "docs/time.md",
+    "docs/records.md",
+    "docs/recipes.md",
+)
 
 
 def code_of(document: str) -> str:
