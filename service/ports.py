@@ -34,6 +34,19 @@ class Bounds(NamedTuple):
     end_offset: int
 
 
+class LogBatch(NamedTuple):
+    """A record batch in a log. It holds the offsets base_offset <= offset < end_offset, of records or of none.
+
+    `is_cleaned`: the log cleaner has written it again, with some of its records or with a date for their deletion, and
+    so with another checksum. The batch says so itself, whatever the topic's cleanup.policy is by now.
+    """
+
+    base_offset: int
+    end_offset: int
+    anchor: PositionAnchor
+    is_cleaned: bool = False
+
+
 class EpochEnd(NamedTuple):
     """The place where a log has the last offset of a leader epoch; `end_offset` is the next one."""
 
@@ -108,9 +121,9 @@ class Reader(Protocol):
             Unreachable: as `bounds`.
         """
 
-    async def anchor_at(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
-        """Return what the log holds directly below this position, asked afresh; None when that is gone, trimmed or
-        compacted. A position beyond the end is waited for.
+    async def batch_below(self, partition: TopicPartition, position: int) -> LogBatch | None:
+        """Return the batch that holds the offset directly below this position, asked afresh; None when that is gone,
+        trimmed or compacted. A position beyond the end is waited for.
 
         Raises:
             Unreachable: as `bounds`.

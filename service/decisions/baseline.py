@@ -283,7 +283,7 @@ async def _compared(context: Context, topic: str, last: FoundIncrement | None, s
             return match
         bounds = await reader.bounds(partition)
         is_there = bounds.start_offset < read_position.position <= bounds.end_offset
-        return Match.OTHER if is_there and await was_cut(context, reader, partition, read_position) else match
+        return Match.OTHER if is_there and await was_cut(reader, partition, read_position) else match
 
 
 def _unproven(context: Context, topic: str, ground: Increment, begin: int) -> Iterator[str]:

@@ -86,9 +86,9 @@ async def start_offsets(context: Context, inputs: Iterable[str], start: StartFro
             if isinstance(start, int):
                 positions[name] = await reader.first_at(partition, start)
             if positions[name] > bounds.start_offset:
-                anchor = await reader.anchor_at(partition, positions[name])
-                if anchor is not None:
-                    below[name] = anchor
+                batch = await reader.batch_below(partition, positions[name])
+                if batch is not None:
+                    below[name] = batch.anchor
     return Places(positions, below, {})
 
 

@@ -304,7 +304,8 @@ async def _begin(context: Context, reader: Reader, name: str, wish: Wish, increm
     position = bounds.end_offset if wish.start == "latest" else bounds.start_offset
     if start_ms is not None:
         position = await reader.first_at(place, start_ms)
-    below = await reader.anchor_at(place, position) if position > bounds.start_offset else None
+    batch = await reader.batch_below(place, position) if position > bounds.start_offset else None
+    below = batch.anchor if batch is not None else None
     before = increment.retired_inputs.get(name)
     again = before is not None and before.position > position
     how = f"; records up to offset {before.position} were processed before it was retired" if before and again else ""

@@ -24,7 +24,7 @@ from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.service.kafka.requests import NO_TAGS, TEXT, LeaderEpochEnds, TopicId, array_of, flexible, struct_of
-from snapreplay.service.ports import EpochEnd, TopicPartition
+from snapreplay.service.ports import EpochEnd, LogBatch, TopicPartition
 
 # UNKNOWN_TOPIC_ID and INCONSISTENT_TOPIC_ID, which the client does not know.
 _NO_SUCH_ID = {100, 103}
@@ -35,6 +35,8 @@ _EPOCH_END = struct.Struct(">iq")
 
 # Of a record batch: base offset, length of what follows, leader epoch, format, checksum, last offset delta.
 _HEAD = struct.Struct(">qiibI2xi")
+_CONTENT, _HEAD_BYTES = struct.Struct(">21xh34xi"), 61  # attributes, number of records
+_HAS_DELETE_HORIZON = 0x40  # KIP-534: the cleaner sets it with the base timestamp
 _BEFORE_LENGTH_ENDS = 12  # bytes: base offset and length
 _LENGTH_MIN = _HEAD.size - _BEFORE_LENGTH_ENDS
 _WITH_LEADER_EPOCH = 2  # the format since Kafka 0.11
@@ -198,33 +200,27 @@ def _end_of_batch(records: bytes, at: int) -> int | None:
     return end if end <= len(records) else None
 
 
-class LogBatch(NamedTuple):
-    """A record batch in a log. It holds the offsets base_offset <= offset < end_offset, of records or of none."""
-
-    base_offset: int
-    end_offset: int
-    anchor: PositionAnchor
-
-
 def batches_in(records: bytes | None) -> Iterator[LogBatch]:
     """Return the whole batches of a fetch's answer that have a leader epoch, up to one whose length is damaged."""
-    for base, end, epoch, crc in _heads_in(records):
-        yield LogBatch(base, end, PositionAnchor(epoch, crc))
+    for at, base, end, epoch, crc in _heads_in(records):
+        attributes, count = _CONTENT.unpack_from(records or b"", at)
+        is_cleaned = bool(attributes & _HAS_DELETE_HORIZON) or count < end - base
+        yield LogBatch(base, end, PositionAnchor(epoch, crc), is_cleaned)
 
 
-def _heads_in(records: bytes | None) -> Iterator[tuple[int, int, int, int]]:
-    """Yield base offset, end offset, leader epoch and checksum of each batch."""
+def _heads_in(records: bytes | None) -> Iterator[tuple[int, int, int, int, int]]:
+    """Yield place, base offset, end offset, leader epoch and checksum of each batch."""
     if records is None:
         return
     unpack, at, size = _HEAD.unpack_from, 0, len(records)
-    while at + _HEAD.size <= size:
+    while at + _HEAD_BYTES <= size:
         base, length, epoch, record_format, crc, delta = unpack(records, at)
-        at += _BEFORE_LENGTH_ENDS + length
+        begin, at = at, at + _BEFORE_LENGTH_ENDS + length
         # One that is cut off is fetched again; the client's parser refuses the answer that has a damaged one.
         if length < _LENGTH_MIN or at > size:
             return
         if record_format == _WITH_LEADER_EPOCH:
-            yield base, base + delta + 1, epoch, crc
+            yield begin, base, base + delta + 1, epoch, crc
 
 
 class FetchedBatches:
@@ -246,7 +242,7 @@ class FetchedBatches:
             Whether its leader epochs do not follow those before.
         """
         fell, latest, last_end = False, self.latest_epoch, self._ends[-1]
-        for _, end, epoch, crc in _heads_in(records):
+        for _, _, end, epoch, crc in _heads_in(records):
             if epoch != latest:
                 fell = fell or epoch < latest
                 latest = epoch

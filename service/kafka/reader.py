@@ -28,10 +28,10 @@ from snapreplay.service.kafka.connection import KERNEL_ENDS_SILENCE
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import Asked, client_error, translated
 from snapreplay.service.kafka.fetch_by_id import FetchWatch, arrived, fetch_by_id, slim_records, something_new, wake
-from snapreplay.service.kafka.fetches import FetchedBatches, LogBatch, batch_at, epoch_end
+from snapreplay.service.kafka.fetches import FetchedBatches, batch_at, epoch_end
 from snapreplay.service.kafka.shared import Metadata, Shared
 from snapreplay.service.kafka.shutdown import close_consumer, finish_despite_cancel
-from snapreplay.service.ports import NO_ANCHORS, NO_IDS, Bounds, EpochEnd, TopicPartition
+from snapreplay.service.ports import NO_ANCHORS, NO_IDS, Bounds, EpochEnd, LogBatch, TopicPartition
 
 SLICE_RECORDS = 5000
 _POLL_MS_MIN, _POLL_MS_MAX = 2, 200  # one over nothing but markers ends by its timeout, not at the end: start short
@@ -118,9 +118,8 @@ class KafkaReader:
     async def first_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         return await self._asked(self._ask_time, partition, timestamp_ms)
 
-    async def anchor_at(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
-        found = await self._asked(self._ask_batch, partition, position - 1)
-        return found.anchor if found is not None else None
+    async def batch_below(self, partition: TopicPartition, position: int) -> LogBatch | None:
+        return await self._asked(self._ask_batch, partition, position - 1)
 
     async def epoch_end(self, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:
         return await self._asked(self._ask_epoch, partition, leader_epoch)

@@ -9,7 +9,6 @@ from snapreplay.app.ranges import Anchor, PositionAnchor, anchor_of
 from snapreplay.service.core.chain import ReadPosition
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.ports import Reader, TopicPartition
-from snapreplay.service.runtime.context import Context
 
 
 class Match(Enum):
@@ -29,40 +28,36 @@ class Below:
     rewritten: bool = False
 
 
-async def was_cut(context: Context, reader: Reader, partition: TopicPartition, read_position: ReadPosition) -> bool:
+async def was_cut(reader: Reader, partition: TopicPartition, read_position: ReadPosition) -> bool:
     """Say whether the log, which has the same topic id, holds other things below the position than it did."""
-    return (await below_or_copied(context, reader, partition, read_position)).match is Match.OTHER
+    return (await below_or_copied(reader, partition, read_position)).match is Match.OTHER
 
 
-async def below_or_copied(
-    context: Context, reader: Reader, partition: TopicPartition, read_position: ReadPosition
-) -> Below:
+async def below_or_copied(reader: Reader, partition: TopicPartition, read_position: ReadPosition) -> Below:
     """Compare as `below_position`. Another batch that ends with the same last record is a copy of what was there."""
     record = read_position.record
-    below = await below_position(context, reader, partition, read_position)
+    below = await below_position(reader, partition, read_position)
     if below.match is not Match.OTHER or record is None or not read_position.is_behind_record:
         return below
     match, _ = await record_at_anchor(reader, partition, record)
     return replace(below, match=match, rewritten=True) if match is Match.SAME else below
 
 
-async def below_position(
-    context: Context, reader: Reader, partition: TopicPartition, read_position: ReadPosition
-) -> Below:
+async def below_position(reader: Reader, partition: TopicPartition, read_position: ReadPosition) -> Below:
     """Compare what lies below the position, in the topic that it was read from.
 
-    If the batch is gone, the broker may still know how far its leader epoch reached.
+    If the batch is gone, or the log cleaner has written it again, the broker may still know how far its leader epoch
+    reached. What the batch holds says whether it was cleaned: the topic's cleanup.policy may be another one by now.
     """
-    found = await reader.anchor_at(partition, read_position.position) if read_position.position else None
+    batch = await reader.batch_below(partition, read_position.position) if read_position.position else None
+    found = batch.anchor if batch is not None else None
     expected = read_position.below
     if expected is None:
         return Below(Match.NONE, found)
     if found == expected:
         return Below(Match.SAME, found)
-    if found is not None:
-        same_epoch = found.leader_epoch == expected.leader_epoch
-        if not (same_epoch and await _is_compacted(context, partition.topic)):
-            return Below(Match.OTHER, found)
+    if batch is not None and not (batch.is_cleaned and batch.anchor.leader_epoch == expected.leader_epoch):
+        return Below(Match.OTHER, found)
     end = await reader.epoch_end(partition, expected.leader_epoch)
     cut = end is not None and end.end_offset < read_position.position
     return Below(Match.OTHER if cut else Match.NONE, found or expected)
@@ -78,12 +73,6 @@ async def goes_on(reader: Reader, partition: TopicPartition, read_position: Read
         return False
     end = await reader.epoch_end(partition, expected.leader_epoch)
     return end is not None and end.leader_epoch == expected.leader_epoch and end.end_offset >= read_position.position
-
-
-async def _is_compacted(context: Context, topic: str) -> bool:
-    """Say whether a batch may have been written anew with some of its records."""
-    facts = await context.cluster.topics([topic])
-    return topic in facts and "compact" in facts[topic].config.get("cleanup.policy", "")
 
 
 async def record_at_anchor(reader: Reader, partition: TopicPartition, anchor: Anchor) -> tuple[Match, Anchor | None]:

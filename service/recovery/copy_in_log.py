@@ -195,7 +195,7 @@ async def _inputs_are_there(context: Context, last: Increment) -> bool:
             bounds = await reader.bounds(partition)
             if not bounds.start_offset <= read_position.position <= bounds.end_offset:
                 return False
-            if await was_cut(context, reader, partition, read_position):
+            if await was_cut(reader, partition, read_position):
                 return False
     return True
 

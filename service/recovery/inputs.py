@@ -233,13 +233,13 @@ async def compare_while_live(
         raise InputDoubtful(str(change), topic=change.topic)
     async with reading(context.cluster, topic_ids=ids) as reader:
         found = {
-            topic: await _compare(context, reader, TopicPartition(topic, context.partition), read_position)
+            topic: await _compare(reader, TopicPartition(topic, context.partition), read_position)
             for topic, read_position in read
         }
     return {topic for topic, is_known in found.items() if is_known}
 
 
-async def _compare(context: Context, reader: Reader, partition: TopicPartition, read_position: ReadPosition) -> bool:
+async def _compare(reader: Reader, partition: TopicPartition, read_position: ReadPosition) -> bool:
     """Say whether a fetch from the position, with the leader epoch below it, would go on in this log."""
     position, record = read_position.position, read_position.record
     bounds = await reader.bounds(partition)
@@ -247,7 +247,7 @@ async def _compare(context: Context, reader: Reader, partition: TopicPartition, 
         raise InputDoubtful(
             f"input {partition} ends at {bounds.end_offset}, but it was read up to {position}", topic=partition.topic
         )
-    if (await below_position(context, reader, partition, read_position)).match is Match.OTHER:
+    if (await below_position(reader, partition, read_position)).match is Match.OTHER:
         raise InputDoubtful(
             f"input {partition} no longer holds what was read directly below offset {position}", topic=partition.topic
         )
@@ -267,24 +267,19 @@ async def _check_once(
         places = {topic: TopicPartition(topic, context.partition) for topic in last.positions}
         bounds = await reader.bounds_of(places.values())
         return {
-            topic: await _check_one(context, reader, places[topic], bounds[places[topic]], each, changed.get(topic))
+            topic: await _check_one(reader, places[topic], bounds[places[topic]], each, changed.get(topic))
             for topic, each in read_positions(last).items()
         }
 
 
 async def _check_one(
-    context: Context,
-    reader: Reader,
-    partition: TopicPartition,
-    bounds: Bounds,
-    read_position: ReadPosition,
-    change: TopicChange | None,
+    reader: Reader, partition: TopicPartition, bounds: Bounds, read_position: ReadPosition, change: TopicChange | None
 ) -> Below:
     position, anchor = read_position.position, read_position.record
     _check_position(bounds, partition, position)
     if change is not None:  # leader epochs and batches of another topic say nothing
         read_position = read_position._replace(below=None)
-    below = await below_or_copied(context, reader, partition, read_position)
+    below = await below_or_copied(reader, partition, read_position)
     if below.match is Match.OTHER:
         raise await _rewritten(reader, partition, read_position, below, bounds)
     match, found = Match.NONE, None

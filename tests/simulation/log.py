@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import RawRecord
-from snapreplay.service.ports import EpochEnd, TopicPartition
+from snapreplay.service.ports import EpochEnd, LogBatch, TopicPartition
 
 
 class TxnState(Enum):
@@ -83,6 +84,8 @@ class Log:
         self.lost: list[Written] = []
         self.was_cut = False
         """Its end was lost once: also where nothing but markers was in it, and nothing is in `lost`."""
+        self.cleaned: dict[int, int | None] = {}
+        """First offset of a batch that the cleaner has written again → its new serial; None: it has removed it."""
         self._serials = count() if serials is None else serials
         self._open: dict[Transaction, int] = {}  # by first offset
         self._waiting: list[asyncio.Future[None]] = []
@@ -161,7 +164,7 @@ class Log:
         """Return it as it is now; what becomes of its transactions shows there, too."""
         other = copy(self)
         other.records, other.transactions = list(self.records), list(self.transactions)
-        other.places, other.epochs = list(self.places), list(self.epochs)
+        other.places, other.epochs, other.cleaned = list(self.places), list(self.epochs), dict(self.cleaned)
         return other
 
     def compact_away(self, offset: int) -> None:
@@ -179,13 +182,45 @@ class Log:
         """The record, None if its producer has not committed it: also what was aborted and has come back."""
         return self.records[offset] if is_committed(self.transactions[offset]) else None
 
-    def anchor_at(self, position: int) -> PositionAnchor | None:
-        """Return what lies directly below a position. The number of what was written stands for a batch's checksum."""
+    def clean(self, end_offset: int, draw: Callable[[Sequence[str]], str]) -> Counter[str]:
+        """Do what the log cleaner does below `end_offset`, by what `draw` chooses for each batch, to all that it may
+        touch without a record that is read being gone. Returns how often it did what."""
+        done: Counter[str] = Counter()
+        end_offset = min(end_offset, self.stable)
+        for base in sorted({self.places[offset].base for offset in range(self.start, end_offset)}):
+            end = self._batch_end(base)
+            if end > end_offset or self.cleaned.get(base, 0) is None:
+                continue
+            is_read = any(self.visible(offset, committed_only=True) for offset in range(base, end))
+            what = draw(("kept", "rewritten") if is_read else ("kept", "emptied", "emptied", "removed"))
+            if what == "removed":
+                self.cleaned[base] = None
+            elif what != "kept":
+                self.cleaned[base] = next(self._serials)
+            done[f"{what} marker" if base in self.markers else f"{what} batch"] += 1
+        return done
+
+    def _batch_end(self, base: int) -> int:
+        end = base + 1
+        while end < self.end and self.places[end].base == base:
+            end += 1
+        return end
+
+    def batch_below(self, position: int) -> LogBatch | None:
+        """Return what holds the offset directly below a position. The number of what was written stands for a batch's
+        checksum."""
         offset = position - 1
         if not self.start <= offset < self.end:
             return None
-        place = self.places[offset]
-        return PositionAnchor(place.epoch, self.places[place.base].serial)
+        base, epoch = self.places[offset].base, self.places[offset].epoch
+        serial = self.cleaned.get(base, self.places[base].serial)
+        if serial is None:
+            return None
+        return LogBatch(base, self._batch_end(base), PositionAnchor(epoch, serial), is_cleaned=base in self.cleaned)
+
+    def anchor_at(self, position: int) -> PositionAnchor | None:
+        batch = self.batch_below(position)
+        return batch.anchor if batch is not None else None
 
     def committed(self) -> list[RawRecord]:
         """Everything committed that is not lost, trimmed or not, in order."""
@@ -281,6 +316,7 @@ class Log:
             self._archive(offset)
         del self.records[end_offset:], self.transactions[end_offset:], self.places[end_offset:]
         self.markers = {at: each for at, each in self.markers.items() if at < end_offset}
+        self.cleaned = {base: serial for base, serial in self.cleaned.items() if base < end_offset}
         for transaction, first in list(self._open.items()):
             if first >= end_offset:
                 del self._open[transaction]

@@ -3,6 +3,7 @@
 renew    the connection breaks; the new one may lead to another replica, a stale one perhaps
 stuck    no progress until the progress timeout
 empty    a poll gives nothing although there is something
+cut      the answers to some fetches end inside of their first batch: they give nothing, and no position moves
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed, ReadStalled, TopicGone, Unreachable
-from snapreplay.service.ports import NO_ANCHORS, Bounds, EpochEnd, TopicPartition
+from snapreplay.service.ports import NO_ANCHORS, Bounds, EpochEnd, LogBatch, TopicPartition
 from tests.simulation.broker import Replica
 from tests.simulation.log import Log, View, finish
 from tests.simulation.network import Link
@@ -25,6 +26,8 @@ _Answer = TypeVar("_Answer")
 
 PATIENCE_SECONDS = 0.5
 """Without progress for longer, a reader makes a new connection."""
+
+CUT_TIMES, CUT_PAUSE_SECONDS = (1, 1, 3, 10), 0.1
 
 STALE_SHARE = 0.6
 """Of connections made while a broker is cut off from its peers."""
@@ -68,6 +71,7 @@ class SimReader:
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._stale: bool | None = None
         self._woken = False
+        self._cut_left = 0
         self._waiting: asyncio.Future[None] | None = None
 
     async def bounds(self, partition: TopicPartition) -> Bounds:
@@ -104,8 +108,8 @@ class SimReader:
                     return record.offset
         return bounds.end_offset
 
-    async def anchor_at(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
-        return await self._asked(partition, lambda replica: replica.log.anchor_at(position))
+    async def batch_below(self, partition: TopicPartition, position: int) -> LogBatch | None:
+        return await self._asked(partition, lambda replica: replica.log.batch_below(position))
 
     async def epoch_end(self, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:
         return await self._asked(partition, lambda replica: replica.log.epoch_end(leader_epoch))
@@ -147,6 +151,8 @@ class SimReader:
         fault = self.link.draw("poll")
         if fault == "empty":
             await asyncio.sleep(timeout_ms / 1000)
+            return {}
+        if await self._is_cut(fault):
             return {}
         if not self._fetched and not self._pending() and not self._woken:
             await self._change(list(self._positions), timeout_ms / 1000)
@@ -238,16 +244,37 @@ class SimReader:
         await self._change([partition], PATIENCE_SECONDS)
         self.reconnect()
 
-    async def request(self, partition: TopicPartition) -> None:
-        """The way of one fetch. Raises ReadStalled: nothing came back for the progress timeout."""
+    async def _is_cut(self, fault: str | None) -> bool:
+        """Say whether this answer is cut off; the first of several is a disturbance."""
+        if fault == "cut":
+            self._cut_left = self.link.rng.choice(CUT_TIMES)
+            self.disturbances += 1
+        if self._cut_left == 0:
+            return False
+        self._cut_left -= 1
+        await asyncio.sleep(CUT_PAUSE_SECONDS)
+        return True
+
+    async def request(self, partition: TopicPartition) -> bool:
+        """The way of one fetch; say whether its answer may be read.
+
+        Raises:
+            ReadStalled: nothing came back for the progress timeout.
+        """
         fault = self.link.draw("read")
+        if await self._is_cut(fault):
+            return False
         if fault == "renew":
             self.reconnect()
         elif fault == "stuck":
             await asyncio.sleep(self._waits.progress)
             raise _stalled(partition, self._positions[partition], self._waits.progress)
         else:
-            await self.link.perform(fault, lambda: None, self._waits.progress)
+            try:
+                await self.link.perform(fault, lambda: None, self._waits.progress)
+            except Unreachable as error:  # the broker has muted the connection for longer
+                raise _stalled(partition, self._positions[partition], self._waits.progress) from error
+        return True
 
     def _end(self, view: View) -> int:
         return view.stable if self._committed else view.end
@@ -346,8 +373,8 @@ class _Slices:
     async def __anext__(self) -> Sequence[InputRecord]:
         reader, partition, loop = self._reader, self._partition, asyncio.get_running_loop()
         while (before := reader.position(partition)) < self._end_offset:
-            await reader.request(partition)
-            records = reader.take(partition, self._end_offset, reader.slice_records)
+            is_whole = await reader.request(partition)
+            records = reader.take(partition, self._end_offset, reader.slice_records) if is_whole else []
             if reader.position(partition) > before:
                 self._moved_at = loop.time()
             else:

@@ -131,3 +131,23 @@ async def test_every_shape_is_read_to_its_end(cluster, logs, parser, name):
         await reader.close()
     without_time = {"format 0": expected, "formats 0, 1, 2": [0]}.get(name, [])
     assert [each.timestamp for each in records] == [-1 if at in without_time else AT_MS for at in expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "position", "is_cleaned"),
+    [
+        ("emptied commit marker", 2, False),
+        ("emptied commit marker", 3, True),
+        ("records removed inside and at both ends", 10, True),
+        ("records removed inside and at both ends", 11, False),
+        ("emptied data batch at the end", 7, True),
+        ("delete horizon", 2, True),
+        ("emptied marker behind a gap", 7, None),
+    ],
+)
+async def test_a_broker_shows_what_was_cleaned_below_a_position(cluster, logs, name, position, is_cleaned):
+    """None where the batch is gone."""
+    reader = await cluster.reader()
+    found = await reader.batch_below(logs[1][name], position)
+    assert (found and found.is_cleaned) == is_cleaned
+    await reader.close()

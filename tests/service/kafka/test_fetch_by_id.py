@@ -98,7 +98,7 @@ async def test_a_reader_at_another_epoch_than_the_logs_is_told_by_the_broker(clu
     await write(cluster, topic, 3)
     ids = {topic: topic_id(broker.bootstrap_servers, topic)}
     reader = await cluster.reader(patient=True, topic_ids=ids)
-    below = await reader.anchor_at(source, 2)
+    below = (await reader.batch_below(source, 2)).anchor
     assert await reader.epoch_end(source, below.leader_epoch) == (below.leader_epoch, 3)
     assert await reader.epoch_end(source, below.leader_epoch + 7) is None
     await reader.follow({source: 2}, {source: PositionAnchor(below.leader_epoch + 7, 1)})
@@ -106,7 +106,7 @@ async def test_a_reader_at_another_epoch_than_the_logs_is_told_by_the_broker(clu
     await reader.follow({source: 2}, {source: below})
     found = await until_async(lambda: reader.poll(10, 100), bool)
     assert [record.offset for record in found[source]] == [2]
-    assert reader.anchor_below(source, 3) == await reader.anchor_at(source, 3)
+    assert reader.anchor_below(source, 3) == (await reader.batch_below(source, 3)).anchor
     assert reader.doubt == ""
     await reader.close()
 

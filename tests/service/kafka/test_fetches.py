@@ -11,20 +11,21 @@ import pytest
 from aiokafka.protocol.fetch import FetchRequest
 
 from snapreplay.app.ranges import PositionAnchor
-from snapreplay.service.kafka.fetches import FetchById, FetchedBatches, LogBatch, batches_in, readable
+from snapreplay.service.kafka.fetches import FetchById, FetchedBatches, batches_in, readable
+from snapreplay.service.ports import LogBatch
 from tests.support import record_batches
 
 FETCH = FetchRequest(10, 1, 100, 1, [("t", [(0, 7, 100)])])
 TOPIC_ID = "AAECAwQFBgcICQoLDA0ODw"
 
 
-def batch(base: int, count: int, epoch: int, crc: int, record_format: int = 2, length=22) -> bytes:
-    """Make a batch with 7 bytes where its records would be."""
-    head = struct.pack(">qiibIhi", base, length, epoch, record_format, crc, 0, count - 1)
-    return head + bytes(7)
+def batch(base: int, count: int, epoch: int, crc: int, record_format: int = 2, length=49) -> bytes:
+    """Make the head of a batch."""
+    after = (0, count - 1, 0, 0, -1, -1, -1, count)
+    return struct.pack(">qiibIhiqqqhii", base, length, epoch, record_format, crc, *after)
 
 
-@pytest.mark.parametrize("length", [22 - 2**31, -12 - 34, -12, -1, 0, 14])
+@pytest.mark.parametrize("length", [49 - 2**31, -12 - 61, -12, -1, 0, 14])
 def test_a_length_that_a_batch_cannot_have_ends_the_walk(length):
     """A flipped bit on a broker's disk: the client's parser refuses the answer, and a walk back would have no end."""
     damaged = batch(3, 2, 1, 10) + batch(5, 1, 1, 11, length=length) + batch(6, 1, 1, 12)
@@ -41,6 +42,24 @@ def test_what_was_cut_off_in_an_answer_is_not_what_lies_below():
     assert found.below(12) is None
     found.add(batch(3, 2, 1, 20) + batch(5, 1, 1, 21))
     assert [found.below(at) for at in (5, 6)] == [PositionAnchor(1, 20), PositionAnchor(1, 21)]
+
+
+@pytest.mark.parametrize(
+    ("content", "is_cleaned"),
+    [
+        (record_batches.batch(3, 4, [(3, b"k", b"1"), (4, b"k", b"2")]), False),
+        (record_batches.batch(3, 4, [(4, b"k", b"2")]), True),
+        (record_batches.batch(3, 4), True),
+        (record_batches.batch(3, 3, [(3, b"k", None)], attributes=record_batches.DELETE_HORIZON), True),
+        (record_batches.marker(3, record_batches.COMMIT, producer_id=1), False),
+        (record_batches.emptied_marker(3, producer_id=1), True),
+    ],
+    ids=["written", "a record removed", "emptied", "with a delete horizon", "marker", "emptied marker"],
+)
+def test_a_batch_says_whether_the_cleaner_has_written_it(content, is_cleaned):
+    """No producer leaves out offsets: brokers refuse that."""
+    (found,) = batches_in(content)
+    assert found.is_cleaned is is_cleaned
 
 
 @pytest.mark.parametrize("size", [1, 11, 12, 16, 17, 40, 68])

@@ -13,7 +13,7 @@ from snapreplay.app.record import RawRecord
 from snapreplay.service.core.chain import Chain, ReadPosition
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.live.fetcher import InputGuard
-from snapreplay.service.ports import Bounds, EpochEnd, TopicPartition
+from snapreplay.service.ports import Bounds, EpochEnd, LogBatch, TopicPartition
 from snapreplay.service.recovery import inputs
 from snapreplay.service.recovery.inputs import InputDoubtful, InputMissing
 from snapreplay.service.runtime.pulse import Pulse
@@ -48,8 +48,9 @@ class FakeReader:
     async def follow(self, positions: Any, anchors: Any = None) -> None:
         self._here.followed, self._here.asked_for = positions, anchors
 
-    async def anchor_at(self, _: Any, position: int) -> PositionAnchor | None:
-        return self._here.batches[position - 1] if position > self._here.start else None
+    async def batch_below(self, _: Any, position: int) -> LogBatch | None:
+        anchor = self._here.batches[position - 1] if position > self._here.start else None
+        return LogBatch(position - 1, position, anchor, self._here.is_cleaned) if anchor else None
 
     async def epoch_end(self, _: Any, leader_epoch: int) -> EpochEnd | None:
         return self._here.epoch_ends.get(leader_epoch)
@@ -75,13 +76,13 @@ class Here:
         self.batches: list[PositionAnchor | None]
         self.batches = [PositionAnchor(4, offset) for offset in range(10)]
         self.epoch_ends = {4: EpochEnd(4, 10)}
-        self.is_compacted = False
+        self.is_cleaned = False
         self.followed: Any = None
         self.asked_for: Any = None
         self.asked_by: list[Any] = []
         self.now = 100.0
         self.pulse = Pulse(lambda: self.now)
-        self.cluster: Any = SimpleNamespace(reader=self.reader, topic_ids=self.topic_ids, topics=self.topics)
+        self.cluster: Any = SimpleNamespace(reader=self.reader, topic_ids=self.topic_ids)
         context: Any = SimpleNamespace(
             app=SimpleNamespace(input_names=("in",)),
             partition=0,
@@ -108,10 +109,6 @@ class Here:
     async def topic_ids(self, names: Any) -> dict[str, str]:
         self.looks += 1
         return {name: self.ids[name] for name in names if name in self.ids}
-
-    async def topics(self, names: Any) -> dict[str, Any]:
-        config = {"cleanup.policy": "compact" if self.is_compacted else "delete"}
-        return {name: SimpleNamespace(config=config) for name in names}
 
     async def opened(self) -> "Here":
         self.reading: Any = await self.guard.open(self.chain)
@@ -222,7 +219,7 @@ async def test_what_is_not_as_it_was_ends_the_batch(trigger, change):
 async def test_of_a_compacted_batch_the_leader_epoch_tells(end, differs, gone):
     """Compaction writes batches anew or removes them, and keeps their epochs."""
     here = await Here().opened()
-    here.is_compacted = True
+    here.is_cleaned = True
     here.batches[8] = None if gone else PositionAnchor(4, 77)
     here.epoch_ends[4] = EpochEnd(4, end)
     disturb(here)
