@@ -270,6 +270,17 @@ def _tell(world: World, number: int, offset: int) -> None:
             process.soon(runners[number].request_adoption, offset, told_of)
 
 
+def _clean_input(world: World, _: str, __: float) -> bool:
+    """The cleaner passes over an input whose cleanup.policy was `compact` for a while."""
+    log = world.broker.logs.get(_target(world, "input"))
+    if log is None:
+        return False
+    done = log.clean(world.rng.randint(0, log.end), world.rng.choice)
+    for what in done:
+        world.network.met(f"cleaner: {what}")
+    return bool(done)
+
+
 TO_TOPICS: dict[str, Callable[[World, str, float], bool]] = {
     "pin": _pin,
     "stale": _stale,
@@ -277,6 +288,7 @@ TO_TOPICS: dict[str, Callable[[World, str, float], bool]] = {
     "trim": _trim_input,
     "foreign": _foreign_record,
     "orphan": _orphan,
+    "clean": _clean_input,
     "replace": _replace,
     "propose": propose_somehow,
     "upgrade": lambda world, how, seconds: world.decisions.upgrade(how, seconds),

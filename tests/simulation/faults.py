@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Collection
 
 CRASHES = ("crash_before", "crash_after")
 STALLS = ("stall_before", "stall_after")
@@ -42,6 +43,15 @@ MEAN_CALLS: dict[str, float] = {
 }
 """Requests between two faults of a site, on average, at intensity 1."""
 
+APART: dict[str, tuple[str, ...]] = {
+    "poll": ("cut", "throttled"),
+    "read": ("cut", "throttled"),
+    "bounds": ("throttled",),
+    "end": ("throttled",),
+    "append": ("throttled",),
+}
+"""What else may go wrong there, in histories that have such faults: the others stay what they were."""
+
 LIFE_ENDING = (*CRASHES, "crash_between")
 PAUSING = (*STALLS, "stall_between")
 
@@ -49,7 +59,8 @@ PAUSING = (*STALLS, "stall_between")
 class Faults:
     """`active` is switched off when the world heals."""
 
-    def __init__(self, rng: random.Random, crashes_max: int, stalls_max: int) -> None:
+    def __init__(self, rng: random.Random, crashes_max: int, stalls_max: int, apart: Collection[str] = ()) -> None:
+        """Take `apart`: the kinds of faults of `APART` that this history has."""
         self.active = False
         self.owners_spared = False
         self.counts: Counter[str] = Counter()
@@ -60,6 +71,8 @@ class Faults:
         self._menu = {site: [kind for kind in MENU[site] if kind in allowed] for site in MENU}
         self._left = {site: self._gap(site) for site in MENU}
         self._crashes_left, self._stalls_left = crashes_max, stalls_max
+        self._apart = {site: kinds for site, menu in APART.items() if (kinds := [k for k in menu if k in apart])}
+        self._apart_left = dict.fromkeys(self._apart, 1.0)
 
     def spare_owners(self) -> None:
         """Let nobody die from now on, and answer every fence: what is in memory may be the only copy."""
@@ -73,13 +86,24 @@ class Faults:
             return None
         self._left[site] -= 1
         if self._left[site] > 0:
-            return None
+            return self._draw_apart(site)
         self._left[site] = self._gap(site)
         if not self._menu[site]:
             return None
         kind = self._rng.choice(self._menu[site])
         if not self._afford(kind):
             return None
+        self.counts[f"{site}.{kind}"] += 1
+        return kind
+
+    def _draw_apart(self, site: str) -> str | None:
+        if site not in self._apart:
+            return None
+        self._apart_left[site] -= 1
+        if self._apart_left[site] > 0:
+            return None
+        self._apart_left[site] = self._rng.expovariate(self._intensity / MEAN_CALLS[site])
+        kind = self._rng.choice(self._apart[site])
         self.counts[f"{site}.{kind}"] += 1
         return kind
 
@@ -98,4 +122,4 @@ class Faults:
 
 def fault_kinds() -> list[str]:
     """All that can be drawn, as "site.kind"."""
-    return [f"{site}.{kind}" for site, menu in MENU.items() for kind in menu]
+    return [f"{site}.{kind}" for every in (MENU, APART) for site, menu in every.items() for kind in menu]

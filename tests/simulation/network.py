@@ -7,6 +7,7 @@ or dead. Generic faults:
     answer_lost   it is applied, the caller gives up
     late          the caller gives up, then it is applied
     slow          it arrives late, and the answer too
+    throttled     it is answered at once, and then the broker reads nothing from this process for a while (KIP-219)
     crash_before, crash_after    the process dies: nothing was sent / applied, not answered
     stall_before, stall_after    the process stands still: before it sends / with the answer waiting
 """
@@ -30,6 +31,9 @@ T = TypeVar("T")
 Effect = Callable[[], T]
 ANSWERS = (SnapreplayError, Concurrent, InvalidTxnState, UnknownTopic)
 """What a broker may answer other than OK."""
+
+LONGEST_THROTTLE_SECONDS = 4.0
+"""Longer than any timeout of a history."""
 
 NOWHERE = Context()
 """The network's context: no process is running."""
@@ -82,6 +86,7 @@ class Link:
 
     def __init__(self, network: Network, owner: Owner) -> None:
         self.network, self.owner = network, owner
+        self._muted_until = 0.0
         self.rng = network.rng
 
     def draw(self, site: str) -> str | None:
@@ -105,8 +110,16 @@ class Link:
         """The same with the fault drawn already."""
         network = self.network
         match fault:
+            case None if self._muted_seconds > timeout:
+                self.send(network.latency(), effect)
+                await asyncio.sleep(timeout)
+                raise Unreachable(f"no answer within {timeout} s")
             case None:
                 return await self.rpc(effect)
+            case "throttled":
+                result = await self.rpc(effect)
+                self._muted_until = network.loop.time() + network.pause(LONGEST_THROTTLE_SECONDS)
+                return result
             case "lost" | "answer_lost" | "late":
                 if fault != "lost":
                     late = fault == "late"
@@ -146,8 +159,12 @@ class Link:
                 if not answer.done():
                     answer.set_result(result)
 
-        loop.call_later(delay + self.network.latency(), arrive, context=NOWHERE)
+        loop.call_later(self._muted_seconds + delay + self.network.latency(), arrive, context=NOWHERE)
         return await answer
+
+    @property
+    def _muted_seconds(self) -> float:
+        return max(0.0, self._muted_until - self.network.loop.time())
 
     def send(self, delay: float, effect: Callable[[], object]) -> None:
         """A request that arrives after `delay`, and whose answer nobody will get."""
@@ -156,7 +173,7 @@ class Link:
             with contextlib.suppress(*ANSWERS):
                 effect()
 
-        self.network.loop.call_later(delay, arrive, context=NOWHERE)
+        self.network.loop.call_later(self._muted_seconds + delay, arrive, context=NOWHERE)
 
     async def crash(self) -> None:
         """Crash here and now; this task ends with its process, unless that is spared by now."""

@@ -66,6 +66,8 @@ WANTED: tuple[str, ...] = (
     "timer skipped",
     "period passed",
     "entry expired",
+    "clean input",
+    *(f"cleaner: {what}" for what in ("rewritten batch", "emptied marker", "removed marker", "emptied batch")),
     "batch ended between two timers",
     "turn went on in another batch",
     "time passed on quiet input",

@@ -116,6 +116,8 @@ class Scenario:
     """When the last input is created, of an app whose inputs are a pattern."""
     replicas: int = 0
     """`standby.replicas` of all processes."""
+    faults_apart: tuple[str, ...] = ()
+    """Kinds of faults beside those that every history may have."""
     inputs_at_first: int | None = None
     """How many of them the app has, if commands change that."""
 
@@ -163,12 +165,13 @@ def draw(rng: random.Random) -> Scenario:
         final_snapshot=rng.random() < 0.5,
         slow_steps=rng.random() < 0.3,
     )
-    return begun_late(drawn) if rng.random() < 0.06 else pausing(drawn, _apart(rng))
+    return begun_late(drawn) if rng.random() < 0.06 else cleaning(pausing(drawn, _apart(rng)), _apart(rng))
 
 
 def losing(scenario: Scenario, rng: random.Random) -> Scenario:
     """The same, with brokers that lose the end of a log, and without topics that are exchanged."""
-    kept = tuple(each for each in scenario.events if not each.kind.startswith("replace"))
+    # A log that was cut and then cleaned may look like one that was only cleaned: nobody can tell.
+    kept = tuple(each for each in scenario.events if not each.kind.startswith(("replace", "clean")))
     return replace(
         scenario,
         begins_late=False,
@@ -219,6 +222,18 @@ def pausing(scenario: Scenario, rng: random.Random) -> Scenario:
     seconds = scenario.chaos_seconds
     drawn = [Event(seconds * rng.random(), kind, seconds * rng.random() / 2) for kind in draw_pauses(rng)]
     return replace(scenario, events=_in_order(*scenario.events, *drawn))
+
+
+def cleaning(scenario: Scenario, rng: random.Random) -> Scenario:
+    """Some of them: the same, with a log cleaner, answers that are cut off, and quotas."""
+    cleanings = [
+        Event(scenario.chaos_seconds * rng.random(), "clean input", 0.0) for _ in range(rng.choice((0, 0, 0, 2, 5)))
+    ]
+    return replace(
+        scenario,
+        events=_in_order(*scenario.events, *cleanings),
+        faults_apart=rng.choice(((), (), (), ("cut",), ("throttled",), ("cut", "throttled"))),
+    )
 
 
 def rewired(scenario: Scenario, rng: random.Random) -> Scenario:

@@ -44,7 +44,7 @@ class World:
     def __init__(self, loop: VirtualLoop, scenario: Scenario, rng: random.Random) -> None:
         self.loop, self.scenario, self.rng = loop, scenario, rng
         self.broker = Broker(rng, slow_markers=scenario.slow_markers)
-        self.network = Network(loop, self.broker, Faults(rng, 5, 4), rng)
+        self.network = Network(loop, self.broker, Faults(rng, 5, 4, scenario.faults_apart), rng)
         group = Fleet if scenario.replicas else Group
         self.group: Group = group(self.network, rng, scenario.partitions)
         self.broker.members = self.group.members
