@@ -110,7 +110,7 @@ class RestoreStatus(msgspec.Struct, frozen=True):
     scope: Annotated[str, one_of(*Scope)]
     waiting_for: Annotated[str, said("What a new app waits for before it begins, with the command; or empty.")]
     trouble: Annotated[
-        str, said("Why the process that answers cannot reach its cluster or join its group, with what to do; or empty.")
+        str, said("Why the process that answers cannot reach its cluster, join its group, or is throttled; or empty.")
     ]
     topics_not_read: Annotated[
         tuple[str, ...], said("A sentence for each topic that matches a pattern of the inputs and is not read.")

@@ -54,6 +54,7 @@ from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.decisions.savepoint_service import Savepoints
 from snapreplay.service.kafka.membership import Membership
+from snapreplay.service.kafka.throttling import THROTTLING
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
@@ -248,6 +249,7 @@ class ServiceControl:
             Check("member", is_member, member, self._cut_off.of(trouble)),
             Check("instance id", aside is None, aside or ""),
             self._loop_check(UNREADY_SECONDS),
+            *([Check("quotas", ok=True, detail=throttled)] if (throttled := str(THROTTLING)) else []),
             *self._draining.checks(),
         ]
         return [*checks, *(partition_check(number, self._board.get(number)) for number in self._numbers())]
@@ -269,8 +271,10 @@ class ServiceControl:
 
     @property
     def trouble(self) -> str:
-        """The reason why the cluster cannot be reached or the group cannot be joined, with the hint; empty: none."""
-        return self.unreachable_reason or (self._membership.trouble if self._membership else None) or ""
+        """The reason why the cluster cannot be reached or the group cannot be joined, with the hint; else which quota
+        is used up; empty: none."""
+        kept_out = self.unreachable_reason or (self._membership.trouble if self._membership else None)
+        return kept_out or str(THROTTLING)
 
     def waits_for(self, awaited: SnapreplayError) -> bool:
         """Note what the service waits for; say whether that is news."""

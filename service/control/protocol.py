@@ -110,7 +110,7 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     waiting_for: Annotated[str, said("What a new app waits for before it begins, with the command; or empty.")] = ""
     drain: Annotated[Drain | None, said("Null: none was asked for.")] = None
     trouble: Annotated[
-        str, said("Why this process cannot reach its cluster or cannot join its group, with what to do; empty: it can.")
+        str, said("Why this process cannot reach its cluster, cannot join its group, or is throttled; or empty.")
     ] = ""
     topics_not_read: Annotated[
         tuple[str, ...], said("A sentence for each topic that matches a pattern of the inputs and is not read.")

@@ -19,6 +19,14 @@ OPEN_MS_MAX = 60_000  # of a transaction in an input or output: its readers wait
 ENTRY_OVERHEAD_BYTES = 170  # of a key and its value in the state: two bytes objects and their places (measured)
 
 
+_QUOTAS_MIN = {
+    "producer_byte_rate": (2.0**20, "less than the largest batch of a second is written; outputs come later and later"),
+    "consumer_byte_rate": (2.0**20, "inputs, and the snapshots of a restore, are read at this many bytes a second"),
+    "request_percentage": (25.0, "each request waits for up to a second, and a batch needs three"),
+}
+"""Of each quota, below which value it is a finding, and what it does."""
+
+
 def brokers(facts: Facts) -> Iterator[Diagnosis]:
     """Check that there are enough brokers, each reachable at its advertised address, all of one version that we
     support."""
@@ -75,6 +83,20 @@ def timeout_limits(facts: Facts) -> Iterator[Diagnosis]:
             " at its next record",
             f"set transactional.id.expiration.ms={7 * 24 * ID_EXPIRATION_MS_MIN} (Kafka's default) on every broker",
         )
+
+
+def quotas(facts: Facts) -> Iterator[Diagnosis]:
+    """Check that no quota makes the brokers wait with batches, reads and restores."""
+    for each in facts.quotas:
+        least, told = _QUOTAS_MIN.get(each.name, (0.0, ""))
+        if each.value < least:
+            yield Diagnosis(
+                "quotas",
+                each.who,
+                f"{each.name}={each.value:g}: {told}",
+                f"raise it: `kafka-configs.sh {facts.to_cluster} --alter {each.options} --add-config"
+                f" {each.name}={least:.0f}`; or let the app write and read less",
+            )
 
 
 def accidental_topics(facts: Facts) -> Iterator[Diagnosis]:

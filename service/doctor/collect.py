@@ -87,6 +87,8 @@ class Collector:
         cluster = await self._try("asking for its settings", "cluster", self._cluster.facts())
         if cluster is not None:
             self._know(broker_config=cluster.broker_config, cluster_id=cluster.cluster_id)
+        quotas = await self._try("asking for quotas", "cluster", self._ask.quotas())
+        self._know(quotas=tuple(quotas or ()))
         app = self._facts.app
         every = await self._try("listing topics", "cluster", self._cluster.topic_names()) if app else ()
         matching = [name for name in every or () if app and app.patterns and app.declaration(name)]

@@ -16,6 +16,7 @@ from snapreplay.app.ways import MODULE, app_name, begin_with_savepoint
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas, WriteProbe
 from snapreplay.service.core.kafka_errors import GroupRefused
+from snapreplay.service.core.quotas import Quota
 from snapreplay.service.ports import TopicFacts, TopicPartition
 from snapreplay.service.topics.requirements import left_out, matched_inputs, matching, own_topics
 from snapreplay.snapshots.format.records import Paused
@@ -109,6 +110,7 @@ class Facts:
         savepoints: the names of those of the app.
         keys: by input, the keys of some of its newest records, each with its partition; without null and empty ones,
             which any producer may put anywhere.
+        quotas: those that hold for this user and client id.
         foreign: why the group takes no process of the app, if other programs are in it.
         refusals: what could not be examined, or is not allowed. The rest of the facts is silent about it.
     """
@@ -130,6 +132,7 @@ class Facts:
     members: int = 0
     savepoints: tuple[str, ...] = ()
     keys: Mapping[str, Mapping[bytes, int]] = field(default_factory=dict)
+    quotas: tuple[Quota, ...] = ()
     foreign: GroupRefused | None = None
     refusals: tuple[Diagnosis, ...] = ()
     machine: Machine = Machine()

@@ -14,6 +14,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
     cluster_checks.timeout_limits,
     cluster_checks.transaction_log,
     cluster_checks.accidental_topics,
+    cluster_checks.quotas,
     cluster_checks.clock,
     cluster_checks.writes,
     cluster_checks.identities,

@@ -10,6 +10,7 @@
   notice a network that drops all packets;
 - connects to the first address of a name, and to the next one only when that has refused: not where a firewall drops
   what is sent to it, before the whole request.timeout.ms is over;
+- does not wait where a quota is used up (`throttling.py`);
 - connects with the certificates that were there when the client was made;
 - uses a connection until the broker closes it, and a broker closes each one whose login is over (KIP-368): after
   connections.max.reauth.ms, or when its token ends. Whatever is under way then is lost, a commit included.
@@ -25,8 +26,8 @@ import math
 import random
 import socket
 import time
-from collections.abc import Awaitable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager, suppress
 from types import FunctionType
 from typing import Any
 
@@ -41,6 +42,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from snapreplay.errors import described
 from snapreplay.service.kafka.config import renewed
+from snapreplay.service.kafka.throttling import THROTTLING, Wait, wait_of
 
 LOGIN_SHARES = (0.6, 0.8)
 """Of the time of a login, after which a new connection takes over; at random, so that not all of them do at once."""
@@ -93,6 +95,8 @@ class Connection(AIOKafkaConnection):
 
     _loop: Any
     _request_timeout: float
+    muted_until = 0.0
+    """Of the monotonic clock: before, the broker reads nothing of this connection, because a quota is used up."""
     _login_s = 0.0
     _due_at = math.inf
     _rebalance_s = 0.0
@@ -109,6 +113,11 @@ class Connection(AIOKafkaConnection):
     def is_due(self) -> bool:
         """Whether its login ends soon, and nothing is under way."""
         return not self._requests and time.monotonic() >= self._due_at
+
+    @property
+    def is_muted(self) -> bool:
+        """Whether the broker reads nothing of it now, because a quota is used up."""
+        return time.monotonic() < self.muted_until
 
     def put_off(self) -> None:
         """Go on with this one: no other one could be made now."""
@@ -199,6 +208,8 @@ class BareClient(AIOKafkaClient):
     """The client inside consumers, producers and admin clients; `bootstrap` it where that is enough. Its connections
     are ours. Before a login ends, another connection takes over."""
 
+    _throttled_until = 0.0  # of the monotonic clock: before, what is written only lengthens the wait
+    _deadline: asyncio.Timeout | None = None  # which each wait moves
     bootstrap = _with_ours(AIOKafkaClient.bootstrap)
     _connected = _with_ours(AIOKafkaClient._get_conn)
 
@@ -210,6 +221,42 @@ class BareClient(AIOKafkaClient):
             return await self._connected(node_id, group=group, no_hint=no_hint)  # type: ignore[no-any-return]
         held.put_off()  # until it is known whether another one can be made, also for whoever asks meanwhile
         return await self._successor(held, node_id, group)
+
+    async def send(self, node_id: Any, request: Any, *, group: int = ConnectionGroup.DEFAULT) -> Any:
+        """Send as the client does, when the broker reads this connection again, and note what it says of a quota."""
+        held: Connection | None = self._conns.get((node_id, group))
+        if held is not None and (muted_seconds := held.muted_until - time.monotonic()) > 0:
+            await asyncio.sleep(muted_seconds)
+        answer = await super().send(node_id, request, group=group)
+        seconds = wait_of(answer)
+        if seconds:
+            self._throttled(self._conns.get((node_id, group)), request, seconds)
+        return answer
+
+    def _throttled(self, by: Connection | None, request: Any, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        if by is not None:
+            by.muted_until = max(by.muted_until, until)
+            name = type(request).__name__.removesuffix("Request")
+            THROTTLING.note(Wait(name, f"{by.host}:{by.port}", str(self._client_id), seconds, until))
+        if not isinstance(request, FetchRequest):
+            self._throttled_until = max(self._throttled_until, until)
+            if self._deadline is not None:
+                self._deadline.reschedule((self._deadline.when() or 0.0) + seconds)
+
+    @asynccontextmanager
+    async def writing(self, within_seconds: float) -> AsyncIterator[None]:
+        """Begin the block once no quota makes the broker wait. Its deadline is moved by each wait meanwhile.
+
+        Raises:
+            TimeoutError: the block has taken longer.
+        """
+        await asyncio.sleep(max(0.0, self._throttled_until - time.monotonic()))
+        try:
+            async with asyncio.timeout(within_seconds) as self._deadline:
+                yield
+        finally:
+            self._deadline = None
 
     async def _successor(self, held: Connection, node_id: Any, group: int) -> Connection:
         """Return a new connection in the place of this one, or this one if none can be made."""

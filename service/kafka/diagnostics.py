@@ -37,14 +37,16 @@ from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas, WriteProbe
 from snapreplay.service.core.lineage import ENDING
+from snapreplay.service.core.quotas import Entry, Quota, quotas_of
 from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.entry import entered
-from snapreplay.service.kafka.errors import Asked, translated
+from snapreplay.service.kafka.errors import Asked, principal_of, translated
 from snapreplay.service.kafka.requests import (
     COORDINATOR_AWAY,
     DescribeGroup,
     DescribeProducers,
+    DescribeQuotas,
     DescribeTransactions,
     LeaveGroup,
     ListTransactions,
@@ -196,6 +198,19 @@ class KafkaDiagnostics:
                 await self._asked(node, EndTxnRequest(*us, _ABORT))
             ((_, _, _, _, started_at_ms, *_),) = known.transaction_states
             return WriteProbe(refused, before_ms, after_ms, started_at_ms)
+
+    async def quotas(self) -> list[Quota]:
+        """Return the quotas that hold for our user and client id."""
+        async with translated("asking for quotas", Asked(self._settings, "DescribeConfigs"), within_s=self._deadline_s):
+            answer = await self._send(await anybody(self._client._client), DescribeQuotas())
+            if answer.error_code:
+                raise for_code(answer.error_code)(answer.error_message or "")
+        entries = [
+            Entry({kind: name for kind, name, _ in entity}, {key: value for key, value, _ in values})
+            for entity, values, _ in answer.entries or ()
+        ]
+        user = principal_of(self._settings).removeprefix("User:")
+        return quotas_of(entries, user, str(client_arguments(self._settings)["client_id"]))
 
     async def refused(self, group_id: str, owners: Mapping[str, TopicPartition]) -> dict[str, str]:
         """Return the group and transactional ids of `owners` that may not be used → the broker's reason.

@@ -204,7 +204,7 @@ def _forbidden(error: BaseException, doing: str, asked: Asked | None) -> AccessE
         name = asked.name
     if asked and (not operation or asked.operation == "Delete"):
         operation = asked.operation
-    principal = _principal(asked.settings) if asked else ""
+    principal = principal_of(asked.settings) if asked else ""
     resource = f"{kind} {name}".strip()
     return NotAuthorized(
         f"{principal or 'this user'} may not {operation or 'use'} {resource}, {doing}: {type(error).__name__}",
@@ -235,7 +235,7 @@ def _name_in(error: BaseException) -> str:
     return name.rpartition(" ")[2]  # "Unable to get coordinator id for NAME"
 
 
-def _principal(settings: Settings) -> str:
+def principal_of(settings: Settings) -> str:
     """Name us as the authorizer does, unless the brokers map names; "" for a certificate."""
     given = settings.kafka
     if str(given.get("security.protocol", "PLAINTEXT")).startswith("SASL"):

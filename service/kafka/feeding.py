@@ -65,7 +65,7 @@ class KafkaAppender(_Unowned):
     async def append(self, record: LogRecord, partition: int) -> int:
         """Append; after an error only `close` is left to call."""
         try:
-            async with asyncio.timeout(self._settings.timeouts.commit_ms / 1000):
+            async with self._producer.client.writing(self._settings.timeouts.commit_ms / 1000):
                 offset = await self._append(record, partition)
         except CLIENT_ERRORS as error:
             self._healthy = False

@@ -118,7 +118,7 @@ class KafkaProducer:
                 transactional_id=self.transactional_id,
             )
         try:
-            async with asyncio.timeout(self._commit_s):
+            async with self._producer.client.writing(self._commit_s):
                 offsets = await self._transaction(partition, outputs, records)
         except (*CLIENT_ERRORS, SnapreplayError) as error:
             clock = await self._clock_refused(error)

@@ -207,7 +207,8 @@ class Shared:
             idle.remove(connection)
             connection.close(CloseReason.CONNECTION_BROKEN)  # it holds a socket until then
         for index in reversed(range(len(idle))):
-            if not idle[index]._requests:  # else the answer to what a reader asked before it ended is still to come
+            # Others have an answer to come, to what a reader asked before it ended, or the broker does not read them.
+            if not idle[index]._requests and not idle[index].is_muted:
                 return idle.pop(index)
         return None
 

@@ -72,7 +72,7 @@ def test_a_connection_that_was_lost_while_nobody_used_it_is_closed():
     """It holds a socket for as long as nobody does. So is one whose login ends. The next one that is whole is taken."""
 
     class Connection:
-        host, port, closed = "h", 1, False
+        host, port, closed, is_muted = "h", 1, False, False
 
         def __init__(self, whole: bool, is_due: bool = False) -> None:
             self.whole, self.is_due, self._requests = whole, is_due, ()

@@ -1,0 +1,89 @@
+"""Quotas of a real broker: what is throttled waits, without a doubt, and says for what."""
+
+import random
+import re
+import shlex
+from typing import Any
+
+import pytest
+
+from snapreplay import App, MapState, Topic
+from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.service.core.quotas import DEFAULT, Entry, quotas_of
+from snapreplay.service.doctor.collect import examine
+from snapreplay.service.kafka import throttling
+from tests.support import kafka_tools
+from tests.support.deadlines import scaled
+from tests.support.stage import Stage, processed, snapshot
+from tests.support.steady import KEEPS_LEADERS
+
+RATE_BYTES = 20_000
+ROUND_BYTES = 300_000
+"""Kafka averages over eleven seconds, so that 220 kB pass at once."""
+
+
+@pytest.fixture
+def metered():
+    """A broker with a quota for our client id."""
+    with LocalBroker(properties=KEEPS_LEADERS, deadline_s=scaled(60)) as broker:
+        yield broker.bootstrap_servers
+
+
+def noted(name: str) -> App[Any]:
+    """Keeps the value of each key, which is written with each batch."""
+    app: App[Any] = App(name, inputs=[Topic(f"notes-{name}")], state=lambda: MapState(str, str))
+
+    @app.handler(app.inputs[0])
+    def note(record, state, out):
+        state[record.key] = record.value
+
+    return app
+
+
+@pytest.mark.kafka
+async def test_what_is_throttled_waits_without_a_doubt_and_says_so(metered, unique, caplog, monkeypatch):
+    """Produce answers with a wait of several times the deadline of a commit. In status, readiness, log and doctor."""
+    monkeypatch.setattr(throttling, "THROTTLING", throttling.Throttling())
+    here = await Stage(metered, noted(unique("metered"))).prepare()
+    entity = ["--entity-type", "clients", "--entity-name", "snapreplay"]
+    set_it = ["kafka-configs.sh", "--bootstrap-server", metered, "--alter", *entity, "--add-config"]
+    kafka_tools.run([*set_it, f"producer_byte_rate={RATE_BYTES}"])
+    (finding,) = [each for each in (await examine(here.app, here.settings())).findings if each.check == "quotas"]
+    assert (finding.where, f"producer_byte_rate={RATE_BYTES}" in finding.problem) == ("client id 'snapreplay'", True)
+    text = random.Random(1)
+    kafka = {"bootstrap.servers": metered, "request.timeout.ms": 1000}
+    timeouts = {"commit_ms": 2000, "transaction_ms": 30_000}
+    async with here.running(kafka=kafka, timeouts=timeouts) as service:
+        for number in range(3):
+            await here.send([("key", text.randbytes(ROUND_BYTES // 2).hex() if number < 2 else "small")])
+            await processed(service, {0: number + 1})
+        (status,) = service.restore_status()
+        told = service.control.facts().trouble
+        assert "throttled by a quota: after the last Produce request of client id 'snapreplay'" in told
+        assert [each.detail for each in service.control.ready_checks() if each.name == "quotas"] == [told]
+        assert service.control.ready()
+        await snapshot(service)
+        assert (status.restore.attempts, "in doubt" in caplog.text, "trying again" in caplog.text) == (1, False, False)
+    assert "producer_byte_rate" in caplog.text
+    (command,) = re.findall(r"`(kafka-configs\.sh [^`]+)`", finding.remedy)
+    kafka_tools.run(shlex.split(command))
+    assert not [each for each in (await examine(here.app, here.settings())).findings if each.check == "quotas"]
+
+
+def test_the_most_exact_quota_counts():
+    """Kafka's order: user and client id, user, default user, client id, default client id; each limit by itself."""
+    entries = [
+        Entry({"client-id": DEFAULT}, {"a": 1, "b": 1, "c": 1}),
+        Entry({"client-id": "x"}, {"a": 2, "b": 2}),
+        Entry({"client-id": "other"}, {"a": 9}),
+        Entry({"user": DEFAULT, "client-id": "x"}, {"a": 3}),
+        Entry({"client-id": "x", "user": "ada"}, {"d": 4}),
+        Entry({"user": "bob"}, {"a": 9, "d": 9}),
+    ]
+    found = {each.name: (each.value, each.who) for each in quotas_of(entries, "ada", "x")}
+    assert found == {
+        "a": (3, "each user, client id 'x'"),
+        "b": (2, "client id 'x'"),
+        "c": (1, "each client id"),
+        "d": (4, "user 'ada', client id 'x'"),
+    }
