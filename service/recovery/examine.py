@@ -288,7 +288,11 @@ class Examiner:
         self._is_doubted = True
         if newer is None:
             raise LogEndsBefore(why)
-        raise BrokenChain(f"{why}, and batch {newer.increment.batch} follows at offset {newer.offset}: another chain")
+        raise BrokenChain(
+            f"{why}, and batch {newer.increment.batch} follows at offset {newer.offset}: another chain",
+            expected_batch=known.increment.batch + 1,
+            found_batch=newer.increment.batch,
+        )
 
     async def follow(self, newer: FoundIncrement, at: At = lambda _: None) -> None:
         """Bring the state of the last increment to a later one, in the mode of the examination and each digest
