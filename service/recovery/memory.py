@@ -17,12 +17,12 @@ from snapreplay.app.names import witness_group
 from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError
 from snapreplay.service.core import custody, refusals
 from snapreplay.service.core.chain import Chain
-from snapreplay.service.core.custody import Verdict, is_written_after
+from snapreplay.service.core.custody import Healing, Verdict, is_written_after
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.lineage import Lineage, unbroken
 from snapreplay.service.core.owners import NotAssigned
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.core.retained import RetainedState
+from snapreplay.service.core.retained import RetainedState, Warm
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.core.warm_copy import WarmCopy
@@ -162,15 +162,18 @@ class Memory:
         """Write the state as a snapshot that nothing points to, if it is the only copy. Nothing can be committed now,
         and whatever ends this process must not end the state: the next start offers the snapshot to `accept`.
 
-        Once for each state. Not where a batch is in doubt, as only the log will tell what the state is then; nor where
-        another process may have a newer one.
+        Once for each state. Not where a batch is in doubt whose commit was asked for: only the log will tell what the
+        state is then. Nor where another process may have a newer one.
         """
         kept, store, context = self.kept, self.store, self._context
-        if kept is None or store is None or kept.doubtful is not None or not store.can_drop or self._written_aside:
+        if kept is None or store is None or not store.can_drop or self._written_aside:
+            return
+        if Healing.doubt(kept, None) not in (Warm.KEPT, Warm.DROPPED):
             return
         if self._was_proven(kept) or await looked_up(context, kept) not in (Verdict.ONLY_COPY, Verdict.SAME):
             return
         store.drop()  # what was applied on top of it
+        self.kept = kept = replace(kept, doubtful=None, outputs=())
         chain = Chain(context.origin, kept.last.owner_epoch, kept.last, kept.last_offset, pointers_max=1)
         number, topic = context.partition, context.snapshots.topic
         try:

@@ -9,6 +9,7 @@ from snapreplay.service.core.kafka_errors import RefusedRecord, Unreachable
 from snapreplay.service.recovery.acceptable_failures import Resolution
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.executor import RecoveryExecutor
+from tests.simulation.producer import SimProducer
 from tests.support import inside
 from tests.support.accepting import accepted
 from tests.support.in_memory import virtual
@@ -149,13 +150,13 @@ async def test_a_state_whose_log_is_lost_while_it_is_failed_is_told_and_written_
         await bench.assert_exactly_once(three)
 
 
-def refusing(monkeypatch):
+async def refused_by_broker(*_):
     """A compacted topic takes no record without a key."""
+    raise RefusedRecord("the broker refuses a record for topic app-increments: InvalidRecord")
 
-    async def refuses(_):
-        raise RefusedRecord("the broker refuses a record for topic app-increments: InvalidRecord")
 
-    monkeypatch.setattr(RecoveryDriver, "_claim", refuses)
+def refusing(monkeypatch):
+    monkeypatch.setattr(RecoveryDriver, "_claim", refused_by_broker)
 
 
 @virtual
@@ -174,6 +175,28 @@ async def test_it_is_told_while_claims_are_refused(bench, monkeypatch):
     compacted(bench)
     await until(lambda: one.status.recoverable is False, "told", 15.0)
     await killed(bench, one)
+
+
+@virtual
+async def test_a_batch_that_was_refused_is_not_written_aside(bench, monkeypatch):
+    """It was never asked to commit: its records are still to be processed."""
+    one = await bench.owner()
+    await bench.feed(10)
+    await one.position(10)
+    refusing(monkeypatch)
+    monkeypatch.setattr(SimProducer, "_fill", refused_by_broker)
+    await bench.feed(10)
+    await one.phase("claiming")
+    compacted(bench)
+    one.runner.refuse(REFUSED)
+    await one.phase("failed")
+    await until(lambda: one.status.snapshot is not None and one.status.snapshot.state == "written", "written", 30.0)
+    await killed(bench, one)
+    monkeypatch.undo()
+    status = await bench.failure()
+    await accepted(bench, status.error.hint)
+    async with bench.live() as two:
+        await bench.assert_exactly_once(two)
 
 
 @virtual
