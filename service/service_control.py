@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 import snapreplay
 from snapreplay.app.app import App
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
@@ -175,7 +177,12 @@ class ServiceControl:
 
     async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
         supervisor, partition_count = running(self._supervisor, self._view, read.partition)
-        return await supervisor.key_history(read, self._reads.encoded_key(read), partition_count)
+        found = await supervisor.key_history(read, self._reads.encoded_key(read), partition_count)
+        changes = (
+            msgspec.structs.replace(each, stored=each.stored and self._reads.completed(read.store, each.stored))
+            for each in found.changes
+        )
+        return msgspec.structs.replace(found, changes=tuple(changes))
 
     def ended(self, process_id: str) -> None:
         self._group.ended(process_id)

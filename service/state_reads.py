@@ -30,6 +30,7 @@ from snapreplay.service.partition.standby import Standbys
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.supervisor import Supervisor
 from snapreplay.state.committed import CommittedView
+from snapreplay.state.completing import completing
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.key_text import WrongKey, bound_of, key_of, text_of
 from snapreplay.state.keys import KeyCodec
@@ -44,6 +45,7 @@ class StateReads:
         self._app = app
         self._identity = identity
         self._codecs: dict[str, KeyCodec[Any]] | None = None
+        self._complete: dict[str, Callable[[bytes], bytes]] = {}
 
     def read(self, read: StateRead, supervisor: Supervisor, partition_count: int) -> StateAnswer:
         """Answer as of now.
@@ -82,12 +84,21 @@ class StateReads:
         codec = self._codec(read.store)
         return codec.encode(_checked("path.key", key_of, read.key, codec))
 
+    def completed(self, store: str, stored: bytes) -> bytes:
+        """Return a stored value with the fields that it leaves out, as handlers see it."""
+        complete = self._complete.get(store)
+        return stored if complete is None else complete(stored)
+
     def _codec(self, store: str) -> KeyCodec[Any]:
         """Return the codec of the keys of a store that the app declares, whatever is live here."""
         if self._codecs is None:
             maps = maps_of(self._app.state())
-            types = {name or DEFAULT_STORE: each.__snapreplay_types__()[0] for name, each in maps.items()}
-            self._codecs = {name: KeyCodec(key_type) for name, key_type in types.items()}
+            self._codecs = {}
+            for name, each in maps.items():
+                key_type, value_type = each.__snapreplay_types__()
+                self._codecs[name or DEFAULT_STORE] = KeyCodec(key_type)
+                if complete := completing(value_type, each.__snapreplay_fields__()):
+                    self._complete[name or DEFAULT_STORE] = complete
         if not self._codecs:
             raise NoMap
         if store not in self._codecs:
@@ -103,7 +114,7 @@ class StateReads:
 
     def _value(self, found: tuple[int, Readable], read: ReadKey, key: Any) -> PartRead:
         stored = _entries_of(found[1], read.store).stored(key)
-        return PartRead(self._at(*found), () if stored is None else ((key, stored),))
+        return PartRead(self._at(*found), () if stored is None else ((key, self.completed(read.store, stored)),))
 
     def _range(self, found: tuple[int, Readable], read: ReadRange, codec: KeyCodec[Any]) -> PartRead:
         texts = {"prefix": read.prefix, "from": read.start, "to": read.end}
@@ -121,7 +132,7 @@ class StateReads:
             if len(items) == read.limit or (items and size_bytes + len(stored) > BYTES_MAX):
                 last = items[-1][0]
                 break
-            items.append((key, stored))
+            items.append((key, self.completed(read.store, stored)))
             size_bytes += len(stored)
         return PartRead(self._at(*found), tuple(items), None if last is None else text_of(last))
 

@@ -23,7 +23,7 @@ from tests.support.stage import phase
 pytestmark = pytest.mark.kafka
 
 
-class Hold(msgspec.Struct):
+class Hold(msgspec.Struct, omit_defaults=True):
     quantity: int
     note: bytes = b"\xff"
 
