@@ -70,7 +70,6 @@ async def begun_here(here: ApiContext, covered: Covered, command: Command) -> Be
     """Let this process begin, and tell the others at once: they may be asked what became of it."""
     asked = Once(here.key, here.fingerprint, command) if here.key else command
     operation = await here.source.perform(asked)
-    await here.source.look()
     here.events.tell(at_once=True)
     return covered.says[0].process, operation
 

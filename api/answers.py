@@ -16,10 +16,10 @@ from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import ASKER, ASKER_HEADER
 from snapreplay.api.last_hour import LastHour
 from snapreplay.api.peers import Peers
-from snapreplay.service.control.protocol import Look, StatusDocument, StatusSource
+from snapreplay.service.control.protocol import StatusDocument, StatusSource
 
 KEPT_MAX = 64
-LOOK = "snapreplay.look"
+STATUS = "snapreplay.status"
 _CONSTANT = "/openapi.json"
 _NEGOTIATED = b"accept"
 
@@ -55,12 +55,12 @@ class KeptAnswers:
         if scope["path"] == _CONSTANT:
             key: tuple[object, ...] = (_CONSTANT,)
             return await self._kept_or_made(key, scope, receive)
-        look = await self._source.look()
-        if look.document is not self._document:
+        document = await self._source.look()
+        if document is not self._document:
             constant = [each for each in self._kept.items() if each[0][0] == _CONSTANT]
-            self._document, self._kept = look.document, dict(constant)
-        key = (scope["path"], scope["query_string"], accept, int(look.age_seconds))
-        return await self._kept_or_made(key, {**scope, LOOK: look}, receive)
+            self._document, self._kept = document, dict(constant)
+        key = (scope["path"], scope["query_string"], accept)
+        return await self._kept_or_made(key, {**scope, STATUS: document}, receive)
 
     async def _kept_or_made(self, key: tuple[object, ...], scope: Scope, receive: Receive) -> _Answer:
         kept = self._kept  # while the answer is made, a newer document may come
@@ -97,7 +97,7 @@ KEY, FINGERPRINT = "Idempotency-Key", "Snapreplay-Fingerprint"
 
 class ApiContext(NamedTuple):
     source: StatusSource
-    look: Look
+    status: StatusDocument
     events: StatusEvents
     peers: Peers
     hour: LastHour
@@ -119,19 +119,14 @@ class ApiContext(NamedTuple):
             headers[ASKER_HEADER] = self.asker
         return headers
 
-    @property
-    def status(self) -> StatusDocument:
-        """The status; it raises Silent if the service does not answer."""
-        return self.look.fresh
-
 
 async def context_of(request: Request) -> ApiContext:
-    """Look at the service, and return what a route needs."""
+    """Return what a route needs."""
     source, *others = request.app.state.context
     # `KeptAnswers` has looked already, to know whether it must ask a handler at all.
-    look = request.scope.get(LOOK) or await source.look()
+    status = request.scope.get(STATUS) or await source.look()
     key = request.headers.get(KEY, "")
-    here = ApiContext(source, look, *others)._replace(asker=request.scope.get(ASKER, ""))
+    here = ApiContext(source, status, *others)._replace(asker=request.scope.get(ASKER, ""))
     return here._replace(key=key, fingerprint=await _fingerprint(request)) if key else here
 
 

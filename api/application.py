@@ -1,66 +1,76 @@
-"""Everything of the HTTP process but probes: the application, and what it learns of other processes. It takes most of
-the CPU of a start, so that it is imported when the process answers probes already.
-"""
+"""HTTP of one service, assembled: its application, what it learns of other processes, and the server. For the loop of
+HTTP's thread."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from snapreplay.api.app import create_app
+from snapreplay.api.asking import Asking
 from snapreplay.api.events import StatusEvents
-from snapreplay.api.guard import Hosts, allowed_hosts
-from snapreplay.api.http_process import Arguments
+from snapreplay.api.guard import PROBES_PORT, Hosts, allowed_hosts
 from snapreplay.api.last_hour import LastHour
-from snapreplay.api.line import Line
-from snapreplay.api.link import ServiceLink
 from snapreplay.api.peer_client import Caller
 from snapreplay.api.peers import Peers
-from snapreplay.api.state_link import StateLink
+from snapreplay.api.serving import Server
 from snapreplay.api.tls import TlsFiles
 from snapreplay.api.tokens import Tokens
+from snapreplay.service.config.groups import HttpSettings
+from snapreplay.service.control.address import Address
+from snapreplay.service.control.protocol import Control
+from snapreplay.service.runtime.tasks import watched
 
 
 class Application:
-    """The application in `app`, and its tasks."""
+    """Answers for a service from its making until `close`."""
 
     def __init__(
         self,
-        arguments: Arguments,
-        line: Line,
-        states: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        *,
-        tls: TlsFiles,
+        control: Control,
+        settings: HttpSettings,
+        bound: Address,
+        listeners: Sequence[socket.socket],
+        runners: asyncio.AbstractEventLoop,
     ) -> None:
-        """Take `states`, the line for reads of states, and what the process has for its probes."""
-        self._link = ServiceLink(line)
-        self._states = StateLink(*states)
-        self._told = StatusEvents(self._link.last)
-        tokens = Tokens(arguments.token_file, needs_certificate=bool(tls.client_ca))
+        """Take `listeners`: of the API, then of the probes if they have one. `runners`: the loop that control's
+        commands and reads are for."""
+        tls = TlsFiles.of(settings)
+        self._asking = Asking(control, runners)
+        self._events = StatusEvents(self._asking.last)
+        token_file = settings.token_file and str(Path(settings.token_file).absolute())
+        tokens = Tokens(token_file, needs_certificate=bool(tls.client_ca))
         caller = Caller(tokens.headers, tls.client(), has_certificate=bool(tls.certificate))
-        self._peers = Peers(arguments.suspect_after_ms / 1000, self._link.suspect, caller, self._link.ended)
+        self._peers = Peers(settings.suspect_after_ms / 1000, control.suspect, caller, control.ended)
         self._hour = LastHour()
-        self.app = create_app(
-            self._link,
-            Hosts(arguments.bound, allowed_hosts(arguments.allowed)),
+        names = f"{settings.allowed_hosts},{urlsplit(settings.advertised_url).hostname or ''}"
+        app = create_app(
+            self._asking,
+            Hosts(bound.host, allowed_hosts(names)),
             tokens=tokens,
-            events=self._told,
+            events=self._events,
             peers=self._peers,
-            states=self._states,
+            states=self._asking,
             hour=self._hour,
         )
+        self._server = Server(app)
+        self._server.listen(listeners[0], contexts=tls.server() if tls.certificate else None)
+        for each in listeners[1:]:
+            self._server.listen(each, {PROBES_PORT: True})
+        self._running = watched(asyncio.get_running_loop().create_task(self._run()), "HTTP")
 
-    async def run(self) -> None:
-        """Run until the service has ended."""
-        link, peers = self._link, self._peers
-        runs = (link.run(), self._states.run(), self._told.run(), peers.run(lambda: link.last().document))
-        tasks = [asyncio.create_task(each) for each in (*runs, self._hour.run(link.last, peers))]
-        await asyncio.to_thread(self.app.openapi)  # takes a tenth of the CPU of a start; no probe waits for it
-        gc.freeze()
-        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for each in ended:
-            each.result()
+    async def _run(self) -> None:
+        """Tell others what this process does, and follow them."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._events.run())
+            group.create_task(self._peers.run(self._asking.last))
+            group.create_task(self._hour.run(self._asking.last, self._peers))
 
-    def end(self, *, in_good_order: bool) -> None:
-        """End all streams of events."""
-        self._told.end(in_good_order=in_good_order)
+    async def close(self, within_seconds: float) -> None:
+        """Say goodbye to those who follow, finish the running requests within so many seconds, then end all."""
+        self._running.cancel()
+        self._events.end()
+        await self._server.close(within_seconds)

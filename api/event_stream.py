@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from snapreplay.api.json_values import encoded
 from snapreplay.service.control.protocol import StatusDocument
 
 MEDIA_TYPE = "text/event-stream"
@@ -41,7 +42,7 @@ class TooLarge(Exception):
 
 def members(document: StatusDocument) -> dict[str, bytes]:
     """Encode each member of the document."""
-    return {name: msgspec.json.encode(getattr(document, name)) for name in MEMBERS}
+    return {name: encoded(getattr(document, name)) for name in MEMBERS}
 
 
 def status(event_id: str, encoded: Mapping[str, bytes]) -> bytes:

@@ -7,23 +7,22 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Iterator
 
 from snapreplay.api import event_stream
-from snapreplay.api.serving import EVENTS
 from snapreplay.service.clock import boot_seconds
-from snapreplay.service.control.protocol import Look, StatusDocument
+from snapreplay.service.control.protocol import StatusDocument
 
 TURN_SECONDS = 0.5
 STATUS_SECONDS = 1.0
 BYTES_PER_SECOND = 4 * 1024 * 1024
 """A status costs its size once, and its change once for each reader. So a hundred processes do not drown each other."""
 PIECE_BYTES = 64 * 1024
-PATH = EVENTS
+PATH = "/api/v1/events"
 
 
 class StatusEvents:
     """The events of one process, the same for all its readers. While it does not `run`, a reader gets the status
     once."""
 
-    def __init__(self, newest: Callable[[], Look] = lambda: Look(None, 0.0)) -> None:
+    def __init__(self, newest: Callable[[], StatusDocument | None] = lambda: None) -> None:
         """Take `newest`, which returns what is known without asking for more."""
         self._newest = newest
         self._document: StatusDocument | None = None
@@ -44,9 +43,9 @@ class StatusEvents:
             self.tell()
             await asyncio.sleep(TURN_SECONDS)
 
-    def end(self, *, in_good_order: bool) -> None:
-        """End all streams; with a `bye` only if the service ends in good order."""
-        self._runs, self._says_bye = False, in_good_order
+    def end(self) -> None:
+        """End all streams with a `bye`: the service ends in good order."""
+        self._runs, self._says_bye = False, True
         self._next_turn()
 
     def tell(self, *, at_once: bool = False) -> None:
@@ -98,7 +97,7 @@ class StatusEvents:
         turn.set()
 
     def _look(self, *, at_once: bool) -> None:
-        document = self._newest().document
+        document = self._newest()
         if document is not None and document is not self._document and (at_once or self._is_late_enough()):
             self._say(document)
 
@@ -118,9 +117,8 @@ class StatusEvents:
         self._not_before = asyncio.get_running_loop().time() + pause_seconds
 
     def _ages(self) -> bytes:
-        look, document = self._newest(), self._document
-        status_seconds = boot_seconds() - document.made_at if document else look.age_seconds
-        return event_stream.ages(event_stream.Ages(look.age_seconds, max(0.0, status_seconds)))
+        status_seconds = boot_seconds() - self._document.made_at if self._document else 0.0
+        return event_stream.ages(event_stream.Ages(0.0, max(0.0, status_seconds)))
 
 
 def _pieces(event: bytes, ages: bytes) -> Iterator[bytes]:

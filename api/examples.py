@@ -18,7 +18,7 @@ from snapreplay.service.control.audit_run import AuditRun
 from snapreplay.service.control.input_status import InputStatus
 from snapreplay.service.control.key_history import KeyChange, KeyHistory, ReadKeyHistory, ReadRecords
 from snapreplay.service.control.partition_history import Ownership, PartitionHistory, PointedSnapshot
-from snapreplay.service.control.protocol import Check, Look, Operation, OperationPart, ServiceFacts, StatusDocument
+from snapreplay.service.control.protocol import Check, Operation, OperationPart, ServiceFacts, StatusDocument
 from snapreplay.service.control.restore_plan import (
     Drill,
     Forecast,
@@ -175,11 +175,8 @@ _SETTINGS = (
 _PEER = Peer("b81d6a0e22c94f13", "ledger-1", "ledger-1", "http://10.0.3.17:8080", (1,))
 _CHANGE = GroupChange(4, _ago(10), 2, (0,), joined=(GroupMember(_PEER.process_id, _PEER.instance_id, _PEER.host),))
 _FLEET = fleet_views.fleet(
-    Look(
-        StatusDocument(
-            _FACTS, (_LIVE,), snapshots=(_SNAPSHOT,), settings=_SETTINGS, peers=(_PEER,), group_changes=(_CHANGE,)
-        ),
-        0.1,
+    StatusDocument(
+        _FACTS, (_LIVE,), snapshots=(_SNAPSHOT,), settings=_SETTINGS, peers=(_PEER,), group_changes=(_CHANGE,)
     ),
     [
         Known(

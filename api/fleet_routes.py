@@ -44,7 +44,7 @@ Covers = Annotated[Covered, Depends(_covered)]
 
 
 def _fleet(here: ApiContext) -> list[Says]:
-    return fleet_views.fleet(here.look, here.peers.known(here.status), boot_seconds())
+    return fleet_views.fleet(here.status, here.peers.known(here.status), boot_seconds())
 
 
 @ROUTER.get("/api/v1/processes", responses=views.answered(views.Processes, problems.INVALID))

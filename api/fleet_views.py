@@ -11,7 +11,7 @@ import msgspec
 
 from snapreplay.api.liveness import PeerState
 from snapreplay.api.peers import Known
-from snapreplay.service.control.protocol import Drain, Look, StatusDocument
+from snapreplay.service.control.protocol import Drain, StatusDocument
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.control.vocabulary import Count, Seconds, Time, one_of, said
 from snapreplay.service.core.copies import Copies
@@ -94,9 +94,8 @@ class Held(NamedTuple):
         return self.status.phase.value if self.status is not None and is_known else "unknown"
 
 
-def fleet(look: Look, known: Iterable[Known], boot_seconds: float) -> list[Says]:
+def fleet(own: StatusDocument, known: Iterable[Known], boot_seconds: float) -> list[Says]:
     """List the process that answers, then its peers. `boot_seconds` are those of now."""
-    own = look.fresh
     addresses = {peer.process_id: peer.url for each in known if each.document for peer in each.document.peers}
     facts = own.facts
     this = Process(
@@ -112,7 +111,7 @@ def fleet(look: Look, known: Iterable[Known], boot_seconds: float) -> list[Says]
         version=facts.version,
         app_version=facts.app_version,
         started_at=facts.started_at,
-        age_seconds=look.age_seconds,
+        age_seconds=0.0,
         drain=facts.drain,
         copies=own.copies,
     )

@@ -70,3 +70,21 @@ def shown_value(data: bytes) -> Any:
         return document_of_bytes(data)
     except RecursionError:
         return TOO_DEEP
+
+
+def encoded(value: object) -> bytes:
+    """Encode as JSON. An error of the app may quote half a character, which becomes an escape."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_encodable(msgspec.to_builtins(value)))
+
+
+def _encodable(node: Any) -> Any:
+    if isinstance(node, str):
+        return node.encode("utf-8", "backslashreplace").decode()
+    if isinstance(node, dict):
+        return {_encodable(key): _encodable(value) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_encodable(each) for each in node]
+    return node

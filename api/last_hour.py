@@ -19,7 +19,7 @@ from snapreplay.api.peers import Peers
 from snapreplay.service.clock import boot_seconds, wall_ms
 from snapreplay.service.control.commit_times import NO_COMMITS, CommitTimes
 from snapreplay.service.control.partition_gauges import lag_records, predicted_seconds
-from snapreplay.service.control.protocol import SILENT_SECONDS, Look
+from snapreplay.service.control.protocol import StatusDocument
 from snapreplay.service.core.phase import Phase
 
 log = logging.getLogger("snapreplay.http")
@@ -153,15 +153,13 @@ class LastHour:
         self._before: dict[int, Totals] = {}
         self._slot = -1
 
-    async def run(self, newest: Callable[[], Look], peers: Peers) -> None:
-        """Look every ten seconds, until cancelled. A service that is silent says nothing of others either."""
+    async def run(self, newest: Callable[[], StatusDocument], peers: Peers) -> None:
+        """Look every ten seconds, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_SECONDS - wall_ms() / 1000 % EVERY_SECONDS)
             now = newest()
-            if now.document is None or now.age_seconds > SILENT_SECONDS:
-                continue
             try:
-                says = fleet(now, peers.known(now.document), boot_seconds())
+                says = fleet(now, peers.known(now), boot_seconds())
                 self.look(of_the_app(says), wall_ms() / 1000)
             except Exception:  # whatever a peer says of itself, HTTP goes on
                 log.exception("a row of the last hour is missing")

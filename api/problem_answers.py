@@ -43,7 +43,7 @@ from snapreplay.api.problems import (
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.draining import NoSuccessor
 from snapreplay.service.control.operation_registry import NotCancellable
-from snapreplay.service.control.protocol import Busy, KeyReused, NotFailed, Silent, TooManyCommands
+from snapreplay.service.control.protocol import Busy, KeyReused, LoopBlocked, NotFailed, TooManyCommands
 
 
 def install(app: FastAPI) -> None:
@@ -57,7 +57,7 @@ def install(app: FastAPI) -> None:
         KeyReused,
         NoSuccessor,
         NotCancellable,
-        Silent,
+        LoopBlocked,
         TooManyCommands,
         RequestValidationError,
         HTTPException,
@@ -90,7 +90,7 @@ def _as_problem(request: Request, error: Exception) -> ProblemError:
         case NotCancellable():
             hint = "GET /api/v1/operations shows it"
             return ProblemError(NOT_CANCELLABLE, error.message, operation_id=error.operation_id, hint=hint)
-        case NotFailed() | Busy() | KeyReused() | Silent() | TooManyCommands():
+        case NotFailed() | Busy() | KeyReused() | LoopBlocked() | TooManyCommands():
             return _not_now(error)
         case RequestValidationError():
             return _invalid(request, error)
@@ -100,7 +100,7 @@ def _as_problem(request: Request, error: Exception) -> ProblemError:
             return ProblemError(INTERNAL, "the request failed; the log of the service has the reason")
 
 
-def _not_now(error: NotFailed | Busy | KeyReused | Silent | TooManyCommands) -> ProblemError:
+def _not_now(error: NotFailed | Busy | KeyReused | LoopBlocked | TooManyCommands) -> ProblemError:
     match error:
         case NotFailed():
             hint = "GET /restore-status shows its phase"
@@ -109,7 +109,7 @@ def _not_now(error: NotFailed | Busy | KeyReused | Silent | TooManyCommands) -> 
             return _busy(error)
         case KeyReused():
             return ProblemError(KEY_REUSED, error.message, hint="a new request needs a new key, such as a random UUID")
-        case Silent():
+        case LoopBlocked():
             return ProblemError(SILENT, error.message, headers={"Retry-After": "5"}, hint=error.hint)
         case TooManyCommands():
             return ProblemError(BUSY_LINE, error.message, headers={"Retry-After": "1"})

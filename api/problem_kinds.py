@@ -45,10 +45,3 @@ def members(problem: ProblemError, path: str) -> dict[str, Any]:
         "instance": path,
         **problem.members,
     }
-
-
-def no_http(why: str, status: int) -> ProblemError:
-    """Make the error for what cannot be read as a request; `status` says more than 400 where the headers are too long
-    (431) or the body is encoded as nobody here reads it (501)."""
-    detail = f"what came cannot be read as a request of HTTP/1.1: {why[:1].lower()}{why[1:]}"
-    return ProblemError(ProblemKind("malformed-request", status, "Malformed request"), detail)

@@ -272,7 +272,7 @@ def _probe_responses(ok: str, failing: str) -> dict[int | str, dict[str, Any]]:
 
 
 def _answer(here: ApiContext, probe: Probing, *checks: Check) -> Response:
-    said = probe.answer(*here.look, *checks)
+    said = probe.answer(here.status, *checks)
     return views.answer(said, said.code)
 
 

@@ -24,6 +24,7 @@ from snapreplay.api.fleet_views import (
     held,
     origin,
 )
+from snapreplay.api.json_values import encoded
 from snapreplay.api.last_hour_view import LastHour
 from snapreplay.api.operation_views import Operation, Operations
 from snapreplay.api.pages import NEXT, cut
@@ -355,7 +356,7 @@ def _with(base: msgspec.Struct, shown: type[_Shown], **more: object) -> _Shown:
 
 def answer(shown: msgspec.Struct, status_code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return the JSON of one of `SHOWN`, or of a part of one."""
-    return Response(msgspec.json.encode(shown), status_code, headers, media_type=JSON)
+    return Response(encoded(shown), status_code, headers, media_type=JSON)
 
 
 def accepted(operation: Operation) -> Response:

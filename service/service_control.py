@@ -24,7 +24,6 @@ from snapreplay.service.control.log_levels import LogLevels
 from snapreplay.service.control.operation_registry import OperationRegistry, Part
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import (
-    UNREADY_SECONDS,
     Adopt,
     Cancel,
     Check,
@@ -67,6 +66,7 @@ from snapreplay.snapshots.proof.level import Level
 
 log = logging.getLogger("snapreplay")
 
+UNREADY_SECONDS = 2.0  # then not ready: this process would not notice that its partitions were taken
 STUCK_SECONDS = 600.0  # a handler may block for minutes; a loop that is silent for longer is dead
 WAKE_SECONDS = 1.0
 
@@ -187,7 +187,7 @@ class ServiceControl:
     def ended(self, process_id: str) -> None:
         self._group.ended(process_id)
 
-    def suspect(self, process_id: str, why: str, *, silent_seconds: float | None = None) -> None:
+    def suspect(self, process_id: str, why: str, silent_seconds: float | None = None) -> None:
         self._group.suspected(process_id)
         if self._loop is None or self._supervisor is None or self._membership is None:
             return

@@ -83,11 +83,9 @@ def run_plainly(given: Namespace) -> int:
 
 def run_app(app: App[Any], settings: Settings, log_level: Verbosity, log_format: LogFormat, begin: FirstStart) -> int:
     configure(log_level, log_format, app.app_id)
-    http = announced_http()
-    http.begin(settings.http)  # it takes as long as the next line
     from snapreplay.service.program import run
 
-    return run(app, settings, http=http, first_start=begin)
+    return run(app, settings, http=announced_http(), first_start=begin)
 
 
 def settings_from(

@@ -1,15 +1,14 @@
 """The words and interfaces between a running service and its HTTP: one document with all that a process says of
 itself, and the commands that it may be asked to carry out.
 
-HTTP knows nothing else of a service. So it may live in another process: `wire.py` carries documents one way and
-commands the other.
+HTTP knows nothing else of a service.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -18,8 +17,6 @@ from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.address import Address
 from snapreplay.service.control.audit_run import FINDINGS_MAX, Finding, StartAudit
-from snapreplay.service.control.framing import UNREADY_SECONDS as UNREADY_SECONDS  # noqa: PLC0414 - a part of the protocol
-from snapreplay.service.control.framing import Check as Check  # noqa: PLC0414 - too
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoint, SavepointList
@@ -117,6 +114,15 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     ] = ()
 
 
+class Check(msgspec.Struct, frozen=True):
+    """One line of a probe's answer."""
+
+    name: str
+    ok: bool
+    detail: str = ""
+    since: Annotated[Time | None, said("When it began to fail, where that is known.")] = None
+
+
 def partition_check(number: int, status: PartitionStatus | None) -> Check:
     """Say whether an assigned partition is LIVE and its owner beyond doubt. None: nothing is known of it yet."""
     if status is None:
@@ -147,18 +153,17 @@ class Busy(RetryableError):
         self.kind = kind
 
 
-class Silent(RetryableError):
-    """The process does not answer: it is frozen, or a handler keeps the interpreter to itself.
+class LoopBlocked(RetryableError):
+    """The event loop of the partitions has not turned in time, so nothing was started.
 
-    Safe: The process may still do what it was asked for. Unless SnapreplayNotRecoverable fired for it, it may be
+    Safe: The handler that keeps the loop goes on. Unless SnapreplayNotRecoverable fired for the process, it may be
     killed: the next owner processes the batch under way again.
     """
 
-    def __init__(self, seconds: float, *, to_a_command: bool = False) -> None:
-        unknown = "; it may still do what it was asked for" if to_a_command else ""
+    def __init__(self, seconds: float) -> None:
         super().__init__(
-            f"the service process has not answered for {seconds:.0f} s{unknown}",
-            hint="it is frozen, or a handler keeps Python's interpreter to itself; GET /healthz says when to kill it",
+            f"the event loop of the partitions has not turned for {seconds:.0f} s: nothing was started",
+            hint="a handler keeps it; ask again when it has ended, and GET /healthz says when to kill the process",
         )
 
 
@@ -177,7 +182,7 @@ class KeyReused(UsageError):
         self.key = key
 
 
-class StatusDocument(msgspec.Struct, frozen=True, tag="status"):
+class StatusDocument(msgspec.Struct, frozen=True):
     """The report of a process on itself at one moment. Processes of several versions read it: a member that is added
     has a default."""
 
@@ -290,10 +295,6 @@ class Once(msgspec.Struct, frozen=True, tag="once"):
     command: Command
 
 
-SILENT_SECONDS = 5.0
-"""A status that is older is not shown any more: the process is frozen, or has no processor."""
-
-
 class Family(msgspec.Struct, frozen=True):
     """A metric with its samples: name, labels, value."""
 
@@ -303,22 +304,9 @@ class Family(msgspec.Struct, frozen=True):
     samples: tuple[tuple[str, dict[str, str], float], ...]
 
 
-class Look(NamedTuple):
-    """The knowledge of a process. `age_seconds` is how long it has been silent: about 0 as long as it answers."""
-
-    document: StatusDocument | None  # None: it has not answered yet
-    age_seconds: float
-
-    @property
-    def fresh(self) -> StatusDocument:
-        """The document; it raises Silent if the process does not answer."""
-        if self.document is None or self.age_seconds > SILENT_SECONDS:
-            raise Silent(self.age_seconds)
-        return self.document
-
-
 class Control(Protocol):
-    """A running service for HTTP. Every method returns at once and may be called from any thread, `read` excepted."""
+    """A running service for HTTP. `document`, `suspect` and `ended` may be called from any thread, all others from the
+    loop of the runners, in which `Http.serve` was called."""
 
     def document(self) -> StatusDocument:
         """Return the service as it is now."""
@@ -332,34 +320,34 @@ class Control(Protocol):
         """
 
     def read(self, read: StateRead) -> StateAnswer:
-        """Read entries as of the last committed batch. For the loop in which `Http.serve` was called.
+        """Read entries as of the last committed batch.
 
         Raises:
             UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable, BatchNotReached: it cannot be answered (yet).
         """
 
     async def history(self, partition: int) -> PartitionHistory:
-        """Read the history of a partition from its log, for the same loop.
+        """Read the history of a partition from its log.
 
         Raises:
             UnknownPartition, NotReadable: it cannot be read (now).
         """
 
     async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
-        """Read the history of a key from the log of its partition, for the same loop.
+        """Read the history of a key from the log of its partition.
 
         Raises:
             UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable: it cannot be read (now).
         """
 
     async def savepoints(self, name: str) -> SavepointList:
-        """Read all savepoints of the app, or the one of this name, for the same loop.
+        """Read all savepoints of the app, or the one of this name.
 
         Raises:
             SavepointsUnread: they cannot be read now.
         """
 
-    def suspect(self, process_id: str, why: str, *, silent_seconds: float | None = None) -> None:
+    def suspect(self, process_id: str, why: str, silent_seconds: float | None = None) -> None:
         """Hear that a peer seems to be dead, so that standbys here may take over. A mistake costs one takeover.
 
         `silent_seconds`: for how long nothing has been heard of it, which alone does not say that it is dead. None:
@@ -371,24 +359,20 @@ class Control(Protocol):
 
 
 class StatusSource(Protocol):
-    """A service as HTTP's handlers ask it, in a loop and a process of their own."""
+    """A service as HTTP's handlers ask it, in a loop of their own."""
 
-    async def look(self) -> Look:
-        """Return the process as it is now, or as it was when it fell silent."""
+    async def look(self) -> StatusDocument:
+        """Return the process as it is now."""
 
     async def counted(self) -> Sequence[Family]:
-        """Return what happened in the process, counted. At most a second old.
-
-        Raises:
-            Silent: the process does not answer.
-        """
+        """Return what happened in the process, counted."""
 
     async def perform(self, command: Command | Once) -> Operation:
         """Carry out a command.
 
         Raises:
             UnknownPartition, PartitionNotLive, NotFailed, Busy, NoSuccessor, NotCancellable: as of `Control.perform`.
-            Silent: the process does not answer. Whether the command was carried out is not known.
+            LoopBlocked: a handler keeps the loop of the runners; nothing was started.
             TooManyCommands: others are waiting already; nothing was started.
         """
 

@@ -1,7 +1,7 @@
 """Questions about the entries of a state, and their answers, as HTTP knows them.
 
-A key is text in a question (`snapreplay.state.key_text`), and a value is as it is stored: the HTTP process makes JSON
-of it, so that the loop of the runners has less to do.
+A key is text in a question (`snapreplay.state.key_text`), and a value is as it is stored: HTTP makes JSON
+of it in its thread, so that the loop of the runners has less to do.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from fastapi.testclient import TestClient
 
 from snapreplay.api.answers import KEPT_MAX, KeptAnswers
 from snapreplay.api.app import create_app
-from snapreplay.service.control.protocol import Look
 from tests.support.fake_control import LIVE, NOW, FakeControl, Local, ago
 
 PATHS = ("/healthz", "/readyz", "/api/v1", "/restore-status", "/openapi.json", "/nowhere")
@@ -25,10 +24,10 @@ class Still(Local):
         self.look_again()
 
     def look_again(self):
-        self._look = Look(self._control.document(), 0.0)
+        self._status = self._control.document()
 
     async def look(self):
-        return self._look
+        return self._status
 
     async def counted(self):
         self.scrapes += 1

@@ -1,9 +1,9 @@
-"""A real HTTP process under connections that mean harm, and what it answers to others meanwhile."""
+"""HTTP under connections that mean harm, and what it answers to others meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +14,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from snapreplay.api import limits, serving
+from snapreplay.api.server import bind
 from snapreplay.api.serving import Server
 from tests.support.deadlines import scaled, within
 from tests.support.waiting import eventually
@@ -86,32 +87,28 @@ def test_a_crowd_of_one_address_pushes_out_nobody_from_another(url):
         assert first.recv(100).startswith(b"HTTP/1.1 200 ")
 
 
-@pytest.mark.parametrize(
-    ("raw", "status", "why"),
-    [
-        (b"\x16\x03\x01\x00\xf4\r\n\r\n", 400, "illegal request line"),
-        (b"GET / HTTP/1.1\r\n\r\n", 400, "missing mandatory Host"),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 70_000, 431, "receive buffer too long"),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501, "only Transfer-Encoding"),
-        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "illegal chunk"),
-    ],
-    ids=["TLS", "no host", "long headers", "unknown encoding", "no chunk"],
-)
-def test_what_is_no_http_is_answered_with_a_problem(url, raw: bytes, status: int, why: str):
-    """And the connection is closed. What came is not echoed."""
+NO_HTTP = {
+    "TLS": b"\x16\x03\x01\x00\xf4\r\n\r\n",
+    "no host": b"GET / HTTP/1.1\r\n\r\n",
+    "long headers": b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 70_000,
+    "unknown encoding": b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
+    "no chunk": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "no chunk after an answer": b"POST /nowhere HTTP/1.1\r\nHost: x\r\nOrigin: y\r\nTransfer-Encoding: chunked\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", NO_HTTP)
+def test_what_is_no_http_is_refused(url, name: str, caplog):
+    """And the connection is closed, without a word in the log: anybody could fill it."""
     with connected(url) as client:
-        client.sendall(raw)
-        answer = b""
+        client.sendall(NO_HTTP[name])
+        answer = client.recv(65536)
+        if "after" in name:
+            client.sendall(b"zz\r\n")
         while part := client.recv(65536):
             answer += part
-    head, _, body = answer.partition(b"\r\n\r\n")
-    problem = json.loads(body)
-    assert head.startswith(b"HTTP/1.1 %d " % status)
-    assert b"application/problem+json" in head
-    assert problem["type"] == "urn:snapreplay:problem:malformed-request"
-    assert problem["status"] == status
-    assert problem["detail"].startswith(f"what came cannot be read as a request of HTTP/1.1: {why}")
-    assert "bytearray" not in problem["detail"]
+    assert answer.startswith(b"HTTP/1.1 4")
+    assert [each.message for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
 async def test_a_probe_begins_before_the_requests_that_have_come_before_it():
@@ -126,16 +123,14 @@ async def test_a_probe_begins_before_the_requests_that_have_come_before_it():
         await send({"type": "http.response.body"})
 
     server = Server(app)
-    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener, ExitStack() as opened:
-        listener.setblocking(False)
+    with bind("127.0.0.1", 0) as listener, ExitStack() as opened:
         url = "http://{}:{}".format(*listener.getsockname())
         for path in ["/metrics"] * 99 + ["/healthz"]:
             opened.enter_context(connected(url)).sendall(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode())
-        serving = asyncio.create_task(server.serve([listener]))
+        server.listen(listener)
         async with within(20):
             await all_have.wait()
-        server.should_exit = True
-        await serving
+        await server.close(scaled(30))
     assert begun.index("/healthz") < 60
 
 
@@ -153,15 +148,13 @@ def sends_on(slow: socket.socket) -> bool:
 
 @asynccontextmanager
 async def served_here(app: ASGIApp) -> AsyncIterator[tuple[str, Server]]:
-    """Serve an application without a process of its own: what a test changes of the module counts."""
-    server, listener = Server(app), socket.create_server(("127.0.0.1", 0))
-    url = "http://{}:{}".format(*listener.getsockname())
-    running = asyncio.create_task(server.serve([serving.tuned(listener)]))
+    """Serve an application in the loop of the test."""
+    server, listener = Server(app), bind("127.0.0.1", 0)
+    server.listen(listener)
     try:
-        yield url, server
+        yield "http://{}:{}".format(*listener.getsockname()), server
     finally:
-        server.should_exit = True
-        await running
+        await server.close(scaled(30))
 
 
 async def reads(_: Scope, receive: Receive, __: Send) -> None:

@@ -17,7 +17,7 @@ from snapreplay.api.app import create_app
 from snapreplay.api.event_stream import Ages, Parser, ServerEvent
 from snapreplay.api.events import BYTES_PER_SECOND, STATUS_SECONDS, TURN_SECONDS, StatusEvents
 from snapreplay.api.limits import connections_max
-from snapreplay.service.control.protocol import Look, StatusDocument
+from snapreplay.service.control.protocol import StatusDocument
 from snapreplay.service.control.status import PartitionError
 from tests.api.test_connections import connected, is_closed, served_here
 from tests.support.deadlines import scaled, within
@@ -75,10 +75,10 @@ class Changing:
         self.control = control
         self.batch = 0
 
-    def __call__(self) -> Look:
+    def __call__(self) -> StatusDocument:
         self.batch += 1
         self.control.statuses[0] = msgspec.structs.replace(self.control.statuses[0], batch=self.batch)
-        return Look(self.control.document(), 0.0)
+        return self.control.document()
 
 
 @asynccontextmanager
@@ -86,7 +86,7 @@ async def running(events: StatusEvents) -> AsyncIterator[None]:
     task = asyncio.create_task(events.run())
     await asyncio.sleep(0)
     yield
-    events.end(in_good_order=True)
+    events.end()
     task.cancel()
 
 
@@ -178,33 +178,32 @@ async def test_a_slow_reader_gets_all_that_it_has_missed():
 
 
 @virtual
-async def test_an_end_without_order_has_no_bye():
-    """Whoever follows must see a death in it."""
-    for in_good_order in (True, False):
-        events = StatusEvents(lambda: Look(None, 0.0))
-        task = asyncio.create_task(events.run())
-        await asyncio.sleep(0)
-        stream = events.stream(FakeControl().document())
-        reading = asyncio.create_task(read(stream, Parser(1 << 20), 10))
-        await asyncio.sleep(TURN_SECONDS)
-        events.end(in_good_order=in_good_order)
-        found = await reading
-        assert (ServerEvent("bye", b"{}") in found) is in_good_order
-        task.cancel()
+async def test_streams_end_with_a_bye():
+    """Whoever follows must not take the end for a death."""
+    events = StatusEvents()
+    task = asyncio.create_task(events.run())
+    await asyncio.sleep(0)
+    stream = events.stream(FakeControl().document())
+    reading = asyncio.create_task(read(stream, Parser(1 << 20), 10))
+    await asyncio.sleep(TURN_SECONDS)
+    events.end()
+    assert (await reading)[-1] == ServerEvent("bye", b"{}")
+    task.cancel()
 
 
 async def test_a_stream_lasts_as_long_as_its_reader_reads(monkeypatch):
     """One that does not is cut off, and the other goes on although a request must be over by then."""
-    monkeypatch.setattr(serving, "EXCHANGE_SECONDS", scaled(1))
+    exchange_seconds = scaled(1)
+    monkeypatch.setattr(serving, "EXCHANGE_SECONDS", exchange_seconds)
     control, loop = large(1 << 20), asyncio.get_running_loop()
-    events = StatusEvents(lambda: Look(control.document(), 0.0))
+    events = StatusEvents(control.document)
     async with running(events), served_here(create_app(Local(control), events=events)) as (url, server):
-        began, open_ones = loop.time(), server.server_state.connections
+        began, open_ones = loop.time(), server.connections
         with connected(url) as deaf:
             deaf.sendall(ASKED)
             async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=scaled(20)) as client:
                 async with client.stream("GET", "/api/v1/events") as answer, within(30):
                     read_on = answer.aiter_raw()
-                    while loop.time() - began < 3 * serving.EXCHANGE_SECONDS or len(open_ones) > 1:
+                    while loop.time() - began < 3 * exchange_seconds or len(open_ones) > 1:
                         await anext(read_on)
                 assert is_closed(deaf)

@@ -13,8 +13,7 @@ __all__ = ["two"]
 
 
 async def test_a_bye_is_heard_after_the_group_has_gone_on(two: Program):
-    """The HTTP process says it, which may stand still while its service leaves the group. It is followed until its
-    stream ends, and suspected by nobody."""
+    """It is followed until its stream ends, and suspected by nobody."""
     one = control_of("p1", two.peer)
     async with watching(one, LATE) as shown:
         await become(shown, "reachable")

@@ -7,7 +7,7 @@ import asyncio
 import httpx2
 import pytest
 
-from snapreplay.api.state_link import FROM_KAFKA_MAX
+from snapreplay.api.asking import FROM_KAFKA_MAX
 from snapreplay.service.clock import time_of
 from snapreplay.service.control.partition_history import Ownership, PartitionHistory, PointedSnapshot
 from tests.support.deadlines import scaled

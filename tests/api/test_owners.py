@@ -19,7 +19,7 @@ from snapreplay.api.owners import elsewhere, shares
 from snapreplay.api.peers import Known
 from snapreplay.api.problems import ProblemError
 from snapreplay.errors import PartitionNotLive
-from snapreplay.service.control.protocol import Look, StatusDocument
+from snapreplay.service.control.protocol import StatusDocument
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
 from snapreplay.service.core.copies import Copies
 from snapreplay.service.core.phase import Phase
@@ -48,7 +48,7 @@ def app(
     ]
     facts = msgspec.structs.replace(FACTS, process_id="p1")
     document = StatusDocument(facts, tuple(own), peers=peers, copies=given)
-    return Covered(fleet_views.fleet(Look(document, 0.0), known, 0.0), Scope.APP)
+    return Covered(fleet_views.fleet(document, known, 0.0), Scope.APP)
 
 
 def who(covered: Covered) -> dict[int, tuple[str | None, str]]:

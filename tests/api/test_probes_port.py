@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +19,6 @@ from snapreplay.service.config.groups import HttpSettings
 from tests.api.test_tls import Authority
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
-from tests.support.served import http_processes, until
 
 TOKEN = "0123456789abcdef" * 4
 
@@ -79,23 +76,6 @@ async def test_the_probes_are_plain_http_where_the_api_has_tls(port: int, tmp_pa
         assert (await probes.get("/metrics")).status_code == 200
         assert (await probes.get("/api/v1")).status_code == 404
         assert (await main.get("/metrics")).status_code == 403
-
-
-async def test_the_next_http_process_has_the_port_again(port: int) -> None:
-    """Probes wait for it, and are not refused."""
-    others = http_processes(os.getpid())  # of earlier tests, which may end a moment later
-    async with asked(HttpSettings(port=0, probes_port=port)) as (_, probes):
-        (process,) = http_processes(os.getpid()) - others
-        process.kill()
-
-        async def answers() -> bool:
-            try:
-                return (await probes.get("/healthz")).status_code == 200
-            except httpx2.TransportError:
-                return False
-
-        await asyncio.to_thread(process.wait)
-        await until(answers, "an answer of the next process")
 
 
 async def test_a_port_that_is_taken_is_refused_by_its_setting() -> None:

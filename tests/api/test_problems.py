@@ -12,7 +12,7 @@ from snapreplay.api import problems, state_problems
 from snapreplay.api.app import create_app
 from snapreplay.api.problem_kinds import URN
 from snapreplay.errors import PartitionNotLive, UnknownPartition
-from snapreplay.service.control.protocol import Silent, TooManyCommands
+from snapreplay.service.control.protocol import LoopBlocked, TooManyCommands
 from tests.support.fake_control import FakeControl, Local
 
 KINDS = {
@@ -81,7 +81,7 @@ def test_many_errors_are_counted_and_cut(client):
         (UnknownPartition(3, 2), 404, "unknown-partition"),
         (UnknownPartition(3, None), 503, "cluster-not-reached"),
         (PartitionNotLive(1, "closing"), 409, "partition-not-live"),
-        (Silent(12), 503, "service-silent"),
+        (LoopBlocked(2), 503, "service-silent"),
         (TooManyCommands(64), 503, "too-many-requests"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from snapreplay.api.link import COMMANDS_MAX
+from snapreplay.api.asking import WAITING_MAX
 from snapreplay.errors import UnknownPartition
 from snapreplay.service.control.protocol import TooManyCommands
 from snapreplay.service.control.state_reads import (
@@ -140,7 +140,7 @@ REFUSED = {
     "partition-not-readable": (503, NotReadable(1, "loading", "it is loading")),
     "batch-not-reached": (409, BatchNotReached(0, 60, 61)),
     "read-late": (503, ReadLate(2.0)),
-    "too-many-requests": (503, TooManyCommands(COMMANDS_MAX)),
+    "too-many-requests": (503, TooManyCommands(WAITING_MAX)),
     "internal": (500, RuntimeError("secret")),
 }
 

@@ -16,21 +16,18 @@ from shutil import copy, rmtree
 from typing import Any
 
 import httpx2
-import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app as commands
-from snapreplay.api.limits import connections_max
+from snapreplay.api.limits import EXCHANGE_SECONDS, connections_max
 from snapreplay.api.peer_client import Caller
 from snapreplay.api.peers import PeerFollower
 from snapreplay.api.server import HttpServer
-from snapreplay.api.serving import EXCHANGE_SECONDS
 from snapreplay.api.tls import TlsFiles
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from tests.support.deadlines import scaled
-from tests.support.early import Gate
 from tests.support.fake_control import FakeControl
 from tests.support.served import control_of, peer, program, served, until
 
@@ -381,17 +378,3 @@ async def test_files_of_no_use_are_refused_at_the_start(settings, tmp_path, name
     http = HttpServer()
     http.bind(settings)
     await http.close()
-
-
-async def test_before_the_application_is_imported_tls_is_as_it_is_afterwards(settings, ours, tmp_path, monkeypatch):
-    """Probes need no certificate of a client, and get none but ours. What else came without one is refused."""
-    gate = Gate(tmp_path, monkeypatch)
-    settings = msgspec.structs.replace(settings, client_ca_file=settings.tls_ca_file)
-    async with served(FakeControl(), settings) as url, client(url, ours) as asking:
-        assert (await asking.get("/healthz")).status_code == 200
-        with pytest.raises(httpx2.TransportError):
-            await asyncio.to_thread(httpx2.get, url.replace("https", "http") + "/healthz", trust_env=False)
-        held = asyncio.create_task(asking.get("/api/v1"))
-        assert (await asking.get("/readyz")).status_code == 503
-        gate.open()
-        assert (await held).json()["type"].endswith("no-certificate")

@@ -23,7 +23,7 @@ from snapreplay.api.peers import Known
 from snapreplay.api.views import restore_status
 from snapreplay.app.ways import app_name
 from snapreplay.errors import RecordError
-from snapreplay.service.control.protocol import Check, Look, StatusDocument
+from snapreplay.service.control.protocol import Check, StatusDocument
 from snapreplay.service.control.state_reads import PartRead, ReadAt, Role, StateAnswer
 from snapreplay.service.control.status import StandbyStatus
 from snapreplay.service.core import owners
@@ -183,7 +183,7 @@ def test_a_console_shows_what_is_printed_of_an_app_with_a_dead_process(capsys: p
     theirs = StatusDocument(facts, (msgspec.structs.replace(live, partition=1),))
     why = "its stream ended, and 10.0.3.18 port 8080 refuses connections"
     known = [Known(other, PeerState.DEAD, NOW, why, theirs)]
-    covered = Covered(fleet(Look(own, 0.0), known, 0.0), Scope.APP)
+    covered = Covered(fleet(own, known, 0.0), Scope.APP)
     print_status(msgspec.json.decode(msgspec.json.encode(restore_status(covered))))
     said = capsys.readouterr().out
     assert not differ(shown(OF_AN_APP), said), differ(shown(OF_AN_APP), said)

@@ -22,7 +22,6 @@ from snapreplay.api.limits import connections_max
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import load_settings
-from snapreplay.service.control.protocol import Look
 from snapreplay.service.control.state_reads import NotRead, NotReadable, ReadLate, StateAnswer, StateRead
 from snapreplay.snapshots.proof.level import Level
 from tests.api.conftest import control, served, url
@@ -135,21 +134,6 @@ def test_a_foreign_name_is_allowed_by_the_setting():
     page = http.post("/trigger-snapshot", headers={"Origin": "https://elsewhere.example"})
     assert "curl" in page.json()["hint"]
     assert http.post("/api/v1/partitions/2/retry").status_code == 202
-
-
-def test_while_the_service_is_silent_its_health_is_told():
-    """The path of the hint answers although the others do not."""
-
-    class Frozen(Local):
-        async def look(self):
-            return Look(self._control.document(), 60.0)
-
-    http = TestClient(create_app(Frozen(FakeControl()), now=lambda: NOW))
-    refused = http.get("/restore-status")
-    assert refused.status_code == 503
-    (path,) = re.findall(r"GET (/\S+)", refused.json()["hint"])
-    checks = {check["name"]: check["ok"] for check in http.get(path).json()["checks"]}
-    assert checks["service process"] is False
 
 
 def test_a_body_is_sent_as_json(http):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 
 import msgspec
 from playwright.async_api import Page, Route, expect
 
-from snapreplay.api.line import ANSWER_SECONDS
+from snapreplay.api.asking import COMMAND_SECONDS
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.audit_run import StartAudit
 from snapreplay.service.control.input_status import BlockedTopic
-from snapreplay.service.control.protocol import Check, Command, Once, Operation
+from snapreplay.service.control.protocol import Check
 from snapreplay.service.control.status import AuditProof
 from tests.page.looking import looked_at, says
 from tests.page.test_states import Held
+from tests.support.deadlines import scaled
 from tests.support.fake_control import FAILED, LIVE, FakeControl, ago
 from tests.support.served import LATE, control_of, peer, program, served
 
@@ -54,26 +56,21 @@ async def test_a_refusal_that_comes_after_its_question_was_left_is_said(page: Pa
 
 
 async def test_what_a_late_service_was_asked_for_is_asked_again_and_done_once(page: Page) -> None:
-    """It stands still for longer than HTTP waits for its answer, which then is that it may still do it."""
+    """The runners' loop stands still for longer than HTTP waits for it, which then is that nothing was started."""
     control = of_many()
-    perform = control.perform
-    begun: list[Operation] = []
-
-    def late(command: Command | Once) -> Operation:
-        if not begun:
-            time.sleep(ANSWER_SECONDS + 1)  # as on a machine without a free core
-        begun.append(perform(command))
-        return begun[-1]
-
-    control.perform = late  # type: ignore[method-assign]  # as it says
+    codes: list[int] = []
     async with served(control) as url:
         await page.goto(url)
+        page.on("response", lambda answer: codes.append(answer.status) if answer.request.method == "POST" else None)
         await page.get_by_role("button", name="Write snapshots").click()
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.05, time.sleep, scaled(COMMAND_SECONDS + 1))  # the click is on its way by then
         await page.get_by_role("dialog").get_by_role("button", name="Write snapshots").click()
         await expect(page.locator(".notice")).to_contain_text("Snapshot: running")
         await expect(page.get_by_role("dialog")).to_have_count(0)
-    assert len(begun) > 1
     assert len(control.operations()) == 1
+    assert codes[0] == 503
+    assert codes[-1] == 202
 
 
 async def test_of_several_retries_the_refusal_of_one_stops_no_other(page: Page) -> None:

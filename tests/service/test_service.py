@@ -19,7 +19,6 @@ from snapreplay.service.program import ensure_topics, init, running
 from snapreplay.service.service import Service
 from tests.support import apps, inside
 from tests.support.deadlines import scaled
-from tests.support.early import Gate
 from tests.support.kafka import until_async
 from tests.support.stage import Stage, phase, settings_for, until
 
@@ -251,22 +250,6 @@ async def test_a_process_tells_the_others_its_url(stage, unique, http, advertise
         _, port = one.http_address or ("", 0)
         assert (peer.instance_id, peer.url) == ("one", advertised.format(port=port))
         assert (other.instance_id, other.url) == ("two", "")
-
-
-async def test_a_service_is_ready_while_its_http_is_still_being_imported(stage, unique, tmp_path, monkeypatch):
-    """A prober hears it at once. What else is asked is answered when it can be."""
-    gate = Gate(tmp_path, monkeypatch)
-    here = await stage(apps.ledger(unique("order")))
-    async with here.running(http=HttpServer()) as service:
-        await until(lambda: gate.imported, "the import has begun")
-        assert service.http_address is not None
-        async with httpx2.AsyncClient(base_url=service.http_address.url, trust_env=False, timeout=scaled(30)) as asking:
-            await until_async(lambda: asking.get("/healthz"), is_success)
-            held = asyncio.create_task(asking.get("/restore-status"))
-            await until_async(lambda: asking.get("/readyz"), is_success)
-            assert not held.done()
-            gate.open()
-            assert (await held).json()["summary"]["all_live"]
 
 
 # ---- stopping ----------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from snapreplay.service.control.protocol import (
     Command,
     Control,
     Family,
-    Look,
     NotFailed,
     Once,
     Operation,
@@ -153,7 +152,7 @@ FACTS = ServiceFacts(
 
 def alone(statuses: Sequence[PartitionStatus]) -> Covered:
     """Return what one process says that has these partitions, and knows of no other process."""
-    return Covered(fleet(Look(StatusDocument(FACTS, tuple(statuses)), 0.0), (), 0.0), Scope.LOCAL)
+    return Covered(fleet(StatusDocument(FACTS, tuple(statuses)), (), 0.0), Scope.LOCAL)
 
 
 class FakeControl:
@@ -234,7 +233,7 @@ class FakeControl:
             case Cancel(operation_id, by):
                 return self._operations.cancel(operation_id, f"cancelled by {by}")[0]
 
-    def suspect(self, process_id: str, why: str, *, silent_seconds: float | None = None) -> None:
+    def suspect(self, process_id: str, why: str, silent_seconds: float | None = None) -> None:
         self.silent.append(silent_seconds is not None)
         self.suspected.append((process_id, why))
 
@@ -302,13 +301,13 @@ class FakeGroup:
 
 
 class Local:
-    """A `StatusSource` and `StateSource` that asks `control` directly: handlers are tried without a process of HTTP."""
+    """A `StatusSource` and `StateSource` that asks `control` directly: handlers are tried without a thread of HTTP."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
 
-    async def look(self) -> Look:
-        return Look(self._control.document(), 0.0)
+    async def look(self) -> StatusDocument:
+        return self._control.document()
 
     async def counted(self) -> Sequence[Family]:
         return counted(EVENTS)

@@ -10,11 +10,10 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from unittest import mock
 
 import msgspec
-import psutil
 import pytest
 
 from snapreplay.api import server as api_server
@@ -124,13 +123,3 @@ async def until(holds: Callable[[], Awaitable[object]], what: str) -> None:
                 await asyncio.sleep(pause(loop.time() - began))
     except TimeoutError:
         pytest.fail(f"not within its time: {what}")
-
-
-def http_processes(of: int) -> set[psutil.Process]:
-    """Find the processes that serve HTTP for a process."""
-    found = set()
-    for each in psutil.Process(of).children():
-        with suppress(psutil.Error):  # it has just ended
-            if "snapreplay.api.http_process" in each.cmdline():
-                found.add(each)
-    return found

@@ -13,18 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from snapreplay.api.cli.dev import INSTEAD
-from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
 from tests.support import reference
 from tests.support.deadlines import scaled
-from tests.support.early import Gate
-from tests.support.waiting import eventually
 
 COMMANDS = [["run"], ["dev"], ["init"], ["topics", "ensure"]]
 
@@ -73,28 +69,6 @@ def ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
-
-
-def test_probes_are_answered_before_the_service_is_imported(ledger, tmp_path, monkeypatch, nobody_there):
-    """HTTP starts beside it, and says that the process lives and is not ready. Everything else is answered later."""
-    gate = Gate(tmp_path, monkeypatch, "snapreplay.service.program")
-    (port,) = free_ports(1)
-    command = [sys.executable, "-m", "snapreplay.api.cli", "run", str(ledger), "--http-port", str(port)]
-    command += ["--bootstrap-servers", nobody_there]
-    asking = httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=scaled(30))
-    with asking, ended(subprocess.Popen(command, stderr=subprocess.PIPE, text=True)) as started:
-        assert started.stderr is not None
-        eventually(lambda: gate.imported, "the service is being imported")
-        assert asking.get("/healthz").status_code == 200
-        told = asking.get("/readyz")
-        assert told.status_code == 503
-        assert "the service is being started" in told.text
-        gate.open()
-        assert any(line.startswith("HTTP API: ") for line in started.stderr)
-        assert asking.get("/api/v1").status_code == 200
-        assert "runner loop" in asking.get("/readyz").text
-        started.send_signal(signal.SIGTERM)
-        assert started.wait(timeout=scaled(30)) == 0
 
 
 # ------------------------------------------------------------------ against a real broker

@@ -1,9 +1,8 @@
-"""Reads of states between a service and its HTTP process: a busy loop, a batch that is awaited, a frozen service."""
+"""What HTTP asks of the runners' loop: while a handler keeps it, and while a batch is awaited."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 import time
 from collections import Counter
@@ -11,9 +10,7 @@ from collections import Counter
 import httpx2
 import pytest
 
-from snapreplay.api.state_link import StateLink
-from snapreplay.service.control import wire
-from snapreplay.service.control.state_reads import BatchNotReached, PartRead, ReadAt, ReadKey, Role, StateAnswer
+from snapreplay.service.control.state_reads import BatchNotReached, PartRead, ReadAt, Role, StateAnswer
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
 from tests.support.served import served
@@ -35,26 +32,42 @@ def asked(url, path="/api/v1/state/default/ada?partition=0"):
         return client.get(path)
 
 
-async def test_a_busy_loop_delays_reads_and_nothing_else(control):
-    """While a handler keeps the loop, a status is answered, and a read is given up. After it reads are answered again,
-    and nobody answers those that were given up."""
+def post(url):
+    return httpx2.post(f"{url}/trigger-snapshot", json={}, trust_env=False, timeout=scaled(20))
+
+
+async def test_a_handler_that_keeps_the_loop_delays_reads_and_commands_and_nothing_else(control):
+    """Probes and statuses are answered. A read and a command are given up with the reason, and nothing of them is done
+    later. When the loop turns again, both are answered."""
+    wanted = {
+        "/healthz": asked,
+        "/restore-status": asked,
+        "/metrics": asked,
+        "/api/v1/state/default/ada?partition=0": asked,
+        "": lambda url, _: post(url),
+    }
+    answers: dict[str, httpx2.Response] = {}
+
+    def ask(path):
+        answers[path] = wanted[path](url, path)
+
     async with served(control) as url:
         assert (await asyncio.to_thread(asked, url)).json()["items"][0]["value"] == 5
-        late, status = [], []
-        threads = [
-            threading.Thread(target=lambda: late.append(asked(url))),
-            threading.Thread(target=lambda: status.append(asked(url, "/restore-status"))),
-        ]
+        threads = [threading.Thread(target=ask, args=(path,)) for path in wanted]
         for each in threads:
             each.start()
         blocked_until = time.monotonic() + scaled(30)
-        while not (late and status) and time.monotonic() < blocked_until:
+        while len(answers) < len(wanted) and time.monotonic() < blocked_until:
             time.sleep(0.02)  # noqa: ASYNC251 - it is the handler that blocks the loop
-        assert (status[0].status_code, late[0].status_code) == (200, 503)
-        assert late[0].json()["type"].endswith("read-late")
+        assert [answers[path].status_code for path in wanted] == [200, 200, 200, 503, 503]
+        kinds = {path: str(answers[path].json()["type"]).rpartition(":")[2] for path in list(wanted)[3:]}
+        assert list(kinds.values()) == ["read-late", "service-silent"]
+        assert "nothing was started" in answers[""].json()["detail"]
         reads = len(control.reads)
         assert (await asyncio.to_thread(asked, url)).status_code == 200
-        assert len(control.reads) == reads + 1
+        assert (len(control.reads), control.operations()) == (reads + 1, [])
+        assert (await asyncio.to_thread(post, url)).status_code == 202
+    assert len(control.operations()) == 1
 
 
 async def test_a_batch_is_awaited_and_one_that_does_not_come_is_refused(control):
@@ -78,20 +91,3 @@ async def test_a_batch_is_awaited_and_one_that_does_not_come_is_refused(control)
         assert (await waiting).status_code == 200
         document = (await refused).json()
         assert (document["status"], document["detail"][:26]) == (409, "partition 0 is at batch 61")
-
-
-async def test_a_read_that_was_answered_while_the_http_process_stood_still_is_answered(monkeypatch):
-    """Its time is over when that process runs again."""
-    monkeypatch.setattr("snapreplay.api.state_link.READ_SECONDS", 0.1)
-    service, ours = socket.socketpair()
-    reader, writer = await asyncio.open_connection(sock=ours)
-    link = StateLink(reader, writer)
-    running, read = asyncio.create_task(link.run()), asyncio.create_task(link.read(ReadKey("default", "ada")))
-    await asyncio.sleep(0)
-    question = wire.asked(service.recv(1 << 16)[wire.LENGTH.size :])
-    service.sendall(wire.frame(wire.Answered(question.id, ANSWER)))
-    time.sleep(0.2)  # noqa: ASYNC251 - it stands still
-    assert await read == ANSWER
-    writer.close()
-    await running
-    service.close()

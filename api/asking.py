@@ -1,0 +1,196 @@
+"""Asks the service of this process, for the handlers of HTTP in their loop.
+
+Statuses are immutable, so they are read in HTTP's thread. Commands and reads of states are carried out in the runners'
+loop. It may be kept by a handler, so each has a deadline; what has not begun by then is withdrawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from snapreplay.service.clock import boot_seconds
+from snapreplay.service.control.counters import EVENTS
+from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
+from snapreplay.service.control.metrics import counted
+from snapreplay.service.control.partition_history import HISTORY_SECONDS, PartitionHistory
+from snapreplay.service.control.protocol import (
+    Command,
+    Control,
+    Family,
+    LoopBlocked,
+    Once,
+    Operation,
+    StatusDocument,
+    TooManyCommands,
+)
+from snapreplay.service.control.savepoint_list import SavepointList
+from snapreplay.service.control.state_reads import (
+    BATCH_SECONDS,
+    READ_SECONDS,
+    BatchNotReached,
+    BatchUnderWay,
+    ReadLate,
+    StateAnswer,
+    StateRead,
+)
+
+T = TypeVar("T")
+
+COMMAND_SECONDS = 2.0
+WAITING_MAX = 64
+"""Commands and reads of states together."""
+FROM_KAFKA_MAX = 4
+FROM_KAFKA_SECONDS = HISTORY_SECONDS + 3.0  # less than a connection may take for a request
+PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.02, 0.25
+IDLE_TIMES = 5
+"""As long as a status took to make, or a read took of the runners' loop, HTTP leaves it alone afterwards: so a flood of
+requests takes at most a sixth of it."""
+BURST_SECONDS = 0.005
+LAST_SECONDS = 1.0
+LOOK_SECONDS = 0.005  # for a batch that is awaited
+
+
+class Asking:
+    """A `StatusSource` and a `StateSource`. For HTTP's loop."""
+
+    def __init__(self, control: Control, runners: asyncio.AbstractEventLoop) -> None:
+        """Take `runners`: the loop that control's commands and reads are for."""
+        self._control = control
+        self._runners = runners
+        self._reads = _Reads(control)
+        self._waiting = self._from_kafka = 0
+        self._newest: StatusDocument | None = None
+        self._looking: asyncio.Task[StatusDocument] | None = None
+        self._newest_at = self._not_before = 0.0
+
+    async def look(self) -> StatusDocument:
+        """Return the process as it is now. All who wait for the next status share it."""
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+        return await asyncio.shield(self._looking)
+
+    def last(self) -> StatusDocument:
+        """Return what was known up to a second ago."""
+        if self._newest is None or boot_seconds() - self._newest_at > LAST_SECONDS:
+            self._make()
+        assert self._newest is not None  # noqa: S101 - it was made
+        return self._newest
+
+    async def counted(self) -> Sequence[Family]:
+        return counted(EVENTS)
+
+    async def perform(self, command: Command | Once) -> Operation:
+        begun: Future[Operation] = Future()
+
+        def perform() -> None:
+            if begun.set_running_or_notify_cancel():
+                try:
+                    begun.set_result(self._control.perform(command))
+                except Exception as error:  # noqa: BLE001 - raised where it is awaited
+                    begun.set_exception(error)
+
+        with self._place():
+            self._runners.call_soon_threadsafe(perform)
+            answered = asyncio.wrap_future(begun)
+            await asyncio.wait([answered], timeout=COMMAND_SECONDS)
+            if begun.cancel():
+                raise LoopBlocked(COMMAND_SECONDS)
+            self._newest = None  # it does not show the operation
+            return await answered
+
+    async def read(self, read: StateRead) -> StateAnswer:
+        with self._place():
+            return await self._in_time(self._reads.read(read, boot_seconds()), READ_SECONDS)
+
+    async def history(self, partition: int) -> PartitionHistory:
+        return await self._of_kafka(lambda: self._control.history(partition))
+
+    async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
+        return await self._of_kafka(lambda: self._control.key_history(read))
+
+    async def savepoints(self, name: str) -> SavepointList:
+        return await self._of_kafka(lambda: self._control.savepoints(name))
+
+    async def _look(self) -> StatusDocument:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._not_before - loop.time())
+        self._looking, began = None, loop.time()
+        document = self._make()
+        pause_seconds = IDLE_TIMES * (loop.time() - began)
+        self._not_before = loop.time() + min(max(pause_seconds, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX)
+        return document
+
+    def _make(self) -> StatusDocument:
+        self._newest, self._newest_at = self._control.document(), boot_seconds()
+        return self._newest
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        if self._waiting >= WAITING_MAX:
+            raise TooManyCommands(self._waiting)
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    async def _of_kafka(self, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if self._from_kafka >= FROM_KAFKA_MAX:
+            raise TooManyCommands(self._from_kafka)
+        self._from_kafka += 1
+        try:
+            return await self._in_time(self._reads.of_kafka(read), FROM_KAFKA_SECONDS)
+        finally:
+            self._from_kafka -= 1
+
+    async def _in_time(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
+        """Do this in the runners' loop."""
+        done = asyncio.run_coroutine_threadsafe(work, self._runners)
+        deadline = asyncio.timeout(seconds)
+        try:
+            async with deadline:
+                return await asyncio.wrap_future(done)
+        except TimeoutError:
+            if deadline.expired():
+                raise ReadLate(seconds) from None
+            raise
+
+
+class _Reads:
+    """Reads in the runners' loop, of whose time they take a share."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._one, self._one_of_kafka = asyncio.Lock(), asyncio.Lock()
+        self._free_at = 0.0
+
+    async def read(self, read: StateRead, asked_at: float) -> StateAnswer:
+        """Read, and wait for the batch, if one is named. `asked_at`: boot seconds."""
+        loop = asyncio.get_running_loop()
+        while True:
+            async with self._one:
+                ahead_seconds = self._free_at - loop.time()
+                if ahead_seconds > BURST_SECONDS:
+                    await asyncio.sleep(ahead_seconds)
+                if boot_seconds() > asked_at + READ_SECONDS:
+                    raise ReadLate(READ_SECONDS)
+                began = time.thread_time()  # of this thread alone: by the clock, a busy machine would end all reads
+                try:
+                    return self._control.read(read)
+                except (BatchNotReached, BatchUnderWay):
+                    if boot_seconds() > asked_at + BATCH_SECONDS:
+                        raise
+                finally:
+                    spent_seconds = time.thread_time() - began
+                    self._free_at = max(self._free_at, loop.time()) + IDLE_TIMES * spent_seconds
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def of_kafka(self, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Read one thing at a time."""
+        async with self._one_of_kafka:
+            return await read()
