@@ -10,7 +10,9 @@ from collections import Counter
 import httpx2
 import pytest
 
-from snapreplay.service.control.state_reads import BatchNotReached, PartRead, ReadAt, Role, StateAnswer
+from snapreplay.api.asking import WAITING_MAX, Asking
+from snapreplay.service.control.protocol import TooManyCommands, TriggerSnapshot
+from snapreplay.service.control.state_reads import BatchNotReached, PartRead, ReadAt, ReadKey, Role, StateAnswer
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
 from tests.support.served import served
@@ -91,3 +93,21 @@ async def test_a_batch_is_awaited_and_one_that_does_not_come_is_refused(control)
         assert (await waiting).status_code == 200
         document = (await refused).json()
         assert (document["status"], document["detail"][:26]) == (409, "partition 0 is at batch 61")
+
+
+async def test_as_many_as_may_wait_do(control):
+    """Commands and reads together; the next one is refused at once. When they have been answered, there is room."""
+
+    def wait(_):
+        raise BatchNotReached(0, 60, 61)
+
+    control.reading = wait
+    asking = Asking(control, asyncio.get_running_loop())
+    waiting = [asyncio.create_task(asking.read(ReadKey("default", "ada"))) for _ in range(WAITING_MAX)]
+    await until(lambda: control.reads, "a read")
+    for ask in (asking.read(ReadKey("default", "ada")), asking.perform(TriggerSnapshot(None, ""))):
+        with pytest.raises(TooManyCommands):
+            await ask
+    control.reading = lambda _: ANSWER
+    assert await asyncio.gather(*waiting) == [ANSWER] * WAITING_MAX
+    assert await asking.read(ReadKey("default", "ada")) == ANSWER

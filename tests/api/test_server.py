@@ -49,7 +49,7 @@ PROGRAM = """
                 worker.start()
                 print(worker.pid, flush=True)
             else:
-                opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(12)]
+                opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(int(word))]
                 print(len(opened), "files", flush=True)
 
     asyncio.run(main())
@@ -151,18 +151,23 @@ def test_a_port_that_is_taken_is_refused():
 
 
 def test_http_leaves_files_to_the_service(program):
-    """With 64 files and 300 half-open connections, HTTP answers, the service can open others, and the log stays
-    silent."""
+    """With 64 files, half of them in use, and 300 half-open connections, HTTP answers, the service can open others, and
+    the log stays silent."""
     process, port, _ = program
+
+    def open_files(count):
+        process.stdin.write(f"{count}\n")
+        process.stdin.flush()
+        return process.stdout.readline()
+
     resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (64, 64))
+    assert open_files(25) == "25 files\n"
     opened = [socket.create_connection(("127.0.0.1", port), timeout=scaled(30)) for _ in range(300)]
     for each in opened:
         with suppress(OSError):  # closed already, because others came
             each.send(HALF)
     assert get(port, "/healthz")[0] == 200
-    process.stdin.write("files\n")
-    process.stdin.flush()
-    assert process.stdout.readline() == "12 files\n"
+    assert open_files(12) == "12 files\n"
     for each in opened:
         each.close()
     process.kill()
