@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from starlette.types import Message
+
 from snapreplay.api.app import create_app
 from snapreplay.api.asking import Asking
 from snapreplay.api.events import StatusEvents
@@ -16,6 +18,7 @@ from snapreplay.api.guard import PROBES_PORT, Hosts, allowed_hosts
 from snapreplay.api.last_hour import LastHour
 from snapreplay.api.peer_client import Caller
 from snapreplay.api.peers import Peers
+from snapreplay.api.probing import LIVENESS
 from snapreplay.api.serving import Server
 from snapreplay.api.tls import TlsFiles
 from snapreplay.api.tokens import Tokens
@@ -47,7 +50,7 @@ class Application:
         self._peers = Peers(settings.suspect_after_ms / 1000, control.suspect, caller, control.ended)
         self._hour = LastHour()
         names = f"{settings.allowed_hosts},{urlsplit(settings.advertised_url).hostname or ''}"
-        app = create_app(
+        self._app = create_app(
             self._asking,
             Hosts(bound.host, allowed_hosts(names)),
             tokens=tokens,
@@ -56,11 +59,23 @@ class Application:
             states=self._asking,
             hour=self._hour,
         )
-        self._server = Server(app)
+        self._server = Server(self._app)
         self._server.listen(listeners[0], contexts=tls.server() if tls.certificate else None)
         for each in listeners[1:]:
             self._server.listen(each, {PROBES_PORT: True})
         self._running = watched(asyncio.get_running_loop().create_task(self._run()), "HTTP")
+
+    async def warm_up(self) -> None:
+        """Let the web framework make its routes, as it does at the first request."""
+
+        async def ignore(_: Message) -> None:
+            pass
+
+        async def receive() -> Message:
+            return {"type": "http.disconnect"}
+
+        about = {"headers": [], "query_string": b"", "root_path": "", "client": None, "state": {}}
+        await self._app({"type": "http", "method": "GET", "path": LIVENESS, **about}, receive, ignore)
 
     async def _run(self) -> None:
         """Tell others what this process does, and follow them."""

@@ -8,6 +8,7 @@ import errno
 import logging
 import os
 import socket
+import threading
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -112,11 +113,18 @@ class HttpServer:
         self._bound = None
 
 
+_making = threading.Lock()
+"""Pydantic makes its schemas in one thread at a time; a program may have several services."""
+
+
 async def _begin(*given: Any) -> Application:
     # In HTTP's thread: to import the web framework takes as long as a small restore, which does not wait for it.
-    from snapreplay.api.application import Application  # noqa: PLC0415
+    with _making:
+        from snapreplay.api.application import Application  # noqa: PLC0415
 
-    return Application(*given)
+        application = Application(*given)
+        await application.warm_up()
+    return application
 
 
 PORT_HINT = "choose another port with --http-port N (0 picks a free one)"
