@@ -7,6 +7,7 @@ import asyncio
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.types import Message
@@ -74,7 +75,7 @@ class Application:
         async def receive() -> Message:
             return {"type": "http.disconnect"}
 
-        about = {"headers": [], "query_string": b"", "root_path": "", "client": None, "state": {}}
+        about: dict[str, Any] = {"headers": [], "query_string": b"", "root_path": "", "client": None, "state": {}}
         await self._app({"type": "http", "method": "GET", "path": LIVENESS, **about}, receive, ignore)
 
     async def _run(self) -> None:
