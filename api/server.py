@@ -120,7 +120,7 @@ _making = threading.Lock()
 async def _begin(*given: Any) -> Application:
     # In HTTP's thread: to import the web framework takes as long as a small restore, which does not wait for it.
     with _making:
-        from snapreplay.api.application import Application  # noqa: PLC0415
+        from snapreplay.api.application import Application  # noqa: PLC0415 - see above
 
         application = Application(*given)
         await application.warm_up()
