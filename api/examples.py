@@ -14,7 +14,6 @@ from snapreplay.api.liveness import PeerState
 from snapreplay.api.operation_views import joined
 from snapreplay.api.peers import Known
 from snapreplay.service.config.effective import SettingShown
-from snapreplay.service.control.audit_run import AuditRun
 from snapreplay.service.control.input_status import InputStatus
 from snapreplay.service.control.key_history import KeyChange, KeyHistory, ReadKeyHistory, ReadRecords
 from snapreplay.service.control.partition_history import Ownership, PartitionHistory, PointedSnapshot
@@ -31,7 +30,6 @@ from snapreplay.service.control.restore_plan import (
 from snapreplay.service.control.savepoint_list import SavepointList, SavepointPart, SavepointShown
 from snapreplay.service.control.state_reads import NotRead, PartRead, ReadAt, Role
 from snapreplay.service.control.status import (
-    AuditProof,
     Decision,
     DigestProof,
     PartitionStatus,
@@ -147,8 +145,6 @@ _LIVE = PartitionStatus(
     drill=Drill(
         "succeeded", _ago(1800), _ago(1794), 4002, _ID, "changes", 104_700, _DIGEST, 0.59, 0.5, rested_seconds=5.31
     ),
-    audit=AuditRun("succeeded", "changes", _ago(242), _ago(240), 3970, 4012, detail="batches 3970 to 4012 are whole"),
-    audited=(AuditProof("changes", 4012, 9004, _DIGEST, _ID, "7+code:0a1b2c3d", _ago(240)),),
     updated_at=_ago(0.5),
 )
 _LOADING = PartitionStatus(

@@ -132,8 +132,8 @@ ROLE_HEADER = b"snapreplay-role"
 """Tells the page which buttons are of use."""
 
 _OF_AN_OPERATOR = re.compile(
-    r"/trigger-snapshot|/api/v1/partitions/[^/]+/(retry|pause|resume|drill|audit)"
-    r"|/api/v1/processes/[^/]+/(drain|undrain)|/api/v1/operations/[^/]+|/api/v1/savepoints|/api/v1/audits"
+    r"/trigger-snapshot|/api/v1/partitions/[^/]+/(retry|pause|resume|drill)"
+    r"|/api/v1/processes/[^/]+/(drain|undrain)|/api/v1/operations/[^/]+|/api/v1/savepoints"
 )
 
 

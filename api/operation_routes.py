@@ -57,7 +57,7 @@ async def get_operation(here: Here, covered: Covers, operation_id: OperationId) 
     responses=views.begun(problems.UNKNOWN_OPERATION, problems.NOT_CANCELLABLE, problems.INVALID, problems.OWNER_AWAY),
 )
 async def cancel_operation(here: Here, covered: Covers, operation_id: OperationId) -> Response:
-    """Cancel what has not begun of an operation: a waiting snapshot or retry, a drill, an audit, a drain, a savepoint.
+    """Cancel what has not begun of an operation: a waiting snapshot or retry, a drill, a drain, a savepoint.
     What has begun to change something goes on. Any process may be asked."""
     parts = located(operation_id, covered.says, here.forwarder.begun)
     if not parts:

@@ -107,9 +107,7 @@ def _part(part: protocol.OperationPart, by: Process) -> OperationPart:
     state, detail = part.state, part.detail
     if by.state in _LEFT_UNDONE and state not in ENDED:
         state, detail = OperationState.FAILED, f"process {by.process_id} on {by.host} is {by.state}: {by.last_error}"
-    return OperationPart(
-        part.partition, state, part.snapshot_id, detail, part.findings, process_id=by.process_id, host=by.host
-    )
+    return OperationPart(part.partition, state, part.snapshot_id, detail, process_id=by.process_id, host=by.host)
 
 
 def _state(parts: Iterable[str]) -> OperationState:

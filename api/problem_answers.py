@@ -13,7 +13,6 @@ from starlette.routing import Match
 from snapreplay.api import events
 from snapreplay.api.problems import (
     ADOPTING,
-    AUDITING,
     BUSY,
     BUSY_LINE,
     DRAINING,
@@ -133,7 +132,6 @@ _BUSY_WITH = {
     "pause": PAUSING,
     "resume": RESUMING,
     "drill": DRILLING,
-    "audit": AUDITING,
     "drain": DRAINING,
     "savepoint": KEEPING,
     "savepoint-drop": KEEPING,

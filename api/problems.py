@@ -39,7 +39,6 @@ SAVEPOINTS_UNREAD = ProblemKind("savepoints-not-readable", 503, "The savepoints 
 UNKNOWN_AFTER = ProblemKind("unknown-after", 404, "No such row to go on behind")
 UNKNOWN_PROCESS = ProblemKind("unknown-process", 404, "No such process")
 DRILLING = ProblemKind("drill-running", 409, "A drill is already running")
-AUDITING = ProblemKind("audit-running", 409, "An audit is already running")
 MALFORMED = ProblemKind("malformed-body", 400, "The body is not JSON")
 TOO_LARGE = ProblemKind("body-too-large", 413, "The body is too large")
 MEDIA = ProblemKind("media-type", 415, "The body is not declared as JSON")

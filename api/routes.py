@@ -15,7 +15,6 @@ from pydantic import BeforeValidator, Field
 
 from snapreplay.api import (
     action_routes,
-    audit_routes,
     operation_routes,
     probing,
     problems,
@@ -55,7 +54,6 @@ ROUTERS = (
     *(
         _partitions,
         action_routes.ROUTER,
-        audit_routes.ROUTER,
         state_routes.ROUTER,
         _snapshots,
         operation_routes.ROUTER,

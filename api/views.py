@@ -130,9 +130,6 @@ class Partition(PartitionStatus, frozen=True, kw_only=True):
     process_state: ProcessState
     age_seconds: Age
     phase: Annotated[Phase | None, said("Null: nothing is known of it.")]  # type: ignore[assignment]
-    unaudited_batches: Annotated[
-        Count | None, said("Committed after the furthest proof; null where `audited` is null.")
-    ]
     stream_time_lag_seconds: Annotated[
         float | None,
         said(
@@ -299,7 +296,6 @@ def partition(found: Held, now: datetime) -> Partition:
         Partition,
         **origin(found.process),
         phase=found.status.phase if found.status else None,
-        unaudited_batches=status.unaudited_batches,
         stream_time_lag_seconds=None if stream_time_ms is None else now.timestamp() - stream_time_ms / 1000,
         progress_age_seconds=None if status.updated_at == LONG_AGO else age_seconds,
     )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
-from snapreplay.service.control.audit_run import StartAudit
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import (
@@ -48,19 +46,6 @@ class Operating:
             UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
         """
         return await self._ended(TriggerSnapshot(None if partitions is None else tuple(partitions), reason))
-
-    async def audit(
-        self, partitions: Sequence[int] | None = None, level: Literal["integrity", "changes", "replay"] = "changes"
-    ) -> Operation:
-        """Prove in another process that the logs of these partitions (None: of all that are LIVE) are whole.
-
-        Returns:
-            The ended operation; "failed" with the `findings` of its parts, or with why an audit was given up.
-
-        Raises:
-            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
-        """
-        return await self._ended(StartAudit(None if partitions is None else tuple(partitions), level))
 
     async def pause(self, partition: int, reason: str = "") -> Operation:
         """Process nothing more of a LIVE partition until `resume`, whatever is restarted meanwhile. The batch under

@@ -17,7 +17,6 @@ from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartitio
 from snapreplay.service.clock import boot_seconds, time_of, wall_ms, wall_time
 from snapreplay.service.config.effective import effective
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control.audit_run import StartAudit
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.log_levels import LogLevels
@@ -62,7 +61,6 @@ from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.state_reads import StateReads, running
 from snapreplay.service.supervisor import Supervisor
 from snapreplay.snapshots.format.records import Paused
-from snapreplay.snapshots.proof.level import Level
 
 log = logging.getLogger("snapreplay")
 
@@ -152,8 +150,9 @@ class ServiceControl:
                 return self.retry(partition)
             case SetPaused(partition, paused, reason):
                 return self.set_paused(partition, reason, paused=paused)
-            case StartDrill() | StartAudit():
-                return self._prove(command)
+            case StartDrill(partition):
+                drill = _if_live(lambda runner, done: runner.request_drill(done))
+                return self._begun("drill", "", self._wanted([partition]), drill)
             case SetDrained():
                 return self._set_drained(command)
             case KeepSavepoint() | DropSavepoint():
@@ -341,14 +340,6 @@ class ServiceControl:
             else:
                 self._loop.call_soon_threadsafe(act, self._supervisor, number, done)
         return self._operations.get(operation.id) or operation
-
-    def _prove(self, asked: StartDrill | StartAudit) -> Operation:
-        if isinstance(asked, StartDrill):
-            drill = _if_live(lambda runner, done: runner.request_drill(done))
-            return self._begun("drill", "", self._wanted([asked.partition]), drill)
-        level = Level(asked.level)
-        audit = _if_live(lambda runner, done: runner.request_audit(level, done))
-        return self._begun("audit", f"level {level}", self._wanted(asked.partitions), audit)
 
     def _set_drained(self, asked: SetDrained) -> Operation:
         group = self._membership if self._assigned is not None else None

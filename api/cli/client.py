@@ -30,7 +30,7 @@ COMMANDS = {
 """The commands that make the requests which hints of the service name."""
 ASKING = (
     *("restore-status", "plan", "lag", "get", "scan", "trigger-snapshot", "adopt", "retry", "pause", "resume", "drill"),
-    *("audit-now", "processes", "operations", "snapshots", "history", "group-changes", "cancel", "drain", "undrain"),
+    *("processes", "operations", "snapshots", "history", "group-changes", "cancel", "drain", "undrain"),
     *("health", "config", "log-level"),
 )
 """The commands that ask a running service."""
@@ -115,11 +115,6 @@ class Client:
 
     def drill(self, partition: int) -> Json:
         return self._ask("POST", f"/api/v1/partitions/{partition}/drill", "parts")
-
-    def audit(self, partitions: list[int] | None, level: str) -> Json:
-        """Ask for audits; `partitions` None: of all live ones."""
-        wanted: Json = {"level": level} | ({"partitions": partitions} if partitions else {})
-        return self._ask("POST", "/api/v1/audits", "parts", body=wanted)
 
     def pause(self, partition: int, reason: str) -> Json:
         return self._ask("POST", f"/api/v1/partitions/{partition}/pause", "parts", body={"reason": reason})

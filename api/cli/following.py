@@ -97,9 +97,6 @@ def print_operation(operation: Json, output: Format) -> None:
         return
     print(f"operation {operation['id']}: {operation['state']}")
     _print_parts(operation["parts"], "snapshot_id")
-    for found in (each for part in operation["parts"] for each in part.get("findings", ())):
-        where = f"{found['topic']}-{found['partition']} offset {found['offset']}"
-        print(f"{found['check']}: {where}: {found['detail']}")
 
 
 def _print_parts(parts: list[Json], *more: str) -> None:

@@ -9,11 +9,10 @@ import typer
 from typer.core import TyperCommand
 
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
-from snapreplay.api.cli.following import ended, follow, follow_all, note_left_out, print_operation
+from snapreplay.api.cli.following import follow, follow_all, note_left_out, print_operation
 from snapreplay.api.cli.options import Output, Probed, Running
 from snapreplay.api.cli.output import Format, note, print_json
 from snapreplay.errors import SnapreplayError
-from snapreplay.snapshots.proof.level import Level
 
 if TYPE_CHECKING:
     from snapreplay.api.cli.client import Client, Json
@@ -202,32 +201,6 @@ def drill(
         follow_all(client, partition or _in_phase(client, "live", "no partition is live"), client.drill, wait, output)
 
 
-def audit_now(
-    *,
-    partition: LivePartitions = None,
-    level: Annotated[
-        Level, typer.Option("--level", help="What is proved. Each level includes those before it.")
-    ] = Level.CHANGES,
-    wait: Wait = False,
-    client: Running,
-    output: Output = Format.TABLE,
-) -> None:
-    """Let the owners prove that the logs of live partitions are whole, without Spark, and record the proofs.
-
-    Processing continues meanwhile. Exit code with --wait: 0 no findings, 1 findings, 2 one could not run."""
-    with client:
-        operation = client.audit(partition or None, level)
-        if not partition:
-            note_left_out(client, operation)
-        if wait:
-            (operation,) = ended(client, [operation])
-        print_operation(operation, output)
-    if any(part["findings"] for part in operation["parts"]):
-        raise typer.Exit(ExitCode.FINDINGS)
-    if operation["state"] == "failed":
-        raise typer.Exit(ExitCode.REFUSED)
-
-
 OnHost = Annotated[
     str, typer.Option("--host", metavar="NAME", help="All processes of the app on this host. Default: the one asked.")
 ]
@@ -271,7 +244,7 @@ def cancel(
     client: Running,
     output: Output = Format.TABLE,
 ) -> None:
-    """Cancel what has not begun of an operation: a waiting snapshot or retry, a drill, an audit, a drain, a savepoint.
+    """Cancel what has not begun of an operation: a waiting snapshot or retry, a drill, a drain, a savepoint.
 
     Exit code 1: it has ended, or cannot be cancelled."""
     with client:

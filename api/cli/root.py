@@ -18,7 +18,6 @@ from snapreplay.api.cli.record_commands import feed, redrive, tail
 from snapreplay.api.cli.remote_commands import (
     ZeroOrOne,
     adopt,
-    audit_now,
     cancel,
     config,
     drain,
@@ -85,7 +84,7 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Develop an app": (new, dev, feed, tail),
     "Run an app on a cluster": (init, run),
     "Operate a running app": (
-        *(restore_status, plan, lag, get, scan, trigger_snapshot, adopt, retry, pause, resume, drill, audit_now),
+        *(restore_status, plan, lag, get, scan, trigger_snapshot, adopt, retry, pause, resume, drill),
         *(processes, operations, snapshots, history, group_changes),
         *(
             cancel,

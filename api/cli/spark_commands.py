@@ -1,17 +1,16 @@
-"""The commands that run Spark jobs: audit gives a verdict over the two topics, compact proposes new snapshots."""
+"""The commands that prove and compact: audit gives a verdict over the two topics, compact proposes new snapshots."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.options import AppName, AppOrId, Master, OfCluster, Output, app_id_of, service_url
-from snapreplay.api.cli.output import Format, console, note, print_error, print_json, table, written_whole
+from snapreplay.api.cli.output import Format, console, note, print_error, print_json, table
 from snapreplay.counted import counted, counted_or_no
 from snapreplay.errors import SnapreplayError, UsageError
 from snapreplay.snapshots.proof.level import Level
@@ -41,28 +40,30 @@ def audit(
             "--since-last", help="Prove only what came after the last proof, and record the new one in Kafka."
         ),
     ] = False,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Also write the report as an HTML page.")
-    ] = None,
+    engine: Annotated[
+        Literal["spark", "python"], typer.Option("--engine", help="python: in this process, without Spark and Java.")
+    ] = "spark",
     master: Master = None,
     settings: OfCluster,
     output: Output = Format.TABLE,
 ) -> None:
-    """Prove with Spark, from the topics alone, that the log is whole.
+    """Prove, from the topics alone, that the log is whole.
 
     Exit code 0: no findings; 1: findings; 2: could not run; 4: the proof could not be recorded."""
-    from snapreplay.spark import audit as run_audit
-
     audited = audited_app(app, app_id, level)
-    with written_whole(html) as file:
-        report = run_audit(settings, audited, level, app, since_last=since_last, master=master)
-        print_audit(report, output)
-        if report.not_recorded:
-            print_error(f"the proof was not recorded: {report.not_recorded}", "")
-        if file is not None:
-            from snapreplay.api.audit_page import page
+    if engine == "python":
+        from snapreplay.service.auditing import audit as in_this_process
 
-            file.write(page(report))
+        if master is not None:
+            raise UsageError("--engine python uses no Spark cluster", hint="leave out --master, or --engine python")
+        report = in_this_process(settings, audited, level, app, since_last=since_last)
+    else:
+        from snapreplay.spark import audit as with_spark
+
+        report = with_spark(settings, audited, level, app, since_last=since_last, master=master)
+    print_audit(report, output)
+    if report.not_recorded:
+        print_error(f"the proof was not recorded: {report.not_recorded}", "")
     unrecorded = ExitCode.OPERATOR if report.not_recorded else ExitCode.OK
     raise typer.Exit(ExitCode.FINDINGS if report.findings else unrecorded)
 

@@ -43,7 +43,6 @@ function detail(each, nowMs, page, all) {
     <div><h3>Inputs</h3>${table(`Inputs of partition ${each.partition}`, ["Topic", ["Position", "medium"], ["Last stable offset", "medium"], "Lag", ["High watermark", "medium"], "Lag to watermark"], each.inputs.map((input) => [input.topic, ...[input.position, input.end_offset, input.lag, input.high_watermark, input.lag_to_high_watermark].map(count)]), "Not known yet.")}</div>
     <div><h3>Stores</h3>${table(`Stores of partition ${each.partition}`, ["Store", "Entries", "Size", "Largest entry"], each.stores.map((store) => [store.name, count(store.entries), bytes(store.size_bytes), bytes(store.largest_entry_bytes)]), "None yet.")}</div>
     <div><h3>Next restore</h3>${next(each, nowMs)}</div>
-    <div><h3>Audited</h3><p>${audited(each, nowMs)}</p>${each.audit ? html`<p>${ran(each.audit, nowMs)}</p>` : nothing}</div>
     <div><h3>Standbys</h3><p>${standbys(each, all)}</p></div>
     ${history(each, all, nowMs, { ...page, whole: page.whole, isFresh: page.acts.isFresh })}
     ${each.rejected_proposals.length ? html`<div class="wide"><h3>Rejected proposals</h3>${table(`Rejected proposals of partition ${each.partition}`, ["Offset", "Reason", "Detail", "At"], each.rejected_proposals.map((one) => [one.manifest_offset, one.reason, one.detail, moment(one.at, nowMs)]), "")}</div>` : nothing}
@@ -57,7 +56,6 @@ function buttons(each, acts) {
     <button type="button" title=${acts.whyOff("operator")} ?disabled=${!isLive || acts.isOff("operator")} @click=${() => (each.paused_since ? acts.resume : acts.pause)(each.partition)}>${each.paused_since ? "Resume …" : "Pause …"}</button>
     <button type="button" title=${acts.whyOff("operator")} ?disabled=${!isLive || acts.isOff("operator")} @click=${() => acts.snapshot(each.partition)}>Write a snapshot …</button>
     <button type="button" title=${acts.whyOff("operator")} ?disabled=${!isLive || acts.isOff("operator")} @click=${() => acts.drill(each.partition)}>Drill …</button>
-    <button type="button" title=${acts.whyOff("operator")} ?disabled=${!isLive || acts.isOff("operator")} @click=${() => acts.audit(each.partition)}>Audit …</button>
     <button type="button" title=${acts.whyOff("admin")} ?disabled=${!isLive || acts.isOff("admin")} @click=${() => acts.adopt(each.partition)}>Adopt a proposed snapshot …</button></div>`;
 }
 
@@ -89,19 +87,6 @@ function drilled(drill, nowMs) {
 function proof({ proof: found, phase, level }) {
   if (!found) return phase === "live" ? "No digest was recorded to compare with." : level === "busy" ? "Proven at its end." : "Not proven: it has not come to its end.";
   return html`${badge(found.equal ? "good" : "bad", found.equal ? "proven" : "differs")} computed <code>${found.computed}</code>, recorded <code>${found.recorded}</code>, ${counted(found.batches_compared, "batch", "batches")} compared on the way.`;
-}
-
-function audited(each, nowMs) {
-  if (each.audited === null) return "Not known (yet).";
-  if (!each.audited.length) return "No audit has recorded a proof.";
-  return each.audited.map((one) => html`Batch ${count(one.batch)} (${one.level}) ${moment(one.at, nowMs)}; `).concat(`${counted(each.unaudited_batches, "batch", "batches")} since.`);
-}
-
-const AUDITS = { running: ["busy", "running"], succeeded: ["good", "whole"], failed: ["bad", "findings"], given_up: ["past", "given up"] };
-
-function ran({ state, level, started_at: startedAt, finished_at: finishedAt, detail }, nowMs) {
-  const [shade, word] = AUDITS[state];
-  return html`Audit (${level}) ${moment(finishedAt ?? startedAt, nowMs)} ${badge(shade, word)}${detail ? `: ${detail}` : ""}`;
 }
 
 function standbys(each, all) {

@@ -1,4 +1,4 @@
-// Snapshots, operations, decisions and audits: what happened, newest first.
+// Snapshots, operations and decisions: what happened, newest first.
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { bytes, count, counted, seconds } from "./format.js";
@@ -8,11 +8,11 @@ import { badge, decided, few, moment, nameOf, table } from "./parts.js";
 const from = (each, lanes) => (each.process_id && lanes.length > 1 ? html` <small>${nameOf(each, lanes)}</small>` : nothing);
 
 const LEVELS = { pointed: "good", succeeded: "good", running: "busy", writing: "busy", written: "busy", pending: "busy", skipped: "past", cancelled: "past", failed: "bad" };
-const CANCELLABLE = ["snapshot", "retry", "drill", "audit", "drain", "savepoint"];
+const CANCELLABLE = ["snapshot", "retry", "drill", "drain", "savepoint"];
 
 export function lists(all, nowMs, page) {
   return html`<div class="pair">${snapshots(all, nowMs, page)}${operations(all, nowMs, page)}</div>
-    <div class="pair">${decisions(all, nowMs)}${audits(all, nowMs)}</div>
+    ${decisions(all, nowMs)}
     ${group(all, nowMs, page)}`;
 }
 
@@ -59,11 +59,6 @@ function decisions({ partitions }, nowMs) {
   const found = partitions.flatMap((p) => p.decisions.map((each) => ({ ...each, partition: p.partition }))).sort((a, b) => (a.at < b.at ? 1 : -1));
   const rows = found.map((each) => [each.partition, ...decided(each), moment(each.at, nowMs)]);
   return section("decisions", "Decisions", nothing, table("Decisions", ["Partition", "Finding", "What was decided", "By, and why", "At"], rows, "None. Nobody has had to accept a loss, or has changed the state by hand."));
-}
-
-function audits({ partitions }, nowMs) {
-  const rows = partitions.flatMap((p) => (p.audited ?? []).map((each) => [p.partition, each.level, count(each.batch), counted(p.unaudited_batches, "batch", "batches"), moment(each.at, nowMs)]));
-  return section("audits", "Audits", nothing, table("Audits", ["Partition", ["Level", "medium"], "Proven to batch", ["Since then", "medium"], "At"], rows, "No audit has recorded a proof that is seen from here."));
 }
 
 const WENT = [["joined", "good", "joined"], ["left", "past", "left"], ["expelled", "bad", "expelled"], ["gone", "warn", "gone"], ["absent", "warn", "absent"]];

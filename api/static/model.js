@@ -100,7 +100,6 @@ function problems(all, nowMs) {
     ...underWay(all),
     ...atRisk(all),
     ...drills(all),
-    ...audits(all),
     ...blocked(all),
     ...slow(all),
     ...pauses(all),
@@ -281,17 +280,6 @@ function drills(all) {
     message: among(group, first.drill.detail), since: earliest(group.map((each) => each.drill.finished_at)),
     until: "A later drill succeeds. The owner writes a snapshot at once.",
     lost: { level: "warn", text: "Not yet. A restore might not lead to this state: the state in memory may be the only copy." },
-    todo: `Keep the process alive, then ${forThese("drill", group)} --wait\``,
-  }));
-}
-
-function audits(all) {
-  return ofLive(all, (each) => each.audit?.state === "failed", (group, first, names) => ({
-    key: "audit", level: "bad", what: `The last audit of ${lowered(names)} has findings`,
-    message: among(group, first.audit.findings.map((one) => `${one.check} ${one.topic} offset ${one.offset}: ${one.detail}`).join("; ")),
-    since: earliest(group.map((each) => each.audit.finished_at)),
-    until: `A later audit succeeds. ${group.length > 1 ? "They have" : "This one has"} ${counted(group.reduce((sum, each) => sum + each.audit.finding_count, 0), "finding")}.`,
-    lost: { level: "warn", text: "Not yet. The log is not what was written: the state in memory may be the only copy." },
     todo: `Keep the process alive, then ${forThese("drill", group)} --wait\``,
   }));
 }

@@ -135,11 +135,6 @@ const acts = {
     text: "Its owner restores it into a second copy while processing goes on, compares the digest, and throws the copy away. Until then memory holds the state twice.",
     go: () => doing(`Drill of partition ${partition}`, () => act(`api/v1/partitions/${partition}/drill`)),
   }),
-  audit: (partition) => ask({
-    title: `Audit partition ${partition}?`, label: "Audit",
-    text: "A process beside its owner proves from the log alone that nothing is missing or wrong since the last proof, and records the new one. Processing goes on meanwhile. The process may hold the state once more in memory.",
-    go: () => doing(`Audit of partition ${partition}`, () => act(`api/v1/partitions/${partition}/audit`, { level: "changes" })),
-  }),
   drain: ({ process_id: id, instance_id: name, host }) => ask({
     title: `Drain ${placed(name || id, host)}?`, label: "Drain", reason: true,
     text: "It gives its partitions to the other processes; those with warm copies take over first. It stays up and takes none until it is undrained or started again.",
@@ -151,7 +146,7 @@ const acts = {
   }),
   cancel: ({ id, kind }) => ask({
     title: `Cancel this ${kind}?`, label: `Cancel the ${kind}`,
-    text: "What has not begun does not begin, and a drill or an audit is given up. What has begun to change something goes on.",
+    text: "What has not begun does not begin, and a drill is given up. What has begun to change something goes on.",
     go: () => doing(`Cancel of the ${kind}`, () => act(`api/v1/operations/${encodeURIComponent(id)}`, null, "DELETE")),
   }),
   keep: () => ask({
@@ -247,7 +242,7 @@ function whole(line, all, nowMs) {
 // The line about the page itself, which says nothing of the app.
 function top(line, all, heardAt, nowMs) {
   const words = { loading: ["unknown", "asking"], stale: ["unknown", "old"], token: ["unknown", "no token"], silent: ["bad", "frozen"], unreachable: ["bad", "no connection"], refused: ["bad", "refused"] };
-  const links = [["map", "Who has what"], ["partitions", "Partitions"], ["state", "State"], ["snapshots", "Snapshots"], ["savepoints", "Savepoints"], ["operations", "Operations"], ["decisions", "Decisions"], ["audits", "Audits"], ["group", "Group"]];
+  const links = [["map", "Who has what"], ["partitions", "Partitions"], ["state", "State"], ["snapshots", "Snapshots"], ["savepoints", "Savepoints"], ["operations", "Operations"], ["decisions", "Decisions"], ["group", "Group"]];
   return html`<header class="top"><strong class="brand">snapreplay</strong>
     ${all ? html`<nav aria-label="Sections">${links.map(([id, name]) => html`<a href="#${id}">${name}</a>`)}</nav>` : nothing}
     <span class="line">This page: ${line.kind === "fresh" ? "live" : badge(...words[line.kind])}${heardAt === null ? nothing : html`, as of ${moment(heardAt, nowMs, false)}`}

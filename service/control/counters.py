@@ -98,12 +98,6 @@ DRILL_SECONDS = _histogram(
     "The seconds that a restore takes, as a successful drill has shown: without its rests.",
     _SLOW_SECONDS,
 )
-AUDITS = _counter(
-    "snapreplay_audits_total",
-    "Audits that this process has run: `succeeded`, `failed` (they have findings), `given_up` (they could"
-    " not run, or the proof could not be recorded).",
-    "result",
-)
 FENCES = _counter("snapreplay_fences_total", "Number of times that this process found a newer owner.")
 FAILURES = _counter(
     "snapreplay_failures_total",
@@ -149,8 +143,7 @@ class PartitionMetrics:
         self._apply_seconds = APPLY_SECONDS.labels(*self._labels)
         # Made now, so that the series start at 0 and the first one shows as an increase.
         self._fences = FENCES.labels(*self._labels)
-        for each in (DRILLS, AUDITS):
-            each.labels(*self._labels, "failed")
+        DRILLS.labels(*self._labels, "failed")
 
     def batch_applied(self, seconds: float) -> None:
         self._apply_seconds.observe(seconds)
@@ -184,10 +177,6 @@ class PartitionMetrics:
         DRILLS.labels(*self._labels, result).inc()
         if seconds is not None:
             DRILL_SECONDS.labels(*self._labels).observe(seconds)
-
-    def audit_ended(self, result: str) -> None:
-        """Count an ended audit of this process; `result`: an `AuditState`."""
-        AUDITS.labels(*self._labels, result).inc()
 
     def fenced(self) -> None:
         self._fences.inc()

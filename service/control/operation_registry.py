@@ -12,7 +12,6 @@ import msgspec
 
 from snapreplay.errors import UsageError
 from snapreplay.service.clock import wall_ms, wall_time
-from snapreplay.service.control.audit_run import Finding
 from snapreplay.service.control.protocol import Busy, KeyReused, Once, Operation, OperationPart, OperationState
 
 OPERATIONS_MAX = 1000
@@ -27,7 +26,7 @@ _WHY_NOT: Mapping[str, str] = {
     "savepoint-drop": "its topics are being deleted",
     "resume": f"{_ENDS_WITH_COMMIT}; `snapreplay pause` undoes it",
 }
-CANCELLABLE = ("snapshot", "retry", "drill", "audit", "drain", "savepoint")
+CANCELLABLE = ("snapshot", "retry", "drill", "drain", "savepoint")
 """The kinds of operations whose parts can be cancelled as long as they have not begun to change anything."""
 
 
@@ -91,16 +90,10 @@ class OperationRegistry:
             return self._operations[operation.id]
 
     def report(
-        self,
-        operation_id: str,
-        partition: int,
-        state: OperationState,
-        snapshot_id: str | None,
-        detail: str,
-        findings: tuple[Finding, ...] = (),
+        self, operation_id: str, partition: int, state: OperationState, snapshot_id: str | None, detail: str
     ) -> bool:
         """Update one part, and say whether it was cancelled before. Unknown (evicted) operations are ignored."""
-        now = OperationPart(partition, state, snapshot_id, detail, findings)
+        now = OperationPart(partition, state, snapshot_id, detail)
         with self._lock:
             operation = self._operations.get(operation_id)
             if operation is None:
@@ -175,11 +168,9 @@ class Part:
     operation_id: str
     partition: int
 
-    def __call__(
-        self, state: OperationState, snapshot_id: str | None, detail: str, findings: tuple[Finding, ...] = ()
-    ) -> bool:
+    def __call__(self, state: OperationState, snapshot_id: str | None, detail: str) -> bool:
         part = self.operation_id, self.partition
-        is_cancelled = self.operations.report(*part, state, snapshot_id, detail, findings)
+        is_cancelled = self.operations.report(*part, state, snapshot_id, detail)
         self.wake()
         return is_cancelled
 

@@ -7,9 +7,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from snapreplay.service.control.input_status import BlockedTopic
-from snapreplay.service.control.status import AuditProof, PartitionStatus, StoreStatus
+from snapreplay.service.control.status import PartitionStatus, StoreStatus
 from snapreplay.service.core.phase import RECOVERING, Phase
-from snapreplay.snapshots.proof.level import Level
 
 Value = float | None | Mapping[str, float | None]
 """None: no sample, because the value is not known. A mapping has a sample for each value of one more label."""
@@ -60,11 +59,6 @@ def _stores(value: Callable[[StoreStatus], float | None]) -> Callable[[Partition
     return lambda status: {store.name: value(store) for store in status.stores}
 
 
-def _proofs(value: Callable[[AuditProof], float]) -> Callable[[PartitionStatus], Value]:
-    """Return the proofs by level: a proof counts for its own level and the ones below."""
-    return lambda status: {level: value(proof) for level in Level if (proof := status.audited_at(level)) is not None}
-
-
 SHOWN: Sequence[Shown] = (
     Shown(
         "snapreplay_partition_phase",
@@ -106,19 +100,6 @@ SHOWN: Sequence[Shown] = (
         " Where more than 512 are due within a second, it may be up to a second too early.",
         _stores(lambda store: None if store.next_due_ms is None else store.next_due_ms / 1000),
         "store",
-    ),
-    Shown(
-        "snapreplay_audited_batch",
-        "Last batch that `snapreplay audit --since-last` has proven at this level or a higher one; looked up"
-        " once a minute, absent without a proof.",
-        _proofs(lambda proof: proof.batch),
-        "level",
-    ),
-    Shown(
-        "snapreplay_audit_timestamp_seconds",
-        "Unix time of the audit that has proven `snapreplay_audited_batch`.",
-        _proofs(lambda proof: proof.at.timestamp()),
-        "level",
     ),
     Shown(
         "snapreplay_input_lag_records",
@@ -175,11 +156,6 @@ SHOWN: Sequence[Shown] = (
         "Predicted seconds of a restore now, from fencing to live. Twice a second with an objective, else"
         " once a minute.",
         predicted_seconds,
-    ),
-    Shown(
-        "snapreplay_unaudited_batches",
-        "Batches committed after the last proof of any level; absent unless live and known.",
-        lambda status: status.unaudited_batches,
     ),
     Shown(
         "snapreplay_blocked_records",

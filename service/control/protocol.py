@@ -16,7 +16,6 @@ from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.address import Address
-from snapreplay.service.control.audit_run import FINDINGS_MAX, Finding, StartAudit
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoint, SavepointList
@@ -47,7 +46,6 @@ KINDS = (
     "pause",
     "resume",
     "drill",
-    "audit",
     "drain",
     "undrain",
     "savepoint",
@@ -63,7 +61,6 @@ class OperationPart(msgspec.Struct, frozen=True):
     state: Annotated[str, one_of(*OperationState)]
     snapshot_id: str | None = None
     detail: str = ""
-    findings: Annotated[tuple[Finding, ...], said(f"Of an audit, at most {FINDINGS_MAX}.")] = ()
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -146,7 +143,7 @@ class Busy(RetryableError):
     """An operation of this kind is already running on that partition."""
 
     def __init__(self, partition: int, operation_id: str | None, kind: str = "snapshot") -> None:
-        what = {"adopt": "an adoption", "audit": "an audit", "savepoint-drop": "the drop of a savepoint"}.get(kind)
+        what = {"adopt": "an adoption", "savepoint-drop": "the drop of a savepoint"}.get(kind)
         super().__init__(f"{what or f'a {kind}'} of partition {partition} is already running")
         self.partition = partition
         self.operation_id = operation_id
@@ -277,7 +274,6 @@ Command = (
     | Retry
     | SetPaused
     | StartDrill
-    | StartAudit
     | SetLogLevel
     | SetDrained
     | KeepSavepoint

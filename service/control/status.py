@@ -16,14 +16,12 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import force_setattr
 
-from snapreplay.service.control.audit_run import AuditRun
 from snapreplay.service.control.commit_times import CommitTimes
 from snapreplay.service.control.input_status import BlockedTopic, InputStatus
 from snapreplay.service.control.restore_plan import Drill, Forecast, RestoreObjective, RestorePlan
 from snapreplay.service.control.vocabulary import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.phase import CopyState, Phase
-from snapreplay.snapshots.proof.level import Level
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -215,19 +213,6 @@ class RejectedProposal(msgspec.Struct, frozen=True):
     at: Time
 
 
-class AuditProof(msgspec.Struct, frozen=True):
-    """The record of `snapreplay audit --since-last`: everything up to and with this batch was audited, without a
-    finding. `offset` is that of the batch's increment."""
-
-    level: Annotated[str, one_of(*Level), said("Each level includes the one before.")]
-    batch: Count
-    offset: Count
-    digest: str | None
-    snapshot_id: Annotated[str | None, said("The newest snapshot that the increment points to.")]
-    app_version: Annotated[str, said("Of the code that was run again at level replay, else that wrote it.")]
-    at: Time
-
-
 class PartitionStatus(msgspec.Struct, frozen=True):
     """A partition that this process owns, or recently owned (`phase` is then `closed`)."""
 
@@ -283,14 +268,6 @@ class PartitionStatus(msgspec.Struct, frozen=True):
         RestoreObjective | None, said("Null unless live, or if `restore.objective_seconds` is not set.")
     ] = None
     drill: Annotated[Drill | None, said("The last one of this process.")] = None
-    audit: Annotated[AuditRun | None, said("The last one that this process has run.")] = None
-    audited: Annotated[
-        tuple[AuditProof, ...] | None,
-        said(
-            "Recorded proofs, the furthest first, at most one per level; looked up once a minute, null"
-            " unless live and answered."
-        ),
-    ] = None
     error: PartitionError | None = None
     updated_at: Annotated[Time, said("The last progress.")] = LONG_AGO
 
@@ -313,19 +290,6 @@ class PartitionStatus(msgspec.Struct, frozen=True):
                 return 0.0
             case _:
                 return None
-
-    def audited_at(self, level: Level) -> AuditProof | None:
-        """Return the furthest proof at this level or a higher one."""
-        levels = [each for each in Level if each.includes(level)]
-        return next((each for each in self.audited or () if each.level in levels), None)
-
-    @property
-    def unaudited_batches(self) -> int | None:
-        """The batches committed after the furthest proof, the genesis included; None: not known."""
-        if self.audited is None or self.batch is None:
-            return None
-        furthest = max((each.batch for each in self.audited), default=-1)
-        return max(0, self.batch - furthest)
 
     @property
     def proof(self) -> DigestProof | None:

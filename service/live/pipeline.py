@@ -21,7 +21,6 @@ from snapreplay.service.core.batch_failures import BatchBisection, HalfApplied, 
 from snapreplay.service.core.chain import positions_after
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import RetainedState
-from snapreplay.service.live.audit_watch import AuditWatch
 from snapreplay.service.live.committer import Committed, Committer, Doubt
 from snapreplay.service.live.fetcher import Fetcher, InputGuard
 from snapreplay.service.live.live_report import DeadLetterCheck, DeadLetterLimitReached, LiveReport
@@ -58,7 +57,6 @@ class Live:
         """Take `stop_at`: process what is before this record, then fail with its failure."""
         self._context, self._store = context, (store := recovered.store)
         self._committer = committer = Committer(context, store, recovered.producer, recovered.chain)
-        self.audits = AuditWatch(context, reporter)
         # A state that is no map is changed in place, so nothing may be under way or marked meanwhile.
         self._in_place = not store.keeps_changes
         self._digests = StateDigests(store, context.settings.snapshot.digest_every_batches)
@@ -203,7 +201,6 @@ class Live:
                 await self._cutting
             await self.pausing.close()
             await self.snapshots.close()
-            await self.audits.close()
         finally:
             await self._committer.discard()
 

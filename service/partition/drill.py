@@ -35,7 +35,7 @@ _ENDED = {DrillState.SUCCEEDED: OperationState.SUCCEEDED}
 
 
 class GivenUp(RetryableError):
-    """A drill or an audit that proves nothing.
+    """A drill that proves nothing.
 
     Safe: The partition goes on, and nothing in its log was changed. It may be asked for again at any time.
     """

@@ -11,7 +11,6 @@ from dataclasses import replace
 from snapreplay.app.turns import other_periods
 from snapreplay.counted import some
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.control.operation_registry import Part
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.status import Recovery
 from snapreplay.service.core import refusals
@@ -22,7 +21,6 @@ from snapreplay.service.core.ownership import Ended
 from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.live.pipeline import Live
 from snapreplay.service.live.value_check import ValueCheck, named
-from snapreplay.service.partition.audits import Audits
 from snapreplay.service.partition.drill import Drills
 from snapreplay.service.partition.lifecycle import Lifecycle, RetryRequest
 from snapreplay.service.partition.standstill import Standstill
@@ -33,7 +31,6 @@ from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import asked_to_end
 from snapreplay.service.topics.requirements import limits_now
 from snapreplay.snapshots.format.records import Claim, Paused
-from snapreplay.snapshots.proof.level import Level
 from snapreplay.state.contract import Store
 from snapreplay.state.values import StoredValueUnreadable
 
@@ -97,7 +94,6 @@ class Incarnation:
         self._limits = context.view.output_limits
         self.live: Live | None = None
         self._drills: Drills | None = None
-        self._audits: Audits | None = None
         self._limit: asyncio.Timeout | None = None  # while it is LIVE
         self._driver: RecoveryDriver | None = None
         self._found: SnapreplayError | None = None  # while it was LIVE
@@ -119,18 +115,9 @@ class Incarnation:
         else:
             self._drills.ask(done)
 
-    def audit(self, level: Level, done: Part) -> None:
-        """Prove in another process that the log is whole."""
-        if self._audits is None:
-            done(OperationState.FAILED, None, "the partition is LIVE only in a moment")
-        else:
-            self._audits.ask(level, done)
-
     def withdraw(self, live: Live, done: OnDone) -> None:
-        """Do not begin the snapshot that `done` waits for, and give up its drill or audit."""
+        """Do not begin the snapshot that `done` waits for, and give up its drill."""
         live.snapshots.withdraw(done)
-        if self._audits is not None:
-            self._audits.withdraw(done)
         if self._drills is not None:
             self._drills.withdraw(done)
 
@@ -253,7 +240,6 @@ class Incarnation:
             log.info("partition %d: %s", self._context.partition, line)
         self._values.begin(self._end_with)
         self._drills = Drills(self._context, live, self._reporter)
-        self._audits = Audits(self._context, live, self._reporter)
         lifecycle = self._lifecycle
         if lifecycle.interrupted.is_set() or lifecycle.is_holding:
             live.stop()
@@ -289,11 +275,10 @@ class Incarnation:
     async def _left_live(self, live: Live) -> None:
         self.live = None
         self._memory.recoverable = self._reporter.is_recoverable
-        proving, self._drills, self._audits = (self._drills, self._audits), None, None
+        drills, self._drills = self._drills, None
         try:
-            for each in proving:
-                if each is not None:
-                    await each.close()
+            if drills is not None:
+                await drills.close()
             await self._standstill.left_live()
             await self._values.end()
         finally:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import assert_never
 
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.control.operation_registry import Part
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.state_reads import Role
 from snapreplay.service.control.status import StatusBoard
@@ -30,7 +29,6 @@ from snapreplay.service.runtime.report import Reporter, problem_of
 from snapreplay.service.runtime.tasks import cancel_and_wait, unless, within
 from snapreplay.service.topics.increments import newer_owner
 from snapreplay.snapshots.format.records import Paused
-from snapreplay.snapshots.proof.level import Level
 from snapreplay.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
@@ -117,12 +115,8 @@ class PartitionRunner:
         """Restore the partition into a store that is thrown away."""
         return self._asked(lambda _: self._incarnation.drill(done))
 
-    def request_audit(self, level: Level, done: Part) -> bool:
-        """Prove in another process that the log of the partition is whole."""
-        return self._asked(lambda _: self._incarnation.audit(level, done))
-
     def withdraw(self, done: OnDone) -> None:
-        """Do not begin the snapshot that `done` waits for, and give up its drill or audit."""
+        """Do not begin the snapshot that `done` waits for, and give up its drill."""
         self._asked(lambda live: self._incarnation.withdraw(live, done))
 
     def _asked(self, ask: Callable[[Live], None]) -> bool:

@@ -88,7 +88,7 @@ class Context:
     there is no coordinator to ask, and only the log says who owns the partition. `pulse` reports standstills.
     `witnesses` hears of each commit. `turns` limits how many begin to recover at once.
     `neighbours` counts the partitions of this process. `rates` are those of its restores. `drills`
-    lets one drill at a time hold a second copy in this process, and `audits` one process at a time audit for it."""
+    lets one drill at a time hold a second copy in this process."""
 
     app: App[Any]
     settings: Settings
@@ -104,7 +104,6 @@ class Context:
     neighbours: Callable[[], int] = lambda: 1
     rates: MeasuredRates = field(default_factory=MeasuredRates)
     drills: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
-    audits: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     clock: SteadyClock = field(default_factory=SteadyClock)
 
     @cached_property

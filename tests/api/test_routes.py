@@ -32,8 +32,6 @@ ACCEPTED = {
     "/api/v1/partitions/0/pause": ({"reason": "repairs"}, ("pause", "repairs", 0)),
     "/api/v1/partitions/0/resume": (None, ("resume", "", 0)),
     "/api/v1/partitions/0/drill": (None, ("drill", "", 0)),
-    "/api/v1/partitions/0/audit": (None, ("audit", "level changes", 0)),
-    "/api/v1/audits": ({"level": "replay"}, ("audit", "level replay", 0)),
     "/api/v1/partitions/0/adopt": ({"manifest_offset": 42}, ("adopt", "manifest at offset 42", 0)),
 }
 
@@ -111,8 +109,6 @@ def test_unowned_or_not_live_partition_is_409(client, partition, reason):
         ("/api/v1/partitions/2/retry", 2, None, "a retry"),
         ("/api/v1/partitions/0/pause", 0, None, "a pause"),
         ("/api/v1/partitions/0/drill", 0, None, "a drill"),
-        ("/api/v1/partitions/0/audit", 0, {"level": "integrity"}, "an audit"),
-        ("/api/v1/audits", 0, {"partitions": [0]}, "an audit"),
         ("/api/v1/partitions/0/resume", 0, None, "a resume"),
         ("/api/v1/partitions/0/adopt", 0, {"manifest_offset": 42}, "an adoption"),
     ],

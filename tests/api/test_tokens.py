@@ -245,8 +245,6 @@ NEEDED = {
     ("POST", "/api/v1/partitions/{partition}/retry"): "operator",
     ("POST", "/api/v1/partitions/{partition}/pause"): "operator",
     ("POST", "/api/v1/partitions/{partition}/drill"): "operator",
-    ("POST", "/api/v1/partitions/{partition}/audit"): "operator",
-    ("POST", "/api/v1/audits"): "operator",
     ("POST", "/api/v1/partitions/{partition}/resume"): "operator",
     ("POST", "/api/v1/partitions/{partition}/adopt"): "admin",
     ("POST", "/api/v1/processes/{process_id}/drain"): "operator",

@@ -7,7 +7,6 @@ from functools import cache
 
 import msgspec
 
-from snapreplay.service.control.audit_run import AuditState
 from snapreplay.service.control.counters import EVENTS, PartitionMetrics, Result, TakeoverMetrics
 from snapreplay.service.control.metrics import DocumentCollector, counted
 from snapreplay.service.control.partition_gauges import SHOWN
@@ -23,7 +22,7 @@ TARGET = {"instance", "job"}
 """Labels that Prometheus adds."""
 WORDS = {
     "phase": set(Phase),
-    "result": {*Result, *Reason, *DrillState, *AuditState, "adopted", "missed"},
+    "result": {*Result, *Reason, *DrillState, "adopted", "missed"},
     "level": set(Level),
     "kind": {"CommitInDoubt"},
     "mode": {*RestoreMode, "warm", "none"},
@@ -42,7 +41,6 @@ def metrics() -> dict[str, set[str]]:
     every.failed("CommitInDoubt", "retry")
     every.restore_predicted(1.0)
     every.drill_ended(DrillState.SUCCEEDED, 1.0)
-    every.audit_ended(AuditState.SUCCEEDED)
     TakeoverMetrics("promql")
     found = {each.name: {"app", "partition", *filter(None, [each.label])} for each in SHOWN}
     document = msgspec.structs.replace(FakeControl([]).document(), standbys=(StandbyStatus(0),), copies=Copies())

@@ -64,4 +64,4 @@ def test_the_panels_lie_beside_each_other() -> None:
         assert len({panel[key] for panel in PANELS}) == len(PANELS)
     assert len({target["expr"] for target in TARGETS}) == len(TARGETS)
     rows = [panel["title"] for panel in PANELS if panel["type"] == "row"]
-    assert rows == ["Health", "Restore", "Lag", "Commits", "Snapshots and proofs", "State", "Standbys"]
+    assert rows == ["Health", "Restore", "Lag", "Commits", "Snapshots", "State", "Standbys"]

@@ -301,7 +301,6 @@ LINKS = {
     "snapreplay_standbys": ("Warm copies", "standbys.md"),
     "snapreplay_proposals_total": ("reason", "http.md#adopting-a-proposed-snapshot"),
     "snapreplay_drills_total": ("Drills", "operators.md#drill-a-restore"),
-    "snapreplay_audits_total": ("Audits that this process has run", "spark.md#audit-from-the-running-service"),
     "snapreplay_takeovers_total": ("taken over", "standbys.md#before-the-session-timeout"),
 }
 """The words in the text of a metric that lead to a page."""

@@ -10,11 +10,8 @@ import msgspec
 from playwright.async_api import Page, Route, expect
 
 from snapreplay.api.asking import COMMAND_SECONDS
-from snapreplay.service.clock import wall_time
-from snapreplay.service.control.audit_run import StartAudit
 from snapreplay.service.control.input_status import BlockedTopic
-from snapreplay.service.control.protocol import Check
-from snapreplay.service.control.status import AuditProof
+from snapreplay.service.control.protocol import Check, StartDrill
 from tests.page.looking import looked_at, says
 from tests.page.test_states import Held
 from tests.support.deadlines import scaled
@@ -107,17 +104,16 @@ async def test_partitions_with_one_trouble_have_one_card(page: Page) -> None:
 
 
 async def test_what_matters_most_fits_a_phone(page: Page) -> None:
-    """Lags, proofs and who carries out what are seen without moving a table sideways."""
-    proof = AuditProof("changes", 40, 77, None, None, "7", wall_time())
-    control = of_many(audited=(proof,))
+    """Lags, and who carries out what, are seen without moving a table sideways."""
+    control = of_many()
     control.peers = (peer("p2", "http://127.0.0.1:1"),)
-    control.perform(StartAudit((0,), "changes"))
+    control.perform(StartDrill(0))
     async with served(control) as url:
         await page.set_viewport_size({"width": 360, "height": 900})
         await page.goto(url)
         await page.get_by_role("button", name="Details of partition 0").click()
-        await expect(page.get_by_role("region", name="Operations", exact=True)).to_contain_text("audit host-a")
-        for name in ("Audits: table", "Inputs of partition 0: table", "Operations: table"):
+        await expect(page.get_by_role("region", name="Operations", exact=True)).to_contain_text("drill host-a")
+        for name in ("Inputs of partition 0: table", "Operations: table"):
             table = page.get_by_role("region", name=name)
             assert await table.evaluate("it => it.scrollWidth <= it.clientWidth"), name
 

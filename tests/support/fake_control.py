@@ -15,7 +15,6 @@ from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of
 from snapreplay.service.config.effective import effective
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control.audit_run import StartAudit
 from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.input_status import InputStatus
@@ -213,9 +212,6 @@ class FakeControl:
                 return self._operations.create("retry", "", [partition])
             case SetLogLevel(logger, level):
                 return self._operations.create("log-level", f"{logger}: {level}", ())
-            case StartAudit(partitions, level):
-                live = [each.partition for each in self.partitions() if each.phase is Phase.LIVE]
-                return self._begun("audit", f"level {level}", live if partitions is None else partitions)
             case StartDrill(partition):
                 return self._begun("drill", "", [partition])
             case SetPaused(partition, paused, reason):

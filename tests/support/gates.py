@@ -8,9 +8,9 @@ happens at that point and no other.
     ...                                   # cut a broker's network, SIGSTOP the process, SIGKILL it
     gate.open()
 
-A point is the name of an effect of the recovery (service/core/effects.py), held before it is performed, of one of
-aiokafka's requests, held before it is sent, or "Process": a child that audits, held before it gets its order. `passes`
-of them are let through first. Whoever else comes to a closed gate stands there too.
+A point is the name of an effect of the recovery (service/core/effects.py), held before it is performed, or of
+one of aiokafka's requests, held before it is sent. `passes` of them are let through first. Whoever else comes to a
+closed gate stands there too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from asyncio.subprocess import Process
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,7 +77,7 @@ def install_from_environment() -> None:
     if told is None:
         return
     guard = _Guard(**json.loads(told))
-    send, perform, communicate = AIOKafkaClient.send, RecoveryDriver._perform, Process.communicate
+    send, perform = AIOKafkaClient.send, RecoveryDriver._perform
 
     async def guarded_send(client: Any, node_id: int, request: Any, **keywords: Any) -> Any:
         await guard.pass_by(request)
@@ -88,10 +87,5 @@ def install_from_environment() -> None:
         await guard.pass_by(effect)
         return await perform(recoverer, effect)
 
-    async def guarded_communicate(process: Process, *given: Any) -> Any:
-        await guard.pass_by(process)
-        return await communicate(process, *given)
-
     mock.patch.object(AIOKafkaClient, "send", guarded_send).start()
     mock.patch.object(RecoveryDriver, "_perform", guarded_perform).start()
-    mock.patch.object(Process, "communicate", guarded_communicate).start()

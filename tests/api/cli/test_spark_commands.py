@@ -80,28 +80,20 @@ def test_a_proof_that_was_not_recorded_is_no_verdict(invoke, monkeypatch, findin
     assert "in 4 partitions (1.0 s)" in result.stdout
 
 
-def test_a_page_that_cannot_be_written_is_refused_before_the_work(invoke, monkeypatch, tmp_path):
-    """Its folder is missing, or it is one: exit code 2. As the hint says, it is written where it may be; a former page
-    stays until the new one is whole."""
+def test_an_audit_without_spark_has_the_same_verdicts(invoke, monkeypatch):
+    """Its engine is named; a Spark cluster is refused beside it."""
     asked = []
 
     def audit(*arguments, **options):
-        asked.append(path.read_text() if path.is_file() else None)
-        return CLEAN
+        asked.append((*arguments[1:], options))
+        return FOUND
 
-    monkeypatch.setattr("snapreplay.spark.audit", audit)
-    path = tmp_path / "reports" / "audit.html"
-    for wrong in (path, tmp_path):
-        result = invoke("audit", "--app-id", "ledger", "--html", str(wrong))
-        assert result.exit_code == 2
-        assert f"{wrong} cannot be written: " in result.stderr.replace("\n", "")
-    assert asked == []
-    path.parent.mkdir()
-    path.write_text("former")
-    assert invoke("audit", "--app-id", "ledger", "--html", str(path)).exit_code == 0
-    assert asked == ["former"]
-    assert "No findings" in path.read_text()
-    assert [each.name for each in path.parent.iterdir()] == ["audit.html"]
+    monkeypatch.setattr("snapreplay.service.auditing.audit", audit)
+    assert invoke("audit", "--app-id", "ledger", "--engine", "python", "--since-last").exit_code == 1
+    assert asked == [("ledger", "integrity", None, {"since_last": True})]
+    refused = invoke("audit", "--app-id", "ledger", "--engine", "python", "--master", "spark://h:7077")
+    assert (refused.exit_code, len(asked)) == (2, 1)
+    assert "uses no Spark cluster" in refused.stderr
 
 
 ONE = """

@@ -13,10 +13,9 @@ from snapreplay.service.clock import time_of
 from snapreplay.service.control.counters import EVENTS, PartitionMetrics, Result
 from snapreplay.service.control.input_status import BlockedTopic, InputStatus, OpenTransactionStatus
 from snapreplay.service.control.metrics import DocumentCollector, counted
-from snapreplay.service.control.status import AuditProof, StandbyStatus
+from snapreplay.service.control.status import StandbyStatus
 from snapreplay.service.core.copies import Copies
 from snapreplay.service.core.phase import CopyState, Phase
-from snapreplay.snapshots.proof.level import Level
 from tests.support.fake_control import ASSIGNED, LIVE, LOADING, FakeControl
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -144,21 +143,6 @@ def test_both_lags_and_the_age_of_a_transaction_are_numbers():
     assert found["snapreplay_input_high_watermark_lag_records", labels(0)] == 5
     since = {key[1]: value for key, value in found.items() if key[0].startswith("snapreplay_blocking_transaction")}
     assert since == {labels(0, topic="a"): 1000, labels(0, topic="b"): 3000}
-
-
-def test_a_proof_counts_for_the_levels_below() -> None:
-    """Per level the furthest batch; what is not known has no sample, what is not proven is counted from the genesis."""
-    high = AuditProof("replay", 40, 90, None, None, "7", time_of(1_000_000))
-    low = AuditProof("integrity", 55, 120, None, None, "7", time_of(2_000_000))
-    found = scrape(FakeControl([msgspec.structs.replace(LIVE, audited=(low, high))]))
-    batches = {level: found["snapreplay_audited_batch", labels(0, level=level)] for level in Level}
-    assert batches == {"integrity": 55, "changes": 40, "replay": 40}
-    assert found["snapreplay_audit_timestamp_seconds", labels(0, level="changes")] == 1000
-    assert found["snapreplay_unaudited_batches", labels(0)] == 5
-    found = scrape(FakeControl([msgspec.structs.replace(LIVE, audited=())]))
-    assert found["snapreplay_unaudited_batches", labels(0)] == 61
-    assert ("snapreplay_audited_batch", labels(0, level="changes")) not in found
-    assert ("snapreplay_unaudited_batches", labels(0)) not in scrape(FakeControl([LIVE]))
 
 
 def test_partition_that_was_handed_over_is_gone():

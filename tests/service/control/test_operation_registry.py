@@ -51,9 +51,7 @@ def test_a_part_that_has_ended_is_never_changed():
     assert states(found(operations, made)) == ["succeeded"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "what"), [("snapshot", "a snapshot"), ("audit", "an audit"), ("adopt", "an adoption")]
-)
+@pytest.mark.parametrize(("kind", "what"), [("snapshot", "a snapshot"), ("adopt", "an adoption")])
 def test_what_is_under_way_is_named_in_english(kind, what):
     """A program reads the message of the error; HTTP tells the same."""
     operations = OperationRegistry()

@@ -25,7 +25,7 @@ from tests.service.kafka.test_entry import patient
 from tests.service.test_access import Restricted, here, not_ready
 from tests.support import apps
 from tests.support.deadlines import scaled
-from tests.support.guarded import USER, Guarded, token
+from tests.support.guarded import Guarded, token
 from tests.support.kafka import until_async
 from tests.support.stage import until
 
@@ -244,29 +244,6 @@ async def test_the_client_alone_takes_refused_tokens_and_stays_until_its_login_e
 
     assert await asked() is not None
     await until_async(asked, lambda answer: answer is None)
-
-
-@pytest.mark.kafka
-async def test_an_audit_asks_the_provider_in_its_own_process(here, unique, module):
-    """By its name, or by that of the object. One that no process can import gives the audit up, with what to do."""
-    shared = tokens_of(Settings(kafka=here.by_tokens(f"{module}:shared")))
-    assert shared is not None
-    for provider in (f"{module}:made", shared._provider, Provider()):
-        stage = await ByTokens(here, apps.ledger(unique("audited")), provider).allowed()
-        for acl in (
-            f"--operation Read --group {stage.app.app_id}-audit",
-            f"--operation Read --topic {stage.increments}",
-        ):
-            await asyncio.to_thread(here.allow, f"--allow-principal User:{USER} {acl}")
-        async with stage.running() as service:
-            await service.wait_live(scaled(30))
-            ended = await service.audit(level="integrity")
-        (part,) = ended.parts
-        if isinstance(provider, str) or provider is shared._provider:
-            assert ended.state == "succeeded", part.detail
-            continue
-        assert "imports the token provider tests.service.kafka.test_tokens.Provider in another process" in part.detail
-        assert "kafka.sasl.oauth.token.provider=module:factory" in part.detail
 
 
 @pytest.mark.parametrize(

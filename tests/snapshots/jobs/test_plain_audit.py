@@ -1,4 +1,4 @@
-"""The audit of one partition without Spark, of logs on a real broker."""
+"""The audit without Spark, of logs on a real broker."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import pytest
 
 from snapreplay.service.blocking import BlockingProofs, BlockingReader
 from snapreplay.service.config.settings import load_settings
-from snapreplay.snapshots.jobs import one_partition
-from snapreplay.snapshots.jobs.fixed_logs import TopicMissing, moment_of
-from snapreplay.snapshots.jobs.one_partition import OnePartition
+from snapreplay.snapshots.jobs import plain_audit
+from snapreplay.snapshots.jobs.fixed_logs import TopicMissing, freeze
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.report import AuditReport
 from tests.snapshots.proof.faults import another_value, other_changes
@@ -36,10 +35,10 @@ def told(broker: Any, unique: Any) -> Any:
 def audit(broker: Any) -> Any:
     settings = load_settings({"kafka.bootstrap.servers": broker.bootstrap_servers})
 
-    def run(app_id: str, partition: int, level: Level) -> AuditReport:
+    def run(app_id: str, level: Level) -> AuditReport:
         with BlockingReader(settings) as reader:
             proofs = BlockingProofs(settings, app_id, 1_795_000_000_000)
-            return OnePartition(reader, app_id, partition, level).audit(proofs, None, lambda _: "")
+            return plain_audit.audit(reader, app_id, level, repeat=lambda _: "", proofs=proofs)
 
     return run
 
@@ -58,26 +57,25 @@ def test_each_level_finds_what_the_audit_by_spark_finds(told, audit) -> None:
     )
 
     def found(level: Level) -> set[tuple[str, int]]:
-        reports = [audit(story.app_id, number, level) for number in range(4)]
-        return {(each.check, each.partition) for report in reports for each in report.findings}
+        return {(each.check, each.partition) for each in audit(story.app_id, level).findings}
 
     assert found(Level.INTEGRITY) == {("envelope", 0), ("changes", 0), ("digest", 2)}
     assert found(Level.CHANGES) == {("envelope", 0), ("changes", 0), ("digest", 2), ("batch_digest", 1)}
 
 
 def test_a_proof_is_recorded_and_the_next_audit_builds_on_it(told, audit) -> None:
-    """It begins at the snapshot before the proof, and looks at no other partition."""
+    """It begins at the snapshot before the proof; a partition with a finding has none, and is read from its start."""
     story = told({0: Fault("batch3", values=other_changes)}, 2)
-    first = audit(story.app_id, 1, Level.CHANGES)
-    (chain,) = first.chains
+    first = audit(story.app_id, Level.CHANGES)
+    wrong, chain = first.chains
     assert (chain.partition, chain.first_batch, chain.recorded, chain.proven.batch) == (1, 0, True, 5)
-    assert (first.findings, first.checked["snapshots_hashed"]) == ([], 1)
+    assert (wrong.first_batch, wrong.proven, wrong.recorded) == (0, None, False)
+    assert ({each.partition for each in first.findings}, first.checked["snapshots_hashed"]) == ({0}, 2)
     story.partitions[1].batch += 1
     story.append("batch", {1: batch_of(story.partitions[1])})
-    (chain,) = audit(story.app_id, 1, Level.CHANGES).chains
+    wrong, chain = audit(story.app_id, Level.CHANGES).chains
     assert (chain.first_batch, chain.proven.batch, chain.audited_all_because) == (4, 6, "")
-    (chain,) = audit(story.app_id, 0, Level.CHANGES).chains
-    assert (chain.first_batch, chain.proven, chain.recorded) == (0, None, False)
+    assert (wrong.first_batch, wrong.proven, wrong.recorded) == (0, None, False)
 
 
 def test_an_owner_that_trims_meanwhile_is_waited_out(told, audit, monkeypatch) -> None:
@@ -85,14 +83,14 @@ def test_an_owner_that_trims_meanwhile_is_waited_out(told, audit, monkeypatch) -
     story = told({})
     moments = []
 
-    def moment_then_trim(*arguments: Any) -> Any:
-        moments.append(moment_of(*arguments))
+    def freeze_then_trim(*arguments: Any) -> Any:
+        moments.extend(freeze(*arguments))
         pointer = story.partitions[0].pointers[0]
         story.trim(0, pointer.increment_offset, pointer.first_chunk_offset)
-        return moments[-1]
+        return moments[-1:]
 
-    monkeypatch.setattr(one_partition, "moment_of", moment_then_trim)
-    report = audit(story.app_id, 0, Level.INTEGRITY)
+    monkeypatch.setattr(plain_audit, "freeze", freeze_then_trim)
+    report = audit(story.app_id, Level.INTEGRITY)
     assert (report.findings, report.notes["trimmed_pointers"]) == ([], 1)
     assert moments[0].log_start == 0 < moments[-1].log_start
 
@@ -100,4 +98,4 @@ def test_an_owner_that_trims_meanwhile_is_waited_out(told, audit, monkeypatch) -
 def test_another_app_id_is_no_finding(audit, unique) -> None:
     """Its topics are missing, which is said."""
     with pytest.raises(TopicMissing, match="there is no topic"):
-        audit(unique("nobody"), 0, Level.INTEGRITY)
+        audit(unique("nobody"), Level.INTEGRITY)

@@ -1,1 +1,0 @@
-"""The process that audits a partition for a service, beside it."""

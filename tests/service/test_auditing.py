@@ -1,0 +1,96 @@
+"""Audits without Spark, as an operator runs them: they replay the app, with two hash seeds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapreplay.app.load import load_app
+from tests.support.audited_topics import BrokerTopics
+from tests.support.deadlines import scaled
+from tests.support.stage import Stage, snapshot
+
+pytestmark = pytest.mark.kafka
+
+APP = """
+from tests.support import apps
+
+def book(value, account):
+    apps.add(value, account)
+    account["sum"] += {more}
+
+app = apps.ledger("{app_id}", book)
+"""
+ELSEWHERE = f"__import__('os').getpid() != {os.getpid()}"
+"""Whether this is not the process that recorded the batches."""
+
+
+@pytest.fixture
+def replayed(broker: Any, unique: Any, tmp_path: Path) -> Any:
+    """Runs an app from a file, then audits it in another process."""
+
+    async def run(more: str, *, trims: bool = False) -> dict[str, Any]:
+        app_id = unique("work")
+        path = tmp_path / f"{app_id.replace('-', '_')}.py"
+        path.write_text(APP.format(app_id=app_id, more=more))
+        here = await Stage(broker.bootstrap_servers, load_app(str(path))).prepare()
+        async with here.running() as service:
+            await here.feed(40)
+            await here.all_processed(service)
+            await snapshot(service)
+        if trims:
+            BrokerTopics(broker.bootstrap_servers, unique("trims")).trim(here.input, 0, 30)
+        words = ["audit", str(path), "--engine", "python", "--level", "replay", "--since-last", "-o", "json"]
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-m", "snapreplay.api.cli", *words, "--bootstrap-servers", broker.bootstrap_servers],
+            env=os.environ | {"PYTHONHASHSEED": "0"},
+            capture_output=True,
+            timeout=scaled(60),
+            check=False,
+        )
+        report: dict[str, Any] = json.loads(done.stdout or b"{}")
+        assert done.returncode == bool(report["findings"]), done.stderr.decode()
+        return report
+
+    return run
+
+
+async def test_the_handlers_lead_to_what_was_recorded(replayed: Any) -> None:
+    """The proof is recorded at level replay."""
+    report = await replayed("0")
+    (chain,) = report["chains"]
+    assert (report["findings"], report["not_recorded"], chain["recorded"]) == ([], "", True)
+    assert (chain["proven"]["level"], report["checked"]["records_replayed"]) == ("replay", 40)
+
+
+@pytest.mark.whole
+async def test_code_that_depends_on_the_hash_seed_is_found_by_a_process_with_another_one(replayed: Any) -> None:
+    """In one process it gives the same twice, so only a second one can tell."""
+    report = await replayed(f"hash('a') % 1_000_003 if {ELSEWHERE} else 7_000_007")
+    (finding,) = report["findings"]
+    assert finding["check"] == "replay"
+    assert "(not deterministic; another PYTHONHASHSEED gives another result" in finding["detail"]
+
+
+async def test_what_comes_from_outside_is_told_from_code_that_is_not_deterministic(replayed: Any) -> None:
+    """Two processes agree, and what was recorded is something else."""
+    report = await replayed(f"1 if {ELSEWHERE} else 2")
+    (finding,) = report["findings"]
+    assert finding["check"] == "replay"
+    assert "(damage, or an influence from outside)" in finding["detail"]
+
+
+async def test_a_replay_without_its_input_is_no_finding(replayed: Any) -> None:
+    """What was replayed after it is proven, and the rest is counted."""
+    report = await replayed("0", trims=True)
+    (chain,) = report["chains"]
+    assert (report["findings"], report["notes"]["segments_without_input"]) == ([], 1)
+    assert chain["proven"]["level"] == "replay"
