@@ -184,15 +184,27 @@ class StreamTimeLog:
         if self._ahead and not was_ahead:
             log.warning(
                 "partition %d: batch %d moved stream time to %s, %.1f hours ahead of the clock of this machine: the"
-                " timestamp of a record lies in the future. What is due up to then happens now; %s",
+                " timestamp of %s lies in the future. What is due up to then happens now; %s",
                 self._partition,
                 batch,
                 time_text(now_ms),
                 (now_ms - clock_ms) / 3_600_000,
+                self._moved_by(applied),
                 done,
             )
         elif before_ms >= 0 and now_ms - before_ms > JUMP_MS:
             self._jumped(batch, before_ms, now_ms, done)
+
+    def _moved_by(self, applied: Applied) -> str:
+        """Name the record that moved stream time, as closely as the batch knows it."""
+        for topic, anchor in applied.anchors.items():
+            if anchor.timestamp_ms == applied.stream_time_ms:
+                return f"record {topic}-{self._partition}-{anchor.offset}"
+        if applied.begun_input is not None:  # its turn goes on
+            place = f"{applied.begun_input}-{self._partition}-{applied.positions[applied.begun_input]}"
+            return f"the next record, {place} or behind it,"
+        read = [f"{each.topic}-{self._partition} {each.start_offset} to {each.end_offset}" for each in applied.ranges]
+        return f"a record of {', '.join(read)}" if read else "a record"
 
     def _jumped(self, batch: int, before_ms: int, now_ms: int, done: str) -> None:
         """Log a jump; of a long way with much that is due, each full batch is one."""

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from snapreplay import App, MapState, Topic
 from snapreplay.errors import RecordError, RecordId
 from snapreplay.service.live import live_report
 from snapreplay.service.live.live_report import DeadLetterLog
@@ -79,6 +80,40 @@ async def test_a_jump_is_said_and_the_future_is_a_warning(bench, monkeypatch, ca
         ((level, text),) = await send("put", 3, NOW_MS + 365 * DAY_MS)
         assert level == "WARNING"
         assert "to 2034-05-18T03:33:20Z, 8760.0 hours ahead of the clock" in text
+        assert f"the timestamp of record steps-0-{log.end - 1} lies in the future" in text
         assert "entries expired in this batch" in text or "entry expired in this batch" in text
         assert await send("put", 4, NOW_MS + 365 * DAY_MS + 1) == []
     assert time_text(1 << 60) == f"{1 << 60} ms"
+
+
+@virtual
+@pytest.mark.parametrize("behind", [0, 1])
+async def test_the_record_from_the_future_is_named_before_it_is_processed(bench, monkeypatch, caplog, behind):
+    """Also while timers fire up to its time, batch after batch, and where another record follows it in its batch."""
+    monkeypatch.setattr(live_report, "wall_ms", lambda: NOW_MS)
+    caplog.set_level(logging.INFO, "snapreplay.partition")
+    await bench.prepare(reminding(), batch={"records_max": 10})
+    log = bench.log("steps")
+    async with bench.live() as one:
+        for at_ms in (NOW_MS, NOW_MS + DAY_MS, *[NOW_MS] * behind):
+            log.append(b"a", b"1", (), at_ms, None)
+        await one.position(log.end)
+    ((level, text),) = said(caplog)
+    assert level == "WARNING"
+    assert "the timestamp of the next record, steps-0-1 or behind it, lies in the future" in text
+
+
+def reminding():
+    """Each record is followed by an event a minute."""
+    steps = Topic("steps")
+    app = App("timed", inputs=[steps], state=lambda: MapState(str, int))
+
+    @app.handler(steps)
+    def on_step(record, state, out):
+        state.schedule(record.key, record.timestamp_ms + 60_000)
+
+    @app.timer("ring")
+    def on_ring(timer, state, out):
+        state.schedule(timer.key, timer.at_ms + 60_000)
+
+    return app
