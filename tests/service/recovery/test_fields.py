@@ -1,5 +1,7 @@
 """Code that does not know a stored field: told by name, before the first record, and nothing is lost."""
 
+import enum
+
 import msgspec
 import pytest
 
@@ -142,14 +144,29 @@ async def test_a_rolling_deployment_loses_nothing(bench):
     assert msgspec.to_builtins(again.view()["ada"]) == {"n": 3, "email": "a@b"}
 
 
+class Kind(enum.Enum):
+    FIXED = 1
+    GONE = 2
+
+
+class LaterKind(enum.Enum):
+    FIXED = 1
+
+
 class Limit(msgspec.Struct, omit_defaults=True):
     n: int = 0
     cents: int = 100
+    kind: Kind = Kind.FIXED
 
 
 class Raised(msgspec.Struct, omit_defaults=True):
     n: int = 0
     cents: int = 200
+    kind: LaterKind = LaterKind.FIXED
+
+
+def layout_of(cents, **kinds):
+    return {"default": Layout(absent={"cents": cents, "kind": "1", "n": "0"}, members={"kind": kinds})}
 
 
 @virtual
@@ -159,7 +176,7 @@ async def test_a_value_never_gets_another_meaning(bench):
     old, new = app_of(Limit), app_of(Raised)
     await bench.prepare(old)
     await run(bench, old, ("ada", {}))
-    assert bench.batches()[-1].layouts == {"default": Layout(absent={"cents": "100", "n": "0"})}
+    assert bench.batches()[-1].layouts == layout_of("100", **{"1": ["FIXED"], "2": ["GONE"]})
     status = await bench.failure(new)
     assert (status.error.kind, status.batch) == ("MeaningChanged", None)
     assert "may lack 'cents', which meant 100" in status.error.message
@@ -171,7 +188,7 @@ async def test_a_value_never_gets_another_meaning(bench):
     new.upgrade(1, Limit)(lambda key, value: (key, Raised(value.n, value.cents)))
     async with bench.live(new) as one:
         assert one.view()["ada"] == Raised(2, 100)
-    assert bench.batches()[-1].layouts == {"default": Layout(absent={"cents": "200", "n": "0"})}
+    assert bench.batches()[-1].layouts == layout_of("200", **{"1": ["FIXED"]})
 
 
 @virtual
