@@ -13,6 +13,7 @@ from snapreplay.app.app import App, check_app
 from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings, used_settings
+from snapreplay.service.config.typed import addressed
 from snapreplay.service.control.address import Address
 from snapreplay.service.control.protocol import Http
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
@@ -83,7 +84,7 @@ class Service(Operating, Generic[S]):
         self._http = http
         self._first_start = first_start
         self._identity = Identity.of_this_process(self.settings.instance_id)
-        self._board = StatusBoard()
+        self._board = StatusBoard(partial(addressed, settings=self.settings))
         self._background = LoopThread("snapreplay-membership")
         self._cluster = KafkaCluster(self.settings)
         self._supervisor: Supervisor | None = None

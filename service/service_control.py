@@ -17,6 +17,7 @@ from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartitio
 from snapreplay.service.clock import boot_seconds, time_of, wall_ms, wall_time
 from snapreplay.service.config.effective import effective
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.config.typed import addressed
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.log_levels import LogLevels
@@ -88,6 +89,7 @@ class ServiceControl:
     def __init__(self, app: App[Any], identity: Identity, board: StatusBoard, pulse: Pulse, settings: Settings) -> None:
         """Take `pulse`: of the runners' loop."""
         self._settings = effective(settings)
+        self._shown = partial(addressed, settings=settings)
         self._levels = LogLevels()
         self._app = app
         self._identity = identity
@@ -273,7 +275,7 @@ class ServiceControl:
     @property
     def waiting_for(self) -> str:
         """The obstacle that keeps the process from joining its group, with the command; empty: nothing."""
-        return str(self.awaited or "")
+        return self._shown(str(self.awaited or ""))
 
     @property
     def trouble(self) -> str:

@@ -13,6 +13,7 @@ import httpx2
 
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
 from snapreplay.errors import RetryableError, UsageError
+from snapreplay.service.config.typed import OF_SERVICE
 
 NOT_FOUND, NO_TYPE = 404, "about:blank"  # together: an unknown path
 TIMEOUT_S = 8.0  # the API answers within 100 ms; a process that it has to ask for the answer is given up after 5 s
@@ -28,11 +29,7 @@ COMMANDS = {
     "/readyz": "health --ready",
 }
 """The commands that make the requests which hints of the service name."""
-ASKING = (
-    *("restore-status", "plan", "lag", "get", "scan", "trigger-snapshot", "adopt", "retry", "pause", "resume", "drill"),
-    *("processes", "operations", "snapshots", "history", "group-changes", "cancel", "drain", "undrain"),
-    *("health", "config", "log-level"),
-)
+ASKING = OF_SERVICE
 """The commands that ask a running service."""
 _ASKS = re.compile(rf"(?<=`)snapreplay (?:{'|'.join(ASKING)})(?= |`)(?![^`]* --(?:url|help))[^`]*(?=`)")
 _REQUEST = re.compile(r"GET (/(?:api/v1/)?[a-z-]+)[^ ;,]*")

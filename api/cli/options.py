@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ import typer
 from snapreplay.api.cli.logs import LogFormat, Verbosity
 from snapreplay.api.cli.output import Format
 from snapreplay.api.cli.running import settings_from
-from snapreplay.errors import UsageError
+from snapreplay.errors import SnapreplayError, UsageError
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -210,6 +210,16 @@ Probed = Annotated["Client", Made(_prober, url=Url, http_port=AskedPort, config=
 Running = Annotated["Client", Made(_client, url=Url, http_port=AskedPort, config=Config, token_file=TokenFile)]
 
 
+def _with_address(error: SnapreplayError, given: Iterable[object]) -> None:
+    """Give the commands in the hint the options with which this command reached its cluster."""
+    from snapreplay.service.config.settings import Settings
+    from snapreplay.service.config.typed import addressed
+
+    for settings in given:
+        if isinstance(settings, Settings):
+            error.hint = addressed(error.hint, settings)
+
+
 def as_typed(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a command's function as typer calls it: with options in place of what is made of them. A coroutine is
     run.
@@ -229,9 +239,13 @@ def as_typed(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(**given: Any) -> None:
         for name, recipe in made.items():
             given[name] = recipe.make(**{each.name: given.pop(each.name) for each in recipe.options})
-        done = function(**given)
-        if isinstance(done, Coroutine):
-            asyncio.run(done)
+        try:
+            done = function(**given)
+            if isinstance(done, Coroutine):
+                asyncio.run(done)
+        except SnapreplayError as error:
+            _with_address(error, given.values())
+            raise
 
     call.__name__, call.__doc__ = function.__name__, function.__doc__
     call.__annotations__ = {each.name: each.annotation for each in taken}

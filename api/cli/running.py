@@ -10,6 +10,7 @@ import threading
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -69,7 +70,13 @@ def run_plainly(given: Namespace) -> int:
         settings = settings_from(given.config, given.overrides, given.bootstrap_servers, given.http_port)
         log = (given.log_level, given.log_format)
         begin = first_start(init=given.init, start=given.start, wait=given.wait)
-        return run_app(app, settings, *log, begin)
+        try:
+            return run_app(app, settings, *log, begin)
+        except SnapreplayError as error:
+            from snapreplay.service.config.typed import addressed
+
+            error.hint = addressed(error.hint, settings)
+            raise
     except SnapreplayError as error:
         from snapreplay.api.cli.exits import code_of, hint_of
         from snapreplay.api.cli.output import print_error
@@ -82,7 +89,9 @@ def run_plainly(given: Namespace) -> int:
 
 
 def run_app(app: App[Any], settings: Settings, log_level: Verbosity, log_format: LogFormat, begin: FirstStart) -> int:
-    configure(log_level, log_format, app.app_id)
+    from snapreplay.service.config.typed import addressed
+
+    configure(log_level, log_format, app.app_id, partial(addressed, settings=settings, with_port=True))
     from snapreplay.service.program import run
 
     return run(app, settings, http=announced_http(), first_start=begin)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from snapreplay.service.config.typed import addressed
 from snapreplay.service.doctor import cluster_checks, key_checks, state_checks, topic_checks
 from snapreplay.service.doctor.facts import Diagnosis, Facts
 
@@ -63,7 +64,12 @@ def report_of(facts: Facts, seconds: float) -> DoctorReport:
             "partitions": len(facts.logs),
             "states": len(facts.states),
         },
-        [*facts.refusals, *(finding for check in CHECKS for finding in check(facts))],
+        [_shown(each, facts) for each in (*facts.refusals, *(found for check in CHECKS for found in check(facts)))],
         round(seconds, 3),
         list(facts.left_out.values()),
     )
+
+
+def _shown(finding: Diagnosis, facts: Facts) -> Diagnosis:
+    """Give the commands in a remedy the options with which this command reached its cluster."""
+    return msgspec.structs.replace(finding, remedy=addressed(finding.remedy, facts.settings))

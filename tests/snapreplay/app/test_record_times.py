@@ -169,7 +169,7 @@ SECONDS = NOW_MS // 1000
 @pytest.mark.parametrize(
     "call", [lambda at: tumbling(at, 60), lambda at: hopping(at, 60, 10), lambda at: session(at, 60)]
 )
-@pytest.mark.parametrize("at", [time.time(), SECONDS, SECONDS + 0.5])
+@pytest.mark.parametrize("at", [time.time(), SECONDS, SECONDS + 0.5], ids=["now", "whole", "half"])
 def test_windows_of_seconds_are_suspected(call, at):
     with pytest.raises(UsageError) as caught:
         call(at)
@@ -182,6 +182,7 @@ def test_windows_of_seconds_are_suspected(call, at):
 @pytest.mark.parametrize(
     ("at", "unit"),
     [(SECONDS, "seconds"), (time.time(), "seconds"), (NOW_MS * 1000, "microseconds"), (time.time_ns(), "nanoseconds")],
+    ids=["fixed", "now", "micro", "nano"],
 )
 def test_a_timer_in_another_unit_is_suspected(at, unit):
     """The time of a record whose producer sends seconds, and what the module `time` gives."""
