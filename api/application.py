@@ -7,26 +7,29 @@ import asyncio
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from starlette.types import Message
-
-from snapreplay.api.app import create_app
 from snapreplay.api.asking import Asking
 from snapreplay.api.events import StatusEvents
-from snapreplay.api.guard import PROBES_PORT, Hosts, allowed_hosts
 from snapreplay.api.last_hour import LastHour
+from snapreplay.api.loading import Loading
 from snapreplay.api.peer_client import Caller
 from snapreplay.api.peers import Peers
-from snapreplay.api.probing import LIVENESS
-from snapreplay.api.serving import Server
+from snapreplay.api.probing import Probes
+from snapreplay.api.serving import PROBES_PORT, Server
 from snapreplay.api.tls import TlsFiles
 from snapreplay.api.tokens import Tokens
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.address import Address
 from snapreplay.service.control.protocol import Control
 from snapreplay.service.runtime.tasks import watched
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+LOAD_AFTER_SECONDS = 0.5
+LOOK_SECONDS = 0.02
 
 
 class Application:
@@ -51,39 +54,45 @@ class Application:
         self._peers = Peers(settings.suspect_after_ms / 1000, control.suspect, caller, control.ended)
         self._hour = LastHour()
         names = f"{settings.allowed_hosts},{urlsplit(settings.advertised_url).hostname or ''}"
-        self._app = create_app(
-            self._asking,
-            Hosts(bound.host, allowed_hosts(names)),
-            tokens=tokens,
-            events=self._events,
-            peers=self._peers,
-            states=self._asking,
-            hour=self._hour,
-        )
-        self._server = Server(self._app)
+
+        def make() -> ASGIApp:
+            from snapreplay.api.app import create_app  # noqa: PLC0415 - it imports the web framework
+            from snapreplay.api.guard import Hosts, allowed_hosts  # noqa: PLC0415 - too
+
+            return create_app(
+                self._asking,
+                Hosts(bound.host, allowed_hosts(names)),
+                tokens=tokens,
+                events=self._events,
+                peers=self._peers,
+                states=self._asking,
+                hour=self._hour,
+            )
+
+        self._app = Loading(make)
+        self._server = Server(Probes(self._app, self._asking))
         self._server.listen(listeners[0], contexts=tls.server() if tls.certificate else None)
         for each in listeners[1:]:
             self._server.listen(each, {PROBES_PORT: True})
         self._running = watched(asyncio.get_running_loop().create_task(self._run()), "HTTP")
 
-    async def warm_up(self) -> None:
-        """Let the web framework make its routes, as it does at the first request."""
-
-        async def ignore(_: Message) -> None:
-            pass
-
-        async def receive() -> Message:
-            return {"type": "http.disconnect"}
-
-        about: dict[str, Any] = {"headers": [], "query_string": b"", "root_path": "", "client": None, "state": {}}
-        await self._app({"type": "http", "method": "GET", "path": LIVENESS, **about}, receive, ignore)
-
     async def _run(self) -> None:
         """Tell others what this process does, and follow them."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._load())
             group.create_task(self._events.run())
             group.create_task(self._peers.run(self._asking.last))
             group.create_task(self._hour.run(self._asking.last, self._peers))
+
+    async def _load(self) -> None:
+        """Load the application when all partitions are LIVE, or after a moment: a quick restore goes first."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + LOAD_AFTER_SECONDS
+        while loop.time() < until:
+            if all(each.ok for each in (await self._asking.look()).ready_checks):
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        await self._app.load()
 
     async def close(self, within_seconds: float) -> None:
         """Say goodbye to those who follow, finish the running requests within so many seconds, then end all."""

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay.api import page, problems
 from snapreplay.api.probing import WITHOUT_TOKEN
+from snapreplay.api.serving import CERTIFICATE, PROBES_PORT
 from snapreplay.api.tokens import Asker, Role, Tokens, escaped
 from snapreplay.service.core.repeats import Repeats
 
@@ -115,11 +116,6 @@ def _is_json(media: str) -> bool:
 AT_PROBES_PORT = (*WITHOUT_TOKEN, "/metrics")
 """All that `http.probes_port` has."""
 
-
-CERTIFICATE = "certificate"
-"""The key of a connection's state for whose certificate TLS has verified."""
-PROBES_PORT = "probes_port"
-"""Is in the state of a connection to `http.probes_port`."""
 
 ASKER = "snapreplay.asker"
 """The key of a request's scope for the name of whoever asks."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import msgspec
 
-from snapreplay.service.control.protocol import Check, StatusDocument
+from snapreplay.service.control.protocol import Check, StatusDocument, StatusSource
 from snapreplay.service.control.vocabulary import one_of
+
+if TYPE_CHECKING:  # the service does not wait for a web framework
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 LIVENESS, READINESS, STARTUP = "/healthz", "/readyz", "/startupz"
 
@@ -41,3 +44,31 @@ class Probing(NamedTuple):
 LIVE = Probing(LIVENESS, "live_checks")
 READY = Probing(READINESS, "ready_checks")
 STARTED = Probing(STARTUP, "live_checks")
+
+
+_PLAIN = {each.path: each for each in (LIVE, READY)}
+_BODY = {b"content-length", b"transfer-encoding", b"expect"}
+
+
+class Probes:
+    """An ASGI application that answers `/healthz` and `/readyz` itself, so that they wait for nothing. `/startupz` says
+    that all of HTTP has started. It is left to `app`, as is a probe that might be refused."""
+
+    def __init__(self, app: ASGIApp, source: StatusSource) -> None:
+        self._app = app
+        self._source = source
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        probe = _PLAIN.get(scope["path"])
+        if (
+            probe is None
+            or scope["method"] not in {"GET", "HEAD"}
+            or any(name in _BODY for name, _ in scope["headers"])
+        ):
+            await self._app(scope, receive, send)
+            return
+        said = probe.answer(await self._source.look())
+        body = msgspec.json.encode(said)
+        headers = [(b"content-length", str(len(body)).encode()), (b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": said.code, "headers": headers})
+        await send({"type": "http.response.body", "body": body})

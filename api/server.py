@@ -8,7 +8,6 @@ import errno
 import logging
 import os
 import socket
-import threading
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -113,18 +112,11 @@ class HttpServer:
         self._bound = None
 
 
-_making = threading.Lock()
-"""Pydantic makes its schemas in one thread at a time; a program may have several services."""
-
-
 async def _begin(*given: Any) -> Application:
-    # In HTTP's thread: to import the web framework takes as long as a small restore, which does not wait for it.
-    with _making:
-        from snapreplay.api.application import Application  # noqa: PLC0415 - see above
+    # In HTTP's thread: the service begins meanwhile.
+    from snapreplay.api.application import Application  # noqa: PLC0415
 
-        application = Application(*given)
-        await application.warm_up()
-    return application
+    return Application(*given)
 
 
 PORT_HINT = "choose another port with --http-port N (0 picks a free one)"

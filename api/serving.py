@@ -15,16 +15,14 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from email.utils import formatdate
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import h11
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from snapreplay.api.events import PATH as EVENTS
-from snapreplay.api.guard import CERTIFICATE
 from snapreplay.api.limits import (
     ACCEPTED_AT_ONCE,
     EXCHANGE_SECONDS,
@@ -38,9 +36,16 @@ from snapreplay.api.server import close_in_forks
 from snapreplay.api.tls import Contexts, subject
 from snapreplay.service.runtime.tasks import watched
 
+if TYPE_CHECKING:  # the service does not wait for a web framework
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 _uvicorn = logging.getLogger("snapreplay.http.uvicorn")
 _uvicorn.setLevel(logging.ERROR)  # a bad request is the client's matter
 
+CERTIFICATE = "certificate"
+"""The key of a connection's state for whose certificate TLS has verified."""
+PROBES_PORT = "probes_port"
+"""Is in the state of a connection to `http.probes_port`."""
 NO_FILE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 NO_FILE_SECONDS = 0.05
 SWEEP_SECONDS = 1.0

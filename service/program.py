@@ -143,7 +143,6 @@ async def _run(service: Service[Any]) -> int:
     with Signals(asyncio.get_running_loop(), signalled.set, within_seconds):
         try:
             await service.start()
-            gc.freeze()  # HTTP was imported meanwhile
             waiting = asyncio.create_task(signalled.wait())
             started = asyncio.create_task(service.wait_started())
             await asyncio.wait([waiting, started], return_when=asyncio.FIRST_COMPLETED)
