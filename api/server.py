@@ -114,7 +114,7 @@ class HttpServer:
 
 async def _begin(*given: Any) -> Application:
     # In HTTP's thread: the service begins meanwhile.
-    from snapreplay.api.application import Application  # noqa: PLC0415
+    from snapreplay.api.application import Application  # noqa: PLC0415 - see above
 
     return Application(*given)
 
