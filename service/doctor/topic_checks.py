@@ -163,7 +163,7 @@ def _in_sync_minimum(facts: Facts, topic: TopicFacts) -> Iterator[Diagnosis]:
     elif least >= factor > 1:
         problem = f"min.insync.replicas={least} of {counted(factor, 'replica')}: without one broker every write fails"
     elif least > factor:
-        problem = f"min.insync.replicas={least} with {counted(factor, 'replica')}: nothing can be written"
+        problem = f"min.insync.replicas={least} with {counted(factor, 'replica')}: older brokers refuse every write"
     else:
         return
     wanted = max(1, factor - 1)
@@ -175,6 +175,7 @@ def replicas(facts: Facts) -> Iterator[Diagnosis]:
     for partition, seen in sorted(facts.replicas.items()):
         topic = facts.topics.get(partition.topic)
         least = int(topic.config.get("min.insync.replicas", "1")) if topic else 1
+        least = min(least, len(seen.replicas))  # more than all is another finding
         behind = sorted(set(seen.replicas) - set(seen.in_sync))
         if seen.leader < 0:
             problem = f"no leader: none of its replicas {list(seen.replicas)} is running"

@@ -51,6 +51,7 @@ TOPIC_CONFIG = (
     "message.timestamp.type",
 )
 _OUR_PROTOCOLS = {"", StandbyAssignor.name}
+_DELETION_DISABLED = {42, 73}  # before version 3 of the request, and since
 _NON_EMPTY_GROUP, _NO_SUCH_GROUP = 68, 69
 _NEEDED_OF_INPUTS = {"DescribeConfigs": 10, "Read": 3}
 """With the code of the operation (org.apache.kafka.common.acl.AclOperation)."""
@@ -142,6 +143,12 @@ class KafkaAdmin:
             for name, code in answer.topic_error_codes:
                 if code == _FORBIDDEN:
                     raise TopicAuthorizationFailedError(name)
+                if code in _DELETION_DISABLED:
+                    raise StopError(
+                        f"topic {name} was not deleted: the brokers have delete.topic.enable=false",
+                        hint="set delete.topic.enable=true on every broker",
+                        topic=name,
+                    )
                 if code and code != UnknownTopicOrPartitionError.errno:
                     known = for_code(code).__name__
                     raise StopError(f"topic {name} was not deleted: {known}", topic=name, error=known)

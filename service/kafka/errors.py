@@ -161,6 +161,13 @@ def client_error(error: BaseException, doing: str, asked: Asked | None = None) -
             f"the broker refused our transaction timeout while {doing}",
             hint="lower timeouts.transaction_ms, or raise transaction.max.timeout.ms on the brokers",
         )
+    if isinstance(error, kafka.GroupCoordinatorNotAvailableError):
+        return Unreachable(
+            f"no broker is the coordinator yet, while {doing}",
+            hint="brokers that have just started need a moment. If it lasts, they cannot create their own topics:"
+            " offsets.topic.replication.factor and transaction.state.log.replication.factor must not be above the"
+            " number of brokers",
+        )
     told = str(error) if isinstance(error, NobodyAnswers) else described(error)
     return Unreachable(f"no usable answer from Kafka while {doing}: {told}")
 

@@ -292,12 +292,21 @@ class Membership:
         """Look for what keeps out a client that has lost its brokers: it retries for ever and does not say so."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            coordinator, error = self._coordinator, None
+            coordinator = self._coordinator
+            error: SnapreplayError | None = None
             if coordinator is not None and coordinator.coordinator_id is None:
-                error = await refusal(self._settings)
+                error = await refusal(self._settings) or await self._without_coordinator()
             if error is not None and self.kept_out is None:
                 log.warning("group %s: %s", self._group_id, error)
             self.kept_out = str(error) if error is not None else None
+
+    async def _without_coordinator(self) -> SnapreplayError | None:
+        """Say what brokers that answer miss for a coordinator of the group; None: nobody answers."""
+        try:
+            await KafkaAdmin(self._settings).group_members(self._group_id)
+        except SnapreplayError as error:
+            return error if error.hint else None
+        return None
 
     async def _poll(self, consumer: AIOKafkaConsumer) -> None:
         """Poll for ever: without polls the client would leave the group. Everything is paused: no records."""

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from snapreplay.devbroker.broker import LocalBroker
-from snapreplay.errors import UsageError
+from snapreplay.errors import StopError, UsageError
 from snapreplay.service.doctor.collect import examine
 from tests.support import apps
 from tests.support.deadlines import scaled
@@ -24,6 +24,7 @@ LIMITS = {
     "group.min.session.timeout.ms": str(SHORTEST_MS),
     "group.max.session.timeout.ms": str(LONGEST_MS),
     "group.max.size": "2",
+    "delete.topic.enable": "false",
 }
 SESSION = {"session_timeout_ms": LONGEST_MS, "heartbeat_interval_ms": 200}
 
@@ -128,3 +129,20 @@ async def test_a_full_group_is_named_by_its_limit(here):
     one, two, three = ({"group": SESSION, "instance_id": each} for each in ("one", "two", "three"))
     async with here.running(**one), here.running(**two), here.started(**three) as other:
         await until(lambda: "group.max.size=2" in other.control.facts().trouble, "the limit")
+
+
+async def test_a_topic_of_kafkas_own_that_cannot_be_created_is_named(unique):
+    """One broker with Kafka's default for three: nobody ever coordinates the group. Status and doctor say so."""
+    setting = "offsets.topic.replication.factor"
+    with LocalBroker(properties={**KEEPS_LEADERS, setting: "3"}, deadline_s=scaled(60)) as broker:
+        here = await Stage(broker.bootstrap_servers, apps.ledger(unique("alone"))).prepare()
+        kafka = {"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 1000}
+        async with here.started(group=SESSION, kafka=kafka) as service:
+            await until(lambda: setting in service.control.facts().trouble, "the setting")
+        assert [each for each in await findings(here, kafka=kafka) if setting in each]
+
+
+async def test_topics_that_may_not_be_deleted_are_refused_by_the_setting(here):
+    """Not by the error code of the broker."""
+    with pytest.raises(StopError, match=r"delete\.topic\.enable=false"):
+        await here.cluster.delete_topics([here.app.inputs[0].name])
