@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Response
 
 from snapreplay.api import problems, views
 from snapreplay.api.action_routes import begun_here
@@ -14,9 +14,8 @@ from snapreplay.api.fleet_routes import Covers
 from snapreplay.api.fleet_views import Covered, Process
 from snapreplay.api.forwarding import Begun
 from snapreplay.api.operation_views import Operation, Operations, find, joined, located, operations
-from snapreplay.api.pages import AFTER
 from snapreplay.service.control import protocol
-from snapreplay.service.control.operation_registry import OPERATIONS_MAX, NotCancellable
+from snapreplay.service.control.operation_registry import NotCancellable
 from snapreplay.service.control.protocol import Cancel
 
 ROUTER = APIRouter(tags=["snapshots"], generate_unique_id_function=attrgetter("name"))
@@ -26,16 +25,10 @@ OPERATION_ID_MAX = 37 * 128
 OperationId = Annotated[str, Path(max_length=OPERATION_ID_MAX)]
 
 
-@ROUTER.get("/api/v1/operations", responses=views.answered(Operations, problems.UNKNOWN_AFTER, problems.INVALID))
-async def list_operations(
-    covered: Covers,
-    limit: Annotated[int, Query(ge=1, le=OPERATIONS_MAX, description="Operations of this answer, at most.")] = (
-        OPERATIONS_MAX
-    ),
-    after: Annotated[str | None, Query(max_length=OPERATION_ID_MAX, description=AFTER)] = None,
-) -> Response:
-    """List the last 1,000 operations at most, newest first."""
-    return views.answer(operations(covered.says, after, limit))
+@ROUTER.get("/api/v1/operations", responses=views.answered(Operations, problems.INVALID))
+async def list_operations(covered: Covers) -> Response:
+    """List the last 50 operations, newest first."""
+    return views.answer(operations(covered.says))
 
 
 @ROUTER.get(

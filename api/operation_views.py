@@ -13,9 +13,8 @@ import msgspec
 
 from snapreplay.api.fleet_views import Age, Host, Process, ProcessId, Says
 from snapreplay.api.liveness import PeerState
-from snapreplay.api.pages import NEXT, cut
 from snapreplay.service.control import protocol
-from snapreplay.service.control.operation_registry import ENDED, OPERATIONS_MAX, whole
+from snapreplay.service.control.operation_registry import ENDED, whole
 from snapreplay.service.control.protocol import OperationState
 from snapreplay.service.control.vocabulary import said
 
@@ -39,20 +38,22 @@ class Operation(protocol.Operation, frozen=True, kw_only=True):
     age_seconds: Age
 
 
+LISTED_MAX = 50
+"""As many as somebody reads. A process keeps more, because a command for many partitions waits for each by its id."""
+
+
 class Operations(msgspec.Struct, frozen=True):
-    """The last 1,000 operations at most, newest first."""
+    """The last 50 operations, newest first. Older ones are found by their ids."""
 
     items: tuple[Operation, ...]
-    next_after: Annotated[str | None, said(NEXT)] = None
 
 
-def operations(says: Sequence[Says], after: str | None = None, limit: int = OPERATIONS_MAX) -> Operations:
-    """List a page of the operations of these processes, newest first."""
+def operations(says: Sequence[Says]) -> Operations:
+    """List the newest operations of these processes, newest first."""
     found = [(who, each) for who, told in says if told for each in told.operations]
     if len(says) > 1:
         found.sort(key=lambda each: each[1].id, reverse=True)
-    page, next_after = cut(found[:OPERATIONS_MAX], lambda each: each[1].id, after, limit)
-    return Operations(tuple(joined([each]) for each in page), next_after)
+    return Operations(tuple(joined([each]) for each in found[:LISTED_MAX]))
 
 
 def find(

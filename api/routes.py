@@ -7,7 +7,7 @@ Handlers are `async` and only ask a `StatusSource`. Nothing here may block, beca
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
@@ -34,8 +34,8 @@ from snapreplay.api.action_routes import (
     whole,
 )
 from snapreplay.api.answers import ApiContext, Here, Keyed
-from snapreplay.api.fleet_routes import ROUTER, Covers, covered_by
-from snapreplay.api.fleet_views import Covered, Scope, held
+from snapreplay.api.fleet_routes import ROUTER, Covers
+from snapreplay.api.fleet_views import Covered, held
 from snapreplay.api.operation_views import joined
 from snapreplay.api.owners import find_partition
 from snapreplay.api.pages import AFTER, cut
@@ -43,7 +43,7 @@ from snapreplay.api.probing import Probing
 from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.control.metrics import DocumentCollector
 from snapreplay.service.control.partition_history import PartitionHistory
-from snapreplay.service.control.protocol import Check, ServiceFacts, SetDrained, SetLogLevel, TriggerSnapshot
+from snapreplay.service.control.protocol import Check, ServiceFacts, SetDrained, TriggerSnapshot
 from snapreplay.service.control.snapshots_seen import SNAPSHOTS_KEPT
 
 _partitions, _snapshots, _process = (
@@ -78,19 +78,6 @@ class SnapshotRequest(problems.Model):
     reason: Annotated[str, Field(max_length=500, description="Kept with the operation and the snapshot.")] = ""
 
 
-class LogLevel(problems.Model):
-    """A logger of this process, and its level."""
-
-    level: Annotated[Literal["debug", "info", "warning", "error", "default"], Field(description="Lowest logged level.")]
-    logger: Annotated[
-        str, Field(pattern=r"^\w[\w.]{0,99}$", description="A Python logger; libraries have their own.")
-    ] = "snapreplay"
-
-
-_LEVELS = {
-    "more": {"summary": "All that snapreplay says", "value": {"level": "debug"}},
-    "back": {"summary": "As the process was started", "value": {"level": "default"}},
-}
 _REQUESTS = {
     "all": {"summary": "All live partitions", "value": {}},
     "some": {"summary": "Two partitions, with a reason", "value": {"partitions": [0, 2], "reason": "before deploy 42"}},
@@ -303,20 +290,6 @@ async def get_facts(here: Here) -> Response:
 async def get_config(covered: Covers) -> Response:
     """List the settings as they are used, with where each was given. Secrets are masked."""
     return views.answer(views.config(covered))
-
-
-@_process.post(
-    "/api/v1/log-level",
-    status_code=202,
-    summary="Log more or less from now on",
-    dependencies=[Keyed],
-    responses=views.begun(problems.MALFORMED, problems.TOO_LARGE, problems.INVALID),
-)
-async def set_log_level(here: Here, request: Annotated[LogLevel, Body(openapi_examples=_LEVELS)]) -> Response:
-    """Set the lowest level that this process logs, until it ends. The operation has succeeded at once; it is listed as
-    any other."""
-    local = covered_by(here, Scope.LOCAL)
-    return views.accepted(joined([await begun_here(here, local, SetLogLevel(request.logger, request.level))]))
 
 
 @_process.get(

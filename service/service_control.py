@@ -20,7 +20,6 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.config.typed import addressed
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
-from snapreplay.service.control.log_levels import LogLevels
 from snapreplay.service.control.operation_registry import OperationRegistry, Part
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import (
@@ -36,7 +35,6 @@ from snapreplay.service.control.protocol import (
     Retry,
     ServiceFacts,
     SetDrained,
-    SetLogLevel,
     SetPaused,
     StartDrill,
     StatusDocument,
@@ -90,7 +88,6 @@ class ServiceControl:
         """Take `pulse`: of the runners' loop."""
         self._settings = effective(settings)
         self._shown = partial(addressed, settings=settings)
-        self._levels = LogLevels()
         self._app = app
         self._identity = identity
         self._board = board
@@ -161,9 +158,6 @@ class ServiceControl:
                 return self._savepoint(command)
             case Cancel(operation_id, by):
                 return self._cancel(operation_id, by)
-            case SetLogLevel(logger, level):
-                self._levels.set(logger, level)
-                return self._operations.create("log-level", f"{logger}: {level}", ())
 
     def read(self, read: StateRead) -> StateAnswer:
         return self._reads.read(read, *running(self._supervisor, self._view, read.partition or 0))

@@ -122,9 +122,6 @@ class Client:
     def config(self) -> Json:
         return self._ask("GET", "/api/v1/config?scope=local", "items")
 
-    def set_log_level(self, level: str, logger: str) -> Json:
-        return self._ask("POST", "/api/v1/log-level", "parts", body={"level": level, "logger": logger})
-
     def processes(self) -> list[Json]:
         return list(self._ask("GET", "/api/v1/processes", "items")["items"])
 
@@ -137,8 +134,8 @@ class Client:
     def cancel(self, operation_id: str) -> Json:
         return self._ask("DELETE", f"/api/v1/operations/{_name(operation_id, 'id of an operation')}", "parts")
 
-    def operations(self, limit: int) -> Json:
-        return self._ask("GET", f"/api/v1/operations?limit={limit}", "items")
+    def operations(self) -> Json:
+        return self._ask("GET", "/api/v1/operations", "items")
 
     def snapshots(self, limit: int) -> Json:
         return self._ask("GET", f"/api/v1/snapshots?limit={limit}", "items")

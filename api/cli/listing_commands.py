@@ -54,9 +54,9 @@ def processes(*, client: Running, output: Output = Format.TABLE) -> None:
 
 
 def operations(*, count: Lines = 20, client: Running, output: Output = Format.TABLE) -> None:
-    """List the last operations of all processes of the app, newest first, with the ids that `cancel` takes."""
+    """List the last operations (50 at most) of all processes of the app, newest first, with the ids for `cancel`."""
     with client:
-        found = client.operations(count)["items"]
+        found = client.operations()["items"][:count]
     if output is Format.JSON:
         print_json({"items": found})
         return

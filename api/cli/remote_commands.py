@@ -116,17 +116,6 @@ def config(*, client: Running, output: Output = Format.TABLE) -> None:
     console().print(table(columns, rows))
 
 
-def log_level(
-    level: Annotated[str, typer.Argument(help="debug, info, warning, error, or default: as it was started.")],
-    *,
-    logger: Annotated[str, typer.Option("--logger", help="A Python logger.")] = "snapreplay",
-    client: Running,
-) -> None:
-    """Let a running process log more or less, until it ends."""
-    with client:
-        client.set_log_level(level, logger)
-
-
 def trigger_snapshot(
     *,
     partition: LivePartitions = None,

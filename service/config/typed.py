@@ -21,7 +21,7 @@ OF_CLUSTER = (
 OF_SERVICE = (
     *("restore-status", "plan", "lag", "get", "scan", "trigger-snapshot", "adopt", "retry", "pause", "resume", "drill"),
     *("processes", "operations", "snapshots", "history", "group-changes", "cancel", "drain", "undrain"),
-    *("health", "config", "log-level"),
+    *("health", "config"),
 )
 """The commands that ask a running service."""
 

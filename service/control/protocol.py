@@ -39,19 +39,7 @@ class OperationState(StrEnum):
     CANCELLED = "cancelled"
 
 
-KINDS = (
-    "snapshot",
-    "retry",
-    "adopt",
-    "pause",
-    "resume",
-    "drill",
-    "drain",
-    "undrain",
-    "savepoint",
-    "savepoint-drop",
-    "log-level",
-)
+KINDS = ("snapshot", "retry", "adopt", "pause", "resume", "drill", "drain", "undrain", "savepoint", "savepoint-drop")
 
 
 class OperationPart(msgspec.Struct, frozen=True):
@@ -245,13 +233,6 @@ class StartDrill(msgspec.Struct, frozen=True, tag="drill"):
     partition: int
 
 
-class SetLogLevel(msgspec.Struct, frozen=True, tag="set-log-level"):
-    """Asks this process to log from this level on; "default": as it was started. The operation ends at once."""
-
-    logger: str
-    level: str
-
-
 class SetDrained(msgspec.Struct, frozen=True, tag="set-drained"):
     """Asks this process to give all its partitions away and to take none, or to take partitions again. The operation
     of a drain ends when the process has no partition."""
@@ -268,18 +249,7 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     by: str
 
 
-Command = (
-    TriggerSnapshot
-    | Adopt
-    | Retry
-    | SetPaused
-    | StartDrill
-    | SetLogLevel
-    | SetDrained
-    | KeepSavepoint
-    | DropSavepoint
-    | Cancel
-)
+Command = TriggerSnapshot | Adopt | Retry | SetPaused | StartDrill | SetDrained | KeepSavepoint | DropSavepoint | Cancel
 
 
 class Once(msgspec.Struct, frozen=True, tag="once"):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from snapreplay.service.control.protocol import SetLogLevel
+from snapreplay.api import operation_views
 from tests.support.fake_control import LIVE, WRITTEN, FakeControl
 
 
 @pytest.fixture
 def control() -> FakeControl:
-    """Seven operations, and seven partitions with a snapshot each."""
-    made = FakeControl(
+    """Seven partitions with a snapshot each."""
+    return FakeControl(
         [
             msgspec.structs.replace(
                 LIVE,
@@ -22,12 +22,9 @@ def control() -> FakeControl:
             for number in range(7)
         ]
     )
-    for number in range(7):
-        made.perform(SetLogLevel("snapreplay", f"level {number}"))
-    return made
 
 
-LISTS = {"/api/v1/partitions": "partition", "/api/v1/snapshots": "snapshot_id", "/api/v1/operations": "id"}
+LISTS = {"/api/v1/partitions": "partition", "/api/v1/snapshots": "snapshot_id"}
 
 
 @pytest.mark.parametrize(("path", "name"), LISTS.items())
@@ -46,13 +43,14 @@ def test_pages_are_the_list(client, path, name, limit):
     assert [each[name] for each in rows] == [each[name] for each in everything["items"]]
 
 
-def test_what_comes_meanwhile_moves_no_page(client, control):
-    """It is on the first one, which was read before."""
-    first = client.get("/api/v1/operations", params={"limit": 3}).json()
-    control.perform(SetLogLevel("snapreplay", "newer"))
-    second = client.get("/api/v1/operations", params={"limit": 4, "after": first["next_after"]}).json()
-    reasons = [each["reason"] for each in (*first["items"], *second["items"])]
-    assert reasons == [f"snapreplay: level {number}" for number in range(6, -1, -1)]
+def test_the_newest_operations_are_listed_and_older_ones_are_found_by_their_ids(client, monkeypatch):
+    """A command for many partitions waits for each by its id."""
+    monkeypatch.setattr(operation_views, "LISTED_MAX", 3)
+    actions = ("pause", "resume", "drill")
+    made = [client.post(f"/api/v1/partitions/{number}/{each}").json()["id"] for number in (0, 1) for each in actions]
+    listed = client.get("/api/v1/operations").json()["items"]
+    assert [each["id"] for each in listed] == made[:-4:-1]
+    assert [client.get(f"/api/v1/operations/{each}").json()["id"] for each in made] == made
 
 
 @pytest.mark.parametrize("path", LISTS)

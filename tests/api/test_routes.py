@@ -201,13 +201,6 @@ def test_lists_are_newest_first(client):
     assert [each["snapshot_id"] for each in snapshots] == ["77aa"]
 
 
-@pytest.mark.parametrize("body", [{"level": "verbose"}, {"level": "debug", "logger": "no such"}, {}])
-def test_a_level_or_logger_that_is_none_is_refused(client, control, body):
-    """By its field, and nothing is changed."""
-    problem(client.post("/api/v1/log-level", json=body), 422, "invalid-request")
-    assert control.operations() == []
-
-
 def test_no_secret_is_in_the_configuration(client):
     """The process of these tests has a password."""
     answer = client.get("/api/v1/config")

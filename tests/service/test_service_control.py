@@ -1,7 +1,6 @@
 """Tests of what HTTP may ask of a running service: answered from what was told last, from any thread."""
 
 import asyncio
-import logging
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,7 @@ from snapreplay.service import service_control as module
 from snapreplay.service.clock import time_of
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control import since, snapshots_seen
-from snapreplay.service.control.protocol import Busy, KeyReused, NotFailed, Once, Retry, SetLogLevel, TriggerSnapshot
+from snapreplay.service.control.protocol import Busy, KeyReused, NotFailed, Once, Retry, TriggerSnapshot
 from snapreplay.service.control.status import (
     PartitionError,
     PartitionStatus,
@@ -286,18 +285,6 @@ def test_the_service_answers_every_question_before_it_has_started():
     bench.board.publish(PartitionStatus(2, Phase.FAILED))
     (part,) = bench.control.retry(2).parts
     assert (part.state, part.detail) == ("failed", "the service is not running")
-
-
-@pytest.mark.parametrize("at_start", [logging.NOTSET, logging.WARNING], ids=["none of its own", "a library's"])
-def test_a_logger_goes_back_to_the_level_that_it_had_at_start(bench, unique, at_start):
-    """However often it was changed since."""
-    logger = logging.getLogger(unique("library"))
-    logger.setLevel(at_start)
-    for level in ("debug", "error"):
-        bench.control.perform(SetLogLevel(logger.name, level))
-        assert logger.level == getattr(logging, level.upper())
-    bench.control.perform(SetLogLevel(logger.name, "default"))
-    assert logger.level == at_start
 
 
 def test_a_command_with_a_key_is_carried_out_once(bench):

@@ -1,4 +1,4 @@
-"""The settings and the log of a running process, as its commands show and change them."""
+"""The settings of a running process, as its command shows them."""
 
 import asyncio
 
@@ -7,7 +7,6 @@ from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app
 from tests.support import apps
-from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
 
@@ -19,8 +18,8 @@ async def typed(child, *words):
     return result.output
 
 
-async def test_a_process_shows_its_settings_and_logs_as_it_is_told(stage, unique, children, monkeypatch):
-    """A variable, an option and a default; from level error on no warning is logged, then each again."""
+async def test_a_process_shows_its_settings(stage, unique, children, monkeypatch):
+    """A variable, an option and a default."""
     monkeypatch.setenv("SNAPREPLAY_BATCH__LINGER_MS", "7")
     here = await stage(apps.ledger(unique("shown")))
     child = children.start("ledger", here.app.app_id, group__session_timeout_ms=44_000)
@@ -29,11 +28,3 @@ async def test_a_process_shows_its_settings_and_logs_as_it_is_told(stage, unique
     assert rows["batch.linger_ms"] == ["7", "SNAPREPLAY_BATCH__LINGER_MS", "in", "the", "environment"]
     assert rows["group.session_timeout_ms"][:3] == ["44000", "by", "an"]
     assert rows["snapshot.before_stop"] == ["True", "default"]
-    await typed(child, "log-level", "error")
-    await typed(child, "pause", "-p", "0", "--reason", "unheard", "--wait")
-    await typed(child, "resume", "--wait")
-    await typed(child, "log-level", "default")
-    await typed(child, "pause", "-p", "0", "--reason", "heard", "--wait")
-    await until(lambda: ": heard" in child.log, "the warning")
-    assert ": unheard" not in child.log
-    assert "logger snapreplay: level error from now on" in child.log

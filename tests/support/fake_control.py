@@ -36,7 +36,6 @@ from snapreplay.service.control.protocol import (
     Retry,
     ServiceFacts,
     SetDrained,
-    SetLogLevel,
     SetPaused,
     StartDrill,
     StatusDocument,
@@ -210,8 +209,6 @@ class FakeControl:
                 if status.phase is not Phase.FAILED:
                     raise NotFailed(partition, status.phase)
                 return self._operations.create("retry", "", [partition])
-            case SetLogLevel(logger, level):
-                return self._operations.create("log-level", f"{logger}: {level}", ())
             case StartDrill(partition):
                 return self._begun("drill", "", [partition])
             case SetPaused(partition, paused, reason):
