@@ -15,7 +15,9 @@ class InputStatus(msgspec.Struct, frozen=True):
     and compaction make it larger. What is null is not known before the first fetch."""
 
     topic: str
-    position: Count
+    position: Annotated[
+        Count, said("All records before it are processed. Markers and aborted records at the end are passed, too.")
+    ]
     end_offset: Annotated[Count | None, said("The last stable offset: what can be read ends here.")] = None
     high_watermark: Annotated[
         Count | None, said("The end of the log. It is beyond `end_offset` while a transaction is open.")

@@ -224,11 +224,14 @@ class Live:
         if not records or alone:
             await self._settle_and_mark(wait=alone or self._committer.answered)
         if not records:
-            self._report.ends(self.last.positions)
-            if self._committer.idle and self._committer.chain.has_news:
-                self._committer.start(None)
-            elif self._committer.idle and not self.pausing.is_paused:
+            has_news, is_idle = self._committer.chain.has_news, self._committer.idle
+            is_at_rest = is_idle and not has_news and not self.pausing.is_paused
+            if is_at_rest:
                 self._passed = self._fetcher.beyond(self._positions)
+            self._report.ends(self.reached)
+            if is_idle and has_news:
+                self._committer.start(None)
+            elif is_at_rest:
                 await (self._pass_markers() if self.snapshots.looked() else self._pass_time())
             return
         self._idle_time.heard()

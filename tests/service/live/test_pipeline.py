@@ -12,6 +12,7 @@ from snapreplay.service.live.committer import Committer
 from snapreplay.service.live.fetcher import InputGuard
 from snapreplay.service.live.pace import StateDigests
 from snapreplay.service.ports import NewTopic
+from tests.simulation.log import Transaction, TxnState
 from tests.support import apps
 from tests.support.in_memory import virtual
 from tests.support.stage import until
@@ -53,6 +54,33 @@ async def test_the_log_is_a_chain_without_gaps(bench):
     assert status.commits.total == 15
     assert 0 < status.commits.longest_seconds <= status.commits.seconds_total
     assert increments[-1].positions == {bench.input: 100}
+
+
+@pytest.mark.parametrize("ends", [TxnState.COMMITTED, TxnState.ABORTED], ids=["committed", "aborted"])
+@virtual
+async def test_an_input_that_ends_in_a_marker_has_no_lag(bench, ends):
+    """All records are processed, and no increment is written for what holds none."""
+    await bench.prepare()
+    await bench.feed(5)
+    log, transaction = bench.log(bench.input), Transaction("somebody", 0, 0.0)
+    for number in range(3):
+        log.append(b"a", json.dumps({"amount": number}).encode(), (), 1, transaction)
+    transaction.state = ends
+    log.mark(transaction)
+    records = 8 if ends is TxnState.COMMITTED else 5
+    async with bench.live() as one:
+        await until(lambda: one.status.inputs[0].lag == 0, "no lag")
+        assert one.status.inputs[0].lag_to_high_watermark == 0
+        assert one.status.inputs[0].position == log.end
+        assert bench.batches()[-1].positions == {bench.input: records}
+        await bench.send([("a", {"amount": 1})])
+        transaction = Transaction("somebody", 1, 0.0, TxnState.ABORTED)
+        log.append(b"a", b"{}", (), 1, transaction)
+        log.mark(transaction)
+        await until(lambda: one.status.inputs[0].position == log.end, "no lag again")
+        assert bench.batches()[-1].positions == {bench.input: log.end - 2}
+    async with bench.live() as one:
+        await until(lambda: one.status.inputs[0].lag == 0, "no lag of the next owner")
 
 
 # ---- policy fail -------------------------------------------------------------------------------
