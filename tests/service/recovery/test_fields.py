@@ -1,15 +1,18 @@
 """Code that does not know a stored field: told by name, before the first record, and nothing is lost."""
 
 import enum
+from typing import NamedTuple
 
 import msgspec
 import pytest
 
 from snapreplay.app.app import App
+from snapreplay.app.codecs import json
 from snapreplay.app.topic import Topic
 from snapreplay.state.layout import Layout
 from snapreplay.state.map import MapState
 from tests.support.in_memory import InMemory, virtual
+from tests.support.stage import until
 
 
 class V1(msgspec.Struct):
@@ -202,3 +205,40 @@ async def test_the_layout_is_written_with_the_word_of_the_hint(bench):
     async with bench.live(app_of(Raised)) as one:
         assert one.view()["ada"].cents == 200
     assert (await bench.failure(app_of(Limit))).error.kind == "MeaningChanged"
+
+
+class Place(NamedTuple):
+    x: int
+    y: int
+
+
+class Turned(NamedTuple):
+    y: int
+    x: int
+
+
+@pytest.mark.kafka
+async def test_on_a_real_broker_the_fields_of_an_array_stay_in_their_places(stage, unique):
+    """The version that would read them the other way round is FAILED; the one before goes on."""
+    name = unique("places")
+    moves = Topic(f"moves-{name}", value=json(int))
+
+    def version(place):
+        app = App(name, inputs=[moves], state=lambda: MapState(str, place))
+
+        @app.handler(moves)
+        def on_move(record, state, out):
+            state.setdefault(record.key, place(x=1, y=2))
+
+        return app
+
+    here = await stage(version(Place))
+    async with here.running() as service:
+        await here.send([("ada", 1)])
+        await here.all_committed(service)
+    error = (await here.failure(version(Turned))).error
+    assert error.kind == "MeaningChanged"
+    assert "the place '0=' has the field 'x'" in error.message
+    async with here.running() as service:
+        await until(lambda: service.restore_status()[0].phase == "live", "live")
+        assert service.view(0)["ada"] == Place(1, 2)
