@@ -187,8 +187,10 @@ def expected_reservations(judge: Judge) -> dict[tuple[str, str], int | None]:
 def test_the_fold_by_hand_says_the_same(seed: int) -> None:
     """Whatever crashes; nothing else is remembered, and nothing is left when all has expired."""
     harness, judge, expected = Harness(app), Judge(), []
-    last = Sent("sku-0", {"type": "query", "request": "end"}, 1 << 41)
-    for number, one in enumerate([*generate(seed, 500), last]):
+    records = list(generate(seed, 500))
+    end_ms = max(one.timestamp_ms for one in records) + HOLD_MS
+    last = Sent("sku-0", {"type": "query", "request": "end"}, end_ms)
+    for number, one in enumerate([*records, last]):
         harness.feed_batch([raw(one)])
         expected += judge.fold(one)
         if number % 97 == 0:
@@ -199,7 +201,7 @@ def test_the_fold_by_hand_says_the_same(seed: int) -> None:
     kinds = [value.get("kind") for _, value in expected]
     assert min(kinds.count(kind) for kind in ("expired", "confirmed", "cancelled")) > 5
     assert remembered(harness.state) == {}
-    skus = {one.key for one in generate(seed, 500)}
+    skus = {one.key for one in records}
     assert dict(harness.state.available) == {sku: judge.available(sku) for sku in skus}
 
 
