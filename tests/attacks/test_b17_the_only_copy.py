@@ -15,7 +15,7 @@ from tests.support.accepting import accepted
 from tests.support.deadlines import scaled
 from tests.support.entries import read_entry
 from tests.support.stage import Stage, phase, processed, snapshot, until
-from tests.support.tampering import delete, log_start, recreate, trim_to_end
+from tests.support.tampering import configure, delete, log_start, recreate, trim_to_end
 
 pytestmark = pytest.mark.kafka
 
@@ -283,3 +283,43 @@ async def test_a_state_that_only_a_replay_leads_to_is_written_when_its_input_is_
     async with here.running() as service:
         await processed(service, {0: 30})
         assert sum(account["n"] for account in service.view(0).values()) == 130
+
+
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "500",
+    "min.cleanable.dirty.ratio": "0.01",
+    "max.compaction.lag.ms": "1000",
+}
+
+
+async def test_the_increments_are_compacted_away(stage, unique, monkeypatch):
+    """Our records have no keys, so a compacted topic keeps and takes none. The state is told to be the only copy, and
+    is written aside. A stop says so; the next start says how the records went, and its hint leads to that state."""
+    monkeypatch.setattr("snapreplay.service.supervisor.WATCH_SECONDS", 1.0)
+    monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 2.0)
+    here = await stage(apps.ledger(unique("compact")), timeouts={"shutdown_ms": 3000})
+    service = here.service()
+    await service.start()
+    await service.wait_live(scaled(30))
+    await here.feed(50)
+    await processed(service, {0: 50})
+    for name, value in COMPACTED.items():
+        await asyncio.to_thread(configure, here.bootstrap_servers, here.increments, name, value)
+    await here.feed(10)
+    status = await phase(service, "failed")
+    assert "cleanup.policy=compact" in status.error.message
+
+    def is_told():
+        status = service.restore_status()[0]
+        return status.recoverable is False and status.snapshot.snapshot_id in status.unrecoverable_reason
+
+    await until(is_told, "the cleaner, and a snapshot of the state", 120.0)
+    with pytest.raises(StateUnsaved, match=service.restore_status()[0].snapshot.snapshot_id):
+        await service.stop()
+    await asyncio.to_thread(configure, here.bootstrap_servers, here.increments, "cleanup.policy", "delete")
+    failed = await here.failure()
+    assert "they were compacted away (cleanup.policy=compact)" in failed.error.message
+    await accepted(here, failed.error.hint)
+    async with here.running() as service:
+        await here.assert_exactly_once(service)
