@@ -19,7 +19,7 @@ from snapreplay.service.control.protocol import Http
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.custody import StateUnsaved
-from snapreplay.service.core.peers import Peer
+from snapreplay.service.core.peers import Peer, declared
 from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
 from snapreplay.service.decisions.first_start import FirstStart, begun, check_first_start
 from snapreplay.service.decisions.savepoint_service import Savepoints
@@ -320,7 +320,13 @@ class Service(Operating, Generic[S]):
             assigned,
             revoked,
             lambda: supervisor.holding,
-            Peer(me.process_id, me.instance_id, me.host, await advertised_url(self.settings, self._bound)),
+            Peer(
+                me.process_id,
+                me.instance_id,
+                me.host,
+                await advertised_url(self.settings, self._bound),
+                declares=declared(self.app),
+            ),
         )
         supervisor.group = membership
         supervisor.pulse = self._pulse

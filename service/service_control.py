@@ -49,7 +49,7 @@ from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.control.waking import Waking
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.group_changes import GroupHistory
-from snapreplay.service.core.peers import Peer
+from snapreplay.service.core.peers import Peer, declared, other_programs
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.decisions.savepoint_service import Savepoints
 from snapreplay.service.kafka.membership import Membership
@@ -109,6 +109,7 @@ class ServiceControl:
         self.changes, self._wake = self._waking.changes, self._waking.wake
         self.unreachable_reason: str | None = None
         self.awaited: SnapreplayError | None = None
+        self._other_programs: dict[str, str] = {}
         board.subscribe(self._snapshots.add)
         board.subscribe(self._wake)
 
@@ -273,10 +274,10 @@ class ServiceControl:
 
     @property
     def trouble(self) -> str:
-        """The reason why the cluster cannot be reached or the group cannot be joined, with the hint; else which quota
-        is used up; empty: none."""
+        """The reason why the cluster cannot be reached or the group cannot be joined, with the hint; else which
+        process of the group runs another program, or which quota is used up; empty: none."""
         kept_out = self.unreachable_reason or (self._membership.trouble if self._membership else None)
-        return kept_out or str(THROTTLING)
+        return kept_out or "; ".join(self._other_programs.values()) or str(THROTTLING)
 
     def waits_for(self, awaited: SnapreplayError) -> bool:
         """Note what the service waits for; say whether that is news."""
@@ -298,6 +299,10 @@ class ServiceControl:
         self._assigned = set(partitions)
         if (group := self._membership) is not None and share is not None:
             self._group.note(wall_time(), group.generation, group.member_id, share)
+            others = other_programs(self._app.app_id, declared(self._app), share.peers)
+            for process_id in others.keys() - self._other_programs.keys():
+                log.error("%s", others[process_id])
+            self._other_programs = others
         self._wake()
 
     def ready(self) -> bool:

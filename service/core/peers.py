@@ -1,10 +1,15 @@
-"""The other processes of the group, as each of them advertises itself when it joins. Pure."""
+"""The other processes of the group, as each of them advertises itself when it joins; and whether they run the same
+program. Pure."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import hashlib
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 import msgspec
+
+from snapreplay.app.app import App
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -24,3 +29,46 @@ class Peer(msgspec.Struct, frozen=True):
     is_leaving: Annotated[
         bool, msgspec.Meta(description="Whether it gives its partitions away: it is drained, or about to stop.")
     ] = False
+    declares: Annotated[
+        str,
+        msgspec.Meta(description="Of its program: four digits each of its outputs, handlers and modules; or empty."),
+    ] = ""
+
+
+def declared(app: App[Any]) -> str:
+    """Return what a program says of itself: a hash each of its outputs, of its handlers and timers by their names, and
+    of the modules that they are in."""
+    functions = [*app.handlers.values(), *(timer.function for timer in app.timers.values())]
+    parts = (
+        [topic.name for topic in app.outputs],
+        [*(getattr(each, "__qualname__", "") for each in app.handlers.values()), *app.timers],
+        [getattr(each, "__module__", "") for each in functions],
+    )
+    return "-".join(hashlib.sha256(repr(sorted(set(each))).encode()).hexdigest()[:4] for each in parts)
+
+
+def other_programs(app_id: str, declares: str, peers: Iterable[Peer]) -> dict[str, str]:
+    """Map the id of each process that runs another program to a sentence about it.
+
+    A new version of a program changes what it has to, during a rolling upgrade: other outputs, other handlers or
+    another module. Two programs differ in two of these at least. Of an older process that says nothing,
+    nothing is known.
+    """
+    ours, found = declares.split("-"), dict[str, str]()
+    for peer in peers:
+        theirs = peer.declares.split("-")
+        if len(theirs) != len(ours):
+            continue
+        other = [what for what, mine, its in zip(_DECLARED, ours, theirs, strict=True) if mine != its]
+        if len(other) >= APART_MIN:
+            found[peer.process_id] = (
+                f"process {peer.process_id} on {peer.host} runs another program under app id {app_id!r}: it has other"
+                f" {' and '.join(other)} than this one. Each processes some of the partitions, with the state of the"
+                ' other (stop one of the two, and give it an app id of its own: `App("NEW-ID", …)`; in a rolling'
+                " upgrade this ends with the last old process)"
+            )
+    return found
+
+
+_DECLARED = ("outputs", "handlers", "modules")
+APART_MIN = 2
