@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -42,11 +44,9 @@ from snapreplay.service.control.protocol import (
     partition_check,
 )
 from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoint, SavepointList, SavepointsUnread
-from snapreplay.service.control.since import Since
 from snapreplay.service.control.snapshots_seen import SnapshotsSeen
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
-from snapreplay.service.control.waking import Waking
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.group_changes import GroupHistory
 from snapreplay.service.core.peers import Peer, declared, other_programs
@@ -68,6 +68,40 @@ STUCK_SECONDS = 600.0  # a handler may block for minutes; a loop that is silent 
 WAKE_SECONDS = 1.0
 
 _Act = Callable[[Supervisor, int, Part], None]
+
+
+class _Since:
+    """The time when the present trouble was first seen."""
+
+    def __init__(self) -> None:
+        self._at: datetime | None = None
+
+    def of(self, trouble: str | None) -> datetime | None:
+        """Return when this trouble was first seen; None without one. What ends between two calls is missed."""
+        self._at = None if trouble is None else self._at or wall_time()
+        return self._at
+
+
+class _Waking:
+    """Wakes all who wait. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    @contextmanager
+    def changes(self, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.Event]:
+        """Provide an event of `loop` that is set at every change, for the length of the block."""
+        waiting = (loop, asyncio.Event())
+        self._waiting.append(waiting)
+        try:
+            yield waiting[1]
+        finally:
+            self._waiting.remove(waiting)
+
+    def wake(self, *_: object) -> None:
+        """Wake them, whatever has changed."""
+        for loop, event in tuple(self._waiting):
+            loop.call_soon_threadsafe(event.set)
 
 
 def _if_live(ask: Callable[[PartitionRunner, Part], bool]) -> _Act:
@@ -100,12 +134,12 @@ class ServiceControl:
         self._snapshots = SnapshotsSeen()
         self._view: ClusterView | None = None
         self._assigned: set[int] | None = None
-        self._group, self._cut_off = GroupHistory(), Since()
+        self._group, self._cut_off = GroupHistory(), _Since()
         self._pulse = pulse
         self.kept: Savepoints | None = None
         """The savepoints of the app; to be set before the first request."""
         self._beating: list[asyncio.Task[None]] = []
-        self._waking = Waking()
+        self._waking = _Waking()
         self.changes, self._wake = self._waking.changes, self._waking.wake
         self.unreachable_reason: str | None = None
         self.awaited: SnapreplayError | None = None

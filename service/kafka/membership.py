@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+from aiokafka.client import ConnectionGroup
 from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition as ClientPartition
 
@@ -36,7 +37,7 @@ from snapreplay.service.kafka.entry import entered, refusal
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
 from snapreplay.service.kafka.evictions import Evictions
 from snapreplay.service.kafka.group_refusals import refused_join
-from snapreplay.service.kafka.leaving import leave_group
+from snapreplay.service.kafka.requests import LeaveGroup
 from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_consumer
 from snapreplay.service.ports import TopicPartition
@@ -47,6 +48,7 @@ Callback = Callable[[set[int]], Coroutine[Any, Any, None]]
 
 LEAVE_SECONDS = 5 * CLOSE_S  # the default; a stop with less time says so
 LOOK_SECONDS = 2.0
+_UNKNOWN_MEMBER_ID = 25  # aiokafka's own LeaveGroup of a dynamic member came first
 _POLL_MS = 200
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 10.0
 
@@ -271,7 +273,7 @@ class Membership:
             polling = asyncio.create_task(self._poll(consumer))
             await self._until_leaving(polling, asyncio.create_task(self._look_why()))
             if self.stepped_down is None:  # else the membership is another process's now
-                await leave_group(consumer, self._group_id, self._settings.instance_id or None)
+                await _leave_group(consumer, self._group_id, self._settings.instance_id or None)
         finally:
             self._consumer, self.assignment = None, frozenset()
             await close_consumer(consumer)
@@ -409,3 +411,24 @@ class _Listener(ConsumerRebalanceListener):
         # The first line of all: 50 ms later everything would have been fetched.
         self._consumer.pause(*assigned)
         await self._membership._assigned({source.partition for source in assigned})
+
+
+async def _leave_group(consumer: AIOKafkaConsumer, group_id: str, instance_id: str | None) -> None:
+    """Leave the group as this consumer's member. Bounded, never raises. The client does it for dynamic members only."""
+    coordinator = consumer._coordinator
+    member_id, node = coordinator.member_id, coordinator.coordinator_id
+    # First its tasks end, or the next heartbeat would join again.
+    await bounded(coordinator.close(), CLOSE_S)
+    if node is None or not member_id:
+        return
+    request = LeaveGroup(group_id, member_id, instance_id)
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            answer = await consumer._client.send(node, request, group=ConnectionGroup.COORDINATION)
+    except CLIENT_ERRORS as error:
+        log.warning("cannot send LeaveGroup for %s: %s", group_id, described(error))
+        return
+    codes = [answer.error_code, *(code for _, _, code, _ in answer.members)]
+    expected = {0} if instance_id else {0, _UNKNOWN_MEMBER_ID}
+    if not expected.issuperset(codes):
+        log.warning("LeaveGroup of %s was answered with codes %s", group_id, codes)

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from snapreplay.errors import PartitionNotLive, UnknownPartition
+from snapreplay.service import service_control
 from snapreplay.service import service_control as module
 from snapreplay.service.clock import time_of
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control import since, snapshots_seen
+from snapreplay.service.control import snapshots_seen
 from snapreplay.service.control.protocol import Busy, KeyReused, NotFailed, Once, Retry, TriggerSnapshot
 from snapreplay.service.control.status import (
     PartitionError,
@@ -67,6 +68,7 @@ class Bench:
         supervisor: Any = SimpleNamespace(
             runners={number: runner(number) for number in (0, 2)},
             retry=lambda *asked: self.retried.append(asked),
+            view=VIEW,
             taken_over=frozenset(),
             take_over=lambda process_id, why, *, silent_seconds: self.suspected.append(
                 (process_id, why, silent_seconds)
@@ -120,7 +122,7 @@ def test_ready_says_why_a_partition_is_not_live(bench):
 def test_ready_says_what_is_missing(monkeypatch):
     """Cluster, membership and since when it is lost, instance id, the loop, in this order."""
     bench = Bench()
-    monkeypatch.setattr(since, "wall_time", lambda: AT)
+    monkeypatch.setattr(service_control, "wall_time", lambda: AT)
     bench.open()
     assert bench.ready() == [("cluster", False), ("member", False), ("instance id", True), ("runner loop", True)]
     bench.control.unreachable(Unreachable("no broker at x:1"))
@@ -131,7 +133,7 @@ def test_ready_says_what_is_missing(monkeypatch):
     bench.membership.trouble = "no broker answers"
     cut_off = bench.control.ready_checks()[1]
     assert (cut_off.detail, cut_off.since) == ("no broker answers", AT)
-    monkeypatch.setattr(since, "wall_time", lambda: time_of(9000))
+    monkeypatch.setattr(service_control, "wall_time", lambda: time_of(9000))
     assert bench.control.ready_checks()[1].since == AT
     assert not bench.control.ready()
     bench.membership.trouble = None
