@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.cluster import ClusterMetadata
-from aiokafka.errors import CorruptRecordException, TopicAuthorizationFailedError
+from aiokafka.errors import CorruptRecordException, TopicAuthorizationFailedError, UnsupportedCodecError
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.app.record import InputRecord
@@ -52,6 +52,7 @@ class CorruptBatches:
 
         Raises:
             DamagedError: that was the last attempt.
+            StopError: its batch is compressed, and what would decompress it is not installed.
         """
         source = ClientPartition(*partition)
         try:
@@ -59,6 +60,8 @@ class CorruptBatches:
         except CorruptRecordException as error:
             self._count(partition, position, error, _leader_of(consumer, source))
             return None
+        except UnsupportedCodecError as error:
+            raise client_error(error, f"reading {partition} from offset {position} on") from error
         self._wary_records -= 1
         records: list[InputRecord] = fetched.get(source, [])
         if records and self._at == (partition, position):

@@ -13,12 +13,13 @@ from functools import partial
 from typing import TypeVar
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import CorruptRecordException, KafkaError, OffsetOutOfRangeError
+from aiokafka.errors import CorruptRecordException, KafkaError, OffsetOutOfRangeError, UnsupportedCodecError
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord
 from snapreplay.counted import some
+from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka import read_errors
@@ -231,7 +232,7 @@ class KafkaReader:
         except OffsetOutOfRangeError as error:
             await self._judge(error)
             return {}
-        except CorruptRecordException:
+        except (CorruptRecordException, UnsupportedCodecError):
             self._damaged.met()
             await self._renew()  # at our positions: the client may have passed records that it did not return
             return {}
@@ -260,7 +261,12 @@ class KafkaReader:
             wait_ms = timeout_ms
             for _ in range(records_max - sum(map(len, fetched.values()))):
                 position = self._positions[partition]
-                records = await self._damaged.one(consumer, partition, position, wait_ms)
+                try:
+                    records = await self._damaged.one(consumer, partition, position, wait_ms)
+                except SnapreplayError:
+                    if not fetched:
+                        raise
+                    records = None  # what was read comes first, then the error again
                 if records is None:
                     await self._renew()
                     return fetched
