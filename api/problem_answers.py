@@ -21,6 +21,7 @@ from snapreplay.api.problems import (
     INVALID,
     KEEPING,
     KEY_REUSED,
+    LOOP_BLOCKED,
     MALFORMED,
     NO_SUCCESSOR,
     NOT_CANCELLABLE,
@@ -29,7 +30,6 @@ from snapreplay.api.problems import (
     PAUSING,
     RESUMING,
     RETRYING,
-    SILENT,
     TOO_LARGE,
     FieldError,
     ProblemError,
@@ -109,7 +109,7 @@ def _not_now(error: NotFailed | Busy | KeyReused | LoopBlocked | TooManyCommands
         case KeyReused():
             return ProblemError(KEY_REUSED, error.message, hint="a new request needs a new key, such as a random UUID")
         case LoopBlocked():
-            return ProblemError(SILENT, error.message, headers={"Retry-After": "5"}, hint=error.hint)
+            return ProblemError(LOOP_BLOCKED, error.message, headers={"Retry-After": "5"}, hint=error.hint)
         case TooManyCommands():
             return ProblemError(BUSY_LINE, error.message, headers={"Retry-After": "1"})
 

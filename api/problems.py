@@ -52,7 +52,7 @@ ROLE = ProblemKind("role-too-low", 403, "The role does not allow it")
 OTHER_PORT = ProblemKind("not-at-this-port", 404, "Not at this port")
 FOREIGN_HOST = ProblemKind("foreign-host", 403, "Foreign host")
 FOREIGN_ORIGIN = ProblemKind("foreign-origin", 403, "Foreign origin")
-SILENT = ProblemKind("service-silent", 503, "The partitions' event loop is blocked")
+LOOP_BLOCKED = ProblemKind("loop-blocked", 503, "The partitions' event loop is blocked")
 BUSY_LINE = ProblemKind("too-many-requests", 503, "Too many requests wait")
 TOO_MANY_STREAMS = ProblemKind("too-many-streams", 503, "Too many streams of events")
 NOT_REACHED = ProblemKind("cluster-not-reached", 503, "The Kafka cluster has not been reached yet")
@@ -61,7 +61,17 @@ PARTLY = ProblemKind("partly-begun", 409, "Not begun for all partitions")
 INTERNAL = ProblemKind("internal", 500, "Internal error")
 
 
-OF_A_POST = (ROLE, TWO_LENGTHS, MALFORMED_HEADER, FOREIGN_HOST, FOREIGN_ORIGIN, MEDIA, BUSY_LINE, KEY_REUSED)
+OF_A_POST = (
+    ROLE,
+    TWO_LENGTHS,
+    MALFORMED_HEADER,
+    FOREIGN_HOST,
+    FOREIGN_ORIGIN,
+    MEDIA,
+    BUSY_LINE,
+    LOOP_BLOCKED,
+    KEY_REUSED,
+)
 """What every request that is to do something may be answered with."""
 
 
@@ -98,12 +108,12 @@ class Problem(Model):
 def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
     """Return the `responses=` of a route: its kinds, named by status."""
     responses: dict[int | str, dict[str, Any]] = {}
-    for kind in (*kinds, NO_TOKEN, NO_CERTIFICATE, SILENT, INTERNAL):
+    for kind in (*kinds, NO_TOKEN, NO_CERTIFICATE, INTERNAL):
         schema = {"$ref": "#/components/schemas/Problem"}
         known = {"description": HTTPStatus(kind.status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
         found = responses.setdefault(kind.status, known)
         found["description"] += f"{', ' if ':' in found['description'] else ': '}{kind.name}"
-        if kind in (NOT_REACHED, SILENT, TOO_MANY_STREAMS, OWNER_AWAY):
+        if kind in (NOT_REACHED, LOOP_BLOCKED, TOO_MANY_STREAMS, OWNER_AWAY):
             found["headers"] = RETRY_AFTER
     return responses
 

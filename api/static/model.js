@@ -36,7 +36,6 @@ export function connection(state, nowMs) {
   const problem = state.refused;
   if (problem?.status === 401) return { kind: "token", age, why: problem.message };
   if (state.lost) return { kind: "unreachable", age, why: "" };
-  if (problem?.kind === "service-silent") return { kind: "silent", age, why: problem.message, hint: problem.hint };
   if (problem) return { kind: "refused", age, why: problem.message, hint: problem.hint };
   if (age === null) return { kind: "loading", age, why: "" };
   return { kind: age > STALE_SECONDS ? "stale" : "fresh", age, why: "" };

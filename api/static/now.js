@@ -10,15 +10,13 @@ import { safety, verdict } from "./verdict.js";
 const QUIET = {
   loading: () => ["unknown", "Loading …", "Asking the process."],
   token: () => ["unknown", "A token is needed", "This process answers only with a token."],
-  unreachable: () => ["bad", "The process cannot be reached", `${location.host} does not answer this browser: the process is down, or the network is.`],
-  silent: (line) => ["bad", "The process is frozen", `${sentence(line.why)}.`],
+  unreachable: () => ["bad", "The process cannot be reached", `${location.host} does not answer this browser: the process is down or frozen, or the network is down.`],
   refused: (line) => ["bad", "The process refuses to answer", `${sentence(line.why)}.`],
   stale: (line) => ["unknown", "No new answer", `The last one is ${seconds(line.age)} old.`],
 };
 
 const TODO = {
   unreachable: (facts) => `Look at ${facts ? `host ${facts.host}` : "its host"} and at the log of the process. Another process of the app has this page, too. The page comes back by itself.`,
-  silent: () => "`/healthz` answers 503 when it is to be killed, after 10 s. A handler that blocks looks the same: the log says which.",
 };
 
 // What is announced to a screen reader: only what changes the verdict.

@@ -241,7 +241,7 @@ function whole(line, all, nowMs) {
 
 // The line about the page itself, which says nothing of the app.
 function top(line, all, heardAt, nowMs) {
-  const words = { loading: ["unknown", "asking"], stale: ["unknown", "old"], token: ["unknown", "no token"], silent: ["bad", "frozen"], unreachable: ["bad", "no connection"], refused: ["bad", "refused"] };
+  const words = { loading: ["unknown", "asking"], stale: ["unknown", "old"], token: ["unknown", "no token"], unreachable: ["bad", "no connection"], refused: ["bad", "refused"] };
   const links = [["map", "Who has what"], ["partitions", "Partitions"], ["state", "State"], ["snapshots", "Snapshots"], ["savepoints", "Savepoints"], ["operations", "Operations"], ["decisions", "Decisions"], ["group", "Group"]];
   return html`<header class="top"><strong class="brand">snapreplay</strong>
     ${all ? html`<nav aria-label="Sections">${links.map(([id, name]) => html`<a href="#${id}">${name}</a>`)}</nav>` : nothing}

@@ -58,7 +58,7 @@ export async function get(path) {
   }
 }
 
-// A service that answers late may do it all the same: asked again with its key, it does it once.
+// A service whose event loop is blocked has started nothing: it is asked again.
 export async function act(path, body, method = "POST") {
   const headers = {};
   if (method === "POST") headers["Idempotency-Key"] = newKey();
@@ -69,7 +69,7 @@ export async function act(path, body, method = "POST") {
     try {
       return await parsed(await ask(path, options));
     } catch (error) {
-      if (error.kind !== "service-silent" || method !== "POST" || performance.now() - began > PATIENCE_MS) throw error;
+      if (error.kind !== "loop-blocked" || method !== "POST" || performance.now() - began > PATIENCE_MS) throw error;
     }
   }
 }

@@ -63,7 +63,7 @@ async def test_a_handler_that_keeps_the_loop_delays_reads_and_commands_and_nothi
             time.sleep(0.02)  # noqa: ASYNC251 - it is the handler that blocks the loop
         assert [answers[path].status_code for path in wanted] == [200, 200, 200, 503, 503]
         kinds = {path: str(answers[path].json()["type"]).rpartition(":")[2] for path in list(wanted)[3:]}
-        assert list(kinds.values()) == ["read-late", "service-silent"]
+        assert list(kinds.values()) == ["read-late", "loop-blocked"]
         assert "nothing was started" in answers[""].json()["detail"]
         reads = len(control.reads)
         assert (await asyncio.to_thread(asked, url)).status_code == 200

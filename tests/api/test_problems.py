@@ -81,7 +81,7 @@ def test_many_errors_are_counted_and_cut(client):
         (UnknownPartition(3, 2), 404, "unknown-partition"),
         (UnknownPartition(3, None), 503, "cluster-not-reached"),
         (PartitionNotLive(1, "closing"), 409, "partition-not-live"),
-        (LoopBlocked(2), 503, "service-silent"),
+        (LoopBlocked(2), 503, "loop-blocked"),
         (TooManyCommands(64), 503, "too-many-requests"),
     ],
 )
