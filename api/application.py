@@ -70,7 +70,7 @@ class Application:
             )
 
         self._app = Loading(make)
-        self._server = Server(Probes(self._app, self._asking))
+        self._server = Server(Probes(self._app, self._asking.recent))
         self._server.listen(listeners[0], contexts=tls.server() if tls.certificate else None)
         for each in listeners[1:]:
             self._server.listen(each, {PROBES_PORT: True})

@@ -74,6 +74,11 @@ class Asking:
             self._looking = asyncio.get_running_loop().create_task(self._look())
         return await asyncio.shield(self._looking)
 
+    def recent(self) -> StatusDocument:
+        """Return a status that may not be made anew yet, at once."""
+        is_recent = asyncio.get_running_loop().time() < self._not_before
+        return self._newest if self._newest is not None and is_recent else self._make()
+
     def last(self) -> StatusDocument:
         """Return what was known up to a second ago."""
         if self._newest is None or boot_seconds() - self._newest_at > LAST_SECONDS:
@@ -117,16 +122,16 @@ class Asking:
         return await self._of_kafka(lambda: self._control.savepoints(name))
 
     async def _look(self) -> StatusDocument:
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(self._not_before - loop.time())
-        self._looking, began = None, loop.time()
-        document = self._make()
-        pause_seconds = IDLE_TIMES * (loop.time() - began)
-        self._not_before = loop.time() + min(max(pause_seconds, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX)
-        return document
+        await asyncio.sleep(self._not_before - asyncio.get_running_loop().time())
+        self._looking = None
+        return self._make()
 
     def _make(self) -> StatusDocument:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         self._newest, self._newest_at = self._control.document(), boot_seconds()
+        pause_seconds = IDLE_TIMES * (loop.time() - began)
+        self._not_before = loop.time() + min(max(pause_seconds, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX)
         return self._newest
 
     @contextmanager

@@ -10,8 +10,6 @@ EXCHANGE_SECONDS = 10.0
 UNREAD_BYTES = 16 * 1024
 KERNEL_BYTES = 64 * 1024
 """Of a response that nobody reads. Without it the kernel takes 2.5 MB for each connection (measured)."""
-ACCEPTED_AT_ONCE = 8
-"""Connections, in one turn of the loop."""
 
 
 def files_max() -> int:
@@ -22,6 +20,12 @@ def files_max() -> int:
 def connections_max() -> int:
     """Return how many connections of one sort may be open: requests of clients, streams to them, or to peers."""
     return max(1, min(CONNECTIONS_MAX, files_max() // 8))
+
+
+def accepted_at_once() -> int:
+    """Return how many connections are accepted in one turn of the loop. A request is answered before as many newer ones
+    have come as push it out."""
+    return max(1, connections_max() // 16)
 
 
 def files_are_short(newest: int) -> bool:

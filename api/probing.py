@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import msgspec
 
-from snapreplay.service.control.protocol import Check, StatusDocument, StatusSource
+from snapreplay.service.control.protocol import Check, StatusDocument
 from snapreplay.service.control.vocabulary import one_of
 
 if TYPE_CHECKING:  # the service does not wait for a web framework
@@ -54,9 +55,9 @@ class Probes:
     """An ASGI application that answers `/healthz` and `/readyz` itself, so that they wait for nothing. `/startupz` says
     that all of HTTP has started. It is left to `app`, as is a probe that might be refused."""
 
-    def __init__(self, app: ASGIApp, source: StatusSource) -> None:
+    def __init__(self, app: ASGIApp, status: Callable[[], StatusDocument]) -> None:
         self._app = app
-        self._source = source
+        self._status = status
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         probe = _PLAIN.get(scope["path"])
@@ -67,7 +68,7 @@ class Probes:
         ):
             await self._app(scope, receive, send)
             return
-        said = probe.answer(await self._source.look())
+        said = probe.answer(self._status())
         body = msgspec.json.encode(said)
         headers = [(b"content-length", str(len(body)).encode()), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": said.code, "headers": headers})

@@ -24,10 +24,10 @@ from uvicorn.server import ServerState
 
 from snapreplay.api.events import PATH as EVENTS
 from snapreplay.api.limits import (
-    ACCEPTED_AT_ONCE,
     EXCHANGE_SECONDS,
     KERNEL_BYTES,
     UNREAD_BYTES,
+    accepted_at_once,
     connections_max,
     files_are_short,
 )
@@ -142,7 +142,7 @@ class Port:
     async def accept(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            for _ in range(ACCEPTED_AT_ONCE):
+            for _ in range(accepted_at_once()):
                 try:
                     taken, address = await loop.sock_accept(self._listener)
                 except OSError as error:

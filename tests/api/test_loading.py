@@ -18,14 +18,14 @@ from tests.support.fake_control import LIVE, NOW, FakeControl, Local
 
 async def test_probes_do_not_wait_for_the_application():
     """Nor does a `HEAD`. What might be refused waits, and so does `/startupz`. It is made once, whoever waits."""
-    source, made, may_end = Local(FakeControl([LIVE])), [], threading.Event()
+    control, made, may_end = FakeControl([LIVE]), [], threading.Event()
 
     def make():
         made.append(1)
         assert may_end.wait(scaled(60))
-        return create_app(source, now=lambda: NOW)
+        return create_app(Local(control), now=lambda: NOW)
 
-    app = Probes(Loading(make), source)
+    app = Probes(Loading(make), control.document)
     async with served_here(app) as (url, _), httpx2.AsyncClient(base_url=url, trust_env=False) as client:
         late = ((b"", "/api/v1"), (b"a body", "/healthz"), (b"", "/startupz"))
         waiting = [
@@ -44,10 +44,10 @@ async def test_probes_do_not_wait_for_the_application():
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 async def test_a_probe_is_answered_as_by_the_application(path):
     """The same document, the same code, whatever it says."""
-    source = Local(FakeControl())
-    app = create_app(source, now=lambda: NOW)
+    control = FakeControl()
+    app = create_app(Local(control), now=lambda: NOW)
     async with (
-        served_here(Probes(app, source)) as (plain, _),
+        served_here(Probes(app, control.document)) as (plain, _),
         served_here(app) as (whole, _),
         httpx2.AsyncClient(trust_env=False) as client,
     ):
