@@ -261,17 +261,13 @@ def _at(ages: list[float], share: float) -> float:
     return ages[int(len(ages) * share)] if ages else float("nan")
 
 
-def family(process: psutil.Process) -> list[psutil.Process]:
-    return [process, *process.children(recursive=True)]
-
-
 def _memory_mb(process: psutil.Process) -> str:
-    """Show the memory of each process, without what it shares."""
-    return "+".join(f"{each.memory_full_info().uss / 1e6:.0f}" for each in family(process)) + " MB"
+    """Show its memory, without what it shares."""
+    return f"{process.memory_full_info().uss / 1e6:.0f} MB"
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
-    return harness.cpu_seconds(*family(process))
+    return harness.cpu_seconds(process)
 
 
 def main() -> None:

@@ -33,12 +33,10 @@ BURN = (
 
 
 class Stretch(NamedTuple):
-    """The measurement of one stretch: records a second, and the cores of the service, of its HTTP process, and of what
-    runs beside it."""
+    """The measurement of one stretch: records a second, and the cores of the service and of what runs beside it."""
 
     rate: float
     service: float
-    http: float
     beside: float
 
 
@@ -56,7 +54,7 @@ class Backlog:
         """Measure with another process beside the service; none if `beside` is empty."""
         with self._beside(name, beside) as others:
             time.sleep(SETTLE_SECONDS)  # connections are made, and the rate is steady
-            processes = [[self._process], self._process.children(recursive=True), others]
+            processes = [[self._process], others]
             cpu = [harness.cpu_seconds(*each) for each in processes]
             records, began = self.committed(), time.perf_counter()
             time.sleep(self._seconds)  # the measurement itself
@@ -126,7 +124,7 @@ def _show(number: int, attack: str, found: dict[str, Stretch]) -> None:
     for name, each in found.items():
         print(
             f"run {number} {attack:>10} {name:>11}: {each.rate:9,.0f} records/s, {each.rate / base:4.0%} of alone;"
-            f" cores: service {each.service:.2f}, HTTP {each.http:.2f}, beside {each.beside:.2f}",
+            f" cores: service {each.service:.2f}, beside {each.beside:.2f}",
             flush=True,
         )
 

@@ -3,7 +3,7 @@
 A service owns every partition of an app that has begun, and has no records or, with `--keys`, so many entries in each
 partition, which are in a snapshot and restored at each start. Measured from the start of its process: the
 first answer of HTTP, and all partitions LIVE. Then CPU, connections, files and memory while nothing happens, and the
-stop. CPU, files and memory are the service's own; HTTP has a process of its own. Each life also shows what was said of
+stop. Each life also shows what was said of
 the time until all are LIVE, beside the truth, and how evenly the partitions were served. With `--replicas N`, N more
 processes hold a warm copy of every partition (`benchmarks.copies`), and each life shows what they cost while nothing
 happens.
