@@ -89,9 +89,7 @@ class Supervisor:
         """The warm copies of others' partitions."""
         self._given: tuple[set[int], Share] = set(), Share()  # the last assignment
         patience_seconds = settings.group.session_timeout_ms / 1000
-        self._takeovers = Takeovers(
-            app.app_id, self.standbys, board, patience_seconds, self._start, self._again, self._rejoin
-        )
+        self._takeovers = Takeovers(app.app_id, self.standbys, patience_seconds, self._start, self._again, self._rejoin)
         self._retries: dict[OnDone, asyncio.Task[None]] = {}
         self._unsaved_before: list[SnapreplayError] = []
         self.unsaved: list[SnapreplayError] = []
@@ -107,11 +105,11 @@ class Supervisor:
         left out, although its runner has not ended yet. If it were named, the group would give it back. Any thread."""
         given, share = self._given  # a restarted static member is given what the share names as its predecessor's
         given_away = share.owned_besides(self._common.identity.process_id) - given - self.taken_over
-        statuses = [self._board.get(number) for number in set(self._runners) - given_away]
-        owned = [each for each in statuses if each is not None and each.phase is not Phase.FENCED]
-        epochs = {each.partition: each.owner_epoch for each in owned if each.owner_epoch is not None}
-        numbers, replicas = frozenset(each.partition for each in owned), self._settings.standby.replicas
-        return Holding(numbers, self.standbys.warm, replicas, epochs, self.standbys.lags)
+        facts = {number: runner.facts for number, runner in dict(self._runners).items() if number not in given_away}
+        owned = {number: each for number, each in facts.items() if each.phase is not Phase.FENCED}
+        epochs = {number: each.owner_epoch for number, each in owned.items() if each.owner_epoch is not None}
+        replicas = self._settings.standby.replicas
+        return Holding(frozenset(owned), self.standbys.warm, replicas, epochs, self.standbys.lags)
 
     @property
     def taken_over(self) -> frozenset[int]:
@@ -130,7 +128,9 @@ class Supervisor:
         if self._stopped:
             return
         self._given = partitions, share
-        partitions = partitions | self._takeovers.assigned(partitions, share)
+        under_way = self.taken_over & self._runners.keys()
+        fenced = frozenset(number for number in under_way if self._runners[number].phase is Phase.FENCED)
+        partitions = partitions | self._takeovers.assigned(partitions, share, fenced)
         if self._shrinking is not None:
             self._shrinking.cancel()
         if set(self._runners) - partitions:
@@ -252,7 +252,8 @@ class Supervisor:
         return replace(self._context(number), restores=self._copies)
 
     def _start(self, number: int) -> None:
-        runner = PartitionRunner(self._context(number), self._board, partial(self._on_failed, number))
+        failed, claimed = partial(self._on_failed, number), partial(self._takeovers.claimed, number)
+        runner = PartitionRunner(self._context(number), self._board, failed, claimed)
         self._runners[number] = runner
         if self._refused is not None:
             runner.refuse(self._refused)

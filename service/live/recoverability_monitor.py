@@ -84,6 +84,11 @@ class RecoverabilityMonitor:
         self._at_once.set()
 
     @property
+    def is_recoverable(self) -> bool:
+        """False if a recovery would fail, as far as the last look knows."""
+        return self._missing is None
+
+    @property
     def is_to_look(self) -> bool:
         """Whether the look that was asked for is still to come, or under way."""
         return self._at_once.is_set() or self._looking

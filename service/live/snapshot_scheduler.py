@@ -151,6 +151,11 @@ class SnapshotScheduler:
     def writing(self) -> bool:
         return self._task is not None and not self._task.done()
 
+    @property
+    def is_recoverable(self) -> bool:
+        """False if a recovery would fail, as far as the recoverability monitor knows."""
+        return self._watch.is_recoverable
+
     def look_at_once(self) -> None:
         """Look now whether a recovery would find all it needs."""
         self._watch.look_at_once()

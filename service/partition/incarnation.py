@@ -248,7 +248,7 @@ class Incarnation:
         if self._found is not None:
             raise self._found
         await live.leave_digest()
-        unsafe = lifecycle.is_holding or not self._reporter.is_recoverable
+        unsafe = lifecycle.is_holding or not live.snapshots.is_recoverable
         if lifecycle.final_snapshot or unsafe:
             await live.hand_over(even_unchanged=unsafe)
 
@@ -274,7 +274,7 @@ class Incarnation:
 
     async def _left_live(self, live: Live) -> None:
         self.live = None
-        self._memory.recoverable = self._reporter.is_recoverable
+        self._memory.recoverable = live.snapshots.is_recoverable
         drills, self._drills = self._drills, None
         try:
             if drills is not None:

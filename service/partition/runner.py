@@ -25,7 +25,7 @@ from snapreplay.service.partition.readable import Readable
 from snapreplay.service.partition.standstill import Suspicion
 from snapreplay.service.recovery.memory import OTHERS_SECONDS, Memory
 from snapreplay.service.runtime.context import ClusterView, Context
-from snapreplay.service.runtime.report import Reporter, problem_of
+from snapreplay.service.runtime.report import Facts, Reporter, problem_of
 from snapreplay.service.runtime.tasks import cancel_and_wait, unless, within
 from snapreplay.service.topics.increments import newer_owner
 from snapreplay.snapshots.format.records import Paused
@@ -39,10 +39,17 @@ COPY_SECONDS = 5.0
 class PartitionRunner:
     """Owns everything of one partition. `run` is its only task; the other methods are called from the same loop."""
 
-    def __init__(self, context: Context, board: StatusBoard, on_failed: Callable[[BaseException], None]) -> None:
-        """Take `on_failed`, which hears what made the partition FAILED, or a DuplicateInstance."""
+    def __init__(
+        self,
+        context: Context,
+        board: StatusBoard,
+        on_failed: Callable[[BaseException], None],
+        on_claim: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Take `on_failed`, which hears what made the partition FAILED, or a DuplicateInstance, and `on_claim`, which
+        is called with each new owner epoch."""
         self._context = context
-        self._reporter = Reporter(board, context.partition)
+        self._reporter = Reporter(board, context.partition, on_claim)
         self._on_failed = on_failed
         self._lifecycle = Lifecycle(context)
         self._memory = Memory(context)
@@ -58,8 +65,13 @@ class PartitionRunner:
         self._absent: set[str] = set()  # of the topics that a recovery waits for
 
     @property
+    def facts(self) -> Facts:
+        """Its phase and owner epoch. Any thread."""
+        return self._reporter.facts
+
+    @property
     def phase(self) -> Phase:
-        return self._reporter.status.phase
+        return self.facts.phase
 
     @property
     def is_asked_to_end(self) -> bool:

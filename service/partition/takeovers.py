@@ -9,10 +9,8 @@ from dataclasses import replace
 
 from snapreplay.counted import counted
 from snapreplay.service.control.counters import TakeoverMetrics
-from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.peers import Peer
-from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.suspicion import (
     QUIET_SECONDS,
     Alarm,
@@ -52,7 +50,6 @@ class Takeovers:
         self,
         app_id: str,
         standbys: Standbys,
-        board: StatusBoard,
         patience_seconds: float,
         start: Callable[[int], None],
         given_up: Callable[[], None],
@@ -60,7 +57,6 @@ class Takeovers:
     ) -> None:
         """Take what starts a partition's runner, is told that a takeover was given up, and asks for an assignment."""
         self._standbys = standbys
-        self._board = board
         self._patience_seconds = patience_seconds
         self._start = start
         self._given_up = given_up
@@ -69,7 +65,6 @@ class Takeovers:
         self._watch = Watch()
         self._listening: dict[str, asyncio.Task[None]] = {}
         self._telling: asyncio.TimerHandle | None = None
-        board.subscribe(self._seen)
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -105,10 +100,9 @@ class Takeovers:
                 case _:  # follows something else
                     pass
 
-    def assigned(self, partitions: set[int], share: Share) -> frozenset[int]:
-        """Learn from an assignment; return the partitions that go on although it does not hold them."""
-        statuses = [self._board.get(number) for number in self._watch.under_way]
-        fenced = frozenset(each.partition for each in statuses if each is not None and each.phase is Phase.FENCED)
+    def assigned(self, partitions: set[int], share: Share, fenced: frozenset[int]) -> frozenset[int]:
+        """Learn from an assignment; return the partitions that stay although it does not hold them. `fenced`: those
+        that another process has claimed since."""
         for effect in self._step(Assigned(frozenset(partitions), share, fenced)):
             if isinstance(effect, Alarm):
                 self._false_alarm(effect)
@@ -143,11 +137,8 @@ class Takeovers:
             asyncio.get_running_loop().call_later(self._patience_seconds, self._expire, number, takeover)
             self._start(number)
 
-    def _seen(self, status: PartitionStatus) -> None:
+    def claimed(self, number: int, epoch: int) -> None:
         """Tell the group of a claim, at once if it is the last one: of two owners the later claim counts there."""
-        number, epoch = status.partition, status.owner_epoch
-        if epoch is None or number not in self._watch.under_way:
-            return
         for effect in self._step(Claimed(number, epoch)):
             if effect == Tell(at_once=True):
                 self._tell()

@@ -202,7 +202,7 @@ class RecoveryDriver:
         offsets = await self._owned().commit(self._context.partition, (), (claim_record(self._context, claim_id),))
         self._claimed_at = asyncio.get_running_loop().time()
         self._owner_epoch = offsets[0]
-        self._reporter.update(owner_epoch=offsets[0])
+        self._reporter.claimed(offsets[0])
         return events.ClaimAcknowledged(claim_id, offsets[0])
 
     async def _begin_anew(self, effect: effects.BeginAnew) -> events.Event:

@@ -1,10 +1,11 @@
-"""The partition's status, as its runner changes it: every change publishes the whole status."""
+"""The facts of a partition, and its status, a view of them and of much else: each change publishes all of it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -58,11 +59,29 @@ def problem_of(error: BaseException) -> PartitionError:
     return PartitionError(type(error).__name__, repr(error), hint, "stop", "", wall_time())
 
 
-class Reporter:
-    """Source of truth for one partition's status; only its runner calls it."""
+@dataclass(frozen=True)
+class Facts:
+    """The facts about a partition of this process that decisions depend on; the status is never read for them.
 
-    def __init__(self, board: StatusBoard, partition: int) -> None:
-        self._board = board
+    Attributes:
+        owner_epoch: the offset of the newest claim; None before the first.
+    """
+
+    phase: Phase = Phase.ASSIGNED
+    owner_epoch: int | None = None
+
+
+class Reporter:
+    """Keeps the facts of one partition and publishes its status; only its runner, and what that runs, calls it.
+
+    Attributes:
+        facts: may be read by any thread.
+    """
+
+    def __init__(self, board: StatusBoard, partition: int, on_claim: Callable[[int], None] = lambda _: None) -> None:
+        """Take `on_claim`, which is called with each new owner epoch."""
+        self._board, self._on_claim = board, on_claim
+        self.facts = Facts()
         self.status = PartitionStatus(partition=partition, phase=Phase.ASSIGNED)
         self.failures = Failures(partition)
         self.worked = Worked()  # of the restore
@@ -79,7 +98,7 @@ class Reporter:
     def phase(self, phase: Phase) -> None:
         """Enter a phase; staying in it is no change. The time spent in the last one goes into the recovery's split.
         Only LIVE keeps a doubt from before."""
-        before = self.status.phase
+        before = self.facts.phase
         if phase is before:
             return
         if not may_follow(before, phase):
@@ -91,8 +110,15 @@ class Reporter:
             seconds = {**restore.seconds_per_phase, before.value: spent}
             restore = msgspec.structs.replace(restore, seconds_per_phase=seconds, progress=None, waiting_for="")
         self._phase_since = now
+        self.facts = replace(self.facts, phase=phase)
         doubt = self.status.ownership_doubt if phase is Phase.LIVE else ""
         self.update(phase=phase, restore=restore, ownership_doubt=doubt)
+
+    def claimed(self, owner_epoch: int) -> None:
+        """Note a committed claim."""
+        self.facts = replace(self.facts, owner_epoch=owner_epoch)
+        self.update(owner_epoch=owner_epoch)
+        self._on_claim(owner_epoch)
 
     def restore_started(self) -> None:
         """Begin a new recovery: forget everything about the last one."""
@@ -152,11 +178,6 @@ class Reporter:
         if self.status != before:
             self._board.publish(self.status)
 
-    @property
-    def is_recoverable(self) -> bool:
-        """False if the recoverability monitor has seen that a recovery would fail."""
-        return self.status.recoverable is not False
-
     def count(self, applied: int, skipped: int, timers: int = 0, expired: int = 0) -> None:
         """Add to this process's totals; published with the next change."""
         self.status = msgspec.structs.replace(
@@ -203,6 +224,7 @@ class Reporter:
 
     def died(self, error: BaseException) -> None:
         """Show that the runner ended with a defect: FAILED, even after CLOSED, which nothing follows otherwise."""
+        self.facts = replace(self.facts, phase=Phase.FAILED)
         self.update(phase=Phase.FAILED, error=problem_of(error))
 
     def retrying(self, error: SnapreplayError) -> None:

@@ -35,6 +35,11 @@ def reporter(runner: Any) -> Any:
     return runner._reporter
 
 
+def monitor(runner: Any) -> Any:
+    """Return the watch over what a recovery would need, of the incarnation that is LIVE now."""
+    return live(runner).snapshots._watch
+
+
 def committer(runner: Any) -> Any:
     return live(runner)._committer
 

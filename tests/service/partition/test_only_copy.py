@@ -28,7 +28,7 @@ async def test_it_is_told_while_a_broker_that_does_not_answer_is_asked(bench, mo
         asked.set()
         await asyncio.Event().wait()
 
-    inside.reporter(one.runner).note(recoverable=recoverable)
+    inside.monitor(one.runner).topic_missing("" if recoverable else "it was deleted")
     monkeypatch.setattr("snapreplay.service.partition.runner.newer_owner", never)
     one.loses_answers()
     await bench.feed(1)
@@ -51,7 +51,7 @@ async def test_it_is_not_told_any_more_when_the_state_of_another_owner_is_loaded
     async def lost(*_):
         raise Unreachable("no broker")
 
-    inside.reporter(one.runner).note(recoverable=False)
+    inside.monitor(one.runner).topic_missing("it was deleted")
     inside.poll_by(one.live, lost)
     await one.phase("fencing")
     monkeypatch.setattr(RecoveryExecutor, "load", noted)
@@ -75,7 +75,7 @@ async def test_a_state_at_risk_is_looked_at_at_once_when_it_is_live_again(bench)
     async def lost(*_):
         raise Unreachable("no broker")
 
-    inside.reporter(one.runner).note(recoverable=False)
+    inside.monitor(one.runner).topic_missing("it was deleted")
     inside.poll_by(one.live, lost)
     await one.again_live(epoch)
     began = loop.time()
@@ -214,3 +214,18 @@ async def test_a_stop_that_can_commit_nothing_writes_the_state_aside(bench, monk
     await accepted(bench, status.error.hint)
     async with bench.live() as two:
         await bench.assert_exactly_once(two)
+
+
+@pytest.mark.parametrize("recoverable", [True, False])
+@virtual
+async def test_a_last_snapshot_is_written_where_a_recovery_would_fail(bench, recoverable):
+    """Although the partition only moves to another process. No second ownership is needed for it."""
+    one = await bench.owner()
+    await bench.feed(3)
+    await one.position(3)
+    if not recoverable:
+        inside.monitor(one.runner).topic_missing("it was deleted")
+    await one.end()
+    written = one.status.snapshot
+    assert (written and written.state) == (None if recoverable else "pointed")
+    assert "fencing" not in one.phases[one.phases.index("live") :]

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from snapreplay.service.control.counters import EVENTS
-from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.effects import Load
 from snapreplay.service.core.peers import Peer
+from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.suspicion import PAUSE_SECONDS_MIN, QUIET_SECONDS
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.supervisor import Supervisor
@@ -130,6 +131,20 @@ async def test_the_first_successor_goes_on_and_tells_the_group_of_its_claim(benc
         other.supervisor.assigned({0}, Share((0,), peers=(one.me, other.me), claimed=(0,), absent=(gone,)))
         assert other.supervisor.taken_over == set()
         assert [now - then for now, then in zip(counts(), before, strict=True)] == [1, 0]
+
+
+@virtual
+async def test_what_the_board_shows_decides_nothing(bench):
+    """An earlier runner of the partition that has not ended yet publishes there, too."""
+    async with two(bench) as (one, other):
+        await one.supervisor.stop(final_snapshot=False, deadline_seconds=20.0)
+        other.suspects(one)
+        await other.phase("live")
+        told, holding = list(other.told), other.supervisor.holding
+        other.board.publish(PartitionStatus(0, Phase.FENCED, owner_epoch=1))
+        assert other.told == told
+        assert other.supervisor.holding == holding
+        assert holding.owned == {0}
 
 
 @pytest.mark.parametrize("why", ["not first", "not warm", "unknown"])
