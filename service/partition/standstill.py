@@ -120,8 +120,12 @@ class Standstill:
             await self._settle(live)
             self._judged_end = end_offset or NO_OFFSET
         elif self._last_look % READ_EVERY_LOOKS == self._context.partition % READ_EVERY_LOOKS:
+            why = None
             with suppress(SnapreplayError):  # the next look finds it, too
-                await self._has_lost(live)
+                why = await self._why_lost(live)
+            if why is not None:
+                self._since = asyncio.get_running_loop().time()
+                await self._settle(live)
 
     async def _end_offset(self) -> int | None:
         """Return where the increments end; None if nobody says so."""
@@ -145,8 +149,6 @@ class Standstill:
             await patience.pause()
         if why is not None:
             self._lost(IncrementsReplaced(f"{why}: the log was cut, or is another one"))
-        elif self._since is None:
-            self._reporter.note(ownership_doubt="")
         return why is not None
 
     async def _why_lost(self, live: Live) -> str | None:

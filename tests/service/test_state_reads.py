@@ -13,7 +13,7 @@ import httpx2
 import msgspec
 import pytest
 
-from snapreplay import App, MapState, Stores, Topic
+from snapreplay import App, MapState, Stores, Topic, raw
 from snapreplay import json as as_json
 from snapreplay.api.server import HttpServer
 from tests.support import apps
@@ -33,7 +33,7 @@ KEYS = ["ada", "", "ä/ö ?#%2F", ".", "..", "a+b", "\x00", '["tea",1]', "x" * 2
 
 def shop(name):
     """Each record goes under its key, and under a tuple of the key and its offset; ints and bytes count them."""
-    orders = Topic(f"orders-{name}", value=as_json(int))
+    orders = Topic(f"orders-{name}", key=raw, value=as_json(int))  # a key of a state may have a NUL, which utf8 has not
     app = App(
         name,
         inputs=[orders],
@@ -47,10 +47,11 @@ def shop(name):
 
     @app.handler(orders)
     def on_order(record, state, out):
-        state.items[record.key] = Hold(record.value)
-        state.holds[(record.key, record.offset)] = record.value
+        key = record.key.decode()
+        state.items[key] = Hold(record.value)
+        state.holds[(key, record.offset)] = record.value
         state.counts[-record.offset] = record.value
-        state.raw[record.key.encode()] = record.value
+        state.raw[record.key] = record.value
 
     return app
 

@@ -21,7 +21,8 @@ Read = Record
 
 
 def send(bootstrap_servers: str, topic: str, partitions: int, records: Iterable[tuple[Any, Any]]) -> None:
-    """Write (key, value) pairs, values as JSON unless they are bytes; a key's partition depends on the key alone.
+    """Write (key, value) pairs, values as JSON unless they are bytes or None, a null; a key's partition depends on the
+    key alone.
 
     A key "2:k" goes to partition 2 whatever its hash.
     """
@@ -39,7 +40,7 @@ def sender(bootstrap_servers: str, topic: str, partitions: int) -> Callable[[Ite
         failed: list[object] = []
         for key, value in records:
             raw_key = key if isinstance(key, bytes) else str(key).encode()
-            raw_value = value if isinstance(value, bytes) else json.dumps(value).encode()
+            raw_value = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
             producer.produce(
                 topic,
                 key=raw_key,

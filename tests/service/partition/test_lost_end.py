@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.partition import standstill
 from snapreplay.service.topics import reading
 from snapreplay.snapshots.format.records import Paused
@@ -106,3 +107,27 @@ async def test_a_leader_that_lags_behind_for_a_while_has_lost_nothing(bench, wat
     await asyncio.sleep(NOTICED_SECONDS)
     assert (one.status.phase, one.status.owner_epoch, one.status.ownership_doubt) == ("live", epoch, "")
     assert any("we have written up to" in each for each in doubts)
+
+
+@virtual
+async def test_a_doubt_ends_although_brokers_did_not_answer_when_asked_again(bench, watches, monkeypatch):
+    """Also where records come meanwhile, and nobody looks any more because of them."""
+    one = await idle(bench, watches)
+    why_gone, said = standstill.why_gone, list[str]()
+
+    async def answering(*asked):
+        said.append(
+            "stale" if not said else "silent" if one.status.ownership_doubt and "silent" not in said else "true"
+        )
+        if said[-1] == "silent":
+            raise Unreachable("nobody answers")
+        return "it ends before" if said[-1] == "stale" else await why_gone(*asked)
+
+    monkeypatch.setattr(standstill, "why_gone", answering)
+    await until(lambda: said, "a look", NOTICED_SECONDS)
+    await asyncio.sleep(3)
+    for count in range(11, 40):
+        await bench.feed(1)
+        await one.position(count)
+        await asyncio.sleep(1)
+    assert (one.status.phase, one.status.ownership_doubt) == ("live", "")
