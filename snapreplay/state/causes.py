@@ -132,7 +132,7 @@ def _used(current: Any, line: int, seen: set[int], depth: int) -> Iterator[Cause
     said = _said(current)
     if said is not None:
         yield Cause(said, line)
-    elif current in (set, frozenset):
+    elif current is set or current is frozenset:  # by identity: `==` of an array, say, is no bool
         yield Cause("the order of a set", line, is_hash=True)
     elif current is hash:
         yield Cause("hash()", line, is_hash=True)
@@ -183,6 +183,8 @@ def _said(value: Any) -> str | None:
     if not callable(value):
         return None
     name, module = getattr(value, "__name__", ""), getattr(value, "__module__", None) or ""
+    if not isinstance(name, str) or not isinstance(module, str):  # an object that has any attribute, such as a mock
+        return None
     owner = getattr(value, "__self__", None)
     if isinstance(owner, type) and issubclass(owner, date) and name in _NOW:
         return f"{owner.__name__}.{name}"

@@ -7,6 +7,7 @@ records the layout of the code that wrote it, beside the fields, and a recovery 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any
@@ -15,12 +16,16 @@ import msgspec
 from msgspec import inspect
 
 from snapreplay.errors import StopError
+from snapreplay.interrupts import of_a_signal
 
 UNSET_TEXT = "unset"
 """Stands for a field that is missing in the object, too: msgspec.UNSET, or a key of a TypedDict."""
 
 TEXT_MAX = 120
 """A longer default is recorded by its hash."""
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""Another one in each process."""
 
 _json = msgspec.json.Encoder(order="deterministic").encode
 
@@ -56,16 +61,21 @@ def default_text(field: inspect.Field) -> str | None:
         return None
     if field.default is not msgspec.NODEFAULT:
         return _text(field.default)
-    if field.default_factory is not msgspec.NODEFAULT:
+    if field.default_factory is msgspec.NODEFAULT:
+        return UNSET_TEXT
+    try:
         return _text(field.default_factory())
-    return UNSET_TEXT
+    except BaseException as error:  # whatever the user's function raises: without the field, nothing can be read
+        if of_a_signal(error):
+            raise
+        return None
 
 
 def _text(value: object) -> str:
     try:
         text = _json(value).decode()
-    except (TypeError, ValueError):  # a type that JSON cannot hold
-        text = repr(value)
+    except (TypeError, ValueError):  # a type that JSON cannot hold, such as a mark of its own: `MISSING = object()`
+        text = _ADDRESS.sub("", repr(value))
     return text if len(text) <= TEXT_MAX else f"sha256:{sha256(text.encode()).hexdigest()[:16]}"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.partition import standstill
-from snapreplay.service.topics import reading
+from snapreplay.service.topics import increments, reading
 from snapreplay.snapshots.format.records import Paused
 from tests.simulation.reader import SimReader
 from tests.support.in_memory import virtual
@@ -113,7 +113,7 @@ async def test_a_leader_that_lags_behind_for_a_while_has_lost_nothing(bench, wat
 async def test_a_doubt_ends_although_brokers_did_not_answer_when_asked_again(bench, watches, monkeypatch):
     """Also where records come meanwhile, and nobody looks any more because of them."""
     one = await idle(bench, watches)
-    why_gone, said = standstill.why_gone, list[str]()
+    said: list[str] = []
 
     async def answering(*asked):
         said.append(
@@ -121,7 +121,7 @@ async def test_a_doubt_ends_although_brokers_did_not_answer_when_asked_again(ben
         )
         if said[-1] == "silent":
             raise Unreachable("nobody answers")
-        return "it ends before" if said[-1] == "stale" else await why_gone(*asked)
+        return "it ends before" if said[-1] == "stale" else await increments.why_gone(*asked)
 
     monkeypatch.setattr(standstill, "why_gone", answering)
     await until(lambda: said, "a look", NOTICED_SECONDS)

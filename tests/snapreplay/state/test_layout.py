@@ -191,3 +191,22 @@ def test_a_large_default_is_recorded_by_its_hash() -> None:
     assert len(layout.absent["text"]) < 30
     (refused,) = following(of(omitting(("text", str, "x" * 1000))), of(omitting(("text", str, "x" * 1001))))
     assert refused is not None
+
+
+def test_a_default_that_stands_for_no_value_is_the_same_in_each_process() -> None:
+    """An object that is never stored: its address is another one after each start."""
+    before, now = of(omitting(("limit", Any, object()))), of(omitting(("limit", Any, object())))
+    assert list(following(before, now)) == [None]
+    (refused,) = following(before, of(omitting(("limit", Any, 100))))
+    assert refused is not None
+
+
+def test_a_default_that_cannot_be_made_is_no_default() -> None:
+    """Authors write such a factory for a field that must be given, behind fields that need not be."""
+
+    def must_be_given() -> int:
+        raise LookupError("limit")
+
+    fields = of(omitting(("limit", int, msgspec.field(default_factory=must_be_given))))
+    assert fields["default"].defaults == {}
+    assert list(following(fields, fields)) == [None]

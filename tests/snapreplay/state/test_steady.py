@@ -52,6 +52,24 @@ def in_a_set() -> list[str]:
     return list({"a", "b"})
 
 
+class Table:
+    """Has no truth when it is compared, as the arrays of numpy, and any attribute, as a mock."""
+
+    def __eq__(self, other: object) -> Any:
+        raise ValueError("the truth value of an array is ambiguous")
+
+    __hash__ = object.__hash__
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def __call__(self) -> int:
+        return 1
+
+
+TABLE = Table()
+
+
 class Sent(msgspec.Struct):
     id: str = msgspec.field(default_factory=lambda: str(uuid.uuid4()))
 
@@ -74,6 +92,7 @@ class Sent(msgspec.Struct):
         (noting, "the global LINES, which it changes"),
         (in_a_set, "the order of a set"),
         (lambda: RATES["EUR"], None),
+        (lambda: TABLE(), None),  # noqa: PLW0108 - a call is what is looked for
         (list, None),
         (lambda: {"a": 1}, None),
     ],
