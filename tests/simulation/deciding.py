@@ -218,13 +218,18 @@ class Decisions:
         self._world.network.met(f"patch {how}: {await self._carry_out(self._client(lines), lines)}")
 
     async def _carry_out(self, client: Process, lines: tuple[Line, ...]) -> str:
-        """Return what came of it: "made", an error, or "killed"."""
+        """Return what came of it: "made", "done already", an error, or "killed"."""
         reason = f"{client.name} at {self._world.loop.time():.3f}"
         self.tried[reason] = lines
         work = client.spawn(_corrected(client, [each.text(self._world.scenario.variant) for each in lines], reason))
         await asyncio.wait([work])
         error = None if work.cancelled() else work.exception()
-        said = "killed" if work.cancelled() else "made" if error is None else type(error).__name__
+        if work.cancelled():
+            said = "killed"
+        elif error is not None:
+            said = type(error).__name__
+        else:
+            said = "made" if work.result() else "done already"
         self._world.network.trace(client.name, f"{lines}: {said} {error or ''}")
         self._world.network.met(f"patch: {said}")
         if said == "made":
@@ -236,10 +241,12 @@ class Decisions:
         return said
 
 
-async def _corrected(client: Process, lines: list[bytes], reason: str) -> None:
+async def _corrected(client: Process, lines: list[bytes], reason: str) -> bool:
+    """Say whether there was something to correct."""
     patches = await product.propose(client.app, client.settings, client.cluster, lines, reason, lambda _: None)
     try:
         for each in patches:
             await product.carry_out(each)
     finally:
         await product.close(patches)
+    return bool(patches)
