@@ -97,6 +97,13 @@ class Reader(Protocol):
     async def bounds_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """Ask for the bounds of all of them, with as many requests as for one. Raises as `bounds`."""
 
+    async def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Ask each leader once where these logs end. Those without an answer within a few seconds are absent.
+
+        Raises:
+            Unreachable, NotAuthorized: nothing is known.
+        """
+
     def read(
         self, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> AsyncIterator[Sequence[InputRecord]]:

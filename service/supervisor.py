@@ -26,7 +26,7 @@ from snapreplay.service.partition.lifecycle import tell_defect
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.partition.standby import Standby, Standbys
 from snapreplay.service.partition.takeovers import Takeovers
-from snapreplay.service.ports import Cluster, ConsumerGroup, TopicPartition
+from snapreplay.service.ports import Cluster, ConsumerGroup, Reader, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.service.runtime.pulse import Pulse
@@ -41,6 +41,7 @@ log = logging.getLogger("snapreplay.supervisor")
 # Kafka clients refresh metadata as often; a changed partition count moves keys at once.
 WATCH_SECONDS = 30.0
 TOPIC_WATCH_SECONDS = 1.0
+END_WATCH_SECONDS = 1.0
 _NOTHING = Share()
 
 
@@ -96,7 +97,12 @@ class Supervisor:
         """After `stop`: the states that were nowhere else and could not be written in time."""
         self._watches = [
             asyncio.get_running_loop().create_task(watch)
-            for watch in (self._watch_cluster(), self._watch_topics(), self._witnesses.keep_writing(self._committer))
+            for watch in (
+                self._watch_cluster(),
+                self._watch_topics(),
+                self._watch_ends(),
+                self._witnesses.keep_writing(self._committer),
+            )
         ]
 
     @property
@@ -205,7 +211,7 @@ class Supervisor:
                 await asyncio.wait(late)
             log.info("%s ended after %.2f s", held, asyncio.get_running_loop().time() - began)
         for watch in self._watches:
-            watch.cancel()  # the one of the topics has a connection to close
+            watch.cancel()  # those of the topics and the ends have something to close
         await asyncio.wait(self._watches)
         await asyncio.wait([copies])
         await self._witnesses.end(self._committer)
@@ -390,6 +396,31 @@ class Supervisor:
                     log.exception("the watch over the topics failed, and goes on")
         finally:
             await watch.close()
+
+    async def _watch_ends(self) -> None:
+        """Watch for increments of others where no commit of ours shows a fence. One request a second to each leader,
+        whatever the number of partitions."""
+        reader: Reader | None = None
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                await asyncio.sleep(END_WATCH_SECONDS)
+                quiet = [each for each in (*self._runners.values(), *self._held.values()) if each.is_quiet]
+                if not quiet:
+                    continue
+                asked_at, ends = loop.time(), dict[TopicPartition, int]()
+                try:
+                    reader = reader or await self._cluster.reader()
+                    ends = await reader.end_offsets({each.increments for each in quiet})
+                except SnapreplayError as error:
+                    log.debug("cannot ask where the increments end: %s", error)
+                except Exception:  # else a newer owner would go unnoticed
+                    log.exception("the watch over the increments failed, and goes on")
+                for each in quiet:
+                    each.end_seen(ends.get(each.increments), asked_at)
+        finally:
+            if reader is not None:
+                await reader.close()
 
 
 async def _after(earlier: asyncio.Task[None] | None, standby: Standby | None, runner: PartitionRunner) -> None:

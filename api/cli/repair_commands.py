@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from snapreplay.service.decisions.patch import Patch
     from snapreplay.service.decisions.upgrade_trial import UpgradeTrial
     from snapreplay.service.doctor.report import DoctorReport
+    from snapreplay.service.ports import TopicPartition
     from snapreplay.service.publish.state import Begun
 
 
@@ -145,7 +146,7 @@ async def patch(
 
     A line is {"store": …, "key": …, "expected": …, "value": …, "reason": …}. It is refused if the entry has another
     value than expected. The log keeps who corrected what, when and why."""
-    from snapreplay.service.decisions.patch import carry_out, close, propose
+    from snapreplay.service.decisions.patch import carry_out, close, propose, until_taken_over
     from snapreplay.service.kafka.cluster import KafkaCluster
 
     asks = must_ask(yes=yes, dry_run=dry_run)
@@ -154,7 +155,8 @@ async def patch(
             f"{undo} exists, and may hold the only lines that take an interrupted run back",
             hint="name another file for --undo",
         )
-    patches = await propose(app, settings, KafkaCluster(settings), _lines(file), reason, note)
+    cluster = KafkaCluster(settings)
+    patches = await propose(app, settings, cluster, _lines(file), reason, note)
     if not patches:
         return
     try:
@@ -165,12 +167,16 @@ async def patch(
         with written_whole(None if dry_run else undo) as out:
             if out is not None:
                 out.writelines(f"{one.undone()}\n" for each in patches for one in each.corrections)
+        decided_at: dict[TopicPartition, int] = {}
         for each in patches:
             begun = None if dry_run else await carry_out(each)
+            if begun is not None:
+                decided_at[each.context.increments] = begun.offset
             if output is Format.JSON:
                 print_json(_patched_document(each, begun))
             else:
                 print(_patched(each, begun), flush=True)
+        await until_taken_over(decided_at, app.app_id, cluster, note)
     finally:
         await close(patches)
 

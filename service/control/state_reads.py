@@ -73,7 +73,10 @@ class ReadAt(msgspec.Struct, frozen=True):
     owner_epoch: Annotated[Count, said("Of the owner that committed the batch.")]
     answered_by: Annotated[str, one_of(*Role), said("`standby`: a warm copy, with `stale=true` only.")]
     age_seconds: Annotated[
-        Seconds, said("Of a standby: since it was known to be as new as the log. The owner commits itself: 0.")
+        Seconds,
+        said(
+            "Of a standby: since it was known to be as new as the log. Of an owner: since it was known to be the owner."
+        ),
     ]
     ownership_doubt: Annotated[str, said("Why another process may own the partition by now; empty: no doubt.")]
     process_id: str

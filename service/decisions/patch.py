@@ -6,8 +6,9 @@ records the decision and points to a snapshot of the corrected state. No handler
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -16,7 +17,7 @@ import msgspec
 
 from snapreplay.app.app import App
 from snapreplay.counted import counted
-from snapreplay.errors import DamagedError, ReleaseError, UsageError
+from snapreplay.errors import DamagedError, ReleaseError, SnapreplayError, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.chain import standing_for
@@ -26,7 +27,7 @@ from snapreplay.service.core.refusals import LogCut
 from snapreplay.service.core.refusals import refuse as refuse_last
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.witness import IncrementsBehind
-from snapreplay.service.ports import Cluster
+from snapreplay.service.ports import Cluster, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.owned import Owned, owned
 from snapreplay.service.publish.state import Begun, LogWentOn, begin_anew, by_whom
@@ -34,7 +35,9 @@ from snapreplay.service.recovery.comparison import DigestMismatch
 from snapreplay.service.recovery.examine import Examiner, OnNews
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
 from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.topics.increments import newer_claim
 from snapreplay.service.topics.log_bounds import read_starts
+from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import PATCHED_KIND
 from snapreplay.snapshots.log.batches import BrokenChain
 from snapreplay.snapshots.log.by_changes import ChangesLost
@@ -47,6 +50,10 @@ INSTANCE_ID = "snapreplay-patch"
 ATTEMPTS_MAX = 4
 """The most attempts. A running owner takes its partition back after 1 s, then 2 s, 4 s and 8 s, so a large state has
 more time in a later one."""
+TAKEN_OVER_SECONDS = 20.0
+"""For a running owner to claim its partition again: it notices within 2 s, and then waits, 8 s after the last attempt.
+"""
+LOOK_SECONDS = 0.1
 TOLD_ENTRIES = 20
 """The most entries that a decision names."""
 
@@ -245,6 +252,32 @@ async def carry_out(patch: Patch) -> Begun:
             await patch.examiner.close()
         patch = await _patch(patch.context, patch.corrections, _nobody)
     raise AssertionError("the last attempt returned or raised")
+
+
+async def until_taken_over(done: Mapping[TopicPartition, int], app_id: str, cluster: Cluster, on_news: OnNews) -> None:
+    """Wait until these partitions have been claimed after the decision: only then do their owners show nothing older.
+    `done`: increments log → offset of the decision. Where no process runs, nobody shows anything."""
+    left, deadline = dict(done), asyncio.get_running_loop().time() + TAKEN_OVER_SECONDS
+    try:
+        if not left or not await cluster.member_count(app_id):
+            return
+        async with reading(cluster) as reader:
+            while left and asyncio.get_running_loop().time() < deadline:
+                for log, end_offset in (await reader.end_offsets(left)).items():
+                    claim = await newer_claim(reader, log, left[log], end_offset)
+                    if claim is not None:
+                        del left[log]
+                        on_news(
+                            f"partition {log.partition}: process {claim.pid} on host {claim.host} has taken over the"
+                            " corrected state"
+                        )
+                if left:
+                    await asyncio.sleep(LOOK_SECONDS)
+        why = f"no process has claimed it within {TAKEN_OVER_SECONDS:.0f} s"
+    except SnapreplayError as error:
+        why = f"whether its owner has noticed is not known: {error.message}"
+    for log in left:
+        on_news(f"partition {log.partition}: {why}. An owner that still runs shows the old values until it has noticed")
 
 
 def _nobody(_: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -115,6 +116,11 @@ class KafkaReader:
 
     async def bounds_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
         return await self._asked(self._ask_bounds, partitions) if partitions else {}
+
+    async def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        doing = f"asking where {some(map(str, partitions))} end"
+        async with self._asking(partitions, doing) as metadata:
+            return await metadata.log_ends.end_offsets(partitions, read_committed=self._read_committed)
 
     async def first_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         return await self._asked(self._ask_time, partition, timestamp_ms)
@@ -370,15 +376,19 @@ class KafkaReader:
                 raise
 
     async def _ask_bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        async with self._asking(partitions, f"asking for the bounds of {some(map(str, partitions))}") as metadata:
+            return await metadata.log_ends.bounds(partitions, read_committed=self._read_committed)
+
+    @asynccontextmanager
+    async def _asking(self, partitions: Collection[TopicPartition], doing: str) -> AsyncIterator[Metadata]:
         metadata = self._metadata
         if metadata is None:
             raise Unreachable("this reader is closed")
         topics = {each.topic for each in partitions}
         asked = Asked(self._settings, "Read", next(iter(topics)) if len(topics) == 1 else "")
-        named, within_s = some(map(str, partitions)), self._settings.request_timeout_ms / 1000
-        async with translated(f"asking for the bounds of {named}", asked, within_s=within_s):
+        async with translated(doing, asked, within_s=self._settings.request_timeout_ms / 1000):
             read_errors.check_allowed(await metadata.of(topics), topics, self._settings)
-            return await metadata.log_ends.bounds(partitions, read_committed=self._read_committed)
+            yield metadata
 
     async def _ask_time(self, partition: TopicPartition, timestamp_ms: int) -> int:
         consumer, source = await self._connected(), ClientPartition(*partition)

@@ -76,6 +76,7 @@ class Incarnation:
 
     Attributes:
         live: the processing; None unless LIVE.
+        standstill: what is known, beside the commits, about whether the partition is ours.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Incarnation:
         self._found: SnapreplayError | None = None  # while it was LIVE
         before = lifecycle.ownership
         self._end = Ended(None, owner_epoch=before.owner_epoch, batch=before.batch)  # as known
-        self._standstill = Standstill(context, reporter, self._taken, self._end_with, self._lose)
+        self.standstill = Standstill(context, reporter, self._taken, self._end_with, self._lose)
         self._topics_seen = TopicsSeen(context, self._inputs_changed, self._own_topics_changed)
 
     def pause(self, live: Live, paused: Paused | None, done: OnDone) -> None:
@@ -132,7 +133,6 @@ class Incarnation:
         now. Only then does it wake: told each second, no back-off would last."""
         if self.live is not None:
             self._topics_seen.seen(self.live.topic_ids, ids)
-            self._standstill.look()
         elif self._driver is not None and appeared:
             self._driver.wake()
 
@@ -154,7 +154,7 @@ class Incarnation:
     async def run(self) -> Ended:
         """Run one incarnation; return what ended it."""
         try:
-            with self._context.pulse.told(self._standstill.stood_still):
+            with self._context.pulse.told(self.standstill.stood_still):
                 await self._recover_and_process()
         except StoredValueUnreadable as error:
             return self._ended(named(error, self._context))
@@ -254,7 +254,7 @@ class Incarnation:
 
     def _went_live(self, live: Live) -> None:
         live.report()
-        self._standstill.went_live(live)
+        self.standstill.went_live(live)
         self._reporter.went_live(self._context.metrics)
         if self._reporter.status.restore is not None:
             self._learn(self._reporter.status.restore)
@@ -279,7 +279,7 @@ class Incarnation:
         try:
             if drills is not None:
                 await drills.close()
-            await self._standstill.left_live()
+            await self.standstill.left_live()
             await self._values.end()
         finally:
             try:

@@ -15,7 +15,7 @@ class Readable(NamedTuple):
     Attributes:
         last: the increment of that batch.
         owner_epoch: of the owner, or of the one that a warm copy has followed.
-        age_seconds: since it was known to be the newest.
+        age_seconds: since it was known to be the newest: a copy as new as the log, and an owner the owner.
         doubt: why another process may own the partition by now; empty: no doubt.
     """
 
@@ -23,5 +23,5 @@ class Readable(NamedTuple):
     last: Increment
     role: Role
     owner_epoch: int
-    age_seconds: float = 0.0
+    age_seconds: float
     doubt: str = ""

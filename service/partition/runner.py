@@ -23,6 +23,7 @@ from snapreplay.service.partition.incarnation import Incarnation
 from snapreplay.service.partition.lifecycle import Lifecycle, LookedAt, RetryRequest, TakeoverBackoff
 from snapreplay.service.partition.readable import Readable
 from snapreplay.service.partition.standstill import Suspicion
+from snapreplay.service.ports import TopicPartition
 from snapreplay.service.recovery.memory import OTHERS_SECONDS, Memory
 from snapreplay.service.runtime.context import ClusterView, Context
 from snapreplay.service.runtime.report import Facts, Reporter, problem_of
@@ -89,7 +90,19 @@ class PartitionRunner:
         live, store = self._live, self.store
         if live is None or store is None:
             return None
-        return Readable(store, live.last, Role.OWNER, live.owner_epoch, doubt=self._reporter.status.ownership_doubt)
+        age_seconds = asyncio.get_running_loop().time() - self._incarnation.standstill.owned_at
+        doubt = self._reporter.status.ownership_doubt
+        return Readable(store, live.last, Role.OWNER, live.owner_epoch, age_seconds, doubt)
+
+    @property
+    def increments(self) -> TopicPartition:
+        """Its own log."""
+        return self._context.increments
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether only the end of `increments` can tell of a newer owner now: tell `end_seen`."""
+        return self._incarnation.standstill.is_quiet
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -197,6 +210,10 @@ class PartitionRunner:
         awaited = {self._context.increments.topic, *self._context.input_names}
         appeared, self._absent = self._absent & set(ids), awaited - set(ids)
         self._incarnation.topics_seen(ids, appeared=bool(appeared))
+
+    def end_seen(self, end_offset: int | None, asked_at: float) -> None:
+        """Look at the end of `increments`, asked at this time by the loop's clock; None: no leader says so."""
+        self._incarnation.standstill.end_seen(end_offset, asked_at)
 
     def died(self, error: BaseException) -> None:
         """Report that `run` ended with a defect: nobody processes the partition any more."""

@@ -30,9 +30,9 @@ FENCED = (
 )
 COMMIT_TELLS_SECONDS = 0.5  # under load a commit gives the answer before anybody asks
 ASK_AGAIN_SECONDS = 1.0
+QUIET_SECONDS = 1.0
+"""Commits tell of a newer owner, such as a command. Where none came for this long, the end of the log does."""
 LOOK_SECONDS = 15.0
-QUIET_SECONDS = 2 * LOOK_SECONDS
-"""In this time the log is asked, or a commit is answered: nothing else tells of a newer owner, such as a command."""
 READ_EVERY_LOOKS = 4
 """The end of a log that was cut, and has grown again to the same end, says nothing: once a minute what we wrote last is
 read."""
@@ -66,6 +66,7 @@ class Standstill:
         self._asking: asyncio.Task[None] | None = None
         self._last_look = 0
         self._judged_end = NO_OFFSET  # of the increments: nothing above our last commit is a newer owner's claim
+        self._owned_at = asyncio.get_running_loop().time()  # an owner since later than this: it has not claimed yet
 
     def stood_still(self, seconds: float) -> None:
         """Doubt the ownership: the process stood still for this long. Also during a recovery: its claim may not be
@@ -84,15 +85,34 @@ class Standstill:
             self._reporter.note(ownership_doubt=told)
             self._ask(live)
 
-    def look(self) -> None:
-        """Look for a newer owner's claim where nothing was committed for a while; to be called every second. All quiet
-        partitions of a process ask at the same time, and share one request."""
+    @property
+    def owned_at(self) -> float:
+        """The last time when the partition was known to be ours: the log said so, or a commit began that was answered
+        OK. By the loop's clock; before the claim it is when the recovery began."""
+        return max(self._owned_at, self._live.last_commit[1]) if self._live is not None else self._owned_at
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no commit has told lately, and nobody is asking yet, who owns the partition."""
+        return self._live is not None and self._since is None and self._quiet_seconds(self._live) >= QUIET_SECONDS
+
+    def end_seen(self, end_offset: int | None, asked_at: float) -> None:
+        """Ask the log who owns the partition if it has grown, and from time to time anyway. Where nothing is committed,
+        nothing else tells. `end_offset`: of what is committed in the increments, None: no leader says so. Asked at
+        `asked_at`, by the loop's clock, when it was quiet; called every second."""
         live, number = self._live, _look_number()
-        if live is None or self._since is not None or number == self._last_look:
+        if live is None or self._since is not None:
             return
-        self._last_look = number
-        if asyncio.get_running_loop().time() - live.last_commit[1] >= LOOK_SECONDS:
-            self._start(self._look(live))
+        known = _known_end(live), self._judged_end
+        if end_offset in known and live.last_commit[1] < asked_at:
+            self._owned_at = asked_at
+        is_due = number != self._last_look and self._quiet_seconds(live) >= LOOK_SECONDS
+        if is_due or (end_offset is not None and end_offset > max(known)):
+            self._last_look = number
+            self._start(self._look(live, end_offset))
+
+    def _quiet_seconds(self, live: Live) -> float:
+        return asyncio.get_running_loop().time() - live.last_commit[1]
 
     async def left_live(self) -> None:
         """Stop asking: the next claim comes after the standstill. Until the next phase is entered, the partition is
@@ -111,8 +131,7 @@ class Standstill:
         else:
             asking.close()
 
-    async def _look(self, live: Live) -> None:
-        end_offset = await self._end_offset()
+    async def _look(self, live: Live, end_offset: int | None) -> None:
         has_moved = end_offset is None or end_offset not in (_known_end(live), self._judged_end)
         if has_moved:
             self._since = self._since or asyncio.get_running_loop().time()
@@ -126,14 +145,6 @@ class Standstill:
             if why is not None:
                 self._since = asyncio.get_running_loop().time()
                 await self._settle(live)
-
-    async def _end_offset(self) -> int | None:
-        """Return where the increments end; None if nobody says so."""
-        try:
-            async with reading(self._context.cluster) as reader:
-                return (await reader.bounds(self._context.increments)).end_offset
-        except SnapreplayError:
-            return None
 
     async def _has_lost(self, live: Live) -> bool:
         """Say whether the log has lost what we wrote last, and tell. A leader that is cut off may lag behind, so it is
@@ -195,6 +206,7 @@ class Standstill:
                 self._fenced(Fenced(FENCED))
                 return
             if asked_at > self._since:
+                self._owned_at = asked_at
                 break
         self._since = None
         self._reporter.note(ownership_doubt="")

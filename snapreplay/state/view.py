@@ -25,7 +25,7 @@ class Position(NamedTuple):
         batch: the last committed one that is in it.
         offsets: input topic → all records before this offset are in it.
         is_copy: it is a warm copy, whose owner may be further.
-        age_seconds: of a copy: since it was known to be as new as the log; else 0.
+        age_seconds: since a copy was known to be as new as the log, or the owner to be the owner.
     """
 
     batch: int

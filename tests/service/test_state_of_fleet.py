@@ -54,7 +54,7 @@ async def test_each_process_reads_all_and_copies_answer_if_they_may(stage, uniqu
     assert (status, missing["type"][-13:], missing["partitions"]) == (404, "key-not-found", [0, 1, 2, 3])
     number = min(two.live())
     owned = await asyncio.to_thread(scanned, one, number)
-    assert (owned["answered_by"], owned["age_seconds"]) == ("owner", 0)
+    assert (owned["answered_by"], 0 <= owned["age_seconds"] < 30) == ("owner", True)
     await until(lambda: scanned(one, number, stale=True, scope="local")["batch"] == owned["batch"], "the copy has it")
     copy = await asyncio.to_thread(scanned, one, number, stale=True, scope="local")
     assert (copy["items"], copy["answered_by"]) == (owned["items"], "standby")
@@ -89,4 +89,4 @@ async def test_a_program_reads_a_warm_copy_of_its_own(stage, unique, children):
             assert sum(account["n"] for account in view.values()) == sum(at.offsets.values()) > 0
             assert (at.is_copy, 0 <= at.age_seconds < 30) == (True, True)
             own = service.view(1 - number, stale=True).position
-            assert (own.is_copy, own.age_seconds) == (False, 0)
+            assert (own.is_copy, 0 <= own.age_seconds < 30) == (False, True)

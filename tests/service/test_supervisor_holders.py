@@ -17,6 +17,7 @@ from snapreplay.service.core.ownership import Ended
 from snapreplay.service.partition import runner as runner_module
 from snapreplay.service.partition.incarnation import Incarnation
 from snapreplay.service.partition.lifecycle import RetryRequest
+from snapreplay.service.ports import TopicPartition
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.supervisor import Supervisor
@@ -38,7 +39,15 @@ class Runner:
         self.refusals: list[Exception] = []
         self.retried: list[Any] = []
         self.error: Exception | None = None
+        self.is_quiet, self.ends = False, list[int | None]()
         MADE.append(self)
+
+    @property
+    def increments(self) -> TopicPartition:
+        return TopicPartition("increments", self.number)
+
+    def end_seen(self, end_offset: int | None, asked_at: float) -> None:
+        self.ends.append(end_offset)
 
     async def run(self) -> None:
         await self.over.wait()
@@ -95,7 +104,36 @@ class Watch:
     async def close(self) -> None: ...
 
 
-CLUSTER: Any = SimpleNamespace(topic_watch=Watch, topic_ids=topic_ids, offset_committer=lambda _: Watch())
+class Ends:
+    """A reader that is asked where logs end. The first time it breaks, then nobody answers, then all logs end at 7."""
+
+    def __init__(self) -> None:
+        self.asked: list[set[TopicPartition]] = []
+
+    async def end_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
+        self.asked.append(set(partitions))
+        match len(self.asked):
+            case 1:
+                raise ZeroDivisionError("a defect")
+            case 2:
+                raise Unreachable("nobody answers")
+            case _:
+                return dict.fromkeys(partitions, 7)
+
+    async def close(self) -> None: ...
+
+
+READERS: list[Ends] = []
+
+
+async def reader() -> Ends:
+    READERS.append(Ends())
+    return READERS[-1]
+
+
+CLUSTER: Any = SimpleNamespace(
+    topic_watch=Watch, topic_ids=topic_ids, offset_committer=lambda _: Watch(), reader=reader
+)
 A_VIEW: Any = SimpleNamespace(output_limits={}, matched=(), misfits=(), left_out={})
 
 
@@ -129,8 +167,10 @@ def looks(monkeypatch):
 def make(monkeypatch):
     """Make a supervisor of runners that do nothing."""
     MADE.clear()
+    READERS.clear()
     monkeypatch.setattr(module, "PartitionRunner", Runner)
     monkeypatch.setattr(module, "TOPIC_WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(module, "END_WATCH_SECONDS", 0.01)
     settings = Settings(kafka={"bootstrap.servers": "127.0.0.1:1"}, timeouts=TimeoutSettings(revoke_ms=100))
     rest: Any = (CLUSTER, A_VIEW, None, StatusBoard(), lambda *_: None)
     return lambda: Supervisor(apps.ledger("held"), settings, *rest)
@@ -200,6 +240,23 @@ async def test_a_runner_that_ends_with_a_defect_is_told(supervisor):
     MADE[0].error = ZeroDivisionError("a defect")
     MADE[0].over.set()
     await until(lambda: MADE[0].deaths == [MADE[0].error], "the defect")
+
+
+@virtual
+async def test_quiet_partitions_are_asked_for_in_one_question(make, caplog):
+    """Of all that are quiet, also of those that end; the others hear nothing. Who cannot be asked is told so."""
+    await released(supervisor := make())
+    supervisor.assigned({1, 2, 3})
+    for runner in MADE[:3]:
+        runner.is_quiet = True
+    await until(lambda: all(len(each.ends) > 3 for each in MADE[:3]), "ends")
+    (asked,) = [each.asked for each in READERS]
+    assert all(each == {runner.increments for runner in MADE[:3]} for each in asked)
+    assert [each.ends[:4] for each in MADE] == [[None, None, 7, 7]] * 3 + [[]]
+    assert "a defect" in caplog.text
+    for runner in MADE:
+        runner.over.set()
+    await supervisor.stop(final_snapshot=False, deadline_seconds=5.0)
 
 
 async def test_the_watch_over_the_topics_outlives_a_defect(supervisor, caplog):

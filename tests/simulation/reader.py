@@ -29,6 +29,9 @@ PATIENCE_SECONDS = 0.5
 
 CUT_TIMES, CUT_PAUSE_SECONDS = (1, 1, 3, 10), 0.1
 
+ONCE_SECONDS = 3.0
+"""For the answer of a leader that is asked once."""
+
 STALE_SHARE = 0.6
 """Of connections made while a broker is cut off from its peers."""
 
@@ -81,6 +84,18 @@ class SimReader:
 
     async def bounds_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
         return {each: await self.bounds(each) for each in partitions}
+
+    async def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        async def asked(partition: TopicPartition) -> int | None:
+            try:
+                async with asyncio.timeout(ONCE_SECONDS):
+                    return await self._asked(partition, lambda replica: self._end(replica.view))
+            except (TimeoutError, Unreachable):
+                return None
+
+        async with asyncio.TaskGroup() as group:
+            asking = {each: group.create_task(asked(each)) for each in partitions}
+        return {each: end for each, task in asking.items() if (end := task.result()) is not None}
 
     def read(
         self, partition: TopicPartition, start_offset: int, end_offset: int

@@ -84,6 +84,16 @@ class Owner:
 
         self.producer.commit = never
 
+    async def watch_end(self) -> None:
+        """Show it each second where its log ends, and the topics there are, as a supervisor does."""
+        reader, loop = await self.context.cluster.reader(), asyncio.get_running_loop()
+        while not self.task.done():
+            await asyncio.sleep(1.0)
+            self.runner.topics_seen(dict(self.here.broker.topic_ids))
+            if self.runner.is_quiet:
+                asked_at, log = loop.time(), self.runner.increments
+                self.runner.end_seen((await reader.end_offsets([log])).get(log), asked_at)
+
     async def end(self) -> None:
         self.runner.stop(final_snapshot=False)
         await asyncio.wait_for(self.task, scaled(20))

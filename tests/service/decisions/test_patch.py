@@ -9,14 +9,22 @@ import pytest
 from snapreplay import App, MapState, Stores, Topic
 from snapreplay.errors import UsageError
 from snapreplay.service.decisions.init import init_app
-from snapreplay.service.decisions.patch import INSTANCE_ID, OtherVersion, OwnerTookItBack, carry_out, propose
-from snapreplay.service.partition.standstill import QUIET_SECONDS
+from snapreplay.service.decisions.patch import (
+    INSTANCE_ID,
+    TAKEN_OVER_SECONDS,
+    OtherVersion,
+    OwnerTookItBack,
+    carry_out,
+    propose,
+    until_taken_over,
+)
 from snapreplay.service.publish.state import LogWentOn
 from snapreplay.service.recovery.inputs import InputTrimmed
 from snapreplay.state.correction import NotCorrected
 from tests.support import apps
 from tests.support.accepting import fenced_while_writing, killed_before_its_increment, overtaken
 from tests.support.entries import read_entry
+from tests.support.in_memory import virtual
 
 WRONG, RIGHT = {"n": 7, "sum": 420}, {"n": 7, "sum": 400}
 LINE = {"key": "k0", "expected": WRONG, "value": RIGHT}
@@ -170,16 +178,52 @@ async def test_a_patch_that_stopped_half_way_is_run_again_as_it_is(bench):
 
 
 async def test_an_owner_without_input_comes_back_to_the_corrected_state(bench):
-    """Nothing is committed that could tell it of the fence: it asks the log when it was quiet for a while."""
+    """Nothing is committed that could tell it of the fence: the end of its log does."""
     await past(bench)
     async with bench.live() as one:
+        watch = asyncio.create_task(one.watch_end())
         epoch = one.status.owner_epoch
         await patched(bench, LINE)
-        async with asyncio.timeout(QUIET_SECONDS + 10.0):
-            while one.status.owner_epoch == epoch or one.status.phase != "live":
-                one.runner.topics_seen(dict(bench.broker.topic_ids))
-                await asyncio.sleep(1.0)
+        await one.again_live(epoch)
         assert one.view()["k0"] == RIGHT
+    await watch
+
+
+@pytest.mark.parametrize("who", ["a quiet owner", "nobody", "a member that does not claim"])
+@virtual
+async def test_a_patch_waits_until_no_owner_shows_the_old_value(bench, who):
+    """Where a process runs, for a while; it says what it has seen."""
+    await past(bench)
+    news: list[str] = []
+    loop = asyncio.get_running_loop()
+
+    async def shown(one=None):
+        (begun,) = await patched(bench, LINE)
+        bench.broker.members = [] if who == "nobody" else ["one"]
+        began, done = loop.time(), {bench.log(bench.increments).partition: begun.offset}
+        if one is not None:
+            assert one.view()["k0"] == WRONG
+        await until_taken_over(done, bench.app.app_id, bench.cluster, news.append)
+        return loop.time() - began
+
+    match who:
+        case "a quiet owner":
+            async with bench.live() as one:
+                watch = asyncio.create_task(one.watch_end())
+                assert 0.0 < await shown(one) < TAKEN_OVER_SECONDS / 2
+                readable = one.runner.readable
+                assert readable is None or one.view()["k0"] == RIGHT
+                await one.phase("live")
+                assert one.view()["k0"] == RIGHT
+            await watch
+            assert [each for each in news if "has taken over the corrected state" in each] == news != []
+        case "nobody":
+            assert await shown() < 1.0
+            assert news == []
+        case _:
+            assert TAKEN_OVER_SECONDS <= await shown() < TAKEN_OVER_SECONDS + 2.0
+            (line,) = news
+            assert "partition 0: no process has claimed it within 20 s" in line
 
 
 async def test_an_entry_that_changes_after_the_look_is_not_corrected(bench):

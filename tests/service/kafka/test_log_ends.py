@@ -59,6 +59,24 @@ async def test_who_asks_at_the_same_time_shares_the_requests(cluster, new_topic,
     await producer.discard()
 
 
+async def test_where_many_logs_end_is_one_request(cluster, new_topic, unique, asked):
+    """What is committed counts. A log that is not there is absent, and holds up nobody."""
+    topic = await new_topic(MANY)
+    producer = await cluster.fence(unique("app"))
+    await producer.commit(1, [], [LogRecord(topic, b"x")] * 3)
+    await send_uncommitted(producer, topic, b"open")
+    logs = [TopicPartition(topic, number) for number in range(MANY)]
+    reader = await cluster.reader()
+    await reader.bounds(logs[0])  # its topic is known
+    asked.clear()
+    absent = TopicPartition(topic, MANY + 5)
+    found = await reader.end_offsets([*logs, absent])
+    assert asked == {"requests": 1, "logs": MANY}
+    assert found == {log: 4 if log.partition == 1 else 0 for log in logs}
+    await reader.close()
+    await producer.discard()
+
+
 async def test_no_answer_is_older_than_its_question(cluster, new_topic, unique, monkeypatch):
     """What was written before somebody asked is in the answer, although others had asked before and still wait. A
     reader of committed records would not do: a broker answers a commit before its marker is written."""

@@ -27,17 +27,11 @@ def watches():
     assert made
 
 
-async def show_topics(bench, one):
-    while not one.task.done():
-        await asyncio.sleep(1)
-        one.runner.topics_seen(dict(bench.broker.topic_ids))
-
-
 async def idle(bench, watches, loss=LOSSES[0]):
     """Return an owner of ten records whose last commit is long over."""
     await bench.prepare()
     one = await bench.owner()
-    watches.append(asyncio.create_task(show_topics(bench, one)))
+    watches.append(asyncio.create_task(one.watch_end()))
     if loss != "its claim":
         await bench.feed(10)
         await one.position(10)
@@ -93,7 +87,7 @@ async def test_an_owner_that_commits_nothing_writes_what_its_log_has_lost(bench,
 async def test_a_leader_that_lags_behind_for_a_while_has_lost_nothing(bench, watches, monkeypatch):
     """It is asked again, and the owner goes on by the same claim."""
     one = await idle(bench, watches)
-    bounds, loop, doubts = SimReader.bounds, asyncio.get_running_loop(), set()
+    bounds, ends, loop, doubts = SimReader.bounds, SimReader.end_offsets, asyncio.get_running_loop(), set()
     one.board.subscribe(lambda status: doubts.add(status.ownership_doubt))
     until_s = loop.time() + standstill.LOOK_SECONDS + reading.PATIENCE_SECONDS / 2
 
@@ -102,7 +96,12 @@ async def test_a_leader_that_lags_behind_for_a_while_has_lost_nothing(bench, wat
         is_stale = partition.topic == bench.increments and loop.time() < until_s
         return found._replace(end_offset=found.end_offset - 3) if is_stale else found
 
+    async def ending(self, partitions):
+        is_stale = loop.time() < until_s
+        return {each: end - 3 if is_stale else end for each, end in (await ends(self, partitions)).items()}
+
     monkeypatch.setattr(SimReader, "bounds", lagging)
+    monkeypatch.setattr(SimReader, "end_offsets", ending)
     epoch = one.status.owner_epoch
     await asyncio.sleep(NOTICED_SECONDS)
     assert (one.status.phase, one.status.owner_epoch, one.status.ownership_doubt) == ("live", epoch, "")
