@@ -87,7 +87,7 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
         *(processes, operations, snapshots, history, group_changes),
         *(cancel, drain, undrain, health, config, inputs, upgrade, accept, patch, redrive, doctor, reset, delete),
     ),
-    "Prove and compact with Spark": (audit, compact, draft_upgrade),
+    "Prove and compact": (audit, compact, draft_upgrade),
     "Other": (version,),
 }
 # Others read their exit codes.

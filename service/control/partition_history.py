@@ -16,12 +16,6 @@ OWNERSHIPS_MAX = 100
 SNAPSHOTS_MAX = 100
 
 
-class ReadHistory(msgspec.Struct, frozen=True, tag="history"):
-    """Asks for the history of a partition, whoever owns it."""
-
-    partition: int
-
-
 class Ownership(msgspec.Struct, frozen=True):
     """One claim of a partition, and the last batch that its owner committed; null: it committed none."""
 

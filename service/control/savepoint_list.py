@@ -39,12 +39,6 @@ class SavepointList(msgspec.Struct, frozen=True, tag="savepoints"):
     items: tuple[SavepointShown, ...] = ()
 
 
-class ReadSavepoints(msgspec.Struct, frozen=True, tag="read-savepoints"):
-    """Asks for all savepoints of the app, or for the one of this name: none, if there is no such one."""
-
-    name: str = ""
-
-
 class KeepSavepoint(msgspec.Struct, frozen=True, tag="keep-savepoint"):
     """Asks this process to keep the state of all partitions of the app under a name."""
 

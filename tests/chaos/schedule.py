@@ -88,10 +88,6 @@ class Fault:
     def lane(self) -> Lane:
         return self.kind.lane
 
-    @property
-    def end_s(self) -> float:
-        return self.begin_s + self.hold_s
-
 
 def draw(seed: int, seconds: float, kinds: Collection[Kind] = tuple(Kind), hold_s: float | None = None) -> list[Fault]:
     """All faults of a run of that many seconds, by begin; each ends before the run does. `hold_s`: each is held for so
