@@ -48,8 +48,8 @@ FROM_KAFKA_MAX = 4
 FROM_KAFKA_SECONDS = HISTORY_SECONDS + 3.0  # less than a connection may take for a request
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.02, 0.25
 IDLE_TIMES = 5
-"""As long as a status took to make, or a read took of the runners' loop, HTTP leaves it alone afterwards: so a flood of
-requests takes at most a sixth of it."""
+"""After making a status, or after a read in the runners' loop, HTTP pauses for this many times as long. So a flood of
+requests takes at most a sixth of the loop."""
 BURST_SECONDS = 0.005
 LAST_SECONDS = 1.0
 LOOK_SECONDS = 0.005  # for a batch that is awaited
@@ -75,7 +75,7 @@ class Asking:
         return await asyncio.shield(self._looking)
 
     def recent(self) -> StatusDocument:
-        """Return a status that may not be made anew yet, at once."""
+        """Return the newest status at once; make one only if it is due."""
         is_recent = asyncio.get_running_loop().time() < self._not_before
         return self._newest if self._newest is not None and is_recent else self._make()
 

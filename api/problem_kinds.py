@@ -20,7 +20,7 @@ class ProblemKind(NamedTuple):
 class ProblemError(Exception):
     """A problem that a route raises; answered as a problem document.
 
-    Safe: What was refused was not begun, and the service goes on. If the answer says that a part was begun, or that
+    Safe: What was refused was not begun, and the service continues. If the answer says that a part was begun, or that
     this is not known, GET /api/v1/operations shows what was begun.
     """
 

@@ -1,7 +1,7 @@
 """The audit without Spark, with the service's Kafka client.
 
-`python -m snapreplay.service.auditing` replays one stretch of a log once more, in a process with another hash seed. Its
-order comes by standard input, because it holds secrets.
+`python -m snapreplay.service.auditing` replays one stretch of a log once more, in a process with another hash seed. It
+reads its order from standard input, because the order holds secrets.
 """
 
 from __future__ import annotations

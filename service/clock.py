@@ -67,9 +67,8 @@ class SteadyClock:
         by = timedelta(seconds=round(abs(jump_ms) / 1000))
         if jump_ms >= JUMP_MS:
             log.warning(
-                "the clock of this machine was set %s ahead: no time has passed by that. On quiet input stream time"
-                " follows the clock of before until records have later timestamps. If the clock is right now, restart"
-                " this process",
+                "the clock of this machine was set %s ahead. On quiet input stream time follows the previous clock"
+                " until records have later timestamps. If the new time is right, restart this process",
                 by,
             )
         elif jump_ms <= -JUMP_MS:

@@ -93,7 +93,7 @@ class AccessError(RetryableError):
     """Kafka refuses access, or a permission is missing. An operator can repair both while the process runs, so it
     is retried with back-off. It ends the process only during start-up.
 
-    Safe: A partition that runs waits, loses nothing, and goes on by itself once access is given back. Do not restart
+    Safe: A partition that runs waits, loses nothing, and resumes by itself once access is given back. Do not restart
     its process before: a start without access ends.
     """
 

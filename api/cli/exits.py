@@ -39,7 +39,7 @@ class ExitCode(IntEnum):
 class OperationRefused(SnapreplayError):
     """The service answered with a problem document, or the command cannot be carried out; `code` is its exit code.
 
-    Safe: What was refused was not begun, and the service goes on. If the message says that a part was begun, or that
+    Safe: What was refused was not begun, and the service continues. If the message says that a part was begun, or that
     this is not known, `snapreplay operations` shows what was begun.
     """
 

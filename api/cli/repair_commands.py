@@ -186,7 +186,7 @@ async def upgrade(app: Loaded, *, dry_run: DryRun = False, settings: OfCluster, 
 
     The old version may run. With the same schema_version every entry is read as this version's types.
 
-    Exit code 0: this version can go on with all partitions; 1: not with all of them; 2: could not run."""
+    Exit code 0: this version can take over all partitions; 1: not all of them; 2: could not run."""
     from snapreplay.service.decisions.upgrade_trial import try_upgrade
     from snapreplay.service.kafka.cluster import KafkaCluster
 
@@ -222,7 +222,7 @@ def _print_trials(trials: Sequence[UpgradeTrial], schema_version: int) -> None:
     print(
         f"{failed} of {counted(len(trials), 'partition')} would fail: do not start this version; nothing was written"
         if failed
-        else "every partition can go on with this version; nothing was written"
+        else "this version can take over every partition; nothing was written"
     )
 
 

@@ -24,7 +24,7 @@ log = logging.getLogger("snapreplay")
 class NoSuccessor(RetryableError):
     """A refusal of a drain: no other process would take the partitions.
 
-    Safe: Nothing was given away: the process goes on with its partitions.
+    Safe: Nothing was given away: the process keeps its partitions.
     """
 
     def __init__(self, why: str) -> None:

@@ -141,7 +141,7 @@ class Busy(RetryableError):
 class LoopBlocked(RetryableError):
     """The event loop of the partitions has not turned in time, so nothing was started.
 
-    Safe: The handler that keeps the loop goes on. Unless SnapreplayNotRecoverable fired for the process, it may be
+    Safe: The handler that blocks the loop continues. Unless SnapreplayNotRecoverable fired for the process, it may be
     killed: the next owner processes the batch under way again.
     """
 

@@ -95,7 +95,7 @@ class HandlerFailed(StopError):
     """A record cannot be applied and the policy is `fail`.
 
     Safe: The record has changed neither the state nor the outputs, and everything before it is committed. The partition
-    goes on at exactly this record.
+    resumes at exactly this record.
     """
 
 

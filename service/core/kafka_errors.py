@@ -24,7 +24,7 @@ class NotAuthorized(AccessError):
 class ClockRefused(RetryableError):
     """A broker refuses this machine's time. `facts`: skew_ms, ours_ms, brokers_ms.
 
-    Safe: Nothing was committed with the wrong time. The partition waits, loses nothing, and goes on by itself once the
+    Safe: Nothing was committed with the wrong time. The partition waits, loses nothing, and resumes by itself once the
     clock is right: a restart is not needed.
     """
 
@@ -86,6 +86,6 @@ class GroupRefused(RetryableError):
     """The coordinator does not let this process join the app's group: a setting of the brokers, or another program in
     the group.
 
-    Safe: Partitions that run go on until the group gives them to somebody else. The process tries again by itself, at
-    least every ten seconds, and needs no restart once the cause is gone.
+    Safe: Running partitions continue until the group assigns them to another process. The process tries again by
+    itself, at least every ten seconds, and needs no restart once the cause is gone.
     """

@@ -126,7 +126,7 @@ class LogShorter(StopError):
 class LogDamaged(StopError):
     """A record of the increments topic that is needed cannot be read, and nothing leads around it.
 
-    Safe: Nothing is committed on top of the damage. Do not trim the topic or create it anew.
+    Safe: Nothing is committed on top of the damage. Do not trim the topic or re-create it.
     """
 
 

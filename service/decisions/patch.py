@@ -61,7 +61,7 @@ TOLD_ENTRIES = 20
 class OwnerTookItBack(ReleaseError):
     """The running owner fenced us before the snapshot was written.
 
-    Safe: Nothing was changed in this partition, and its owner goes on. Partitions that the command has printed as
+    Safe: Nothing was changed in this partition, and its owner continues. Partitions that the command has printed as
     corrected stay so, and the same file leaves them alone.
     """
 
@@ -69,7 +69,7 @@ class OwnerTookItBack(ReleaseError):
 class OtherVersion(UsageError):
     """This version of the app stores other fields than the one that wrote the state.
 
-    Safe: Nothing was changed in this partition, and its owner goes on.
+    Safe: Nothing was changed in this partition, and its owner continues.
     """
 
 

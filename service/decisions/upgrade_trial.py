@@ -26,11 +26,11 @@ class UpgradeTrial(NamedTuple):
     """The result of one partition.
 
     Attributes:
-        batch: the state was that after this batch; None: it could not be restored.
+        batch: the batch after which the state was; None: it could not be restored.
         schema_version: of the state; None: it is not known.
         entries: their number before.
         upgraded: their number after; None: they were not upgraded.
-        error: why this version cannot go on with the partition.
+        error: why this version cannot take over the partition.
     """
 
     partition: int

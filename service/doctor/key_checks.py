@@ -1,5 +1,5 @@
 """The check whether the inputs of an app have a key in the same partition. Producers choose it by a hash of the key:
-Java's clients and ours by murmur2, librdkafka (Python's confluent-kafka, Go, .NET, Node.js) by CRC-32 unless it is told
+Java's clients and ours by murmur2, librdkafka (Python's confluent-kafka, Go, .NET, Node.js) by CRC-32 unless configured
 otherwise. Pure: facts in, findings out."""
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from snapreplay.service.doctor.facts import Diagnosis, Facts
 from snapreplay.service.kafka.batching import murmur_positive
 
 KEYS_MIN = 10
-"""Distinct keys of an input from which its hash is told. By chance 10 keys in two partitions fit once in 1,024."""
+"""Distinct keys that show the hash of an input. By chance 10 keys in two partitions fit once in 1,024."""
 SHARE_MIN = 0.9
-"""The share of the keys that must fit: some lie where they lay before the topic got more partitions."""
+"""The share of the keys that must fit: some were written before the topic got more partitions."""
 APART_MIN = 0.25
 """The share of the keys of two inputs that lie in different partitions. Other hashes put half of them apart in a topic
 of two partitions, and more in larger ones."""
@@ -38,7 +38,7 @@ def _fnv1a(key: bytes, count: int) -> int:
 
 HASHES = {
     MURMUR2: _Hash(lambda key, count: murmur_positive(key) % count, "Java's clients"),
-    "crc32": _Hash(lambda key, count: zlib.crc32(key) % count, "librdkafka unless it is told otherwise"),
+    "crc32": _Hash(lambda key, count: zlib.crc32(key) % count, "librdkafka unless configured otherwise"),
     "fnv1a": _Hash(_fnv1a, "Sarama"),
 }
 
@@ -76,8 +76,7 @@ def _differ(name: str, others: list[str], told: Mapping[str, str | None]) -> boo
 
 
 def _in_two_partitions(topic: str, others: list[str], keys: Mapping[str, Mapping[bytes, int]]) -> str:
-    """Name a key that lies in another partition of another input; "": too few of the keys that
-    both have do."""
+    """Name a key that another input has in another partition; "": too few of their common keys differ."""
     for other in others:
         both = keys[topic].keys() & keys[other].keys()
         apart = sorted(key for key in both if keys[topic][key] != keys[other][key])
@@ -103,10 +102,10 @@ def _diagnosis(topic: str, name: str | None, proof: str) -> Diagnosis:
         "keys",
         topic,
         f"its producer puts keys into other partitions than those of the other inputs{by}: {proof}. A handler"
-        " does not find what another input has stored under such a key: each partition has a state of its own",
+        " does not find the entry that another input has stored under such a key: each partition has its own state",
         "set `partitioner=murmur2_random` in a producer that uses librdkafka, or Java's default partitioner in any"
-        " other one. Records stay where they are: write those that are there into a new topic, with the key as it is,"
-        " and name that topic in App(inputs=[…])",
+        " other one. Existing records stay where they are: copy them to a new topic with unchanged keys, and name"
+        " that topic in App(inputs=[…])",
     )
 
 

@@ -1,5 +1,5 @@
-"""The reasons why a coordinator takes no process of the app into its group. The client names an error code; the setting
-of the brokers, or the member that is in the way, is asked for here."""
+"""The reasons why a coordinator refuses a join. The client gives an error code; this module asks the brokers for the
+setting or the member behind it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROUP_SIZE = "group.max.size"
 
 
 async def refused_join(settings: Settings, group_id: str, error: BaseException) -> GroupRefused | None:
-    """Return the refusal behind an error of a join; None: it is none that lasts until somebody acts."""
+    """Return the refusal behind an error of a join; None: the error may pass by itself."""
     admin = KafkaAdmin(settings)
     is_full = GroupFull.__name__ in str(error)  # the client wraps it
     match error:
@@ -42,8 +42,8 @@ def foreign_members(settings: Settings, group_id: str, found: list[ForeignMember
     servers = ",".join(settings.bootstrap_servers)
     who = some(str(each) for each in found) or "of another kind, which the coordinator does not list"
     return GroupRefused(
-        f"group {group_id} has a member that is no process of the app ({who}): as long as it is there, the coordinator"
-        " lets no process of the app join",
+        f"group {group_id} has a member that is no process of the app ({who}): until it leaves, the coordinator lets no"
+        " process of the app join",
         hint="stop that consumer, or give it another group.id: the group whose name is the app id is the app's own."
         f" `kafka-consumer-groups.sh --bootstrap-server {servers} --describe --group {group_id} --members` lists who is"
         " in it",

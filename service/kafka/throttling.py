@@ -1,6 +1,6 @@
-"""The waits that brokers impose where a quota is used up (KIP-219). A broker answers a request at once and says for how
-long it will read nothing more of that connection. aiokafka 0.14.0 does not look at that: its next request has no answer
-until its deadline is over, and a transaction is in doubt although nothing is wrong.
+"""The throttle times of brokers for clients over a quota (KIP-219). A broker answers a request at once, with a throttle
+time for which it then mutes the connection. aiokafka 0.14.0 ignores it: its next request gets no answer before its
+deadline, and a transaction is in doubt although nothing is wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from snapreplay.service.core.repeats import Repeats
 log = logging.getLogger(__name__)
 
 SHOWN_SECONDS = 30.0
-"""For so long after the end of a wait it is still shown: with a quota that is used up the next one follows soon."""
+"""How long a wait is still shown after its end: over a quota, the next one follows soon."""
 _QUOTAS = {"Produce": "producer_byte_rate", "Fetch": "consumer_byte_rate"}
 _OTHERS = "request_percentage"
 

@@ -125,7 +125,7 @@ class DeadLetterLimitReached(StopError):
     """Processing has stopped because too many records were dead-lettered.
 
     Safe: The dead letters are kept, and no record behind them has been processed. Do not restart or `retry` before the
-    cause is repaired: the count begins anew, and more records become dead letters.
+    cause is repaired: the count begins again, and more records become dead letters.
     """
 
 

@@ -37,7 +37,7 @@ _ENDED = {DrillState.SUCCEEDED: OperationState.SUCCEEDED}
 class GivenUp(RetryableError):
     """A drill that proves nothing.
 
-    Safe: The partition goes on, and nothing in its log was changed. It may be asked for again at any time.
+    Safe: The partition continues, and nothing in its log was changed. It may be asked for again at any time.
     """
 
 

@@ -113,10 +113,10 @@ async def _written(context: Context, chain: Chain, image: Image, reason: str, re
 
 
 class LogWentOn(ReleaseError):
-    """Somebody has committed to the partition since it was examined.
+    """Another process has committed to the partition since it was examined.
 
-    Safe: Nothing was decided in this partition, and its owner goes on. Partitions that the command has printed as done
-    stay so, and the same command leaves them alone.
+    Safe: Nothing was decided in this partition, and its owner continues. Partitions that the command has printed as
+    done stay so, and the same command leaves them alone.
     """
 
 

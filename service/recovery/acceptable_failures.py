@@ -252,8 +252,8 @@ async def with_cause(error: SnapreplayError, context: Context, last: FoundIncrem
         error.message = f"{emptied}; {error.message}"
         settings = ",".join(f"{name}={value}" for name, value in KEPT_FOR_EVER.items())
         error.hint = (
-            f"see first that the topic keeps what is written: `{alter(context.increments.topic, settings)}`. What is"
-            " gone comes back, with its offsets, from a backup or mirror"
+            f"first let the topic keep its records: `{alter(context.increments.topic, settings)}`. Then bring back the"
+            " lost ones, with their offsets, from a backup or mirror"
         )
     if not remade:
         return error

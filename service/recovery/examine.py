@@ -56,8 +56,8 @@ class OlderState(UsageError):
 
 
 class LogEndsBefore(RetryableError):
-    """The log does not hold an increment any more that was read from it: a stale leader has answered, or it has lost
-    its end. What was written since may lie where that end was."""
+    """The log no longer holds an increment that was read from it: a stale leader has answered, or the log has lost its
+    end. Later records may lie where that end was."""
 
 
 class EndsTooEarly(StopError):

@@ -38,7 +38,7 @@ class InputShorter(StopError):
 
 
 class InputTrimmed(StopError):
-    """The records to go on with are gone: the input's log begins beyond our position."""
+    """The next records are gone: the input's log begins beyond our position."""
 
 
 class InputGrown(StopError):
@@ -173,8 +173,8 @@ def warn_of_own_topics(context: Context, last: Increment) -> None:
     """Warn of inputs that are own topics of other apps: an older version took in whatever matched a pattern."""
     for name in sorted(last.positions.keys() & context.view.left_out.keys()):
         log.warning(
-            "partition %d: %s. It is an input since an older version took it in: `snapreplay inputs %s --retire %s"
-            " --leave-records` ends that",
+            "partition %d: %s. An older version made it an input: `snapreplay inputs %s --retire %s --leave-records`"
+            " retires it",
             context.partition,
             context.view.left_out[name],
             app_name(context.app),

@@ -150,7 +150,7 @@ def _declared(app: App[Any], facts: Mapping[str, TopicFacts]) -> list[str]:
 def left_out(app: App[Any], facts: Mapping[str, TopicFacts]) -> dict[str, str]:
     """Return a sentence for each topic that matches a pattern and seems to be an own topic of another app."""
     return {
-        name: f"topic {name} matches {_pattern(app, name)!r}, but it is not taken in: {facts[name].not_an_input}. To"
+        name: f"topic {name} matches {_pattern(app, name)!r}, but is left out: {facts[name].not_an_input}. To"
         f' read it as an input, declare it by its name: Topic("{name}")'
         for name in _declared(app, facts)
         if facts[name].not_an_input
@@ -182,7 +182,7 @@ def misfits_of(
             has = f"has {counted(facts[name].partition_count, 'partition')}"
             found[name] = f"topic {name} {matches}, but it {has} and the other inputs have {count}: it is not read"
         elif name not in running and (problem := facts[name].denied or _not_replayable(app, settings, facts[name])):
-            found[name] = f"topic {name} {matches}, but it is not taken in: {problem}"
+            found[name] = f"topic {name} {matches}, but is left out: {problem}"
     return found
 
 

@@ -1,5 +1,5 @@
-"""The savepoints of an app, as far as the names of topics show them, and the way to begin again with one when the
-app's own topics are lost."""
+"""The savepoints of an app by the names of topics, and the way to begin again with one when the app's own topics are
+lost."""
 
 from __future__ import annotations
 

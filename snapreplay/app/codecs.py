@@ -208,13 +208,13 @@ def _codec(kind: str, type_: Any, module: Any) -> Codec[Any]:
 def _decoding_twice(
     decode: Callable[[bytes], Any], encode: Callable[[Any], bytes], unsteady: UnsteadyDefault
 ) -> Callable[[bytes], Any]:
-    """Refuse bytes without a field whose default is another one at each call: a replay would have another value."""
+    """Refuse bytes without a field whose default differs at each call: a replay would get another value."""
 
     def decode_steadily(data: bytes) -> Any:
         value = decode(data)
         if encode(value) != encode(decode(data)):
             raise ValueError(
-                f"it lacks a field whose default is another one at each call, such as {unsteady.field}, which"
+                f"it lacks a field whose default differs at each call, such as {unsteady.field}, which"
                 f" {unsteady.why}: a replay would have another value"
             )
         return value

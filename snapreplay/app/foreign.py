@@ -1,5 +1,5 @@
-"""What bytes look like that a codec cannot read: the formats that other programs write where this one was declared, and
-what to declare for each. Pure."""
+"""Recognises bytes that a codec cannot read: formats that other programs write instead of the declared one, and what to
+declare for each. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def seen_in(side: str, codec: str, data: bytes) -> Seen | None:
 def _seen(side: str, codec: str, data: bytes) -> Iterator[Seen]:
     if not data:
         yield Seen(
-            "an empty text, which is no null (a tombstone)",
+            "an empty text, which is not a null (a tombstone)",
             f"let the producer send null for a deletion; for empty texts declare {side}=utf8",
         )
         return
@@ -110,7 +110,7 @@ def _in_place_of_json(side: str, data: bytes) -> Iterator[Seen]:
         )
     if data.strip() == b"null":
         yield Seen(
-            "the JSON null, which is no null (a tombstone): both would be None, and passed on it would delete",
+            "the JSON null, which is not a null (a tombstone): both would be None, and forwarding None deletes the key",
             f"let the producer send no {side}; {_OWN_CODEC}",
         )
     try:
@@ -118,7 +118,7 @@ def _in_place_of_json(side: str, data: bytes) -> Iterator[Seen]:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         inner = None
     if isinstance(inner, str) and inner[:1] in "{[" and _is_json(inner.encode(errors="replace")):
-        yield Seen("JSON inside of a JSON text: it was encoded twice", "let the producer encode it once")
+        yield Seen("JSON inside a JSON text: it was encoded twice", "let the producer encode it once")
     if inner is None and _REPR.match(data):
         yield Seen("a Python value as `str()` shows it", "let the producer write `json.dumps(…)`")
 

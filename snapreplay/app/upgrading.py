@@ -233,7 +233,7 @@ class _Way:
                 f"it becomes something else each time: {_listed(first)}, then {_listed(between or last)}{said}",
                 "let the result depend on the entry alone, not on a clock, a random number, or the entries before it;"
                 " try it on all partitions with `snapreplay upgrade APP --dry-run`, and start this version again. Until"
-                " then the old one can go on with this partition",
+                " then the old version can keep this partition",
             )
 
     def _has(self, store: str, key: bytes, value: bytes | None) -> bool:
@@ -484,7 +484,7 @@ def _failed(origin: _Place, what: str, hint: str = "") -> UpgradeFailed:
         f"{_named(store, stored_key(key))} cannot be upgraded: {what}. Nothing was changed",
         hint=hint
         or "correct the upgrade, try it on all partitions with `snapreplay upgrade APP --dry-run`, and start this"
-        " version again; until then the old one can go on with this partition",
+        " version again; until then the old version can keep this partition",
         store=store,
         key=key.hex(),
     )

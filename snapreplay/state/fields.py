@@ -263,7 +263,7 @@ def _unknown(store: str, paths: list[str], by: str) -> UnknownFields:
     return UnknownFields(
         f"values in {place} may have {which}, as app version {by} recorded, which this code does not know: it would"
         " drop what is stored there",
-        hint=f"nothing is lost: {keep}; or deploy the version that has it again, and go on with that."
+        hint=f"nothing is lost: {keep}; or deploy the version that has it again."
         f"{renamed} If it is not needed any more, say so:"
         f" `MapState(…, dropped=({_listed(paths)}))`",
         store=store,
@@ -286,7 +286,7 @@ def _missing(store: str, paths: list[str], by: str) -> UnknownFields:
     return UnknownFields(
         f"values in {place} may lack {names}, which app version {by} does not have: this code would begin with the"
         " default in each of them",
-        hint="deploy the later version again, and go on with that; or give the field another name. If the default is"
+        hint="deploy the later version again; or give the field another name. If the default is"
         f" right for the values written meanwhile, say so: `MapState(…, dropped=({_listed(paths)}))`",
         store=store,
         fields=paths,

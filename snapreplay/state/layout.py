@@ -49,7 +49,7 @@ class Layout(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MeaningChanged(StopError):
-    """A refusal: this code would take stored values for something else than the code that wrote them.
+    """A refusal: this code would read stored values as something else than the code that wrote them.
 
     Safe: The partition stops before this code uses a value, and what is stored stays as it is.
     """

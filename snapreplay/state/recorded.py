@@ -60,7 +60,7 @@ class Recorded(NamedTuple):
         return Recorded(recorded_after(self.fields, declared), layouts)
 
     def refuse(self, declared: Mapping[str, StoreFields], by: str) -> StopError | None:
-        """Say why code that declares this must not go on with values of which this is recorded; None: it may.
+        """Say why code that declares this must not use values of which this is recorded; None: it may.
 
         Args:
             by: the app version that recorded it.
@@ -186,7 +186,7 @@ def _changed(store: str, path: str, what: str, hint: str) -> MeaningChanged:
     return MeaningChanged(
         what,
         hint=f"nothing is lost: {hint}; otherwise raise `schema_version`, and say with `@app.upgrade(from_schema=…,"
-        " value=TYPE_THAT_WAS_STORED)` what becomes of each entry. The version that wrote the values can go on with"
+        " value=TYPE_THAT_WAS_STORED)` what becomes of each entry. The version that wrote the values can still read"
         " them",
         store=store,
         field=path,

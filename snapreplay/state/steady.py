@@ -1,6 +1,6 @@
-"""Defaults that are the same each time they are made. Those of a clock, a random number or a counter are not. Pure.
+"""The check that a default is the same at each call. One from a clock, a random number or a counter is not. Pure.
 
-A stored value without the field would have another one at each load, a record without it another one in each replay.
+A stored value without the field would get another default at each load, and a record without it in each replay.
 """
 
 from __future__ import annotations
@@ -62,6 +62,6 @@ def refuse_unsteady(node: inspect.Type) -> None:
     if found is not None:
         raise UsageError(
             f"MapState: the default of {found.field} {found.why}: a value that was stored without the field would be"
-            " another one at each load",
+            " a different one at each load",
             hint=HINT,
         )

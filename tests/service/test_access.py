@@ -252,7 +252,7 @@ async def test_a_topic_of_a_pattern_that_may_not_be_read_is_named_until_it_may(h
     async with stage.running() as service:
         await appears(everybody, west, 10)
         await asyncio.to_thread(here.allow, f"--allow-principal User:{USER} --operation Describe --topic {west}")
-        await until(lambda: "it is not taken in" in caplog.text, "it is named")
+        await until(lambda: "but is left out" in caplog.text, "it is named")
         await everybody.send([("k0", {"amount": 5})], east)
         await processed(service, {0: 6}, east)
     caplog.clear()

@@ -143,7 +143,7 @@ def test_an_upgrade_that_all_partitions_can_have_is_0(invoke, ledger, trying):
     result = invoke("upgrade", ledger, "--dry-run")
     assert result.exit_code == 0
     assert "partition 0: 20 entries of schema_version 1 can be read" in result.stdout
-    assert "every partition can go on" in result.stdout
+    assert "can take over every partition" in result.stdout
 
 
 def test_an_upgrade_is_only_tried(invoke, ledger):

@@ -80,7 +80,7 @@ def test_a_finding_has_a_key_as_proof():
     apart = min(key for key in NAMES if java(key) != librdkafka(key))
     both = f"key {apart.decode()!r} lies in partition {librdkafka(apart)}, but in partition {java(apart)} of a"
     assert both in problem(placed(librdkafka))
-    assert "librdkafka unless it is told otherwise does (crc32)" in problem(placed(librdkafka))
+    assert "librdkafka unless configured otherwise does (crc32)" in problem(placed(librdkafka))
     odd = [bytes((255, number)) for number in range(60)]
     first = min(key for key in odd if java(key) != librdkafka(key))
     told = f"key {first!r} lies in partition {librdkafka(first)}, but murmur2 gives partition {java(first)}; "

@@ -98,7 +98,7 @@ def test_the_partitions_of_a_pattern_are_those_of_what_the_app_has():
     assert partition_count(app, facts) == 3
     assert matched_inputs(app, Settings(), facts, 3) == ("in-a",)
     compacted = {**facts, "in-c": topic("in-c", partition_count=3, **{"cleanup.policy": "compact"})}
-    assert "not taken in: input in-c is compacted" in misfits_of(app, Settings(), compacted, 3)["in-c"]
+    assert "left out: input in-c is compacted" in misfits_of(app, Settings(), compacted, 3)["in-c"]
     with pytest.raises(UsageError, match="not co-partitioned: in-a has 3 partitions, in-b has 2 partitions"):
         partition_count(app, without)
     with pytest.raises(UsageError, match="not co-partitioned: x-increments has 3 partitions, in-b has 2 partitions"):

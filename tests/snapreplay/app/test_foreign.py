@@ -49,8 +49,8 @@ BAD_VALUES = [
     (json(), b'{"amount": NaN}', "JSON with NaN", "allow_nan=False"),
     (json(), b"NaN", "JSON with NaN", "allow_nan=False"),
     (json(), b"[1,-Infinity]", "JSON with -Infinity", "allow_nan=False"),
-    (json(), b"null", "the JSON null, which is no null", "no value"),
-    (json(), b"", "an empty text, which is no null", "null for a deletion"),
+    (json(), b"null", "the JSON null, which is not a null", "no value"),
+    (json(), b"", "an empty text, which is not a null", "null for a deletion"),
     (json(), b"Obj\x01\x04\x14avro.codec", "an Avro file", "value=raw"),
     (json(), b"\x02\x0aada\xfe\x00", "binary data, such as Avro", "value=raw"),
     (json(), b"\x81\xa6amount\x05", "MessagePack", "value=msgpack()"),
@@ -61,7 +61,7 @@ BAD_VALUES = [
     (json(), b"no json", "text, 'no json'", "value=utf8"),
     (json(), LONG(300), "the number 300 as LongSerializer", "value=i64"),
     (json(), INT(300), "the number 300 as IntegerSerializer", "value=i32"),
-    (json(Pay), b'"{\\"amount\\":5}"', "JSON inside of a JSON text", "encode it once"),
+    (json(Pay), b'"{\\"amount\\":5}"', "JSON inside a JSON text", "encode it once"),
     (msgpack(), b'{"amount":5}', "JSON", "value=json()"),
     (i64, b"12", "text, '12'", "value=utf8"),
     (i64, INT(5), "the number 5 as IntegerSerializer", "value=i32"),
@@ -124,7 +124,7 @@ def test_null_and_bytes_that_hold_a_null_are_told_apart():
     harness.feed_raw(read, b"inside", b'{"a":null}')
     assert [(each.key, each.value) for each in harness.outputs(sent)] == [("tombstone", None), ("inside", {"a": None})]
     assert [(each.key, each.value) for each in harness.dead_letters] == [(b"null", b"null")]
-    assert "passed on it would delete" in harness.errors[0].message
+    assert "forwarding None deletes the key" in harness.errors[0].message
 
 
 def test_a_codec_of_ones_own_takes_both_for_none():

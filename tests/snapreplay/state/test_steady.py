@@ -163,7 +163,7 @@ def test_a_record_that_lacks_a_field_made_anew_is_no_value():
     harness = Harness(app)
     harness.feed(orders, key="k", value=Sent("7"))
     harness.crash()
-    with pytest.raises(Exception, match="lacks a field whose default is another one at each call, such as 'id' of"):
+    with pytest.raises(Exception, match="lacks a field whose default differs at each call, such as 'id' of"):
         harness.feed_raw(orders, b"k", b"{}")
 
 
