@@ -144,7 +144,7 @@ class InMemory(AppTopics):
         log = self.log(topic or self.input)
         for key, value in records:
             raw_key = key if isinstance(key, bytes) else key.encode()
-            raw_value = value if isinstance(value, bytes) else json.dumps(value).encode()
+            raw_value = value if isinstance(value, bytes | None) else json.dumps(value).encode()
             log.append(raw_key, raw_value, (), 1000 + log.end, None)
 
     async def read(self, topic: str) -> list[list[RawRecord]]:
