@@ -18,7 +18,7 @@ from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.state import Begun, by_whom, publish
 from snapreplay.service.recovery.acceptable_failures import command, findings_of
-from snapreplay.service.recovery.examine import Examiner, OnNews
+from snapreplay.service.recovery.examine import Examiner, News, OnNews
 from snapreplay.service.runtime.context import Context, Identity
 from snapreplay.state.contract import Store
 
@@ -79,7 +79,7 @@ async def propose(
         )
     identity = Identity.of_this_process(INSTANCE_ID)
     context = Context(app, settings, cluster, view, identity, partition, asyncio.Semaphore(1))
-    examiner = Examiner(context, app.new_store(), on_news)
+    examiner = Examiner(context, app.new_store(), News(on_news))
     try:
         return await _acceptance(context, examiner, finding_id, reason.strip())
     finally:

@@ -19,7 +19,6 @@ from snapreplay.app.app import App
 from snapreplay.counted import counted
 from snapreplay.errors import DamagedError, ReleaseError, SnapreplayError, UsageError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.chain import standing_for
 from snapreplay.service.core.kafka_errors import Fenced, OffsetTrimmed
 from snapreplay.service.core.owners import Superseded
@@ -32,9 +31,8 @@ from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.owned import Owned, owned
 from snapreplay.service.publish.state import Begun, LogWentOn, begin_anew, by_whom
 from snapreplay.service.recovery.comparison import DigestMismatch
-from snapreplay.service.recovery.examine import Examiner, OnNews
+from snapreplay.service.recovery.examine import Examiner, News, OnNews
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
-from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics.increments import newer_claim
 from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.service.topics.reading import reading
@@ -157,7 +155,7 @@ async def _patch(context: Context, corrections: Sequence[Correction], on_news: O
     def tell(news: str) -> None:
         on_news(f"partition {context.partition}: {news}")
 
-    examiner = Examiner(context, context.app.new_store(), tell)
+    examiner = Examiner(context, context.app.new_store(), News(tell))
     try:
         error = await examiner.examine_beside_owner()
         if error is not None:
@@ -295,8 +293,7 @@ async def _carried_out(patch: Patch) -> Begun:
         standing = standing_for(last, store.digest, store.store_digests)
         standing = msgspec.structs.replace(standing, topic_ids=_topic_ids(patch))
         decision = _decision(patch, before, store.digest, timers)
-        reporter = Reporter(StatusBoard(), context.partition)
-        return await begin_anew(context, ours.producer, ours.owner_epoch, store, standing, decision, reporter)
+        return await begin_anew(context, ours.producer, ours.owner_epoch, store, standing, decision)
 
 
 def with_timers(names: Sequence[str]) -> str:

@@ -20,7 +20,6 @@ from snapreplay.app.app import App
 from snapreplay.app.upgrading import upgrading
 from snapreplay.counted import counted
 from snapreplay.errors import RebuildError, SnapreplayError, StopError, UsageError, described
-from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.chain import ground_increment
 from snapreplay.service.core.phase import RestoreMode
@@ -33,7 +32,7 @@ from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.recovery.inputs import check_inputs
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively
-from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.runtime.progress import SILENT
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.service.topics.reading import reading
@@ -188,7 +187,7 @@ def named(app: App[Any], app_id: str) -> App[Any]:
 
 
 async def _load(source: Context, store: Store) -> FoundIncrement:
-    executor = RecoveryExecutor(source, store, Reporter(StatusBoard(), source.partition))
+    executor = RecoveryExecutor(source, store, SILENT)
     try:
         reader = await executor.follower.reader()
         last = await last_increment(reader, source.increments, await reader.bounds(source.increments))

@@ -12,7 +12,7 @@ from snapreplay.errors import RetryableError, SnapreplayError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
-from snapreplay.service.recovery.examine import Examiner
+from snapreplay.service.recovery.examine import Examiner, News
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.state.contract import Store
@@ -59,7 +59,7 @@ async def _tried(context: Context, on_news: Callable[[str], None]) -> UpgradeTri
     def tell(news: str) -> None:
         on_news(f"partition {context.partition}: {news}")
 
-    examiner = Examiner(context, context.app.new_store(), tell)
+    examiner = Examiner(context, context.app.new_store(), News(tell))
     found = UpgradeTrial(context.partition)
     try:
         error = await examiner.examine_beside_owner()

@@ -52,16 +52,15 @@ class LiveReport:
             self._stream_time.committed(applied, committed.increment.batch)
             changes = applied.sealed.changes
             self._reporter.entries({name: largest_entry_bytes(entries) for name, entries in changes.items()})
-        self.show(committed.increment, committed.increment.owner_epoch)
+        self.show(committed.increment)
 
-    def show(self, last: Increment, owner_epoch: int) -> None:
+    def show(self, last: Increment) -> None:
         """Show where the chain and the state are."""
         digest = self._store.digest or last.digest
         self._reporter.state(self._store, digest)
         self._reporter.update(
             batch=last.batch,
             commits=self._commits.times,
-            owner_epoch=owner_epoch,
             inputs=self._fetcher.status(last.positions),
             stream_time_ms=last.stream_time_ms if last.stream_time_ms >= 0 else None,
             digest=str(digest) if digest else None,

@@ -365,7 +365,7 @@ class Live:
     def report(self) -> None:
         """Publish where the chain and the state are."""
         self._note_reached()
-        self._report.show(self._committer.chain.last, self.owner_epoch)
+        self._report.show(self._committer.chain.last)
 
     async def _last_snapshot(self, reason: str, *, even_unchanged: bool = False) -> None:
         """Write a last snapshot and point to it while we are still the owner; commit nothing else."""

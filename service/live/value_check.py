@@ -44,7 +44,7 @@ class ValueCheck:
     async def sample(self, store: Store) -> None:
         """Read a sample of a restored state, or raise StoredValueUnreadable or UnknownTimer: the partition must
         not be LIVE."""
-        restore = self._reporter.status.restore
+        restore = self._reporter.recovery
         if self._rest is not None and restore is not None and restore.warm is not None:
             return
         self._reporter.note(values_read=None)

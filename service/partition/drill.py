@@ -14,7 +14,7 @@ from snapreplay.errors import RetryableError, SnapreplayError, StopError
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.restore_plan import Drill, DrillState
-from snapreplay.service.control.status import PartitionStatus, Recovery, StatusBoard
+from snapreplay.service.control.status import PartitionStatus, Recovery
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.snapshot_policy import spread
@@ -23,6 +23,7 @@ from snapreplay.service.recovery.examine import Examiner
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively, throttled
 from snapreplay.service.runtime.free_memory import ROOT, available_bytes, memory_of
+from snapreplay.service.runtime.progress import RestoreRecord
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in, watched
 from snapreplay.state.contract import Store
@@ -159,8 +160,8 @@ class Drills:
         async with context.drills:
             check_memory(self._reporter.status)
             store = context.app.new_store()
-            reporter = Reporter(StatusBoard(), context.partition)
-            examiner = Examiner(context, store, reporter=reporter)
+            record = RestoreRecord()
+            examiner = Examiner(context, store, record)
             share = context.settings.restore.drill_share
             try:
                 with throttled(share) as throttle:
@@ -169,7 +170,7 @@ class Drills:
                 freeing = _freed_later(store, share)  # whoever cancels does not wait for it
                 await examiner.close()
             await asyncio.shield(freeing)
-            restore = reporter.status.restore or Recovery()
+            restore = record.recovery or Recovery()
             self._check(refusal, restore, examiner.last)
             return self._measured(began, restore, examiner.found, throttle.rested_seconds)
 

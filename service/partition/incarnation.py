@@ -27,11 +27,11 @@ from snapreplay.service.partition.standstill import Standstill
 from snapreplay.service.recovery.driver import Recovered, RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.rates import Worked
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import asked_to_end
 from snapreplay.service.topics.requirements import limits_now
 from snapreplay.snapshots.format.records import Claim, Paused
-from snapreplay.state.contract import Store
 from snapreplay.state.values import StoredValueUnreadable
 
 TopicChanges = tuple[TopicChange, ...]
@@ -98,8 +98,7 @@ class Incarnation:
         self._limit: asyncio.Timeout | None = None  # while it is LIVE
         self._driver: RecoveryDriver | None = None
         self._found: SnapreplayError | None = None  # while it was LIVE
-        before = lifecycle.ownership
-        self._end = Ended(None, owner_epoch=before.owner_epoch, batch=before.batch)  # as known
+        self._end = Ended(None, batch=lifecycle.ownership.batch)  # as known
         self.standstill = Standstill(context, reporter, self._taken, self._end_with, self._lose)
         self._topics_seen = TopicsSeen(context, self._inputs_changed, self._own_topics_changed)
 
@@ -173,7 +172,8 @@ class Incarnation:
     def _ended(self, error: BaseException | None) -> Ended:
         """Return what ended it, the error without its traceback, whose frames hold the state."""
         bare = error.with_traceback(None) if error is not None else None
-        return replace(self._end, error=bare, at=asyncio.get_running_loop().time())
+        at, owner_epoch = asyncio.get_running_loop().time(), self._reporter.facts.owner_epoch
+        return replace(self._end, error=bare, owner_epoch=owner_epoch, at=at)
 
     async def _recover_and_process(self) -> None:
         self._lifecycle.raise_refused()
@@ -188,7 +188,7 @@ class Incarnation:
         if not self._memory.recoverable:  # the alert is silent until somebody has looked
             live.snapshots.look_at_once()
         try:
-            await self._process_in_time(live, recovered.store)
+            await self._process_in_time(live, recovered)
         except SnapreplayError as error:
             if live.lost is None:
                 raise
@@ -207,8 +207,6 @@ class Incarnation:
             self._driver = None
             if memory.last is not None:
                 self._end = replace(self._end, batch=memory.last.increment.batch)
-            if driver.owner_epoch is not None:
-                self._end = replace(self._end, owner_epoch=driver.owner_epoch)
 
     def _made_live(self, recovered: Recovered) -> Live:
         ownership = self._lifecycle.ownership
@@ -220,12 +218,12 @@ class Incarnation:
             live.careful(failures.bisection, failures.left_out_at(live.last.batch + 1), failures.anchor)
         return live
 
-    async def _process_in_time(self, live: Live, store: Store) -> None:
+    async def _process_in_time(self, live: Live, recovered: Recovered) -> None:
         """Cut off only the work; what it leaves in memory is always noted."""
         limit = self._limit = asyncio.timeout(None)
         try:
             async with limit:
-                await self._process(live, store)
+                await self._process(live, recovered)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -233,10 +231,10 @@ class Incarnation:
         finally:
             self._limit = None
 
-    async def _process(self, live: Live, store: Store) -> None:
-        await self._values.sample(store)
-        self._went_live(live)
-        for line in other_periods(self._context.app.timers, store):
+    async def _process(self, live: Live, recovered: Recovered) -> None:
+        await self._values.sample(recovered.store)
+        self._went_live(live, recovered.worked)
+        for line in other_periods(self._context.app.timers, recovered.store):
             log.info("partition %d: %s", self._context.partition, line)
         self._values.begin(self._end_with)
         self._drills = Drills(self._context, live, self._reporter)
@@ -252,25 +250,25 @@ class Incarnation:
         if lifecycle.final_snapshot or unsafe:
             await live.hand_over(even_unchanged=unsafe)
 
-    def _went_live(self, live: Live) -> None:
+    def _went_live(self, live: Live, worked: Worked) -> None:
         live.report()
         self.standstill.went_live(live)
         self._reporter.went_live(self._context.metrics)
-        if self._reporter.status.restore is not None:
-            self._learn(self._reporter.status.restore)
+        if self._reporter.recovery is not None:
+            self._learn(self._reporter.recovery, worked)
             if self._context.spans is not None:
-                self._context.spans.recovery(self._reporter.status.restore)
+                self._context.spans.recovery(self._reporter.recovery)
         if self._retry.under_way:
             live.at_work.then(self._retry.succeeded)
 
-    def _learn(self, restore: Recovery) -> None:
+    def _learn(self, restore: Recovery, worked: Worked) -> None:
         """Compare the prediction of a restore with the truth, then take its rates for the next prediction."""
         context, spent = self._context, sum(restore.seconds_per_phase.values())
         predicted = context.rates.predicted_seconds(restore)
         if predicted is not None and spent > 0:
             self._reporter.restore(predicted_seconds=predicted)
             context.metrics.restore_predicted(predicted / spent)
-        context.rates.learn(restore, self._reporter.worked)
+        context.rates.learn(restore, worked)
 
     async def _left_live(self, live: Live) -> None:
         self.live = None

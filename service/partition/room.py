@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from snapreplay.errors import RetryableError
-from snapreplay.service.control.status import SnapshotUsed, StatusBoard
+from snapreplay.service.control.status import SnapshotUsed
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.runtime.free_memory import ROOT, available_bytes, memory_of
-from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.runtime.progress import RestoreProgress
 from snapreplay.state.contract import Store
 
 
@@ -18,28 +18,26 @@ class NoRoom(RetryableError):
     """A warm copy takes more memory than is free."""
 
 
-class Room(Reporter):
-    """Hears how far the load of a copy into `store` is; nobody reads its status.
+class Room(RestoreProgress):
+    """Watches the load of a copy into `store`.
 
     A manifest says how many entries there are, but not their size. So the rest is judged by the part that is loaded.
     """
 
-    def __init__(self, partition: int, store: Store, begins: Callable[[], None]) -> None:
+    def __init__(self, store: Store, begins: Callable[[], None]) -> None:
         """Take `begins`, which is called when the store is about to lose what it holds."""
-        super().__init__(StatusBoard(), partition)
         self._store = store
         self._begins = begins
         self._entries = 0
 
     def phase(self, phase: Phase) -> None:
         """Hear that the load begins."""
-        super().phase(phase)
         if phase is Phase.LOADING:
             self._begins()
 
-    def restore(self, **changes: Any) -> None:
+    def restore(self, **facts: Any) -> None:
         """Learn of the snapshot."""
-        used = changes.get("snapshot")
+        used = facts.get("snapshot")
         if isinstance(used, SnapshotUsed):
             self._entries = used.entries
 

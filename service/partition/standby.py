@@ -168,8 +168,7 @@ class Standby:
             if self._store.keeps_changes:
                 self._store.clear()  # never two of them in memory
             self._store = self._context.app.new_store()
-        room = Room(self._context.partition, self._store, self._drop)
-        examiner = Examiner(self._context, self._store, copy=self._copy, reporter=room)
+        examiner = Examiner(self._context, self._store, Room(self._store, self._drop), copy=self._copy)
         try:
             refusal = await examiner.examine_beside_owner()
             if left is not None and isinstance(refusal, IncrementsBehind):
@@ -179,9 +178,9 @@ class Standby:
             if refusal is not None:
                 raise refusal
             examiner.refuse_older()
-            examiner.end_load()
-            self._compared = examiner.digests_compared
-            since = examiner.records_since_snapshot
+            examiner.executor.end_load()
+            self._compared = examiner.executor.digests_compared
+            since = examiner.executor.records_since_snapshot
             self._since = RecordsSince(examiner.found.increment, since)
             self._warm(WarmCopy(examiner.found, await examiner.is_sealed(), since))
             share = self._context.partition % MOMENTS / MOMENTS

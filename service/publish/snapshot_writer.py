@@ -20,7 +20,7 @@ from snapreplay.service.core.chain import Chain
 from snapreplay.service.ports import Appender, LogRecord
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively
-from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.runtime.progress import RestoreProgress
 from snapreplay.snapshots.format.chunks import ChunkWriter, open_chunk, reading_back
 from snapreplay.snapshots.format.envelope import RecordKind, encode, enveloped, headers_for, headers_of
 from snapreplay.snapshots.format.records import NO_OFFSET, ChunkRef, Manifest, Pointer
@@ -65,7 +65,7 @@ def mark(image: Image, chain: Chain, reason: str) -> SnapshotMark:
     return SnapshotMark(image.mark(), chain, reason, uuid.uuid4().hex, wall_time(), image.shard_count, hint)
 
 
-async def write(context: Context, marked: SnapshotMark, reporter: Reporter) -> Pointer:
+async def write(context: Context, marked: SnapshotMark, progress: RestoreProgress) -> Pointer:
     """Write the snapshot. It exists only when a committed increment holds the pointer returned here.
 
     Raises:
@@ -75,12 +75,12 @@ async def write(context: Context, marked: SnapshotMark, reporter: Reporter) -> P
     status = SnapshotStatus(
         context.partition, marked.snapshot_id, SnapshotState.WRITING, marked.reason, marked.chain.batch, marked.began_at
     )
-    reporter.update(snapshot=status)
+    progress.snapshot(status)
     writer = _Writer(context, marked)
     try:
         pointer = await writer.write()
     except SnapreplayError as error:
-        _ended(context, reporter, msgspec.structs.replace(status, state=SnapshotState.FAILED, error=error.message))
+        _ended(context, progress, msgspec.structs.replace(status, state=SnapshotState.FAILED, error=error.message))
         raise
     except BaseException:
         context.metrics.snapshot_ended(Result.ABANDONED)
@@ -97,7 +97,7 @@ async def write(context: Context, marked: SnapshotMark, reporter: Reporter) -> P
         manifest_offset=pointer.manifest_offset,
         digest=str(writer.sums),
     )
-    _ended(context, reporter, written)
+    _ended(context, progress, written)
     return pointer
 
 
@@ -149,9 +149,9 @@ async def _append(context: Context, appender: Appender, record: LogRecord, befor
     return offset
 
 
-def _ended(context: Context, reporter: Reporter, status: SnapshotStatus) -> None:
+def _ended(context: Context, progress: RestoreProgress, status: SnapshotStatus) -> None:
     ended = msgspec.structs.replace(status, finished_at=wall_time())
-    reporter.update(snapshot=ended)
+    progress.snapshot(ended)
     if context.spans is not None:
         context.spans.snapshot(ended)
     context.metrics.snapshot_ended(

@@ -19,14 +19,13 @@ import msgspec
 from snapreplay.app.record import Output
 from snapreplay.errors import ReleaseError
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Producer
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.publish.owned import commit_increment, owned
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.runtime.progress import SILENT, RestoreProgress
 from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
 from snapreplay.state.contract import Image, Store
 
@@ -58,7 +57,7 @@ async def begin_anew(
     image: Image,
     standing: Increment,
     decision: Mapping[str, str],
-    reporter: Reporter,
+    progress: RestoreProgress = SILENT,
     *,
     outputs: Sequence[Output] = (),
     drafted: Manifest | None = None,
@@ -82,7 +81,7 @@ async def begin_anew(
         context.origin, owner_epoch, standing, owner_epoch, pointers_max=1, recorded=context.recorded_after(standing)
     )
     if drafted is None:
-        pointer = await _written(context, chain, image, "decision", reporter)
+        pointer = await _written(context, chain, image, "decision", progress)
     else:
         pointer = await snapshot_writer.taken_over(context, chain, drafted)
     empty = chain.pointing_to(pointer).next_increment(None, None, wall_ms())
@@ -92,7 +91,7 @@ async def begin_anew(
 
 
 async def write_state(
-    context: Context, producer: Producer, chain: Chain, store: Store, reporter: Reporter
+    context: Context, producer: Producer, chain: Chain, store: Store, progress: RestoreProgress
 ) -> FoundIncrement:
     """Write the whole state, then commit one empty increment of this chain that points to it.
 
@@ -103,13 +102,13 @@ async def write_state(
     Raises:
         As `begin_anew`.
     """
-    pointer = await _written(context, chain, store, "input", reporter)
+    pointer = await _written(context, chain, store, "input", progress)
     increment = chain.pointing_to(pointer).next_increment(None, None, wall_ms())
     return FoundIncrement(increment, await commit_increment(context, producer, increment))
 
 
-async def _written(context: Context, chain: Chain, image: Image, reason: str, reporter: Reporter) -> Pointer:
-    return await snapshot_writer.write(context, snapshot_writer.mark(image, chain, reason), reporter)
+async def _written(context: Context, chain: Chain, image: Image, reason: str, progress: RestoreProgress) -> Pointer:
+    return await snapshot_writer.write(context, snapshot_writer.mark(image, chain, reason), progress)
 
 
 class LogWentOn(ReleaseError):
@@ -155,8 +154,7 @@ async def publish(
         standing = msgspec.structs.replace(before, topic_ids=dict(context.view.topic_ids))
         if begins:  # else the log has an increment, and a decision is numbered behind the witness
             await ours.give_up_later(standing)
-        reporter = Reporter(StatusBoard(), context.partition)
-        return await begin_anew(context, ours.producer, ours.owner_epoch, image, standing, decision, reporter)
+        return await begin_anew(context, ours.producer, ours.owner_epoch, image, standing, decision)
 
 
 def by_process(context: Context) -> str:

@@ -12,11 +12,13 @@ from typing import assert_never
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import custody, effects, events
+from snapreplay.service.core.batch_failures import records_in
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.owners import Limits, Superseded
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.refusals import DuplicateInstance, HangingTransaction
+from snapreplay.service.core.retained import Warm
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.snapshot_policy import Unpointed
 from snapreplay.service.core.topic_changes import changes
@@ -30,10 +32,11 @@ from snapreplay.service.recovery.executor import RecoveryExecutor, attempt, pref
 from snapreplay.service.recovery.memory import Memory, nobody_else_fenced
 from snapreplay.service.recovery.upgrade import upgraded
 from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.rates import Worked
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait, within
 from snapreplay.service.runtime.witnesses import witness_ahead
-from snapreplay.service.topics.increments import decision_of, raise_superseded
+from snapreplay.service.topics.increments import decision_of, decisions_of, raise_superseded
 from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND
 from snapreplay.state.contract import Store
 
@@ -55,6 +58,7 @@ class Recovered:
     store: Store
     chain: Chain
     unpointed: Unpointed
+    worked: Worked
 
 
 class RecoveryDriver:
@@ -72,11 +76,6 @@ class RecoveryDriver:
         self._began_at = self._claimed_at = 0.0
         self._owner_epoch = NO_OFFSET
         self._woken = asyncio.Event()
-
-    @property
-    def owner_epoch(self) -> int | None:
-        """The offset of the newest claim; None before the first."""
-        return None if self._owner_epoch == NO_OFFSET else self._owner_epoch
 
     def wake(self) -> None:
         """Begin the next attempt now: what it waits for may be there."""
@@ -119,7 +118,7 @@ class RecoveryDriver:
             self._memory.kept,
             copy=self._memory.copy,
         )
-        self._reporter.restore_started()
+        self._reporter.started()
         self._began_at = asyncio.get_running_loop().time()
         try:
             recovered = await self._run(recovery)
@@ -179,6 +178,16 @@ class RecoveryDriver:
                     await self._executor.follower.close_reader()
                 reader = await self._executor.follower.reader()
                 return await await_claim(self._context, reader, effect, self._claimed_at)
+            case effects.ReadStarts(last):
+                reader = await self._executor.follower.reader()
+                self._reporter.update(decisions=await decisions_of(reader, self._context.increments, last))
+                return await self._executor.perform(effect)
+            case effects.Reenter(warm=Warm.MERGED, last=last):
+                event = await self._executor.perform(effect)
+                if isinstance(event, events.Reentered):  # nobody has counted it
+                    applied = last.increment.record_count
+                    self._reporter.count(applied, records_in(last.increment) - applied)
+                return event
             case effects.BeginAnew():
                 return await self._begin_anew(effect)
             case effects.WriteState():
@@ -301,10 +310,11 @@ class RecoveryDriver:
             moved = _moved(self._context.snapshots.topic, live.last, topic_ids)
         chain = self._chain(live.last, live.fallback_from, moved, topic_ids, self._executor.position_anchors)
         self._tell_version(live.last)
+        self._reporter.entries(self._executor.largest_entries)
         fell_back = live.fell_back or moved is not None or self._context.view.seals.is_changing
         unpointed = kept.unpointed if kept else Unpointed(self._executor.records_since_snapshot)
         unpointed = replace(unpointed, fell_back=fell_back, mended_from_batch=chain.batch)
-        return Recovered(self._owned(), self._store, chain, unpointed)
+        return Recovered(self._owned(), self._store, chain, unpointed, self._executor.worked)
 
     def _tell_version(self, last: FoundIncrement) -> None:
         context, before = self._context, last.increment.origin.app_version

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TypeVar, assert_never
 
 from snapreplay.errors import RetryableError, SnapreplayError, StopError, UsageError
-from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.phase import Phase, RestoreMode
 from snapreplay.service.core.recovery import Recovery
@@ -23,7 +22,7 @@ from snapreplay.service.recovery.acceptable_failures import with_way_out
 from snapreplay.service.recovery.executor import RecoveryExecutor, attempt, preferred_mode
 from snapreplay.service.recovery.follower import At
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.runtime.progress import SILENT, RestoreProgress
 from snapreplay.service.topics.increments import last_increment, why_gone
 from snapreplay.service.topics.reading import AGREED_TIMES, Patience
 from snapreplay.snapshots.format.records import NO_OFFSET
@@ -72,11 +71,10 @@ _OR_OVERTAKEN = (IncrementsBehind, LogCut, EndsTooEarly)
 """A lost end of the log, or an owner that has committed since the end was asked for."""
 
 
-class _Teller(Reporter):
-    """Nobody reads this status: `on_news` hears what changes."""
+class News(RestoreProgress):
+    """Tells in sentences what is being looked at, and how far that is every few seconds."""
 
-    def __init__(self, partition: int, on_news: OnNews) -> None:
-        super().__init__(StatusBoard(), partition)
+    def __init__(self, on_news: OnNews) -> None:
         self._on_news = on_news
         self._looking = self._last = ""
         self._told_at = 0.0
@@ -106,22 +104,17 @@ class Examiner:
     Attributes:
         end_offset: the end of the increments topic when the examination with the result began.
         store: the state it came to.
+        executor: performs the effects, and knows what they have found.
     """
 
     def __init__(
-        self,
-        context: Context,
-        store: Store,
-        on_news: OnNews = lambda _: None,
-        copy: WarmCopy | None = None,
-        reporter: Reporter | None = None,
+        self, context: Context, store: Store, progress: RestoreProgress = SILENT, copy: WarmCopy | None = None
     ) -> None:
-        """Take `on_news`, which hears what is being looked at, and how far that is every few seconds, and the warm copy
-        that `store` holds, if it does. A `reporter` hears all that one of a recovery does, instead of `on_news`."""
+        """Take `copy`, a warm one that `store` holds."""
         self._context = context
         self._log = context.increments
-        self._teller = reporter or _Teller(context.partition, on_news)
-        self._executor = RecoveryExecutor(context, store, self._teller)
+        self._progress = progress
+        self.executor = RecoveryExecutor(context, store, progress)
         self.store = store
         self.end_offset = NO_OFFSET
         self._followed_ids: Mapping[str, str] | None = None
@@ -145,7 +138,7 @@ class Examiner:
     @property
     def topic_ids(self) -> Mapping[str, str]:
         """The ids of the inputs that the state goes on with; only after they were examined."""
-        return self._executor.topic_ids if self._followed_ids is None else self._followed_ids
+        return self.executor.topic_ids if self._followed_ids is None else self._followed_ids
 
     @property
     def start(self) -> Start:
@@ -183,7 +176,7 @@ class Examiner:
         self._least_batch = least_batch
         refusal: SnapreplayError | None = None
         for _ in range(EXAMINATIONS_MAX):
-            self._teller.restore_started()
+            self._progress.started()
             self.end_offset = NO_OFFSET
             refusal = await self.examine()
             if not isinstance(refusal, _OR_OVERTAKEN) or not await self._goes_on():
@@ -202,7 +195,7 @@ class Examiner:
 
     async def examine_log_alone(self) -> SnapreplayError | None:
         """Examine as `examine` does, if no manifest that is ahead of the log proved anything."""
-        self._executor.disregard_manifests = True
+        self.executor.disregard_manifests = True
         self._recovery = Recovery(self._recovery.expected, self._recovery.mode)
         return await self.examine()
 
@@ -213,7 +206,7 @@ class Examiner:
         """
         if self._advanced or self.last is None:
             return self._advanced
-        event = await self._executor.perform(
+        event = await self.executor.perform(
             effects.Advance(_there(self._recovery.base), self.last, RestoreMode.CHANGES)
         )
         if isinstance(event, events.Advanced):
@@ -230,7 +223,7 @@ class Examiner:
         await self._load_start()
         base, last = _there(self._recovery.base), self.found
         checked = await inputs.check_inputs(self._context, last.increment)
-        await self._executor.follower.replay(base, last, checked.topic_ids)
+        await self.executor.follower.replay(base, last, checked.topic_ids)
 
     def refuse_older(self) -> None:
         """Raise OlderState if the state is to be upgraded first: this code can write nothing of it."""
@@ -248,16 +241,6 @@ class Examiner:
         """Return what `examine` returned, with the hint of a FAILED partition."""
         return await with_way_out(error, self._context, self._recovery)
 
-    @property
-    def records_since_snapshot(self) -> int:
-        """Records applied after the snapshot that the state comes from."""
-        return self._executor.records_since_snapshot
-
-    @property
-    def digests_compared(self) -> int:
-        """The number of recorded digests that `examine` has compared, all equal."""
-        return self._executor.digests_compared
-
     async def newer(self) -> FoundIncrement | None:
         """Return the increment that is the last one by now; None: it is still the one that was found.
 
@@ -272,7 +255,7 @@ class Examiner:
         is_doubted = self._is_doubted or now - self._seen_at >= SEE_AGAIN_SECONDS
         if bounds.end_offset == self._looked_to and not is_doubted:
             return None
-        reader, newer = await self._executor.follower.reader(), None
+        reader, newer = await self.executor.follower.reader(), None
         if bounds.end_offset > known.offset:
             unread = Bounds(max(bounds.start_offset, known.offset + 1), bounds.end_offset)
             newer = await last_increment(reader, self._log, unread)
@@ -305,7 +288,7 @@ class Examiner:
             raise AssertionError("the state of the last increment was restored")
         base = Base.of_increment(last.increment, last.offset, is_sealed=await self.is_sealed())
         mode, ids = self._recovery.chosen_mode, newer.increment.topic_ids
-        await self._executor.follower.advance(base, newer, mode, ids, at)
+        await self.executor.follower.advance(base, newer, mode, ids, at)
         self._recovery = replace(self._recovery, last=newer)
         self._followed_ids = newer.increment.topic_ids
 
@@ -313,24 +296,20 @@ class Examiner:
         """Say whether the last increment has a seal, which every later one must have then."""
         if not self._context.view.seals.writes:
             return False
-        record = await (await self._executor.follower.reader()).read_at(self._log, self.found.offset)
+        record = await (await self.executor.follower.reader()).read_at(self._log, self.found.offset)
         return record is not None and is_sealed(record.value or b"")
 
     async def forget_reader(self) -> None:
         """Read with a new client from now on. The log may have changed unseen."""
         self._is_doubted = True
-        await self._executor.follower.close_reader()
-
-    def end_load(self) -> None:
-        """Let another partition load."""
-        self._executor.end_load()
+        await self.executor.follower.close_reader()
 
     async def close(self) -> None:
-        self._executor.end_load()
-        await self._executor.follower.close_reader()
+        self.executor.end_load()
+        await self.executor.follower.close_reader()
 
     async def _load_start(self) -> None:
-        match await self._executor.perform(effects.Load(self.start, self.found)):
+        match await self.executor.perform(effects.Load(self.start, self.found)):
             case events.SnapshotUnusable(snapshot_id=snapshot_id, reason=reason):
                 raise StopError(f"snapshot {snapshot_id} was usable a moment ago: {reason}")
             case _:
@@ -338,8 +317,8 @@ class Examiner:
 
     def _seen(self, recovery: Recovery, event: events.Event) -> None:
         self._recovery = recovery
-        self._teller.phase(recovery.phase)
-        self._teller.restore(fallback_from=recovery.fallback_from, fallback_reason=recovery.fallback_reason)
+        self._progress.phase(recovery.phase)
+        self._progress.restore(fallback_from=recovery.fallback_from, fallback_reason=recovery.fallback_reason)
         self._advanced = self._advanced or isinstance(event, events.Advanced)
 
     async def _perform(self, effect: effects.Action) -> events.Event:
@@ -363,10 +342,10 @@ class Examiner:
             case effects.BeginAnew() | effects.WriteState():
                 raise AssertionError(f"{effect} needs a state in memory")
             case _:
-                return await self._executor.perform(effect)
+                return await self.executor.perform(effect)
 
     async def _bounds(self) -> Bounds:
-        return await (await self._executor.follower.reader()).bounds(self._context.increments)
+        return await (await self.executor.follower.reader()).bounds(self._context.increments)
 
 
 def _there(value: T | None) -> T:

@@ -16,7 +16,6 @@ from snapreplay.service.clock import time_of
 from snapreplay.service.control.status import SnapshotUsed
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.adoption import records_between
-from snapreplay.service.core.batch_failures import records_in
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.owners import NotAssigned
 from snapreplay.service.core.phase import RestoreMode
@@ -31,10 +30,9 @@ from snapreplay.service.recovery.copy_in_log import resolved, restorable, topic_
 from snapreplay.service.recovery.follower import Follower, Tally, prove
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively
+from snapreplay.service.runtime.progress import RestoreProgress
 from snapreplay.service.runtime.rates import Work, Worked
-from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics import increments, log_bounds
-from snapreplay.service.topics.increments import decisions_of
 from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_state, reader_reaching
 from snapreplay.service.topics.targets import check_last, check_snapshot
 from snapreplay.snapshots.format.records import NO_OFFSET, Pointer
@@ -78,18 +76,22 @@ class RecoveryExecutor:
     Attributes:
         records_since_snapshot: applied after the snapshot that the state comes from.
         digests_compared: on the way to the state, all equal.
+        worked: the time since the last load began, or since the beginning.
+        largest_entries: store → bytes of the largest entry that was loaded.
         topic_ids: of the inputs and both own topics, since the inputs were checked.
         position_anchors: what each input held directly below its position then.
         disregard_manifests: as an operator may decide; see `read_starts`.
     """
 
-    def __init__(self, context: Context, store: Store, reporter: Reporter) -> None:
+    def __init__(self, context: Context, store: Store, progress: RestoreProgress) -> None:
         self._context = context
         self._store = store
-        self._reporter = reporter
+        self._progress = progress
         self._loading = False
+        self.worked = Worked()
+        self.largest_entries: Mapping[str, int] = {}
         self._mode = preferred_mode(context, store)
-        self.follower = Follower(context, store, reporter)
+        self.follower = Follower(context, store, progress)
         self.records_since_snapshot = 0
         self.digests_compared = 0
         self.topic_ids: Mapping[str, str] = {}
@@ -107,9 +109,7 @@ class RecoveryExecutor:
             case effects.ResolveDoubt(output):
                 return await resolved(self._context, output)
             case effects.ReadStarts(last):
-                log_reader = await self.follower.reader()
-                await check_last(log_reader, self._context.increments, last)
-                self._reporter.update(decisions=await decisions_of(log_reader, self._context.increments, last))
+                await check_last(await self.follower.reader(), self._context.increments, last)
                 return events.StartsRead(await self._starts(last))
             case effects.Reenter():
                 return await self._reenter(effect)
@@ -119,7 +119,7 @@ class RecoveryExecutor:
                 return await self._advance(effect)
             case effects.CheckInputs(last, in_memory):
                 try:
-                    checked = await inputs.check_inputs(self._context, last.increment, self._reporter.waiting_for)
+                    checked = await inputs.check_inputs(self._context, last.increment, self._progress.waiting_for)
                 except inputs.REFUSALS as error:
                     way = await restorable(self._context, last.increment) if in_memory else None
                     return events.InputsRefused(error, restorable=way is not False)
@@ -160,19 +160,16 @@ class RecoveryExecutor:
                 error,
             )
             return events.RetainedUnusable()
-        if effect.warm is Warm.MERGED:  # nobody has counted it
-            applied = last.increment.record_count
-            self._reporter.count(applied, records_in(last.increment) - applied)
-        self._reporter.warm(effect.warm, store.digest.count if store.digest else 0)
+        self._progress.warm(effect.warm, store.digest.count if store.digest else 0)
         if proof is not None:
-            self._reporter.restore(proof=proof)
+            self._progress.restore(proof=proof)
         return events.Reentered()
 
     async def load(self, effect: effects.Load) -> events.StartLoaded | events.SnapshotUnusable:
         """Load the state of the start; raise as `perform` does."""
         # What was tried before was not used after all.
-        self._reporter.restore(snapshot=None, warm=None, proof=None, forecast=None)
-        self._reporter.worked = Worked()
+        self._progress.restore(snapshot=None, warm=None, proof=None, forecast=None)
+        self.worked = Worked()
         match effect.start:
             case FromGenesis(genesis, log_start_offset):
                 self._store.clear()
@@ -187,13 +184,13 @@ class RecoveryExecutor:
         self, pointer: Pointer, last: FoundIncrement
     ) -> events.StartLoaded | events.SnapshotUnusable:
         context = self._context
-        reader = await reader_reaching(context, pointer, self._reporter.waiting_for)
+        reader = await reader_reaching(context, pointer, self._progress.waiting_for)
         try:
             manifest = await load_manifest(reader, context.snapshots, pointer)
             log_reader = await self.follower.reader()
             is_sealed = await check_snapshot(log_reader, context.increments, manifest, last)
             size_bytes = sum(ref.size_bytes for ref in manifest.chunks)
-            self._reporter.restore(
+            self._progress.restore(
                 snapshot=SnapshotUsed(
                     manifest.snapshot_id,
                     manifest.batch,
@@ -206,23 +203,23 @@ class RecoveryExecutor:
             )
             recorded, older = manifest.origin.schema_version, context.expected.upgrades_from
             self._foresee(size_bytes, manifest.positions, last)
-            with self._reporter.worked.at(Work.LOADING):
+            with self.worked.at(Work.LOADING):
                 largest = await load_state(
                     reader,
                     context.snapshots,
                     manifest,
                     recorded if older(recorded) else context.app.schema_version,
                     self._store,
-                    lambda done, total: self._reporter.progress("bytes", 0, done, total),
+                    lambda done, total: self._progress.progress("bytes", 0, done, total),
                 )
-            self._reporter.entries(largest)
+            self.largest_entries = largest
         except UNUSABLE as error:
             log.warning("partition %d: the snapshot cannot be used: %s", context.partition, error)
             refusal = error if isinstance(error, StopError) else None
             return events.SnapshotUnusable(pointer.snapshot_id, error.message, refusal)
         finally:
             await reader.close()
-        self._reporter.restore(entries=manifest.entry_count)
+        self._progress.restore(entries=manifest.entry_count)
         return events.StartLoaded(Base.of_snapshot(manifest, is_sealed=is_sealed))
 
     async def _advance(self, effect: effects.Advance) -> events.Event:
@@ -240,7 +237,7 @@ class RecoveryExecutor:
         if isinstance(event, events.ModeUnavailable):
             return events.CopyUnusable()
         self.records_since_snapshot += copy.records_since_snapshot
-        self._reporter.warm(Warm.COPIED, self._store.digest.count if self._store.digest else 0)
+        self._progress.warm(Warm.COPIED, self._store.digest.count if self._store.digest else 0)
         return event
 
     def _unusable(self, why: str) -> events.CopyUnusable:
@@ -255,41 +252,41 @@ class RecoveryExecutor:
 
     async def _brought_forward(self, effect: effects.Advance) -> events.Event:
         context, base, last = self._context, effect.base, effect.last
-        worked, topic_ids = self._reporter.worked, NO_IDS
+        topic_ids = NO_IDS
         if base.batch < last.increment.batch:
             await self._begin_load()
-            self._reporter.restore(mode=effect.mode.value)
+            self._progress.restore(mode=effect.mode.value)
             if base.increment_offset == NO_OFFSET:  # nothing was loaded
                 self._foresee(0, base.positions, last)
             if effect.mode is RestoreMode.REPLAY:  # an input that ends too early would be waited for
-                checked = await inputs.check_inputs(context, last.increment, self._reporter.waiting_for)
+                checked = await inputs.check_inputs(context, last.increment, self._progress.waiting_for)
                 topic_ids = checked.topic_ids
                 await inputs.check_policies(context, last.increment.positions)
         if effect.mode is RestoreMode.REPLAY:
             await self._index()
         try:
-            with worked.at(Work.ADVANCING):
+            with self.worked.at(Work.ADVANCING):
                 tally = await self.follower.advance(base, last, effect.mode, topic_ids)
         except (ChangesLost, DamagedError, OffsetTrimmed) as error:
             log.warning("partition %d: cannot advance by %s: %s", context.partition, effect.mode, error)
             self._mode = effect.mode.other
             return events.ModeUnavailable(effect.mode, error)
-        with worked.at(Work.FINISHING):
+        with self.worked.at(Work.FINISHING):
             proof = await prove(self._store, last.increment, tally)
         if proof is not None:
             self.digests_compared = proof.batches_compared
-            self._reporter.restore(proof=proof)
+            self._progress.restore(proof=proof)
         await self._index()  # at the end: before, each change would have to find its place
         self.records_since_snapshot = tally.handled
         return events.Advanced(tally.damage)
 
     def _foresee(self, size_bytes: int, positions: Mapping[str, int], last: FoundIncrement) -> None:
         records = records_between(positions, last.increment.positions)
-        self._reporter.restore(forecast=self._context.rates.forecast(self._mode, size_bytes, records))
+        self._progress.restore(forecast=self._context.rates.forecast(self._mode, size_bytes, records))
 
     async def _index(self) -> None:
         # `checking` says again what is suppressed here, with all that it knows.
-        with self._reporter.worked.at(Work.FINISHING), suppress(StoredValueUnreadable):
+        with self.worked.at(Work.FINISHING), suppress(StoredValueUnreadable):
             await run_cooperatively(self._store.indexing())
 
     async def _begin_load(self) -> None:

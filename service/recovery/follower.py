@@ -20,7 +20,7 @@ from snapreplay.service.ports import NO_IDS, Reader, TopicPartition
 from snapreplay.service.recovery.comparison import CodeChanged, Comparison, DigestMismatch, OutputsDiffer, ReplayFailed
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import Read, feeding, run_cooperatively
-from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.runtime.progress import RestoreProgress
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.log.batches import Base, ChainReader, Step
@@ -65,10 +65,10 @@ class Follower:
     somebody else owns it.
     """
 
-    def __init__(self, context: Context, store: Store, reporter: Reporter) -> None:
+    def __init__(self, context: Context, store: Store, progress: RestoreProgress) -> None:
         self._context = context
         self._store = store
-        self._reporter = reporter
+        self._progress = progress
         self._reader: Reader | None = None
 
     async def reader(self) -> Reader:
@@ -100,7 +100,7 @@ class Follower:
             OffsetTrimmed: by replay only; the input is gone.
             OutputsDiffer, DigestMismatch, CodeChanged, InputDiffers, ReplayFailed: STOP.
         """
-        way = _Way(self._context, self._store, self._reporter, base, last, mode, at)
+        way = _Way(self._context, self._store, self._progress, base, last, mode, at)
         return await run_cooperatively(way.gone(), self._read(topic_ids))
 
     async def replay(self, base: Base, last: FoundIncrement, topic_ids: Mapping[str, str]) -> None:
@@ -185,7 +185,7 @@ class _Way:
         self,
         context: Context,
         store: Store,
-        reporter: Reporter,
+        progress: RestoreProgress,
         base: Base,
         last: FoundIncrement,
         mode: RestoreMode,
@@ -193,7 +193,7 @@ class _Way:
     ) -> None:
         self._context = context
         self._store = store
-        self._reporter = reporter
+        self._progress = progress
         self._at = at
         self._base = base
         self._last = last
@@ -246,13 +246,13 @@ class _Way:
         tally.records += step.increment.record_count
         tally.handled += step.increment.handled_count
         tally.damage = tally.damage or next((u.error.message for u in step.unread), None)
-        self._reporter.progress(
+        self._progress.progress(
             "records",
             sum(self._base.positions.values()),
             sum(step.increment.positions.values()),
             sum(self._last.increment.positions.values()),
         )
-        self._reporter.restore(
+        self._progress.restore(
             records_replayed=tally.records if self._replay else 0,
             entries=store.digest.count if store.digest is not None else 0,
         )

@@ -17,17 +17,16 @@ from snapreplay.service.control.counters import PartitionMetrics, Result
 from snapreplay.service.control.status import (
     PartitionError,
     PartitionStatus,
-    Progress,
     Recovery,
+    SnapshotStatus,
     StatusBoard,
     StoreStatus,
 )
 from snapreplay.service.core.kafka_errors import ClockRefused
-from snapreplay.service.core.phase import RECOVERING, Phase, may_follow
+from snapreplay.service.core.phase import Phase, may_follow
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.core.retained import Warm
 from snapreplay.service.runtime.free_memory import allowed, lacks_memory
-from snapreplay.service.runtime.rates import Worked
+from snapreplay.service.runtime.progress import RestoreRecord
 from snapreplay.state.contract import Store, StoreSize
 from snapreplay.state.digest import DEFAULT_STORE, Digest
 
@@ -71,7 +70,7 @@ class Facts:
     owner_epoch: int | None = None
 
 
-class Reporter:
+class Reporter(RestoreRecord):
     """Keeps the facts of one partition and publishes its status; only its runner, and what that runs, calls it.
 
     Attributes:
@@ -80,13 +79,11 @@ class Reporter:
 
     def __init__(self, board: StatusBoard, partition: int, on_claim: Callable[[int], None] = lambda _: None) -> None:
         """Take `on_claim`, which is called with each new owner epoch."""
+        super().__init__()
         self._board, self._on_claim = board, on_claim
         self.facts = Facts()
         self.status = PartitionStatus(partition=partition, phase=Phase.ASSIGNED)
         self.failures = Failures(partition)
-        self.worked = Worked()  # of the restore
-        self._phase_since = 0.0
-        self._progress_since = 0.0
         self._largest: dict[str, int] = {}  # store → bytes of its largest entry so far
         self.update()
 
@@ -96,23 +93,16 @@ class Reporter:
         self._board.publish(self.status)
 
     def phase(self, phase: Phase) -> None:
-        """Enter a phase; staying in it is no change. The time spent in the last one goes into the recovery's split.
-        Only LIVE keeps a doubt from before."""
+        """Enter a phase; staying in it is no change. Only LIVE keeps a doubt from before."""
         before = self.facts.phase
         if phase is before:
             return
         if not may_follow(before, phase):
             raise AssertionError(f"{before} cannot be followed by {phase}")
-        now = asyncio.get_running_loop().time()
-        restore = self.status.restore
-        if restore is not None and before in RECOVERING:
-            spent = restore.seconds_per_phase.get(before.value, 0.0) + now - self._phase_since
-            seconds = {**restore.seconds_per_phase, before.value: spent}
-            restore = msgspec.structs.replace(restore, seconds_per_phase=seconds, progress=None, waiting_for="")
-        self._phase_since = now
+        super().phase(phase)
         self.facts = replace(self.facts, phase=phase)
         doubt = self.status.ownership_doubt if phase is Phase.LIVE else ""
-        self.update(phase=phase, restore=restore, ownership_doubt=doubt)
+        self.update(phase=phase, restore=self.recovery, ownership_doubt=doubt)
 
     def claimed(self, owner_epoch: int) -> None:
         """Note a committed claim."""
@@ -120,23 +110,21 @@ class Reporter:
         self.update(owner_epoch=owner_epoch)
         self._on_claim(owner_epoch)
 
-    def restore_started(self) -> None:
-        """Begin a new recovery: forget everything about the last one."""
-        self._phase_since = asyncio.get_running_loop().time()
-        self.worked = Worked()
-        self.update(restore=Recovery(attempts=1, started_at=wall_time()))
+    def started(self) -> None:
+        super().started()
+        self.update(restore=self.recovery)
 
     def went_live(self, metrics: PartitionMetrics) -> None:
         """End the recovery, and the failures before it."""
-        used = self.status.restore.snapshot if self.status.restore else None
-        if self.status.restore is not None and self.status.restore.warm is None:
+        used = self.recovery.snapshot if self.recovery else None
+        if self.recovery is not None and self.recovery.warm is None:
             self.update(last_pointed_snapshot_at=used.created_at if used else None)
         self.update(error=None)
         self.restore(finished_at=wall_time(), progress=None)
         self.phase(Phase.LIVE)
         self.failures.over()
         status = self.status
-        restore = status.restore or Recovery()
+        restore = self.recovery or Recovery()
         mode = "warm" if restore.warm else restore.mode
         seconds = sum(restore.seconds_per_phase.values())
         metrics.restore_ended(Result.SUCCEEDED, mode, seconds=seconds)
@@ -149,28 +137,19 @@ class Reporter:
             f"memory ({restore.warm})" if restore.warm else mode or "snapshot",
         )
 
-    def restore(self, **changes: Any) -> None:
-        restore = self.status.restore
-        if restore is not None:
-            self.update(restore=msgspec.structs.replace(restore, **changes))
-
-    def progress(self, unit: str, from_: int, current: int, target: int) -> None:
-        """Show the progress; rate and time left count from the beginning of this phase's progress."""
-        now = asyncio.get_running_loop().time()
-        if current <= from_:
-            self._progress_since = now
-        elapsed = now - self._progress_since
-        rate = (current - from_) / elapsed if elapsed > 0 and current > from_ else None
-        eta = (target - current) / rate if rate else None
-        advanced = {"records_advanced": current - from_} if unit == "records" else {}
-        self.restore(progress=Progress(unit, from_, current, target, rate, eta), waiting_for="", **advanced)
+    def restore(self, **facts: Any) -> None:
+        super().restore(**facts)
+        if self.recovery is not None:
+            self.update(restore=self.recovery)
 
     def waiting_for(self, what: str) -> None:
         """Show what the present phase is waiting for. Logged the first time."""
-        restore = self.status.restore
-        if restore is not None and not restore.waiting_for:
+        if self.recovery is not None and not self.recovery.waiting_for:
             log.warning("partition %d: %s", self.status.partition, what)
-        self.restore(waiting_for=what)
+        super().waiting_for(what)
+
+    def snapshot(self, status: SnapshotStatus) -> None:
+        self.update(snapshot=status)
 
     def note(self, **changes: Any) -> None:
         """Publish with these fields changed, but not as progress: `updated_at` stays."""
@@ -212,12 +191,6 @@ class Reporter:
             timers_pending=timetable.pending_timers if timetable is not None else 0,
             next_due_ms=min(due.values(), default=None),
         )
-
-    def warm(self, outcome: Warm, entries: int) -> None:
-        """Show that the state was still in memory. The first of several attempts tells of the batch in doubt."""
-        restore = self.status.restore
-        if restore is not None:
-            self.restore(warm=restore.warm or outcome.value, entries=entries)
 
     def failed(self, error: BaseException) -> None:
         self.update(error=problem_of(error))

@@ -56,7 +56,7 @@ async def test_the_rest_of_a_copy_is_judged_by_the_part_that_is_loaded(bench, mo
     """A manifest does not say how large the entries are when unpacked. What was loaded is given up at once."""
     _, copied = await followed(bench)
     store = copied.standby._store
-    here = room.Room(0, store, lambda: None)
+    here = room.Room(store, lambda: None)
     here.restore(snapshot=SnapshotUsed("5c1d", 1, 9, entries=100, size_bytes=1000, created_at=LONG_AGO))
     rest_bytes = memory_of(10 * store.size_bytes, 100) * 9 // 10
     monkeypatch.setattr(room, "available_bytes", lambda _: rest_bytes)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from snapreplay.service.recovery.examine import Examiner
+from snapreplay.service.recovery.examine import Examiner, News
 from snapreplay.service.recovery.inputs import InputReplaced, InputShorter
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.state.stores import store_of
@@ -50,7 +50,7 @@ async def test_it_says_what_it_looks_at_and_what_it_waits_for(bench):
     await bench.past()
     bench.recreate(bench.input)
     context, news = await bench.context(), list[str]()
-    examiner = Examiner(context, store_of(context.app.state()), news.append)
+    examiner = Examiner(context, store_of(context.app.state()), News(news.append))
     try:
         assert isinstance(await examiner.examine(), InputShorter)
     finally:

@@ -91,7 +91,7 @@ async def test_only_work_teaches_the_rates_of_restores(bench, monkeypatch):
     context.restores.release()
     base = (await loading).base
     await made.perform(effects.Advance(base, last, RestoreMode.CHANGES))
-    seconds = made._reporter.worked.seconds
+    seconds = made.worked.seconds
     assert seconds[Work.LOADING] < 4
     assert seconds[Work.ADVANCING] < 4
     assert seconds[Work.FINISHING] > 4

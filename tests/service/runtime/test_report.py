@@ -86,7 +86,7 @@ async def test_an_outlook_is_no_progress(reporter):
 
 async def test_seconds_are_added_up_per_phase_of_a_recovery(reporter):
     """Over attempts too; LIVE is no part of it."""
-    reporter.restore_started()
+    reporter.started()
     for phase in (Phase.FENCING, Phase.CLAIMING, Phase.FENCING, Phase.CLAIMING, Phase.LOCATING):
         reporter.phase(phase)
     spent = reporter.status.restore.seconds_per_phase
@@ -102,7 +102,7 @@ async def test_a_phase_that_cannot_follow_is_a_defect(reporter):
 
 async def test_progress_gives_rate_and_time_left(reporter):
     """None until something moved; gone with the phase it was of."""
-    reporter.restore_started()
+    reporter.started()
     reporter.phase(Phase.FENCING)
     reporter.progress("bytes", 0, 0, 1000)
     assert reporter.status.restore.progress.rate_per_second is None
@@ -116,10 +116,10 @@ async def test_progress_gives_rate_and_time_left(reporter):
 
 async def test_a_new_recovery_forgets_the_last_one(reporter):
     """Snapshot, proof and seconds are those of the recovery that runs."""
-    reporter.restore_started()
+    reporter.started()
     reporter.restore(snapshot=SnapshotUsed("s1", 4, 9, 100, 5000, wall_time()))
     reporter.restore(proof=DigestProof("a", "a", 1))
-    reporter.restore_started()
+    reporter.started()
     restore = reporter.status.restore
     assert (restore.snapshot, restore.proof, restore.seconds_per_phase) == (None, None, {})
 
@@ -128,7 +128,7 @@ async def test_a_restore_from_memory_says_what_became_of_the_batch_in_doubt(boar
     """Of several attempts the first one: later ones find nothing in doubt any more."""
     reporter.warm(Warm.MERGED, 7)
     assert board.get(3).restore is None
-    reporter.restore_started()
+    reporter.started()
     reporter.warm(Warm.MERGED, 7)
     reporter.warm(Warm.KEPT, 7)
     assert (board.get(3).restore.warm, board.get(3).restore.entries) == ("merged", 7)
