@@ -10,7 +10,6 @@ import msgspec
 
 from snapreplay.api import fleet_views, last_hour_view, operation_views, state_views, views
 from snapreplay.api.last_hour import EVERY_SECONDS, Row
-from snapreplay.api.liveness import PeerState
 from snapreplay.api.operation_views import joined
 from snapreplay.api.peers import Known
 from snapreplay.service.config.effective import SettingShown
@@ -43,6 +42,7 @@ from snapreplay.service.control.status import (
 )
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.group_changes import GroupChange, GroupMember
+from snapreplay.service.core.liveness import PeerState
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
 

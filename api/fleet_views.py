@@ -9,12 +9,12 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from snapreplay.api.liveness import PeerState
 from snapreplay.api.peers import Known
 from snapreplay.service.control.protocol import Drain, StatusDocument
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.control.vocabulary import Count, Seconds, Time, one_of, said
 from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.liveness import PeerState
 from snapreplay.service.core.phase import CopyState, Phase
 
 _HOLDS_NOTHING = (Phase.CLOSED, Phase.FENCED)

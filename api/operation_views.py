@@ -12,11 +12,11 @@ from typing import Annotated
 import msgspec
 
 from snapreplay.api.fleet_views import Age, Host, Process, ProcessId, Says
-from snapreplay.api.liveness import PeerState
 from snapreplay.service.control import protocol
 from snapreplay.service.control.operation_registry import ENDED, whole
 from snapreplay.service.control.protocol import OperationState
 from snapreplay.service.control.vocabulary import said
+from snapreplay.service.core.liveness import PeerState
 
 JOIN = "+"
 _LEFT_UNDONE = (PeerState.DEAD, PeerState.ENDED)

@@ -16,7 +16,6 @@ import msgspec
 from snapreplay.api import event_stream, events
 from snapreplay.api.event_stream import Ages, Parser, ServerEvent, TooLarge
 from snapreplay.api.limits import connections_max
-from snapreplay.api.liveness import Life, PeerState
 from snapreplay.api.peer_client import (
     UNKNOWN,
     Answer,
@@ -29,6 +28,7 @@ from snapreplay.api.peer_client import (
 )
 from snapreplay.service.clock import boot_seconds, wall_time
 from snapreplay.service.control.protocol import StatusDocument
+from snapreplay.service.core.liveness import Life, PeerState
 from snapreplay.service.core.peers import Peer
 
 log = logging.getLogger("snapreplay.http")

@@ -14,7 +14,6 @@ import pytest
 from snapreplay.api import event_stream, fleet_views
 from snapreplay.api.event_stream import Ages
 from snapreplay.api.fleet_views import Covered, Scope
-from snapreplay.api.liveness import PeerState
 from snapreplay.api.owners import elsewhere, shares
 from snapreplay.api.peers import Known
 from snapreplay.api.problems import ProblemError
@@ -22,6 +21,7 @@ from snapreplay.errors import PartitionNotLive
 from snapreplay.service.control.protocol import StatusDocument
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
 from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.liveness import PeerState
 from snapreplay.service.core.phase import Phase
 from tests.api.conftest import Current
 from tests.support.deadlines import scaled, within

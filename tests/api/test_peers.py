@@ -15,9 +15,11 @@ import msgspec
 import pytest
 
 from snapreplay.api import event_stream, fleet_views, peers
-from snapreplay.api.peers import Peers
+from snapreplay.api.peer_client import UNKNOWN, Answer
+from snapreplay.api.peers import PeerFollower, Peers
 from snapreplay.service.clock import boot_seconds, wall_time
 from snapreplay.service.config.groups import HttpSettings
+from snapreplay.service.core.liveness import PeerState
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from tests.service.conftest import closed_port
 from tests.support.deadlines import scaled
@@ -374,3 +376,33 @@ async def test_a_process_that_stood_still_suspects_nobody(two: Program):
 
         await until(has_heard, "it has heard its peer again")
     assert one.suspected == []
+
+
+async def test_a_suspected_process_is_not_found_again_by_what_was_said_of_its_service_before(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Its HTTP goes on; the suspicion comes between two of its events, of which the next one says so, too."""
+    found: list[str] = []
+    over = asyncio.Event()
+    follower = PeerFollower(
+        control_of("p1").document(), peer("p2", "http://127.0.0.1:1"), 5.0, lambda why, _: found.append(why), print
+    )
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield event_stream.status("a-0", event_stream.members(control_of("p2").document()))
+        for silent_seconds in (4.5, 5.5):
+            yield event_stream.ages(event_stream.Ages(silent_seconds, 0.0))
+            follower.tick(time.monotonic() + 0.75, 0.0)
+        over.set()
+        await asyncio.Event().wait()
+
+    @asynccontextmanager
+    async def asked(*_: object, **__: object) -> AsyncIterator[Answer]:
+        yield Answer(200, parts(), ("127.0.0.1", 1))
+
+    monkeypatch.setattr("snapreplay.api.peers.asked", asked)
+    following = asyncio.create_task(follower.run(UNKNOWN))
+    await over.wait()
+    following.cancel()
+    assert len(found) == 1
+    assert follower.life.state is PeerState.DEAD

@@ -18,7 +18,6 @@ import pytest
 from snapreplay import App, MapState, Settings, Topic
 from snapreplay.api.cli.restore_view import print_status
 from snapreplay.api.fleet_views import Covered, Scope, fleet
-from snapreplay.api.liveness import PeerState
 from snapreplay.api.peers import Known
 from snapreplay.api.views import restore_status
 from snapreplay.app.ways import app_name
@@ -29,6 +28,7 @@ from snapreplay.service.control.status import StandbyStatus
 from snapreplay.service.core import owners
 from snapreplay.service.core.batch_failures import handler_failed
 from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.liveness import PeerState
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.refusals import DuplicateInstance

@@ -10,10 +10,10 @@ from snapreplay.api import views
 from snapreplay.api.cli import lag_view, plan_view
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.fleet_views import held
-from snapreplay.api.liveness import PeerState
 from snapreplay.service.clock import time_of, wall_ms
 from snapreplay.service.control.input_status import BlockedTopic, InputStatus, OpenTransactionStatus
 from snapreplay.service.control.restore_plan import Rates, RestorePlan
+from snapreplay.service.core.liveness import PeerState
 from tests.api.test_owners import app
 from tests.support.fake_control import LIVE, NOW
 

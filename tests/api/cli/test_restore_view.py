@@ -18,9 +18,9 @@ from snapreplay.api.cli import restore_view
 from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
 from snapreplay.api.cli.output import Format
-from snapreplay.api.liveness import PeerState
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
 from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.liveness import PeerState
 from snapreplay.service.core.phase import Phase
 from tests.api.test_owners import app
 from tests.support.fake_control import ASSIGNED, FAILED, LIVE, LOADING, FakeControl, alone

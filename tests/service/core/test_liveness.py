@@ -1,19 +1,10 @@
-"""Whether a peer lives, judged without a clock; and what counts as heard of it."""
+"""Whether a peer lives, judged without a clock."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import pytest
 
-from snapreplay.api import event_stream
-from snapreplay.api.liveness import REFUSED_SECONDS, Life, PeerState
-from snapreplay.api.peer_client import UNKNOWN, Answer
-from snapreplay.api.peers import PeerFollower
-from tests.support.served import control_of, peer
+from snapreplay.service.core.liveness import REFUSED_SECONDS, Life, PeerState
 
 WHY = "10.0.3.17 port 8080 refuses connections"
 
@@ -112,33 +103,3 @@ def test_a_time_in_which_we_stood_still_is_left_out(life):
     assert life.due(190.0) is None
     assert life.refused(190.1, WHY) is None
     assert life.due(192.5) == "silent for 3.0 s"
-
-
-async def test_a_suspected_process_is_not_found_again_by_what_was_said_of_its_service_before(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    """Its HTTP goes on; the suspicion comes between two of its events, of which the next one says so, too."""
-    found: list[str] = []
-    over = asyncio.Event()
-    follower = PeerFollower(
-        control_of("p1").document(), peer("p2", "http://127.0.0.1:1"), 5.0, lambda why, _: found.append(why), print
-    )
-
-    async def parts() -> AsyncIterator[bytes]:
-        yield event_stream.status("a-0", event_stream.members(control_of("p2").document()))
-        for silent_seconds in (4.5, 5.5):
-            yield event_stream.ages(event_stream.Ages(silent_seconds, 0.0))
-            follower.tick(time.monotonic() + 0.75, 0.0)
-        over.set()
-        await asyncio.Event().wait()
-
-    @asynccontextmanager
-    async def asked(*_: object, **__: object) -> AsyncIterator[Answer]:
-        yield Answer(200, parts(), ("127.0.0.1", 1))
-
-    monkeypatch.setattr("snapreplay.api.peers.asked", asked)
-    following = asyncio.create_task(follower.run(UNKNOWN))
-    await over.wait()
-    following.cancel()
-    assert len(found) == 1
-    assert follower.life.state is PeerState.DEAD

@@ -9,8 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 REFUSED_SECONDS = 0.15
-"""For so long connections are refused until that means death: where only the process for HTTP has died, its service
-listens again within milliseconds."""
+"""Refused connections mean death only after so long: one refusal alone does not."""
 
 
 class PeerState(StrEnum):
