@@ -241,7 +241,7 @@ class BareClient(AIOKafkaClient):
             THROTTLING.note(Wait(name, f"{by.host}:{by.port}", str(self._client_id), seconds, until))
         if not isinstance(request, FetchRequest):
             self._throttled_until = max(self._throttled_until, until)
-            if self._deadline is not None:
+            if self._deadline is not None and not self._deadline.expired():
                 self._deadline.reschedule((self._deadline.when() or 0.0) + seconds)
 
     @asynccontextmanager

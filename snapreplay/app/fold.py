@@ -80,6 +80,7 @@ class Fold:
             self._turns = Turns(app, store, store.timetable, partition, self._out, self._gate)
         self.is_timed = self._turns is not None
         self._coverage = InputRanges({})
+        self._portion = NO_PORTION
         self._began_at_ms = -1
         self._outputs_xxh64: dict[str, int] = {}
         self._carries = carries
@@ -132,7 +133,7 @@ class Fold:
                 ahead = self._ahead(record, portion, is_skipped=is_skipped)
                 if ahead is not None:
                     raise ahead
-                if not (is_skipped and self._is_far_ahead(record)) and not turns.is_quiet(record.timestamp):
+                if not (is_skipped and self._stays(record)) and not turns.is_quiet(record.timestamp):
                     yield from turns.passing(record.timestamp)
                     if turns.ends_batch():
                         return
@@ -251,7 +252,7 @@ class Fold:
                         if not self._skipped(record, ahead):
                             return ahead
                         continue
-                    if not (is_skipped and self._is_far_ahead(record)) and not turns.is_quiet(record.timestamp):
+                    if not (is_skipped and self._stays(record)) and not turns.is_quiet(record.timestamp):
                         failure = yield from turns.passing(record.timestamp, alone=self._without)
                         if failure is not None or turns.ends_batch():
                             return failure
@@ -282,6 +283,12 @@ class Fold:
         self._errors.append(error)
         return True
 
+    def _stays(self, record: InputRecord) -> bool:
+        """Say whether stream time stays although this record, which is skipped, has a later timestamp. In a replay, a
+        timestamp that stream time has reached did move it: earlier versions knew none that lies too far ahead."""
+        recorded_ms = self._portion.to_ms if self._portion.is_recorded else None
+        return self._is_far_ahead(record) and (recorded_ms is None or record.timestamp > recorded_ms)
+
     def _is_far_ahead(self, record: InputRecord) -> bool:
         return is_far_ahead(record.timestamp, self._clock.stream_time_ms)
 
@@ -295,7 +302,7 @@ class Fold:
     def _skip(self, record: InputRecord) -> None:
         """Skip a record: it has no effect but that of its timestamp, which it has had on the timers already."""
         self._coverage.skip(record)
-        if not self._is_far_ahead(record):
+        if not self._stays(record):
             self._move_time(record.timestamp)
         self._passed()
 
@@ -308,6 +315,7 @@ class Fold:
 
     def _start(self, positions: Mapping[str, int], portion: Portion | None) -> None:
         self._coverage = InputRanges(positions)
+        self._portion = portion or NO_PORTION
         self._began_at_ms = self._clock.stream_time_ms
         self._out.staged.clear()
         self._outputs_xxh64 = {}
@@ -315,7 +323,7 @@ class Fold:
         self._errors: list[RecordError] = []
         self._contexts: list[Headers] = []
         if self._turns is not None:
-            self._turns.begin(portion or NO_PORTION)
+            self._turns.begin(self._portion)
 
     def _apply_run(self, run: Sequence[InputRecord]) -> None:
         """Apply records in the hot loop: at least one record, all of one input."""

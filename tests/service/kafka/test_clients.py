@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.cluster import ClusterMetadata
+from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.structs import BrokerMetadata
 from confluent_kafka.admin import AdminClient
 
@@ -154,3 +155,17 @@ def instrumented(method, seen):
         return found
 
     return traced
+
+
+async def test_a_quota_that_is_told_of_too_late_moves_no_deadline():
+    """The answer to a request that had waited for too long is the one of a request as any other."""
+    client = BareClient(bootstrap_servers="127.0.0.1:1")
+    with pytest.raises(TimeoutError):
+        async with client.writing(0.001):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                client._throttled(None, ProduceRequest, 1.0)
+                raise
+    async with client.writing(60):  # which begins when the wait is over
+        pass

@@ -10,6 +10,7 @@ import pytest
 from snapreplay import App, MapState, Topic
 from snapreplay.app.batch import ErrorPolicy, Portion
 from snapreplay.app.fold import Fold
+from snapreplay.app.ranges import SkippedRange
 from snapreplay.app.record import RawRecord
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.steps import all_of
@@ -136,6 +137,30 @@ def test_a_replay_does_what_the_log_says():
     live.begin({"bills": 0})
     with pytest.raises(RecordError, match="bills-0-1: the timestamp"):
         live.feed(records)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["as a whole", "one by one"])
+def test_a_replay_moves_stream_time_as_far_as_the_log_says(is_stopped):
+    """An earlier version let the timestamp of a dead letter count, however far ahead: what was due fired before it."""
+    app: App[MapState[str, int]] = App("once", inputs=[bills], outputs=[reminders], state=lambda: MapState(str, int))
+
+    @app.handler(bills)
+    def on_bill(record, state, out):
+        state.schedule(record.key, record.timestamp_ms + 60_000, timer="remind")
+
+    @app.timer("remind")
+    def on_remind(timer, state, out):
+        out.send(reminders, key=timer.key, value="reminded")
+
+    later_ms = NOW_MS + 11 * YEAR_MS
+    records = [RawRecord("bills", 0, 0, NOW_MS, b"ada", b"1"), RawRecord("bills", 0, 2, later_ms, b"far", b"{")]
+    if is_stopped:
+        records.insert(1, RawRecord("bills", 0, 1, NOW_MS, b"bob", b"{"))
+    for recorded_ms, count in ((later_ms, 1), (NOW_MS, 0)):
+        fold = Fold(app, app.new_store(), 0, policy=ErrorPolicy.DEAD_LETTER)
+        portion = Portion(records, recorded_ms, 0, skipped=(SkippedRange("bills", 2, 3),), is_recorded=True)
+        applied = all_of(fold.replaying({"bills": 0}, portion))
+        assert (applied.stream_time_ms, len(applied.outputs)) == (recorded_ms, count)
 
 
 @pytest.mark.parametrize(
