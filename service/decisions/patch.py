@@ -35,7 +35,7 @@ from snapreplay.service.recovery.examine import Examiner, News, OnNews
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
 from snapreplay.service.topics.increments import newer_claim
 from snapreplay.service.topics.log_bounds import read_starts
-from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.reading import decided_bounds, reading
 from snapreplay.snapshots.format.records import PATCHED_KIND
 from snapreplay.snapshots.log.batches import BrokenChain
 from snapreplay.snapshots.log.by_changes import ChangesLost
@@ -88,6 +88,11 @@ class Patch:
         return self.examiner.found
 
     @property
+    def has_values(self) -> bool:
+        """Whether the entries have the values already that they are to get."""
+        return all(entry_of(self.examiner.store, each)[1] == each.stored[1] for each in self.corrections)
+
+    @property
     def timers(self) -> dict[int, list[str]]:
         """The names of the timers that are deleted with their entries, by line."""
         found = timers_of(self.examiner.store, self.corrections)
@@ -108,6 +113,7 @@ async def propose(
 
     Raises:
         NotCorrected: lines that cannot be read, or expect something else than the state has.
+        LogWentOn: another decision was made while lines that seem to have been carried out were looked at.
         StopError: a recovery of a partition would fail.
         OlderState, OtherVersion: another version of the app must write to this state.
         UsageError, Unreachable: as preflight.
@@ -129,11 +135,7 @@ async def propose(
             else:
                 await found.examiner.close()
         refuse(_misplaced(corrections, patches))
-        done = [
-            each
-            for each in patches
-            if all(entry_of(each.examiner.store, one)[1] == one.stored[1] for one in each.corrections)
-        ]
+        done = [each for each in patches if await _is_done(each)]
         for each in done:
             on_news(f"partition {each.partition}: done already, its lines have been carried out")
             patches.remove(each)
@@ -143,6 +145,24 @@ async def propose(
         await close(patches)
         raise
     return patches
+
+
+async def _is_done(patch: Patch) -> bool:
+    """Say whether all entries are as the lines want them, and stay so with what was committed up to now: an undo that
+    follows at once would not see yet what it is to undo.
+
+    Raises:
+        LogWentOn: another decision was made meanwhile.
+    """
+    if not patch.has_values:
+        return False
+    context, examiner = patch.context, patch.examiner
+    await decided_bounds(context.cluster, context.increments)
+    newer = await examiner.newer()
+    if newer is not None:
+        _refuse_another_decision(patch, newer)
+        await examiner.follow(newer)
+    return patch.has_values
 
 
 async def close(patches: Iterable[Patch]) -> None:
@@ -327,6 +347,16 @@ async def _catch_up(patch: Patch, ours: Owned) -> None:
 
 async def _follow(patch: Patch, ours: Owned, newer: FoundIncrement) -> None:
     went_on = f"it went on to batch {newer.increment.batch} since it was examined"
+    _refuse_another_decision(patch, newer)
+    if (refusal := refuse_last(patch.context.expected, ours.owner_epoch, newer)) is not None:
+        raise _went_on(patch, f"{went_on}: {refusal.message}") from refusal
+    try:
+        await patch.examiner.follow(newer)
+    except (BrokenChain, ChangesLost, DamagedError, DigestMismatch, OffsetTrimmed) as error:
+        raise _went_on(patch, f"{went_on}, and its changes do not lead there: {error.message}") from error
+
+
+def _refuse_another_decision(patch: Patch, newer: FoundIncrement) -> None:
     decided = begun_anew_at(newer.increment, newer.offset)
     if decided != begun_anew_at(patch.last.increment, patch.last.offset):
         raise LogWentOn(
@@ -334,12 +364,6 @@ async def _follow(patch: Patch, ours: Owned, newer: FoundIncrement) -> None:
             f" {patch.context.increments} offset {decided}. Nothing was decided here",
             hint="run the command again: it looks at the state as it is now",
         )
-    if (refusal := refuse_last(patch.context.expected, ours.owner_epoch, newer)) is not None:
-        raise _went_on(patch, f"{went_on}: {refusal.message}") from refusal
-    try:
-        await patch.examiner.follow(newer)
-    except (BrokenChain, ChangesLost, DamagedError, DigestMismatch, OffsetTrimmed) as error:
-        raise _went_on(patch, f"{went_on}, and its changes do not lead there: {error.message}") from error
 
 
 def _went_on(patch: Patch, what: str) -> LogWentOn:

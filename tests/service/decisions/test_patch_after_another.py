@@ -2,10 +2,10 @@
 
 import pytest
 
-from snapreplay.service.decisions.patch import carry_out
+from snapreplay.service.decisions.patch import carry_out, close
 from snapreplay.service.publish.state import LogWentOn
 from snapreplay.state.correction import NotCorrected
-from tests.service.decisions.test_patch import LINE, past, patched, proposed
+from tests.service.decisions.test_patch import LINE, RIGHT, WRONG, past, patched, proposed
 
 
 @pytest.mark.parametrize("goes_on", [False, True], ids=["at once", "its owner goes on"])
@@ -27,3 +27,15 @@ async def test_of_two_patches_at_once_the_slower_one_is_told_of_the_other(bench,
             await proposed(bench, LINE)
     else:
         assert await proposed(bench, LINE) == []
+
+
+async def test_an_undo_at_once_is_not_done_already(bench, monkeypatch):
+    """What it is to undo is committed, and its marker is still on the way: the entry seems to be as it was before."""
+    await past(bench)
+    monkeypatch.setattr(bench.broker, "_marker_lag", lambda: 2.0)
+    (begun,) = await patched(bench, LINE)
+    undo = {"key": LINE["key"], "expected": RIGHT, "value": WRONG}
+    with pytest.raises(LogWentOn, match=f"another decision was made .* offset {begun.offset}. Nothing"):
+        await proposed(bench, undo)
+    (again,) = await proposed(bench, undo)
+    await close([again])

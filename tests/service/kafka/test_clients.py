@@ -160,12 +160,15 @@ def instrumented(method, seen):
 async def test_a_quota_that_is_told_of_too_late_moves_no_deadline():
     """The answer to a request that had waited for too long is the one of a request as any other."""
     client = BareClient(bootstrap_servers="127.0.0.1:1")
+
+    async def answered_late():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            client._throttled(None, ProduceRequest, 1.0)
+
     with pytest.raises(TimeoutError):
         async with client.writing(0.001):
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                client._throttled(None, ProduceRequest, 1.0)
-                raise
+            await answered_late()
     async with client.writing(60):  # which begins when the wait is over
         pass
