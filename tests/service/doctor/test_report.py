@@ -3,7 +3,7 @@
 import inspect
 from dataclasses import replace
 
-from snapreplay.service.doctor import cluster_checks, state_checks, topic_checks
+from snapreplay.service.doctor import cluster_checks, key_checks, state_checks, topic_checks
 from snapreplay.service.doctor.report import CHECKS, report_of
 from tests.support import apps
 from tests.support.healthy import facts, without_topic
@@ -25,7 +25,7 @@ def test_findings_are_those_of_all_checks():
 
 def test_no_check_is_forgotten():
     """Every public function of the check modules is in the list."""
-    modules = (cluster_checks, state_checks, topic_checks)
+    modules = (cluster_checks, key_checks, state_checks, topic_checks)
     public = {
         function
         for module in modules

@@ -26,7 +26,7 @@ TOPIC_ID = "AAECAwQFBgcICQoLDA0ODw"
 
 def batch(epoch, record_format=2):
     """A record batch without its records."""
-    return struct.pack(">qiibIhi", 0, 15, epoch, record_format, 7, 0, 4)
+    return struct.pack(">qiibIhi34x", 0, 49, epoch, record_format, 7, 0, 4)
 
 
 def answer(error_code, records=b"", topic="t"):
