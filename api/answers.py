@@ -14,7 +14,7 @@ from snapreplay.api import events, page, state_views
 from snapreplay.api.events import StatusEvents
 from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import ASKER, ASKER_HEADER
-from snapreplay.api.last_hour import LastHour
+from snapreplay.api.last_hour import LastHourRecorder
 from snapreplay.api.peers import Peers
 from snapreplay.service.control.protocol import StatusDocument, StatusSource
 
@@ -100,7 +100,7 @@ class ApiContext(NamedTuple):
     status: StatusDocument
     events: StatusEvents
     peers: Peers
-    hour: LastHour
+    hour: LastHourRecorder
     forwarder: Forwarder
     now: Callable[[], datetime]
     key: str = ""

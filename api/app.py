@@ -17,11 +17,11 @@ from snapreplay.api.answers import KeptAnswers
 from snapreplay.api.events import StatusEvents
 from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import Guard, Hosts
-from snapreplay.api.last_hour import LastHour
+from snapreplay.api.last_hour import LastHourRecorder
 from snapreplay.api.peers import Peers
 from snapreplay.api.queries import CHECKED
 from snapreplay.api.routes import ROUTERS
-from snapreplay.api.tokens import NO_TOKENS, Tokens
+from snapreplay.api.tokens import NO_TOKENS, HttpTokens
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import StatusSource
 from snapreplay.service.control.state_reads import StateSource
@@ -50,11 +50,11 @@ def create_app(
     source: StatusSource,
     hosts: Hosts | None = None,
     *,
-    tokens: Tokens = NO_TOKENS,
+    tokens: HttpTokens = NO_TOKENS,
     events: StatusEvents | None = None,
     peers: Peers | None = None,
     states: StateSource | None = None,
-    hour: LastHour | None = None,
+    hour: LastHourRecorder | None = None,
     now: Callable[[], datetime] = wall_time,
 ) -> FastAPI:
     """Make an ASGI application; it keeps no state of its own, so one `source` may serve several. `events` and `peers`
@@ -72,7 +72,7 @@ def create_app(
         redirect_slashes=False,
     )
     peers = peers or Peers()
-    others = (events or StatusEvents(), peers, hour or LastHour())
+    others = (events or StatusEvents(), peers, hour or LastHourRecorder())
     app.state.context = (source, *others, Forwarder(peers.caller), now)
     app.state.states = states
     app.state.needs_token = tokens.are_needed

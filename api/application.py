@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 
 from snapreplay.api.asking import Asking
 from snapreplay.api.events import StatusEvents
-from snapreplay.api.last_hour import LastHour
+from snapreplay.api.last_hour import LastHourRecorder
 from snapreplay.api.loading import Loading
 from snapreplay.api.peer_client import Caller
 from snapreplay.api.peers import Peers
 from snapreplay.api.probing import Probes
 from snapreplay.api.serving import PROBES_PORT, Server
 from snapreplay.api.tls import TlsFiles
-from snapreplay.api.tokens import Tokens
+from snapreplay.api.tokens import HttpTokens
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.address import Address
 from snapreplay.service.control.protocol import Control
@@ -49,10 +49,10 @@ class Application:
         self._asking = Asking(control, runners)
         self._events = StatusEvents(self._asking.last)
         token_file = settings.token_file and str(Path(settings.token_file).absolute())
-        tokens = Tokens(token_file, needs_certificate=bool(tls.client_ca))
+        tokens = HttpTokens(token_file, needs_certificate=bool(tls.client_ca))
         caller = Caller(tokens.headers, tls.client(), has_certificate=bool(tls.certificate))
         self._peers = Peers(settings.suspect_after_ms / 1000, control.suspect, caller, control.ended)
-        self._hour = LastHour()
+        self._hour = LastHourRecorder()
         names = f"{settings.allowed_hosts},{urlsplit(settings.advertised_url).hostname or ''}"
 
         def make() -> ASGIApp:

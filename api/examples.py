@@ -41,7 +41,7 @@ from snapreplay.service.control.status import (
     ValuesRead,
 )
 from snapreplay.service.core.adoption import Reason
-from snapreplay.service.core.group_changes import GroupChange, GroupMember
+from snapreplay.service.core.group_changes import GroupChange, SeenMember
 from snapreplay.service.core.liveness import PeerState
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
@@ -169,7 +169,7 @@ _SETTINGS = (
     SettingShown("kafka.sasl.plain.password", "***", "SNAPREPLAY_KAFKA__SASL_PLAIN_PASSWORD in the environment"),
 )
 _PEER = Peer("b81d6a0e22c94f13", "ledger-1", "ledger-1", "http://10.0.3.17:8080", (1,))
-_CHANGE = GroupChange(4, _ago(10), 2, (0,), joined=(GroupMember(_PEER.process_id, _PEER.instance_id, _PEER.host),))
+_CHANGE = GroupChange(4, _ago(10), 2, (0,), joined=(SeenMember(_PEER.process_id, _PEER.instance_id, _PEER.host),))
 _FLEET = fleet_views.fleet(
     StatusDocument(
         _FACTS, (_LIVE,), snapshots=(_SNAPSHOT,), settings=_SETTINGS, peers=(_PEER,), group_changes=(_CHANGE,)

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from snapreplay.api import page, problems
 from snapreplay.api.probing import WITHOUT_TOKEN
 from snapreplay.api.serving import CERTIFICATE, PROBES_PORT
-from snapreplay.api.tokens import Asker, Role, Tokens, escaped
+from snapreplay.api.tokens import Asker, HttpTokens, Role, escaped
 from snapreplay.service.core.repeats import Repeats
 
 log = logging.getLogger("snapreplay.http")
@@ -143,7 +143,7 @@ def least_role(method: str, path: str) -> Role:
 class Guard:
     """ASGI middleware that answers what `refusal` refuses, and what comes without a login where one is needed."""
 
-    def __init__(self, app: ASGIApp, hosts: Hosts, tokens: Tokens) -> None:
+    def __init__(self, app: ASGIApp, hosts: Hosts, tokens: HttpTokens) -> None:
         self._app = app
         self._hosts = hosts
         self._tokens = tokens

@@ -78,7 +78,7 @@ def _known(value: float) -> float | None:
     return None if isnan(value) else round(value, 5)
 
 
-class Seen(NamedTuple):
+class SeenPartition(NamedTuple):
     """A partition at one moment, and what it has done since the last one. What is None is not known."""
 
     is_live: bool
@@ -91,7 +91,7 @@ class Seen(NamedTuple):
     lag: float | None
 
 
-def row_of(seen: Sequence[Seen]) -> Row:
+def row_of(seen: Sequence[SeenPartition]) -> Row:
     """Put together what was seen of several partitions at the same moment."""
     commits = sum(each.commits for each in seen)
     return Row(
@@ -144,7 +144,7 @@ def of_the_app(says: Sequence[Says]) -> list[Held]:
     return [each for each in held(covered) if 0 <= each.partition < count]
 
 
-class LastHour:
+class LastHourRecorder:
     """Fill it by `look`, or `run` it."""
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ class LastHour:
         if slot == self._slot:  # a timer may be early, and comes again then
             return
         self._slot = slot
-        all_seen: list[Seen] = []
+        all_seen: list[SeenPartition] = []
         for each in found:
             seen = self._seen(each, at)
             if seen is not None:
@@ -184,7 +184,7 @@ class LastHour:
         ring = self._app if partition is None else self._partitions.get(partition)
         return ring.rows(newest) if ring else {}
 
-    def _seen(self, found: Held, at: float) -> Seen | None:
+    def _seen(self, found: Held, at: float) -> SeenPartition | None:
         process, status = found.holder, found.status
         # What a process says no more is not known: it may be anything by now.
         if process is None or status is None or not process.can_be_asked or (process.age_seconds or 0) > EVERY_SECONDS:
@@ -193,7 +193,7 @@ class LastHour:
         before = self._before.get(found.partition)
         self._before[found.partition] = now
         is_live = status.phase is Phase.LIVE
-        return Seen(
+        return SeenPartition(
             is_live and (before is None or before[:2] == now[:2]),
             *now.since(before),
             status.commits.longest_seconds,

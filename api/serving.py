@@ -74,9 +74,9 @@ class Server:
         self._sweeping = _begun(self._sweep())
 
     @property
-    def connections(self) -> set[Connection]:
+    def connections(self) -> set[HttpConnection]:
         """The open ones whose TLS handshake is over."""
-        return cast("set[Connection]", self._state.connections)
+        return cast("set[HttpConnection]", self._state.connections)
 
     def listen(
         self, listener: socket.socket, state: Mapping[str, Any] = NO_STATE, contexts: Contexts | None = None
@@ -133,11 +133,13 @@ class Port:
         contexts: Contexts | None,
     ) -> None:
         self._listener = _tuned(listener)
-        self._make: Callable[[str], Connection] = lambda address: Connection(self, address, config, server, state)
+        self._make: Callable[[str], HttpConnection] = lambda address: HttpConnection(
+            self, address, config, server, state
+        )
         self._contexts = contexts
         self.turn = asyncio.Lock()
         """Who has it begins a request."""
-        self.open: set[Connection] = set()
+        self.open: set[HttpConnection] = set()
 
     async def accept(self) -> None:
         loop = asyncio.get_running_loop()
@@ -171,7 +173,7 @@ class Port:
             of_address = Counter(each.address for each in others)
             min(others, key=lambda each: (-of_address[each.address], each.since)).abort()
 
-    async def _establish(self, connection: Connection, taken: socket.socket) -> None:
+    async def _establish(self, connection: HttpConnection, taken: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         tls = {"ssl": self._contexts(), "ssl_handshake_timeout": EXCHANGE_SECONDS} if self._contexts else {}
         try:
@@ -183,7 +185,7 @@ class Port:
                 taken.close()
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """One connection of a client. Probes are answered at once. Other requests begin one after the other, one in each
     turn of the loop: so a probe waits for a few of them, however many have come."""
 

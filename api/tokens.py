@@ -100,7 +100,7 @@ def _wrong(path: Path, why: str) -> UsageError:
     )
 
 
-class Tokens:
+class HttpTokens:
     """The tokens of a file: any is accepted, and the first of an admin is sent. Without a file, none is needed."""
 
     def __init__(self, path: str, *, needs_certificate: bool = False) -> None:
@@ -131,4 +131,4 @@ class Tokens:
         return self._tokens.now() if self._path else ()
 
 
-NO_TOKENS = Tokens("")
+NO_TOKENS = HttpTokens("")

@@ -21,7 +21,7 @@ from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.ports import Bounds, CommittedOffset, LogRecord, TopicPartition
 from snapreplay.snapshots.format.envelope import Headers
 from snapreplay.snapshots.format.seal import Seals
-from snapreplay.snapshots.proof.proven import NOTHING, Proof, Recorded, from_metadata, to_metadata
+from snapreplay.snapshots.proof.proven import NOTHING, Proof, RecordedProof, from_metadata, to_metadata
 
 T = TypeVar("T")
 
@@ -137,7 +137,7 @@ class BlockingProofs:
         self._topic = names.increments_topic(app_id)
         self._at_ms = at_ms
 
-    def read(self, partition_count: int) -> list[Recorded]:
+    def read(self, partition_count: int) -> list[RecordedProof]:
         """Return what is recorded, by partition."""
         found = self._run(self._read(range(partition_count)))
         return [found.get(number, NOTHING) for number in range(partition_count)]
@@ -150,7 +150,7 @@ class BlockingProofs:
         self._run(self._record(stamped))
         return stamped
 
-    async def _read(self, numbers: Collection[int]) -> dict[int, Recorded]:
+    async def _read(self, numbers: Collection[int]) -> dict[int, RecordedProof]:
         partitions = [TopicPartition(self._topic, number) for number in numbers]
         found = await committed_offsets(self._settings, self._group_id, partitions)
         return {source.partition: from_metadata(each.metadata) for source, each in found.items()}

@@ -116,7 +116,7 @@ LOOK_S = 0.25
 Stamps = dict[Path, tuple[int, int]]
 
 
-class Watch:
+class CodeWatch:
     """The files of an app: its module and those of the same author that it imports, found without running them."""
 
     def __init__(self, app: str) -> None:
@@ -153,7 +153,7 @@ class _Stopped(Exception):
     """Ctrl-C or SIGTERM."""
 
 
-def keep_running(watch: Watch, command: Sequence[str]) -> int:
+def keep_running(watch: CodeWatch, command: Sequence[str]) -> int:
     """Run `command` until Ctrl-C or SIGTERM; after each change of the app's files, stop it gracefully and start it
     again. If it ends by itself, wait for the next change. Returns the last exit code.
     """
@@ -180,7 +180,7 @@ def keep_running(watch: Watch, command: Sequence[str]) -> int:
             signal.signal(each, handler)
 
 
-def _until_changed(child: subprocess.Popen[bytes], watch: Watch, stamps: Stamps) -> list[str]:
+def _until_changed(child: subprocess.Popen[bytes], watch: CodeWatch, stamps: Stamps) -> list[str]:
     """Wait for a change; return the names of the files that are other ones now."""
     told = False
     while (now := watch.look()) == stamps:
@@ -210,5 +210,5 @@ def reloading(app: str) -> Callable[[str], int]:
         words = [*typed[:at], "--on-broker", servers, *typed[at:]]
         return keep_running(watch, [sys.executable, "-m", "snapreplay.api.cli", *words])
 
-    watch = Watch(app)
+    watch = CodeWatch(app)
     return serve

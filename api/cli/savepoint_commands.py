@@ -102,11 +102,11 @@ async def reset(
     """Set a stopped app back to a savepoint, or to an empty state. Its present state is given up.
 
     Records behind the new place are processed again, and their outputs are written a second time."""
-    from snapreplay.service.decisions.reset import Target, carry_out, propose
+    from snapreplay.service.decisions.reset import ResetTarget, carry_out, propose
     from snapreplay.service.kafka.cluster import KafkaCluster
 
     asks = must_ask(yes=yes, dry_run=dry_run)
-    proposed = await propose(app, settings, KafkaCluster(settings), Target(savepoint, start), reason)
+    proposed = await propose(app, settings, KafkaCluster(settings), ResetTarget(savepoint, start), reason)
     due = [each for each in proposed if not each.is_done]
     if asks or output is Format.TABLE:
         _print_resets(proposed, stderr=output is Format.JSON)

@@ -132,7 +132,7 @@ class Drill(msgspec.Struct, frozen=True):
     detail: Annotated[str, said("Why it failed or was given up.")] = ""
 
 
-class Facts(NamedTuple):
+class RestoreFacts(NamedTuple):
     """The facts in a manifest that a plan needs."""
 
     positions: Mapping[str, int]
@@ -141,7 +141,7 @@ class Facts(NamedTuple):
     created_at: datetime | None = None
 
 
-def way(last: Increment, mode: str, rates: Rates, pointer: Pointer | None, facts: Facts) -> PlannedRestore:
+def way(last: Increment, mode: str, rates: Rates, pointer: Pointer | None, facts: RestoreFacts) -> PlannedRestore:
     """Return the way to the last batch from this snapshot, or from the genesis (None); `facts` are of its state."""
     records = records_between(facts.positions, last.positions)
     batch = pointer.batch if pointer is not None else 0

@@ -15,7 +15,7 @@ KEPT = 50
 ENDS_MAX = 500
 
 
-class GroupMember(msgspec.Struct, frozen=True):
+class SeenMember(msgspec.Struct, frozen=True):
     """A process of the group."""
 
     process_id: str
@@ -32,20 +32,20 @@ class GroupChange(msgspec.Struct, frozen=True):
     ]
     members: Annotated[int, msgspec.Meta(description="Processes in it, this one included.")]
     partitions: Annotated[tuple[int, ...], msgspec.Meta(description="Those that it gave to this process, by number.")]
-    joined: tuple[GroupMember, ...] = ()
+    joined: tuple[SeenMember, ...] = ()
     left: Annotated[
-        tuple[GroupMember, ...], msgspec.Meta(description="Gone, after saying over HTTP that it ends in good order.")
+        tuple[SeenMember, ...], msgspec.Meta(description="Gone, after saying over HTTP that it ends in good order.")
     ] = ()
     expelled: Annotated[
-        tuple[GroupMember, ...],
+        tuple[SeenMember, ...],
         msgspec.Meta(description="Gone after it had seemed to be dead: the coordinator has given it up."),
     ] = ()
     gone: Annotated[
-        tuple[GroupMember, ...],
+        tuple[SeenMember, ...],
         msgspec.Meta(description="Gone, and nothing was heard over HTTP that says which of the two it was."),
     ] = ()
     absent: Annotated[
-        tuple[GroupMember, ...],
+        tuple[SeenMember, ...],
         msgspec.Meta(description="Static members that have not joined again: expelled when their session times out."),
     ] = ()
     is_anew: Annotated[
@@ -100,11 +100,11 @@ class GroupHistory:
                 self._ends.pop(name)
 
     def _sorted(self, change: GroupChange) -> GroupChange:
-        how: dict[str, list[GroupMember]] = {"left": [], "expelled": [], "gone": []}
+        how: dict[str, list[SeenMember]] = {"left": [], "expelled": [], "gone": []}
         for each in change.gone:
             how[self._ends.get(each.process_id, "gone")].append(each)
         return msgspec.structs.replace(change, **{name: tuple(found) for name, found in how.items()})
 
 
-def _members(peers: Iterable[Peer]) -> tuple[GroupMember, ...]:
-    return tuple(GroupMember(peer.process_id, peer.instance_id, peer.host) for peer in peers)
+def _members(peers: Iterable[Peer]) -> tuple[SeenMember, ...]:
+    return tuple(SeenMember(peer.process_id, peer.instance_id, peer.host) for peer in peers)

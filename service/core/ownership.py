@@ -119,7 +119,7 @@ class StandAside(Struct, frozen=True):
     has_claimed: bool
 
 
-class Fail(Struct, frozen=True):
+class FailPartition(Struct, frozen=True):
     """Wait until an operator acts.
 
     Attributes:
@@ -136,7 +136,7 @@ class Fail(Struct, frozen=True):
     may_be_written: bool
 
 
-Next = Own | AskForLoss | AskForOwner | Lose | BackOff | StandBack | StandAside | Fail
+Next = Own | AskForLoss | AskForOwner | Lose | BackOff | StandBack | StandAside | FailPartition
 
 
 ASK_AGAIN_SECONDS = 1.0  # whether the group gives us the partition by now
@@ -305,7 +305,7 @@ def _react(ownership: Ownership, error: BaseException) -> tuple[Ownership, Next]
 
 
 def _failed(ownership: Ownership, error: BaseException) -> tuple[Ownership, Next]:
-    return replace(ownership, stage=Stage.FAILED), Fail(
+    return replace(ownership, stage=Stage.FAILED), FailPartition(
         error,
         is_told=error is ownership.refused,
         is_unproven=isinstance(error, StateDisputed | DoubtUnresolved),

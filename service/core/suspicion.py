@@ -154,7 +154,7 @@ class Listen(NamedTuple):
     heard_at: float
 
 
-class Begin(NamedTuple):
+class BeginTakeover(NamedTuple):
     """Take these partitions over."""
 
     peer: Peer
@@ -180,7 +180,7 @@ class Alarm(NamedTuple):
     seconds: float
 
 
-Effect = Ignore | Lived | Listen | Begin | Tell | GiveUp | Alarm
+Effect = Ignore | Lived | Listen | BeginTakeover | Tell | GiveUp | Alarm
 Stepped = tuple[Watch, tuple[Effect, ...]]
 
 
@@ -219,7 +219,7 @@ def _suspected(watch: Watch, event: Suspected, now: float) -> Stepped:
     if not wanted:
         return watch, ()
     begun = dict.fromkeys(wanted, Takeover(peer.process_id, now))
-    return replace(watch, under_way={**watch.under_way, **begun}), (Begin(peer, tuple(wanted)),)
+    return replace(watch, under_way={**watch.under_way, **begun}), (BeginTakeover(peer, tuple(wanted)),)
 
 
 def _claimed(watch: Watch, event: Claimed) -> Stepped:

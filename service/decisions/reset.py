@@ -44,7 +44,7 @@ TARGET = "target"
 
 
 @dataclass(frozen=True)
-class Target:
+class ResetTarget:
     """The place to set an app back to: a savepoint, or, with an empty state, "earliest", "latest" or a time."""
 
     savepoint: str = ""
@@ -76,7 +76,7 @@ class Reset:
     log, whose topic ends at `end_offset`."""
 
     context: Context
-    target: Target
+    target: ResetTarget
     last: FoundIncrement
     before: Increment
     decision: dict[str, str]
@@ -90,7 +90,9 @@ class Reset:
         return is_this and (last.positions, last.digest) == (self.before.positions, self.before.digest)
 
 
-async def propose(app: App[Any], settings: Settings, cluster: Cluster, target: Target, reason: str = "") -> list[Reset]:
+async def propose(
+    app: App[Any], settings: Settings, cluster: Cluster, target: ResetTarget, reason: str = ""
+) -> list[Reset]:
     """Find out what the reset of each partition means. Only reads.
 
     Raises:
@@ -118,7 +120,7 @@ async def carry_out(reset: Reset) -> Begun:
     return await publish(reset.context, store, again.before, again.decision, reset.end_offset)
 
 
-async def _reset(context: Context, target: Target, reason: str) -> tuple[Reset, Store]:
+async def _reset(context: Context, target: ResetTarget, reason: str) -> tuple[Reset, Store]:
     async with reading(context.cluster) as reader:
         bounds = await reader.bounds(context.increments)
         last = await last_increment(reader, context.increments, bounds)
@@ -140,7 +142,7 @@ async def _reset(context: Context, target: Target, reason: str) -> tuple[Reset, 
     return Reset(context, target, last, before, decision, bounds.end_offset), store
 
 
-async def _ground(context: Context, target: Target, last: FoundIncrement) -> tuple[Store, Increment]:
+async def _ground(context: Context, target: ResetTarget, last: FoundIncrement) -> tuple[Store, Increment]:
     if target.savepoint:
         try:
             taken = await takeover_of(context, names.savepoint_id(context.app.app_id, target.savepoint), "positions")
@@ -159,7 +161,9 @@ async def _ground(context: Context, target: Target, last: FoundIncrement) -> tup
     return store, msgspec.structs.replace(empty, positions=places.positions, position_anchors=places.below)
 
 
-def _decision(context: Context, target: Target, last: FoundIncrement, before: Increment, reason: str) -> dict[str, str]:
+def _decision(
+    context: Context, target: ResetTarget, last: FoundIncrement, before: Increment, reason: str
+) -> dict[str, str]:
     reached = last.increment.positions
     moves = [same_log(topic, at, reached[topic], at)[1] for topic, at in sorted(before.positions.items())]
     entries = f" ({counted(before.digest.count, 'entry')}, digest {before.digest})" if before.digest else ""

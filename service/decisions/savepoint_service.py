@@ -22,7 +22,7 @@ from snapreplay.service.control.savepoint_list import (
     SavepointsUnread,
 )
 from snapreplay.service.decisions import savepoints
-from snapreplay.service.decisions.savepoints import Deleting, NoSuchSavepoint, Part, Savepoint
+from snapreplay.service.decisions.savepoints import Deleting, KeptPart, NoSuchSavepoint, Savepoint
 from snapreplay.service.decisions.state_import import STATE_BATCH
 from snapreplay.service.runtime.cooperative import throttled
 from snapreplay.service.runtime.tasks import cancel_and_wait
@@ -142,7 +142,7 @@ def shown(savepoint: Savepoint) -> SavepointShown:
     )
 
 
-def _part(part: Part) -> SavepointPart:
+def _part(part: KeptPart) -> SavepointPart:
     increment = part.increment
     if increment is None:
         return SavepointPart(part.partition, problem=part.problem or None)

@@ -78,7 +78,7 @@ class SavepointUnusable(StopError):
 
 
 @dataclass(frozen=True)
-class Part:
+class KeptPart:
     """The state of one partition in a savepoint. `problem` says why it cannot be used; "": it can be."""
 
     partition: int
@@ -92,7 +92,7 @@ class Savepoint:
 
     app_id: str
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[KeptPart, ...]
 
     @property
     def problems(self) -> list[str]:
@@ -178,7 +178,7 @@ def _refuse_given_up(app_id: str, name: str, begun: Sequence[FoundIncrement | No
     problem = "its state was given up, or begun anew, since it was kept"
     kept = [(found.increment.decision or {}) if found is not None else {} for found in begun]
     parts = tuple(
-        Part(number, None, "" if said.get(STATE_CHAIN, chain) == chain else problem)
+        KeptPart(number, None, "" if said.get(STATE_CHAIN, chain) == chain else problem)
         for number, (said, chain) in enumerate(zip(kept, chains, strict=True))
     )
     refused = Savepoint(app_id, name, parts)
@@ -272,7 +272,9 @@ async def find(app_id: str, name: str, settings: Settings, cluster: Cluster, *, 
         log, snapshots = (SealedLog.of(topic, partition, seals_of(settings)) for topic in pair)
         missing = [topic for topic in pair if topic not in facts]
         problem = f"topic {missing[0]} is missing" if missing else ""
-        parts.append(Part(partition, None, problem) if missing else await _part(cluster, log, snapshots, prove=prove))
+        parts.append(
+            KeptPart(partition, None, problem) if missing else await _part(cluster, log, snapshots, prove=prove)
+        )
     return Savepoint(app_id, name, tuple(parts))
 
 
@@ -281,19 +283,19 @@ async def _none(app_id: str, name: str, cluster: Cluster) -> NoSuchSavepoint:
     return NoSuchSavepoint(f"app {app_id} has no savepoint {name}; its savepoints: {known}")
 
 
-async def _part(cluster: Cluster, log: SealedLog, snapshots: SealedLog, *, prove: bool) -> Part:
+async def _part(cluster: Cluster, log: SealedLog, snapshots: SealedLog, *, prove: bool) -> KeptPart:
     increment = None
     try:
         async with reading(cluster) as reader:
             found = await last_increment(reader, log, await reader.bounds(log))
         if found is None:
-            return Part(log.partition, None, "it is not kept yet: the savepoint was interrupted")
+            return KeptPart(log.partition, None, "it is not kept yet: the savepoint was interrupted")
         increment = found.increment
         async with reading(cluster, read_committed=False, large=True) as reader:
             await _prove(reader, snapshots, increment, whole=prove)
     except UNUSABLE as error:
-        return Part(log.partition, increment, error.message)
-    return Part(log.partition, increment)
+        return KeptPart(log.partition, increment, error.message)
+    return KeptPart(log.partition, increment)
 
 
 async def _prove(reader: Reader, snapshots: SealedLog, increment: Increment, *, whole: bool) -> None:

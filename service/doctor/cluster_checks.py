@@ -9,7 +9,7 @@ from snapreplay.app.ways import beyond_an_older_disk
 from snapreplay.counted import counted
 from snapreplay.service.core import broker_limits
 from snapreplay.service.core.inspected import OpenTransaction
-from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Facts, Log, partitions
+from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, DoctorFacts, Log, partitions
 
 BROKERS_MIN = 3
 IDEMPOTENT_WRITES = "idempotent writes"
@@ -27,7 +27,7 @@ _QUOTAS_MIN = {
 """Of each quota, below which value it is a finding, and what it does."""
 
 
-def brokers(facts: Facts) -> Iterator[Diagnosis]:
+def brokers(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that there are enough brokers, each reachable at its advertised address, all of one version that we
     support."""
     if len(facts.brokers) < BROKERS_MIN:
@@ -64,7 +64,7 @@ def brokers(facts: Facts) -> Iterator[Diagnosis]:
         )
 
 
-def timeout_limits(facts: Facts) -> Iterator[Diagnosis]:
+def timeout_limits(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that the brokers accept our transactions' and our sessions' timeouts, and that ids outlive a quiet hour."""
     timeouts, config = facts.settings.timeouts, facts.broker_config
     found = (
@@ -85,7 +85,7 @@ def timeout_limits(facts: Facts) -> Iterator[Diagnosis]:
         )
 
 
-def quotas(facts: Facts) -> Iterator[Diagnosis]:
+def quotas(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that no quota makes the brokers wait with batches, reads and restores."""
     for each in facts.quotas:
         least, told = _QUOTAS_MIN.get(each.name, (0.0, ""))
@@ -99,7 +99,7 @@ def quotas(facts: Facts) -> Iterator[Diagnosis]:
             )
 
 
-def accidental_topics(facts: Facts) -> Iterator[Diagnosis]:
+def accidental_topics(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that no topic is created by asking for it: we never do so; other clients may."""
     if facts.broker_config.get("auto.create.topics.enable") == "true":
         yield Diagnosis(
@@ -111,7 +111,7 @@ def accidental_topics(facts: Facts) -> Iterator[Diagnosis]:
         )
 
 
-def clock(facts: Facts) -> Iterator[Diagnosis]:
+def clock(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Compare the transaction coordinator's clock with ours. Records carry our time, retention goes by the
     brokers'."""
     probe = facts.probe
@@ -129,7 +129,7 @@ def clock(facts: Facts) -> Iterator[Diagnosis]:
         )
 
 
-def client(facts: Facts) -> Iterator[Diagnosis]:
+def client(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check what the Kafka client here can do."""
     if not facts.machine.c_extension:
         yield Diagnosis(
@@ -147,7 +147,7 @@ def client(facts: Facts) -> Iterator[Diagnosis]:
         )
 
 
-def memory(facts: Facts) -> Iterator[Diagnosis]:
+def memory(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that this machine can hold all partitions, as it must when it is the last one left."""
     newest = [state.newest for state in facts.states if state.newest is not None]
     needed = sum(each.raw_bytes + ENTRY_OVERHEAD_BYTES * each.entries for each in newest)
@@ -163,7 +163,7 @@ def memory(facts: Facts) -> Iterator[Diagnosis]:
     )
 
 
-def transaction_log(facts: Facts) -> Iterator[Diagnosis]:
+def transaction_log(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check Kafka's own transaction log. Without it nothing commits."""
     for topic in facts.existing(TRANSACTION_TOPIC):
         wanted = min(BROKERS_MIN, len(facts.brokers))
@@ -182,7 +182,7 @@ def _mib(size_bytes: int) -> int:
     return round(size_bytes / 1024 / 1024)
 
 
-def writes(facts: Facts) -> Iterator[Diagnosis]:
+def writes(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Tell what the probe's transaction was not allowed."""
     if facts.probe is None:
         return
@@ -190,13 +190,13 @@ def writes(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis("access", what, f"this user may not write: {reason}", _remedy(facts, what))
 
 
-def foreign(facts: Facts) -> Iterator[Diagnosis]:
+def foreign(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that only processes of the app are in its group."""
     if facts.app is not None and facts.foreign is not None:
         yield Diagnosis("group", f"group {facts.app.app_id}", facts.foreign.message, facts.foreign.hint)
 
 
-def identities(facts: Facts) -> Iterator[Diagnosis]:
+def identities(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check the permissions on the app's group and the transactional ids of its partitions: without them no
     partition has an owner."""
     app_id = facts.app.app_id if facts.app else ""
@@ -215,11 +215,11 @@ def identities(facts: Facts) -> Iterator[Diagnosis]:
         )
 
 
-def _add(facts: Facts) -> str:
+def _add(facts: DoctorFacts) -> str:
     return f"kafka-acls.sh {facts.to_cluster} --add --allow-principal User:NAME --operation"
 
 
-def _remedy(facts: Facts, what: str) -> str:
+def _remedy(facts: DoctorFacts, what: str) -> str:
     add = _add(facts)
     if what == IDEMPOTENT_WRITES:
         return f"{add} IdempotentWrite --cluster"
@@ -229,7 +229,7 @@ def _remedy(facts: Facts, what: str) -> str:
     return f"{add} Write --transactional-id {app_id} --resource-pattern-type prefixed"
 
 
-def pinned(facts: Facts) -> Iterator[Diagnosis]:
+def pinned(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that nothing committed is hidden behind somebody's open transaction (the last stable offset is below
     the high watermark). In our own topics a foreign one is wrong at once: it hides our claims and increments."""
     for log in facts.logs:
@@ -245,7 +245,7 @@ def pinned(facts: Facts) -> Iterator[Diagnosis]:
         )
 
 
-def stuck(facts: Facts) -> Iterator[Diagnosis]:
+def stuck(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that the coordinators can end what the owners began. Until then nobody can fence."""
     if facts.app is None or not facts.stuck:
         return
@@ -260,7 +260,7 @@ def stuck(facts: Facts) -> Iterator[Diagnosis]:
     )
 
 
-def _too_long(facts: Facts, log: Log, opened: OpenTransaction) -> bool:
+def _too_long(facts: DoctorFacts, log: Log, opened: OpenTransaction) -> bool:
     if opened.transactional_id is None or opened.started_at_ms is None:
         return True
     ours = facts.app is not None and opened.transactional_id == names.transactional_id(
@@ -272,7 +272,7 @@ def _too_long(facts: Facts, log: Log, opened: OpenTransaction) -> bool:
     return facts.now_ms - opened.started_at_ms > longest_ms
 
 
-def _who(facts: Facts, opened: OpenTransaction) -> str:
+def _who(facts: DoctorFacts, opened: OpenTransaction) -> str:
     if opened.transactional_id is None:
         return (
             f"a hanging transaction of producer id {opened.producer_id}, epoch {opened.producer_epoch}, from offset"
@@ -285,7 +285,7 @@ def _who(facts: Facts, opened: OpenTransaction) -> str:
     return f"{text}, open for {open_s:.0f} s of at most {opened.timeout_ms / 1000:.0f} s"
 
 
-def _pin_remedy(facts: Facts, log: Log, opened: OpenTransaction) -> str:
+def _pin_remedy(facts: DoctorFacts, log: Log, opened: OpenTransaction) -> str:
     if opened.transactional_id is None:
         topic, partition = log.partition
         return (

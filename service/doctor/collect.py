@@ -15,7 +15,15 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import EndingTransaction, OpenTransaction
 from snapreplay.service.core.recoverability import Recoverability, outlook
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Facts, Log, Machine, SnapshotSeen, StateSeen
+from snapreplay.service.doctor.facts import (
+    TRANSACTION_TOPIC,
+    Diagnosis,
+    DoctorFacts,
+    Log,
+    Machine,
+    SnapshotSeen,
+    StateSeen,
+)
 from snapreplay.service.doctor.report import DoctorReport, report_of
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.config import c_extension_loaded
@@ -79,9 +87,9 @@ class Collector:
         self._ask = ask
         self._cluster = KafkaCluster(impatient(settings))
         self._refusals: list[Diagnosis] = []
-        self._facts = Facts(settings, wall_ms(), (), app)
+        self._facts = DoctorFacts(settings, wall_ms(), (), app)
 
-    async def collect(self) -> Facts:
+    async def collect(self) -> DoctorFacts:
         """Collect the facts, or raise Unreachable or NotAuthorized: the brokers could not even be listed."""
         self._know(brokers=tuple(await self._ask.brokers()), machine=this_machine())
         cluster = await self._try("asking for its settings", "cluster", self._cluster.facts())
@@ -233,7 +241,7 @@ class Collector:
 class StateReader:
     """A reader of states; `committed` reads the increments topic and the inputs, `plain` the snapshots topic."""
 
-    def __init__(self, facts: Facts, committed: Reader, plain: Reader) -> None:
+    def __init__(self, facts: DoctorFacts, committed: Reader, plain: Reader) -> None:
         self._facts = facts
         self._committed = committed
         self._plain = plain

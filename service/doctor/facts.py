@@ -99,7 +99,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Facts:
+class DoctorFacts:
     """All facts that could be found out. Without an app there are no topics but Kafka's own.
 
     Attributes:

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from snapreplay.service.doctor.facts import Diagnosis, Facts
+from snapreplay.service.doctor.facts import Diagnosis, DoctorFacts
 from snapreplay.service.kafka.batching import murmur_positive
 
 KEYS_MIN = 10
@@ -43,7 +43,7 @@ HASHES = {
 }
 
 
-def keyed_alike(facts: Facts) -> Iterator[Diagnosis]:
+def keyed_alike(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that producers of several inputs put a key into the same partition. One input alone may be partitioned in
     any way, and so may all of them if it is the same way."""
     keys = {topic: found for topic, found in facts.keys.items() if found and topic in facts.topics}

@@ -8,9 +8,9 @@ import msgspec
 
 from snapreplay.service.config.typed import addressed
 from snapreplay.service.doctor import cluster_checks, key_checks, state_checks, topic_checks
-from snapreplay.service.doctor.facts import Diagnosis, Facts
+from snapreplay.service.doctor.facts import Diagnosis, DoctorFacts
 
-CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
+CHECKS: tuple[Callable[[DoctorFacts], Iterator[Diagnosis]], ...] = (
     cluster_checks.brokers,
     cluster_checks.timeout_limits,
     cluster_checks.transaction_log,
@@ -54,7 +54,7 @@ class DoctorReport(msgspec.Struct, frozen=True):
     not_read: list[str] = []
 
 
-def report_of(facts: Facts, seconds: float) -> DoctorReport:
+def report_of(facts: DoctorFacts, seconds: float) -> DoctorReport:
     return DoctorReport(
         facts.app.app_id if facts.app else None,
         {
@@ -70,6 +70,6 @@ def report_of(facts: Facts, seconds: float) -> DoctorReport:
     )
 
 
-def _shown(finding: Diagnosis, facts: Facts) -> Diagnosis:
+def _shown(finding: Diagnosis, facts: DoctorFacts) -> Diagnosis:
     """Give the commands in a remedy the options with which this command reached its cluster."""
     return msgspec.structs.replace(finding, remedy=addressed(finding.remedy, facts.settings))

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from snapreplay.service.clock import time_of
 from snapreplay.service.core.topic_changes import TopicChange, changes
-from snapreplay.service.doctor.facts import Diagnosis, Facts, StateSeen, partitions
+from snapreplay.service.doctor.facts import Diagnosis, DoctorFacts, StateSeen, partitions
 from snapreplay.service.ports import TopicFacts
 from snapreplay.snapshots.format.records import NO_REASON
 
 AGE_SHARE_MAX = 0.5  # how old the newest snapshot may be, as a share of the input's retention
 
 
-def recoverable(facts: Facts) -> Iterator[Diagnosis]:
+def recoverable(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that a recovery would succeed now with what is in the topics."""
     for state in facts.states:
         where = f"partition {state.partition}"
@@ -34,7 +34,7 @@ def recoverable(facts: Facts) -> Iterator[Diagnosis]:
             yield Diagnosis("recovery", where, state.unusable, _snapshot(facts, state.partition))
 
 
-def paused(facts: Facts) -> Iterator[Diagnosis]:
+def paused(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that nobody has paused a partition, and forgotten it."""
     for state in facts.states:
         if state.paused is not None:
@@ -47,7 +47,7 @@ def paused(facts: Facts) -> Iterator[Diagnosis]:
             )
 
 
-def same_cluster(facts: Facts) -> Iterator[Diagnosis]:
+def same_cluster(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that the chains began in this cluster: the offsets that they record mean nothing in another one."""
     found = _of_other_clusters(facts)
     for cluster_id in sorted(set(found.values())):
@@ -61,7 +61,7 @@ def same_cluster(facts: Facts) -> Iterator[Diagnosis]:
         )
 
 
-def _of_other_clusters(facts: Facts) -> dict[int, str]:
+def _of_other_clusters(facts: DoctorFacts) -> dict[int, str]:
     return {
         state.partition: state.cluster_id
         for state in facts.states
@@ -69,7 +69,7 @@ def _of_other_clusters(facts: Facts) -> dict[int, str]:
     }
 
 
-def same_topics(facts: Facts) -> Iterator[Diagnosis]:
+def same_topics(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that no topic was created again: it would have the same name but another id. Missing topics are
     reported elsewhere."""
     now = {topic.name: topic.topic_id for topic in facts.topics.values()}
@@ -91,7 +91,7 @@ def same_topics(facts: Facts) -> Iterator[Diagnosis]:
         )
 
 
-def _remade(facts: Facts, topic: str) -> str:
+def _remade(facts: DoctorFacts, topic: str) -> str:
     if topic in facts.inputs:
         hints = "snapreplay restore-status" if facts.members else f"snapreplay run {facts.app_name}"
         return (
@@ -109,7 +109,7 @@ def _remade(facts: Facts, topic: str) -> str:
     )
 
 
-def snapshot_age(facts: Facts) -> Iterator[Diagnosis]:
+def snapshot_age(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that snapshots are younger than the input's retention, if only a replay brings one forward."""
     if not facts.by_replay:
         return
@@ -130,7 +130,7 @@ def snapshot_age(facts: Facts) -> Iterator[Diagnosis]:
                 )
 
 
-def _remedy(facts: Facts, state: StateSeen) -> str:
+def _remedy(facts: DoctorFacts, state: StateSeen) -> str:
     """Say what to do: a process with the state in memory can write it again; otherwise only what is left can be
     accepted."""
     if state.partition in facts.owned and state.snapshot_helps:
@@ -143,7 +143,7 @@ def _remedy(facts: Facts, state: StateSeen) -> str:
     return f"`snapreplay run {facts.app_name}`: its hint says what can be accepted"
 
 
-def _snapshot(facts: Facts, partition: int) -> str:
+def _snapshot(facts: DoctorFacts, partition: int) -> str:
     if partition in facts.owned:
         return f"`{_trigger(partition)}`"
     return f"`snapreplay run {facts.app_name}`, then `{_trigger(partition)}`"
@@ -153,7 +153,7 @@ def _trigger(partition: int) -> str:
     return f"snapreplay trigger-snapshot --partition {partition} --wait"
 
 
-def record_times(facts: Facts) -> Iterator[Diagnosis]:
+def record_times(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that records are not deleted early, as Kafka goes by their own timestamps: what is older than
     retention.ms goes at the next check."""
     # Without a timestamp Kafka goes by the file's time.

@@ -8,14 +8,14 @@ from snapreplay.app.out import DEFAULT_LIMIT_BYTES
 from snapreplay.app.ways import keys_moved_hint, own_topic_grown_hint
 from snapreplay.counted import counted
 from snapreplay.service.doctor.cluster_checks import BROKERS_MIN
-from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Facts
+from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, DoctorFacts
 from snapreplay.service.ports import TopicFacts
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER, RECORD_BYTES_NEEDED, misfits_of
 
 RECORD_FRAME_BYTES = 2048  # record batch, headers and envelope around a chunk
 
 
-def existence(facts: Facts) -> Iterator[Diagnosis]:
+def existence(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that every topic of the app exists."""
     if facts.app is None:
         return
@@ -33,7 +33,7 @@ def existence(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis("topics", name, *_missing(facts, name, pair))
 
 
-def _missing(facts: Facts, name: str, pair: list[str]) -> tuple[str, str]:
+def _missing(facts: DoctorFacts, name: str, pair: list[str]) -> tuple[str, str]:
     """Tell problem and remedy for a missing topic of our own. `pair`: the missing ones of increments and snapshots."""
     ensure, run = f"snapreplay topics ensure {facts.app_name}", f"snapreplay run {facts.app_name}"
     if name in pair and facts.members:
@@ -53,7 +53,7 @@ def _missing(facts: Facts, name: str, pair: list[str]) -> tuple[str, str]:
     return "does not exist, or this user may not see it", f"`{ensure}`{init}{saved}"
 
 
-def partition_counts(facts: Facts) -> Iterator[Diagnosis]:
+def partition_counts(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that a key has the same partition number in all inputs and in our topics."""
     inputs = dict.fromkeys((*facts.inputs, *facts.recorded_inputs))
     counts = {t.name: t.partition_count for t in facts.existing(*inputs, *facts.own[:2])}
@@ -67,7 +67,7 @@ def partition_counts(facts: Facts) -> Iterator[Diagnosis]:
     )
 
 
-def patterns(facts: Facts) -> Iterator[Diagnosis]:
+def patterns(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that each topic that matches a pattern of the inputs has been taken in, or can be."""
     if facts.app is None:
         return
@@ -84,7 +84,7 @@ def patterns(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis("patterns", name, problem, remedy)
 
 
-def _counts_remedy(facts: Facts, counts: Mapping[str, int]) -> str:
+def _counts_remedy(facts: DoctorFacts, counts: Mapping[str, int]) -> str:
     app_id, needed = (facts.app.app_id if facts.app else "", "inputs and own topics need the same number; ")
     of_inputs = {counts[name] for name in facts.inputs if name in counts}
     if len(of_inputs) > 1 or facts.own[0] not in counts:
@@ -94,7 +94,7 @@ def _counts_remedy(facts: Facts, counts: Mapping[str, int]) -> str:
     return needed + keys_moved_hint(app_id, counts[facts.own[0]])
 
 
-def kept_for_ever(facts: Facts) -> Iterator[Diagnosis]:
+def kept_for_ever(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that only the owner trims our topics, never Kafka."""
     for topic in facts.existing(*facts.own[:2]):
         for name, wanted in KEPT_FOR_EVER.items():
@@ -108,7 +108,7 @@ def kept_for_ever(facts: Facts) -> Iterator[Diagnosis]:
                 )
 
 
-def replayable(facts: Facts) -> Iterator[Diagnosis]:
+def replayable(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that no input is compacted that may be replayed: a replay sees fewer records than the first pass."""
     for topic in facts.existing(*facts.inputs):
         with_changes = "`--set changelog.enabled=true`; or " if facts.is_map else ""
@@ -121,7 +121,7 @@ def replayable(facts: Facts) -> Iterator[Diagnosis]:
             )
 
 
-def own_of_others(facts: Facts) -> Iterator[Diagnosis]:
+def own_of_others(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that no own topic of another app is an input: older versions took in whatever matched a pattern."""
     known = {name for state in facts.states for name in state.topic_ids}
     for name in sorted(known & facts.left_out.keys()):
@@ -133,7 +133,7 @@ def own_of_others(facts: Facts) -> Iterator[Diagnosis]:
         )
 
 
-def durability(facts: Facts) -> Iterator[Diagnosis]:
+def durability(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that the loss of one broker loses no committed record and stops nothing."""
     count = len(facts.brokers)
     wanted = min(BROKERS_MIN, count)
@@ -156,7 +156,7 @@ def durability(facts: Facts) -> Iterator[Diagnosis]:
             )
 
 
-def _in_sync_minimum(facts: Facts, topic: TopicFacts) -> Iterator[Diagnosis]:
+def _in_sync_minimum(facts: DoctorFacts, topic: TopicFacts) -> Iterator[Diagnosis]:
     factor, least = topic.replication_factor, int(topic.config.get("min.insync.replicas", "1"))
     if factor >= BROKERS_MIN and least < 2:
         problem = f"min.insync.replicas={least}: a write is acknowledged with one copy"
@@ -170,7 +170,7 @@ def _in_sync_minimum(facts: Facts, topic: TopicFacts) -> Iterator[Diagnosis]:
     yield Diagnosis("replication", topic.name, problem, facts.alter(topic.name, f"min.insync.replicas={wanted}"))
 
 
-def replicas(facts: Facts) -> Iterator[Diagnosis]:
+def replicas(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that every partition has a leader, and that all its replicas follow."""
     for partition, seen in sorted(facts.replicas.items()):
         topic = facts.topics.get(partition.topic)
@@ -198,7 +198,7 @@ def replicas(facts: Facts) -> Iterator[Diagnosis]:
         )
 
 
-def record_sizes(facts: Facts) -> Iterator[Diagnosis]:
+def record_sizes(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that our largest records fit into the topics."""
     chunk_bytes = facts.settings.snapshot.chunk_bytes_max + RECORD_FRAME_BYTES
     for topic in facts.existing(*facts.own[:2]):
@@ -213,7 +213,7 @@ def record_sizes(facts: Facts) -> Iterator[Diagnosis]:
     yield from _dead_letter_sizes(facts)
 
 
-def _dead_letter_sizes(facts: Facts) -> Iterator[Diagnosis]:
+def _dead_letter_sizes(facts: DoctorFacts) -> Iterator[Diagnosis]:
     largest = max((_message_bytes(topic) for topic in facts.existing(*facts.inputs)), default=0)
     for topic in facts.existing(*facts.own[2:]):
         if _message_bytes(topic) < largest:

@@ -42,7 +42,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from snapreplay.errors import described
 from snapreplay.service.kafka.config import renewed
-from snapreplay.service.kafka.throttling import THROTTLING, Wait, wait_of
+from snapreplay.service.kafka.throttling import THROTTLING, ThrottledWait, wait_of
 
 LOGIN_SHARES = (0.6, 0.8)
 """Of the time of a login, after which a new connection takes over; at random, so that not all of them do at once."""
@@ -238,7 +238,7 @@ class BareClient(AIOKafkaClient):
         if by is not None:
             by.muted_until = max(by.muted_until, until)
             name = type(request).__name__.removesuffix("Request")
-            THROTTLING.note(Wait(name, f"{by.host}:{by.port}", str(self._client_id), seconds, until))
+            THROTTLING.note(ThrottledWait(name, f"{by.host}:{by.port}", str(self._client_id), seconds, until))
         if not isinstance(request, FetchRequest):
             self._throttled_until = max(self._throttled_until, until)
             if self._deadline is not None and not self._deadline.expired():

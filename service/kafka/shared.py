@@ -250,7 +250,7 @@ def _look_at(done: asyncio.Task[None]) -> None:
         done.exception()
 
 
-class View(ClusterMetadata):
+class SharedView(ClusterMetadata):
     """The shared metadata, as one client has it: its listeners end with it, and what it asks for by itself is its own
     from then on."""
 
@@ -283,14 +283,14 @@ class SharingClient(BareClient):
 
     async def bootstrap(self) -> None:
         metadata = await self.shared.enter()
-        self._metadata, self.cluster = metadata, View(metadata.cluster)
+        self._metadata, self.cluster = metadata, SharedView(metadata.cluster)
 
     async def close(self) -> None:
         metadata, self._metadata = self._metadata, None
         self.give_back()
         left = list(self._conns.values())
         self._conns.clear()
-        if isinstance(self.cluster, View):
+        if isinstance(self.cluster, SharedView):
             self.cluster.end()
         try:
             await closed(left)

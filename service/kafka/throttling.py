@@ -19,7 +19,7 @@ _QUOTAS = {"Produce": "producer_byte_rate", "Fetch": "consumer_byte_rate"}
 _OTHERS = "request_percentage"
 
 
-class Wait(NamedTuple):
+class ThrottledWait(NamedTuple):
     """A wait that a broker has imposed; `until` is of the monotonic clock."""
 
     request: str
@@ -42,10 +42,10 @@ class Throttling:
     """The newest wait of each kind of request in this process, for status and log. Any thread."""
 
     def __init__(self) -> None:
-        self._waits: dict[str, Wait] = {}
+        self._waits: dict[str, ThrottledWait] = {}
         self._said = Repeats()
 
-    def note(self, wait: Wait) -> None:
+    def note(self, wait: ThrottledWait) -> None:
         self._waits[wait.request] = wait
         said = self._said.met((wait.request, wait.address), time.monotonic())
         if said is not None:

@@ -26,7 +26,7 @@ from snapreplay.service.config.settings import Settings
 TOKEN_SECONDS = 5.0
 """The time that a provider has for one token."""
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750
-_KNOWN: dict[str | int, Tokens] = {}
+_KNOWN: dict[str | int, KafkaTokens] = {}
 """By the name of the provider, or by the id of the object."""
 _LOCK = threading.Lock()
 
@@ -35,7 +35,7 @@ class TokenFailure(KafkaError):
     """There is no token. The text names the provider and the cause, and holds nothing that the provider returned."""
 
 
-class Tokens(AbstractTokenProvider):
+class KafkaTokens(AbstractTokenProvider):
     """Asks a provider for the clients."""
 
     def __init__(self, provider: Any, name: str) -> None:
@@ -92,7 +92,7 @@ async def _result(given: Any) -> Any:
     return await given if inspect.isawaitable(given) else given
 
 
-def tokens_of(settings: Settings) -> Tokens | None:
+def tokens_of(settings: Settings) -> KafkaTokens | None:
     """Return what asks the provider of these settings, the same one at each call; None if they have none.
 
     Raises:
@@ -104,7 +104,7 @@ def tokens_of(settings: Settings) -> Tokens | None:
     key = given if isinstance(given, str) else id(given)
     with _LOCK:
         if key not in _KNOWN:  # a Tokens keeps its object, so no other one gets the same id
-            _KNOWN[key] = Tokens(_made(given) if isinstance(given, str) else given, provider_shown(given))
+            _KNOWN[key] = KafkaTokens(_made(given) if isinstance(given, str) else given, provider_shown(given))
         return _KNOWN[key]
 
 

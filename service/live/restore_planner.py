@@ -10,7 +10,7 @@ from datetime import datetime
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import StopError
 from snapreplay.service.clock import time_of, wall_ms, wall_time
-from snapreplay.service.control.restore_plan import Facts, InputHeadroom, PlannedRestore, RestorePlan, way
+from snapreplay.service.control.restore_plan import InputHeadroom, PlannedRestore, RestoreFacts, RestorePlan, way
 from snapreplay.service.core.headroom import Growth, Retention
 from snapreplay.service.core.recoverability import Seen, start_of
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
@@ -27,7 +27,7 @@ class RestorePlanner:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._known: dict[str, Facts] = {}
+        self._known: dict[str, RestoreFacts] = {}
         self._growth: dict[str, Growth] = {}
 
     async def plan(self, reader: Reader, seen: Seen, inputs: Mapping[str, Bounds]) -> RestorePlan:
@@ -78,7 +78,7 @@ class RestorePlanner:
                 return found, needed
             pointer = None if isinstance(start, FromGenesis) else start.pointer
             if isinstance(start, FromGenesis):
-                facts: Facts | None = Facts(start.genesis.start_offsets, 0, 0)
+                facts: RestoreFacts | None = RestoreFacts(start.genesis.start_offsets, 0, 0)
             else:
                 passed[start.pointer.snapshot_id] = "it is planned"
                 facts = await self._facts(reader, start.pointer, unusable)
@@ -89,7 +89,7 @@ class RestorePlanner:
             if pointer is None:
                 return found, needed
 
-    async def _facts(self, reader: Reader, pointer: Pointer, unusable: dict[str, str]) -> Facts | None:
+    async def _facts(self, reader: Reader, pointer: Pointer, unusable: dict[str, str]) -> RestoreFacts | None:
         known = self._known.get(pointer.snapshot_id)
         if known is None:
             try:
@@ -98,7 +98,7 @@ class RestorePlanner:
                 unusable[pointer.snapshot_id] = error.message
                 return None
             size_bytes = sum(each.size_bytes for each in manifest.chunks)
-            known = self._known[pointer.snapshot_id] = Facts(
+            known = self._known[pointer.snapshot_id] = RestoreFacts(
                 manifest.positions, size_bytes, manifest.entry_count, time_of(manifest.created_at_ms)
             )
         return known

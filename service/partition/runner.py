@@ -317,7 +317,7 @@ class PartitionRunner:
                 return await self._stand_back(following)
             case machine.StandAside():
                 return await self._stand_aside(following)
-            case machine.Fail():
+            case machine.FailPartition():
                 return await self._fail(following)
             case machine.Own():
                 raise AssertionError("an ownership is no part of the end of another one")
@@ -387,7 +387,7 @@ class PartitionRunner:
             await self._takeover.until_assigned(self._lifecycle.stopped)
         return machine.Done()
 
-    async def _fail(self, failed: machine.Fail) -> machine.Outcome:
+    async def _fail(self, failed: machine.FailPartition) -> machine.Outcome:
         error, problem = failed.error, problem_of(failed.error)
         self._context.metrics.failed(problem.kind, problem.reaction)
         self._reporter.failed(error)
@@ -403,7 +403,7 @@ class PartitionRunner:
         await self._until_proven_if_held()
         return machine.Done() if self._lifecycle.ownership.is_holding else await self._until_retried(failed)
 
-    async def _until_retried(self, failed: machine.Fail) -> machine.Outcome:
+    async def _until_retried(self, failed: machine.FailPartition) -> machine.Outcome:
         """Wait until `stop`, or until somebody who has acted says `retry`; where another process may write what
         this one could not go on from, until it has."""
         written = self._memory.until_written(self._lifecycle.stopped) if failed.may_be_written else None

@@ -15,7 +15,7 @@ from snapreplay.service.core.suspicion import (
     QUIET_SECONDS,
     Alarm,
     Assigned,
-    Begin,
+    BeginTakeover,
     Claimed,
     Effect,
     Event,
@@ -93,7 +93,7 @@ class Takeovers:
                     quiet = self._when_quiet(peer, heard_at, why, asyncio.get_running_loop().time())
                     listening = asyncio.get_running_loop().create_task(quiet)
                     self._listening[peer.process_id] = watched(listening, "the wait for a sign of life")
-                case Begin(peer, partitions):
+                case BeginTakeover(peer, partitions):
                     taken = counted(len(partitions), "partition")
                     log.warning("%s; %s taken over: %s", _said(peer, why), taken, list(partitions))
                     self._begin(partitions)

@@ -21,7 +21,7 @@ from snapreplay.app.record import Record
 from snapreplay.app.timer import TimerHandler, TimerSpec, period_ms
 from snapreplay.app.topic import Topic, TopicPattern, all_of, check_topics, declaration
 from snapreplay.app.upgrade import (
-    Upgrade,
+    DeclaredUpgrade,
     UpgradeFunction,
     check_leads_on,
     check_upgrade_function,
@@ -99,7 +99,7 @@ class App(Generic[S]):
         self.schema_version = schema_version
         self.handlers: dict[Topic[Any, Any], Handler[Any, Any, S]] = {}
         self.timers: dict[str, TimerSpec] = {}
-        self.upgrades: dict[tuple[int, str], Upgrade] = {}
+        self.upgrades: dict[tuple[int, str], DeclaredUpgrade] = {}
         self._version = version
         self._made_in = str(sys._getframe(1).f_globals.get("__name__", ""))  # noqa: SLF001 - CPython's, and public by its documentation
         _check_app_id(app_id)
@@ -261,7 +261,7 @@ class App(Generic[S]):
                     f" {place_of(twin.function)} and {place_of(function)}"
                 )
             self.__dict__.pop("version", None)
-            self.upgrades[from_schema, store] = Upgrade(from_schema, store, keys, values, function)
+            self.upgrades[from_schema, store] = DeclaredUpgrade(from_schema, store, keys, values, function)
             return function
 
         return register

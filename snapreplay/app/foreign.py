@@ -30,14 +30,14 @@ _LOOKED_AT_BYTES = 100_000
 _OWN_CODEC = 'docs/records.md, "Formats of other programs", has a Codec for it'
 
 
-class Seen(NamedTuple):
+class Lookalike(NamedTuple):
     """`what` ends the sentence "it looks like …"; `hint` says what to declare."""
 
     what: str
     hint: str
 
 
-def seen_in(side: str, codec: str, data: bytes) -> Seen | None:
+def seen_in(side: str, codec: str, data: bytes) -> Lookalike | None:
     """Say what the bytes look like; None: nothing known. `side`: "key" or "value"; `codec`: the name of the codec that
     failed. One of the author's own is not judged."""
     named = _NAMED.match(codec)
@@ -46,9 +46,9 @@ def seen_in(side: str, codec: str, data: bytes) -> Seen | None:
     return next(_seen(side, named[1], data[:_LOOKED_AT_BYTES]), None)
 
 
-def _seen(side: str, codec: str, data: bytes) -> Iterator[Seen]:
+def _seen(side: str, codec: str, data: bytes) -> Iterator[Lookalike]:
     if not data:
-        yield Seen(
+        yield Lookalike(
             "an empty text, which is not a null (a tombstone)",
             f"let the producer send null for a deletion; for empty texts declare {side}=utf8",
         )
@@ -60,25 +60,25 @@ def _seen(side: str, codec: str, data: bytes) -> Iterator[Seen]:
     yield from _with_magic(side, codec, data)
     yield from _numbers(side, codec, data)
     if codec != "json" and _is_json(data):
-        yield Seen("JSON", f"declare {side}=json()")
+        yield Lookalike("JSON", f"declare {side}=json()")
     if codec != "utf8" and (text := _text(data)) is not None:
-        yield Seen(f"text, {text[:20]!r}", f"declare {side}=utf8")
+        yield Lookalike(f"text, {text[:20]!r}", f"declare {side}=utf8")
     if _is_msgpack(data):
-        yield Seen("MessagePack", f"declare {side}=msgpack()")
+        yield Lookalike("MessagePack", f"declare {side}=msgpack()")
     if _text(data) is None:
-        yield Seen(
+        yield Lookalike(
             "binary data, such as Avro or Protobuf", f"declare {side}=raw, or a Codec that decodes it: {_OWN_CODEC}"
         )
 
 
-def _with_magic(side: str, codec: str, data: bytes) -> Iterator[Seen]:
+def _with_magic(side: str, codec: str, data: bytes) -> Iterator[Lookalike]:
     if data.startswith(BOM):
-        yield Seen(
+        yield Lookalike(
             "text with a byte order mark (BOM, EF BB BF)", f"let the producer write UTF-8 without it; {_OWN_CODEC}"
         )
     for magic, what in _MAGIC:
         if data.startswith(magic):
-            yield Seen(what, f"declare {side}=raw, or a Codec that decodes it: {_OWN_CODEC}")
+            yield Lookalike(what, f"declare {side}=raw, or a Codec that decodes it: {_OWN_CODEC}")
     schema_id, rest = int.from_bytes(data[1:_PREFIX_BYTES]), data[_PREFIX_BYTES:]
     if data[0] == 0 and schema_id and rest:
         if _is_json(rest):
@@ -89,27 +89,27 @@ def _with_magic(side: str, codec: str, data: bytes) -> Iterator[Seen]:
         number = int.from_bytes(data, signed=True) if len(data) == 8 and codec != "i64" else None
         other = "" if number is None else f", or the number {number} as LongSerializer writes it"
         way = "" if number is None else f"; for numbers declare {side}=i64"
-        yield Seen(f"the prefix of a schema registry (id {schema_id}) before {of}{other}", f"{_OWN_CODEC}{way}")
+        yield Lookalike(f"the prefix of a schema registry (id {schema_id}) before {of}{other}", f"{_OWN_CODEC}{way}")
 
 
-def _numbers(side: str, codec: str, data: bytes) -> Iterator[Seen]:
+def _numbers(side: str, codec: str, data: bytes) -> Iterator[Lookalike]:
     if data.isascii() and _text(data) is not None:
         return
     for size, name, serializer in ((8, "i64", "LongSerializer"), (4, "i32", "IntegerSerializer")):
         if len(data) == size and codec != name:
             number = int.from_bytes(data, signed=True)
-            yield Seen(f"the number {number} as {serializer} writes it", f"declare {side}={name}")
+            yield Lookalike(f"the number {number} as {serializer} writes it", f"declare {side}={name}")
 
 
-def _in_place_of_json(side: str, data: bytes) -> Iterator[Seen]:
+def _in_place_of_json(side: str, data: bytes) -> Iterator[Lookalike]:
     no_number = _NO_NUMBER.search(b" " + data)
     if no_number is not None and not _is_json(data):
-        yield Seen(
+        yield Lookalike(
             f"JSON with {no_number[1].decode()}, which JSON does not have",
             f"let the producer write null (in Python, `json.dumps(…, allow_nan=False)` finds it); {_OWN_CODEC}",
         )
     if data.strip() == b"null":
-        yield Seen(
+        yield Lookalike(
             "the JSON null, which is not a null (a tombstone): both would be None, and forwarding None deletes the key",
             f"let the producer send no {side}; {_OWN_CODEC}",
         )
@@ -118,9 +118,9 @@ def _in_place_of_json(side: str, data: bytes) -> Iterator[Seen]:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         inner = None
     if isinstance(inner, str) and inner[:1] in "{[" and _is_json(inner.encode(errors="replace")):
-        yield Seen("JSON inside a JSON text: it was encoded twice", "let the producer encode it once")
+        yield Lookalike("JSON inside a JSON text: it was encoded twice", "let the producer encode it once")
     if inner is None and _REPR.match(data):
-        yield Seen("a Python value as `str()` shows it", "let the producer write `json.dumps(…)`")
+        yield Lookalike("a Python value as `str()` shows it", "let the producer write `json.dumps(…)`")
 
 
 def _text(data: bytes) -> str | None:

@@ -21,7 +21,7 @@ UpgradeFunction = Callable[[OK, OV], Entry | Iterable[Entry] | None]
 """Makes the entries that an old entry becomes."""
 
 
-class Upgrade(NamedTuple):
+class DeclaredUpgrade(NamedTuple):
     """A declared upgrade of one store.
 
     Attributes:
@@ -61,7 +61,7 @@ def check_leads_on(app_id: str, from_schema: int, schema_version: int) -> None:
         )
 
 
-def check_upgrades(app_id: str, upgrades: Collection[Upgrade], state: object) -> None:
+def check_upgrades(app_id: str, upgrades: Collection[DeclaredUpgrade], state: object) -> None:
     """Raise UsageError if the state cannot be upgraded so: it is no map, or has no such store."""
     known = {name or DEFAULT_STORE for name in maps_of(state)}
     if upgrades and not known:

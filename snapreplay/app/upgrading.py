@@ -11,7 +11,7 @@ from zlib import crc32
 from msgspec.msgpack import decode
 
 from snapreplay.app.code_version import place_of
-from snapreplay.app.upgrade import Upgrade
+from snapreplay.app.upgrade import DeclaredUpgrade
 from snapreplay.errors import RecordError, StopError, described
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.causes import causes_in
@@ -71,7 +71,7 @@ class _Item(NamedTuple):
     touched_ms: int | None
 
 
-def upgrading(upgrades: Iterable[Upgrade], from_schema: int, store: Store) -> Steps[bool]:
+def upgrading(upgrades: Iterable[DeclaredUpgrade], from_schema: int, store: Store) -> Steps[bool]:
     """Make the entries of `store`, which were written with `from_schema`, those of the app's schema_version.
 
     Entries of stores that no upgrade is for stay as they are stored. An entry keeps the time of its last touch, and its
@@ -124,8 +124,8 @@ def replacing(
 class _Way:
     """One upgrade of a whole state."""
 
-    def __init__(self, upgrades: Iterable[Upgrade], from_schema: int, store: CompositeStore) -> None:
-        by_schema: dict[int, dict[str, Upgrade]] = {}
+    def __init__(self, upgrades: Iterable[DeclaredUpgrade], from_schema: int, store: CompositeStore) -> None:
+        by_schema: dict[int, dict[str, DeclaredUpgrade]] = {}
         for each in upgrades:
             by_schema.setdefault(each.from_schema, {})[each.store] = each
         self._steps = [by_schema[number] for number in sorted(by_schema) if number >= from_schema]
@@ -249,7 +249,7 @@ class _Way:
         if not is_last or not (yield from self._at_once(self._steps[first][name], block)):
             yield from self._one_by_one(name, first, block)
 
-    def _at_once(self, upgrade: Upgrade, block: Sequence[tuple[bytes, bytes]]) -> Steps[bool]:
+    def _at_once(self, upgrade: DeclaredUpgrade, block: Sequence[tuple[bytes, bytes]]) -> Steps[bool]:
         """Upgrade entries that become one entry each, by columns: this takes a third of the time.
 
         False: this way does not apply, or an entry fails. `_one_by_one` names it.
@@ -423,12 +423,12 @@ def _blocks(
         size = sizes[store] = max(1, min(BLOCK, 8 * size, BLOCK_BYTES // mean_bytes))
 
 
-def _decoders(upgrade: Upgrade, new: CompositeStore) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
+def _decoders(upgrade: DeclaredUpgrade, new: CompositeStore) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
     unpack_key = upgrade.keys.unpack if upgrade.keys is not None else new.maps[upgrade.store].decode_key
     return unpack_key, upgrade.values.unpack
 
 
-def _decoded(upgrade: Upgrade, new: CompositeStore, block: Sequence[tuple[bytes, bytes]]) -> list[_Item]:
+def _decoded(upgrade: DeclaredUpgrade, new: CompositeStore, block: Sequence[tuple[bytes, bytes]]) -> list[_Item]:
     name = upgrade.store
     unpack_key, unpack = _decoders(upgrade, new)
     items = []
@@ -443,7 +443,7 @@ def _decoded(upgrade: Upgrade, new: CompositeStore, block: Sequence[tuple[bytes,
     return items
 
 
-def _through(step: Mapping[str, Upgrade], items: Iterable[_Item]) -> Iterator[_Item]:
+def _through(step: Mapping[str, DeclaredUpgrade], items: Iterable[_Item]) -> Iterator[_Item]:
     for item in items:
         upgrade = step.get(item.store)
         if upgrade is None:

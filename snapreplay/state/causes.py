@@ -46,7 +46,7 @@ _DEPTH_MAX = 5
 _UNKNOWN = object()
 
 
-class Cause(NamedTuple):
+class LikelyCause(NamedTuple):
     """A cause, as messages name it: "time.time"; and the line that has it."""
 
     what: str
@@ -55,7 +55,7 @@ class Cause(NamedTuple):
     is_global: bool = False
 
 
-def causes_in(function: object) -> Iterator[Cause]:
+def causes_in(function: object) -> Iterator[LikelyCause]:
     """Yield what the function, and those of its author that it calls, use: most likely causes first."""
     found = list(_found_in(function, set(), 0))
     yield from sorted(found, key=lambda each: (each.is_global, each.is_hash))
@@ -66,10 +66,10 @@ def unsteady_call(function: object) -> str | None:
     return next((each.what for each in causes_in(function) if not each.is_hash and not each.is_global), None)
 
 
-def _found_in(function: Any, seen: set[int], depth: int) -> Iterator[Cause]:
+def _found_in(function: Any, seen: set[int], depth: int) -> Iterator[LikelyCause]:
     said = _said(function)
     if said is not None:
-        yield Cause(said, 0)
+        yield LikelyCause(said, 0)
         return
     function = getattr(function, "__func__", function)
     if not isinstance(function, FunctionType) or id(function) in seen or depth > _DEPTH_MAX or not _is_own(function):
@@ -84,7 +84,7 @@ def _is_own(function: FunctionType) -> bool:
     return top not in sys.stdlib_module_names - {"__main__"} and "site-packages" not in file and top != "snapreplay"
 
 
-def _in_code(code: CodeType, function: FunctionType, seen: set[int], depth: int) -> Iterator[Cause]:
+def _in_code(code: CodeType, function: FunctionType, seen: set[int], depth: int) -> Iterator[LikelyCause]:
     """Follow each name to what it is now, as far as that is known without running anything."""
     names = _closure(function)
     line, current, mutable = code.co_firstlineno, _UNKNOWN, dict[str, int]()
@@ -103,7 +103,7 @@ def _in_code(code: CodeType, function: FunctionType, seen: set[int], depth: int)
             case "LOAD_ATTR" | "LOAD_METHOD":
                 if isinstance(current, _MUTABLE) and name in _CHANGES:
                     changed = next(iter(each for each in mutable), "")
-                    yield Cause(f"the global {changed}, which it changes", line, is_global=True)
+                    yield LikelyCause(f"the global {changed}, which it changes", line, is_global=True)
                 current = _attribute(current, name)
             case "IMPORT_NAME" | "IMPORT_FROM":
                 current = sys.modules.get(name, _UNKNOWN) if each.opname == "IMPORT_NAME" else _attribute(current, name)
@@ -111,14 +111,14 @@ def _in_code(code: CodeType, function: FunctionType, seen: set[int], depth: int)
                 names[name] = current
                 continue
             case "STORE_GLOBAL":
-                yield Cause(f"the global {name}, which it changes", line, is_global=True)
+                yield LikelyCause(f"the global {name}, which it changes", line, is_global=True)
                 continue
             case "STORE_SUBSCR" | "DELETE_SUBSCR":
                 for changed, at in mutable.items():
-                    yield Cause(f"the global {changed}, which it may change", at, is_global=True)
+                    yield LikelyCause(f"the global {changed}, which it may change", at, is_global=True)
                 continue
             case "BUILD_SET" | "SET_ADD":
-                yield Cause("the order of a set", line, is_hash=True)
+                yield LikelyCause("the order of a set", line, is_hash=True)
                 continue
             case _:
                 continue
@@ -128,21 +128,21 @@ def _in_code(code: CodeType, function: FunctionType, seen: set[int], depth: int)
             yield from _in_code(constant, function, seen, depth)
 
 
-def _used(current: Any, line: int, seen: set[int], depth: int) -> Iterator[Cause]:
+def _used(current: Any, line: int, seen: set[int], depth: int) -> Iterator[LikelyCause]:
     said = _said(current)
     if said is not None:
-        yield Cause(said, line)
+        yield LikelyCause(said, line)
     elif current is set or current is frozenset:  # by identity: `==` of an array, say, is no bool
-        yield Cause("the order of a set", line, is_hash=True)
+        yield LikelyCause("the order of a set", line, is_hash=True)
     elif current is hash:
-        yield Cause("hash()", line, is_hash=True)
+        yield LikelyCause("hash()", line, is_hash=True)
     elif isinstance(current, FunctionType | MethodType):
         for inner in _found_in(current, seen, depth + 1):
             yield inner._replace(line=inner.line or line)
     elif isinstance(current, type):
         for name, factory in _factories(current):
             for inner in _found_in(factory, seen, depth + 1):
-                yield Cause(f"{inner.what}, the default of {name!r} in {current.__name__}", line, inner.is_hash)
+                yield LikelyCause(f"{inner.what}, the default of {name!r} in {current.__name__}", line, inner.is_hash)
 
 
 def _factories(cls: type) -> Iterator[tuple[str, Any]]:

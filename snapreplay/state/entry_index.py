@@ -17,13 +17,13 @@ from typing import Any, Generic
 from msgspec import MsgspecError
 
 from snapreplay.state.keys import K, KeyCodec
-from snapreplay.state.sorted_entries import KeyBounds, Part, SortedEntries, sorting, with_others
+from snapreplay.state.sorted_entries import KeyBounds, SortedEntries, SortedPart, sorting, with_others
 from snapreplay.state.steps import Steps
 
 BLOCK = 512
 """Values written in one step."""
 
-StoredPart = Part[Any, bytes | None]
+StoredPart = SortedPart[Any, bytes | None]
 """Items of an index, and their stored values."""
 
 Present = tuple[bytes, bytes | None, bool]

@@ -21,7 +21,7 @@ from snapreplay.state.gate import OPEN
 from snapreplay.state.keys import UNENCODABLE, K, KeyCodec
 from snapreplay.state.readable import reading_all
 from snapreplay.state.shards import SHARD_COUNT, Shards, Slot
-from snapreplay.state.sorted_entries import EVERYTHING, PART_ENTRIES_MAX, KeyBounds, Part, SortedEntries
+from snapreplay.state.sorted_entries import EVERYTHING, PART_ENTRIES_MAX, KeyBounds, SortedEntries, SortedPart
 from snapreplay.state.staging import Encoded, Touched, encoding
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
@@ -181,7 +181,7 @@ class MapStore(Generic[K, V]):
         if self._index is not None and not self._staged:
             return self.entries.within(bounds, reverse=reverse)
         found = self._items(bounds, reverse=reverse)
-        return (Part(items, self._values_below(items)) for items in found)
+        return (SortedPart(items, self._values_below(items)) for items in found)
 
     def _items(self, bounds: KeyBounds, *, reverse: bool = False) -> Iterator[list[Any]]:
         """Return the view's keys as items of an `EntryIndex`, in lists. Sorts all of them, unless the map is

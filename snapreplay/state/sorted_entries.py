@@ -53,7 +53,7 @@ class KeyBounds(NamedTuple):
 EVERYTHING = KeyBounds()
 
 
-class Part(NamedTuple, Generic[K, V]):
+class SortedPart(NamedTuple, Generic[K, V]):
     """A part of a range: some keys, in order, and their values. Not empty."""
 
     keys: list[K]
@@ -64,7 +64,7 @@ class SortedEntries(Generic[K, V]):
     """Each key once. Memory: 16 bytes per key, and the keys and values. No key or value may be a container, because the
     garbage collector does not visit them."""
 
-    def __init__(self, blocks: Iterable[Part[K, V]] = ()) -> None:
+    def __init__(self, blocks: Iterable[SortedPart[K, V]] = ()) -> None:
         """Take `blocks`: in order, each sorted."""
         self._blocks = list(blocks)
         self._lasts = [block.keys[-1] for block in self._blocks]
@@ -121,7 +121,7 @@ class SortedEntries(Generic[K, V]):
     def _end(self) -> Place:
         return Place(len(self._blocks), 0)
 
-    def within(self, bounds: KeyBounds = EVERYTHING, *, reverse: bool = False) -> Iterator[Part[K, V]]:
+    def within(self, bounds: KeyBounds = EVERYTHING, *, reverse: bool = False) -> Iterator[SortedPart[K, V]]:
         """Iterate over the keys in these bounds as they are now, whatever comes or goes meanwhile. The values are those
         at the time when their part is read.
         """
@@ -139,7 +139,7 @@ class SortedEntries(Generic[K, V]):
         end_in_last = end.at if end.block < len(self._blocks) else None
         return _parts(blocks, first.at, end_in_last, reverse=reverse)
 
-    def _own(self, number: int) -> Part[K, V]:
+    def _own(self, number: int) -> SortedPart[K, V]:
         if self._made_at[number] != self._reads:
             keys, values = self._blocks[number]
             self._blocks[number] = _block(keys.copy(), values.copy())
@@ -165,24 +165,24 @@ class SortedEntries(Generic[K, V]):
             self._made_at[number : number + 1] = [self._reads] * 2
 
 
-def blocks_of(keys: list[K], values: list[V]) -> list[Part[K, V]]:
+def blocks_of(keys: list[K], values: list[V]) -> list[SortedPart[K, V]]:
     starts = range(0, len(keys), BLOCK_ENTRIES)
     return [_block(keys[n : n + BLOCK_ENTRIES], values[n : n + BLOCK_ENTRIES]) for n in starts]
 
 
-def _block(keys: list[K], values: list[V]) -> Part[K, V]:
+def _block(keys: list[K], values: list[V]) -> SortedPart[K, V]:
     _hide_from_collector(keys)
     _hide_from_collector(values)
-    return Part(keys, values)
+    return SortedPart(keys, values)
 
 
 def with_others(
     entries: SortedEntries[K, V], others: Iterable[K], value_of: Callable[[K], V], bounds: KeyBounds, *, reverse: bool
-) -> Iterator[Part[K, V]]:
+) -> Iterator[SortedPart[K, V]]:
     """Read as `SortedEntries.within`, with a few more keys. A key that is in both comes once. Values may be read one
     part before they are returned."""
     found, keys = entries.within(bounds, reverse=reverse), sorted(others)
-    few = SortedEntries([Part(keys, keys)] if keys else ()).within(bounds, reverse=reverse)
+    few = SortedEntries([SortedPart(keys, keys)] if keys else ()).within(bounds, reverse=reverse)
     inside = [key for part in few for key in part.keys]
     if not inside:
         return found
@@ -190,10 +190,12 @@ def with_others(
     has = (entry for part in found for entry in zip(*part, strict=True))
     merged = merge(has, also, key=itemgetter(0), reverse=reverse)
     once = (next(same) for _, same in groupby(merged, itemgetter(0)))
-    return (Part([key], [value]) for key, value in once)
+    return (SortedPart([key], [value]) for key, value in once)
 
 
-def _parts(blocks: list[Part[K, V]], first: int, end_in_last: int | None, *, reverse: bool) -> Iterator[Part[K, V]]:
+def _parts(
+    blocks: list[SortedPart[K, V]], first: int, end_in_last: int | None, *, reverse: bool
+) -> Iterator[SortedPart[K, V]]:
     size, last = FIRST_PART_ENTRIES, len(blocks) - 1
     for number in range(last, -1, -1) if reverse else range(last + 1):
         keys, values = blocks[number]
@@ -202,11 +204,11 @@ def _parts(blocks: list[Part[K, V]], first: int, end_in_last: int | None, *, rev
         while start < end:
             if reverse:
                 low = max(start, end - size)
-                yield Part(keys[low:end][::-1], values[low:end][::-1])
+                yield SortedPart(keys[low:end][::-1], values[low:end][::-1])
                 end = low
             else:
                 high = min(start + size, end)
-                yield Part(keys[start:high], values[start:high])
+                yield SortedPart(keys[start:high], values[start:high])
                 start = high
             size = min(2 * size, PART_ENTRIES_MAX)
 
@@ -236,7 +238,7 @@ def sorting(groups: Iterable[Mapping[K, V]]) -> Steps[SortedEntries[K, V]]:
         for key, value in parts.pop().items():
             buckets[bisect_right(borders, key)][key] = value
         yield
-    blocks: list[Part[K, V]] = []
+    blocks: list[SortedPart[K, V]] = []
     buckets.reverse()
     while buckets:
         blocks += sorted_bucket(buckets.pop())
@@ -244,6 +246,6 @@ def sorting(groups: Iterable[Mapping[K, V]]) -> Steps[SortedEntries[K, V]]:
     return SortedEntries(blocks)
 
 
-def sorted_bucket(bucket: Mapping[K, V]) -> list[Part[K, V]]:
+def sorted_bucket(bucket: Mapping[K, V]) -> list[SortedPart[K, V]]:
     keys = sorted(bucket)
     return blocks_of(keys, list(map(bucket.__getitem__, keys)))

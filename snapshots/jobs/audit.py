@@ -22,11 +22,11 @@ from snapreplay.snapshots.jobs.fixed_logs import LogReader, OpenReader, Partitio
 from snapreplay.snapshots.jobs.second_reading import KafkaSource, witnessed
 from snapreplay.snapshots.jobs.session import check, spark_session, stopping
 from snapreplay.snapshots.jobs.spark_tasks import ANOTHER_HASH_SEED, for_each
-from snapreplay.snapshots.jobs.verdict import Asked, Hashed, Proofs, at_one_moment, recorded, report_of
+from snapreplay.snapshots.jobs.verdict import AuditRequest, Hashed, Proofs, at_one_moment, recorded, report_of
 from snapreplay.snapshots.proof.entries import wrong_entries
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.partition import PartitionReport, audit_partition
-from snapreplay.snapshots.proof.proven import Recorded
+from snapreplay.snapshots.proof.proven import RecordedProof
 from snapreplay.snapshots.proof.records import Logs, Moment
 from snapreplay.snapshots.proof.replay import Segment, SegmentReport, prove, repeated
 from snapreplay.snapshots.proof.report import AuditReport, Violation
@@ -84,7 +84,7 @@ class _Audit:
         kafka: Mapping[str, str],
         app_id: str,
         moments: Sequence[Moment],
-        known: Sequence[Recorded] | None,
+        known: Sequence[RecordedProof] | None,
         app: str | None,
     ) -> None:
         self._spark = spark
@@ -101,7 +101,7 @@ class _Audit:
         parts = for_each(self._spark, self._moments, open_reader, work, PartitionReport)
         hashed = self._witness(parts)
         replayed = self._replay(open_reader, app, parts) if app is not None else None
-        asked = Asked(self._app_id, level, self._known, app.version if app is not None else None)
+        asked = AuditRequest(self._app_id, level, self._known, app.version if app is not None else None)
         return report_of(asked, parts, hashed, replayed, time.monotonic() - started)
 
     def _replay(self, open_reader: OpenReader, app: App[Any], parts: Sequence[PartitionReport]) -> list[SegmentReport]:
@@ -132,7 +132,7 @@ class _Audit:
 
 
 def _audited(
-    app_id: str, level: Level, known: Sequence[Recorded] | None, reader: LogReader, moment: Moment
+    app_id: str, level: Level, known: Sequence[RecordedProof] | None, reader: LogReader, moment: Moment
 ) -> PartitionReport:
     logs = PartitionLogs(reader, app_id, moment.partition)
     earlier = None if known is None else known[moment.partition]

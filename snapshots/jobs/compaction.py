@@ -36,7 +36,7 @@ from snapreplay.snapshots.jobs.fixed_logs import (
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.compaction import (
     ChangedMeanwhile,
-    Superseded,
+    SnapshotSuperseded,
     Written,
     check_still_wanted,
     chunk_records,
@@ -197,7 +197,7 @@ class Compaction:
     ) -> PartitionResult:
         try:
             manifest = self._checked(client, written, witnessed, ids)
-        except Superseded as error:
+        except SnapshotSuperseded as error:
             return _ended(written, Outcome.SUPERSEDED, error)
         except (RetryableError, UsageError):
             raise
@@ -263,7 +263,7 @@ def looked(client: LogReader, app_id: str, partition: int, look: Callable[[Momen
 def _check_kept(written: Written, moment: Moment) -> None:
     first = written.first_chunk_offset
     if first is not None and first < moment.snapshots_start:
-        raise Superseded(
+        raise SnapshotSuperseded(
             f"the owner has trimmed the snapshots topic to offset {moment.snapshots_start}, above the first chunk"
             f" at {first}: it has newer snapshots"
         )

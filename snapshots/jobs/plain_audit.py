@@ -12,7 +12,7 @@ from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.errors import DamagedError, UnknownFormatError
 from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs, freeze
-from snapreplay.snapshots.jobs.verdict import Asked, Hashed, Proofs, at_one_moment, recorded, report_of, summed
+from snapreplay.snapshots.jobs.verdict import AuditRequest, Hashed, Proofs, at_one_moment, recorded, report_of, summed
 from snapreplay.snapshots.log.loading import Nowhere
 from snapreplay.snapshots.proof.entries import load
 from snapreplay.snapshots.proof.level import Level
@@ -61,7 +61,7 @@ def audit(
             hashed.append(_hashed(app_id, part, logs))
             if app is not None:
                 replayed += [_replayed(app, each, logs, repeat) for each in part.segments]
-        asked = Asked(app_id, level, known, app.version if app is not None else None)
+        asked = AuditRequest(app_id, level, known, app.version if app is not None else None)
         wrong = [each for one in hashed for each in one.wrong]
         all_hashed = Hashed(summed(one.checked for one in hashed), wrong)
         return report_of(asked, parts, all_hashed, replayed if app is not None else None, time.monotonic() - started)

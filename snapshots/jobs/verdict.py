@@ -12,7 +12,7 @@ from snapreplay.errors import RetryableError, SnapreplayError
 from snapreplay.snapshots.jobs.fixed_logs import starts_of
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.partition import PartitionReport
-from snapreplay.snapshots.proof.proven import Proof, Recorded
+from snapreplay.snapshots.proof.proven import Proof, RecordedProof
 from snapreplay.snapshots.proof.records import Moment
 from snapreplay.snapshots.proof.replay import Segment, SegmentReport
 from snapreplay.snapshots.proof.report import AuditedChain, AuditReport, Stretch, Violation
@@ -49,13 +49,13 @@ def at_one_moment(
     )
 
 
-class Asked(NamedTuple):
+class AuditRequest(NamedTuple):
     """The question. `known`: the proofs so far of the partitions that are audited; None: they do not count.
     `app_version`: of the code that is replayed; None: none is."""
 
     app_id: str
     level: Level
-    known: Sequence[Recorded] | None
+    known: Sequence[RecordedProof] | None
     app_version: str | None = None
 
 
@@ -67,7 +67,7 @@ class Hashed(NamedTuple):
 
 
 def report_of(
-    asked: Asked,
+    asked: AuditRequest,
     parts: Sequence[PartitionReport],
     hashed: Hashed,
     replayed: Sequence[SegmentReport] | None,
@@ -109,7 +109,7 @@ def summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 class Proofs(Protocol):
     """The place where the proofs of an app are recorded."""
 
-    def read(self, partition_count: int) -> Sequence[Recorded]:
+    def read(self, partition_count: int) -> Sequence[RecordedProof]:
         """Return what is recorded, by partition.
 
         Raises:

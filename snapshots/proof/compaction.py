@@ -39,7 +39,7 @@ class NotCompactable(StopError):
     """
 
 
-class Superseded(StopError):
+class SnapshotSuperseded(StopError):
     """A snapshot of this batch, or of a later one, exists meanwhile."""
 
 
@@ -47,7 +47,7 @@ class ChangedMeanwhile(StopError):
     """The logs are not those any more that the snapshot was made from."""
 
 
-class Target(NamedTuple):
+class CompactionTarget(NamedTuple):
     """The batch to make a snapshot of, and the snapshots to begin with: the newest first, None for the genesis."""
 
     found: Found
@@ -106,7 +106,7 @@ class Written(msgspec.Struct, frozen=True):
         return next((ref.offset for ref in self.chunks), None)
 
 
-def target_of(moment: Moment, logs: Logs, *, drafts: bool = False) -> Target | None:
+def target_of(moment: Moment, logs: Logs, *, drafts: bool = False) -> CompactionTarget | None:
     """Find the last batch whose state has a recorded digest. None: there is no batch, or a snapshot of this state
     exists, which is no reason against drafts.
 
@@ -124,7 +124,7 @@ def target_of(moment: Moment, logs: Logs, *, drafts: bool = False) -> Target | N
             f"neither a snapshot nor the genesis is left to begin with: the increments begin at {moment.log_start},"
             f" the snapshots at {moment.snapshots_start}"
         )
-    return Target(found, starts)
+    return CompactionTarget(found, starts)
 
 
 def _is_current(logs: Logs, moment: Moment, last: Found) -> bool:
@@ -164,7 +164,7 @@ def _with_digest(logs: Logs, last: Found) -> Found:
     return found
 
 
-def folded(app_id: str, moment: Moment, logs: Logs, target: Target, app: App[Any] | None) -> Folded:
+def folded(app_id: str, moment: Moment, logs: Logs, target: CompactionTarget, app: App[Any] | None) -> Folded:
     """Return the state after the target's batch, from the first base that leads there; every batch on the way is
     proved.
 
@@ -241,7 +241,7 @@ def _walked(
     return folding.state, proof.bridged
 
 
-def to_be_upgraded(app: App[Any], moment: Moment, logs: Logs, target: Target) -> Folded:
+def to_be_upgraded(app: App[Any], moment: Moment, logs: Logs, target: CompactionTarget) -> Folded:
     """Return the state after the target's batch as `folded` does, without any handler of `app`.
 
     Raises:
@@ -306,7 +306,7 @@ def check_still_wanted(written: Written, last: Found | None) -> None:
         raise ChangedMeanwhile(f"the log has lost batch {batch}: its last one is now {there}")
     for pointer in last.increment.pointers[:1]:
         if pointer.batch >= batch and written.upgraded is None:
-            raise Superseded(
+            raise SnapshotSuperseded(
                 f"snapshot {pointer.snapshot_id} of batch {pointer.batch} exists, which is not older than batch {batch}"
             )
     begun_at = begun_anew_at(last.increment, last.offset)

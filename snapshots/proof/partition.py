@@ -12,7 +12,7 @@ from snapreplay.snapshots.proof.chain import Found, Orphans
 from snapreplay.snapshots.proof.entries import is_there
 from snapreplay.snapshots.proof.increments import Folding, IncrementsProof
 from snapreplay.snapshots.proof.level import Level
-from snapreplay.snapshots.proof.proven import NOTHING, Beginning, Proof, Recorded, beginning, broken_promises
+from snapreplay.snapshots.proof.proven import NOTHING, Beginning, Proof, RecordedProof, beginning, broken_promises
 from snapreplay.snapshots.proof.records import Logs, Moment, judge
 from snapreplay.snapshots.proof.replay import Segment, segments
 from snapreplay.snapshots.proof.report import (
@@ -56,7 +56,7 @@ class PartitionReport(msgspec.Struct, frozen=True):
 
 
 def audit_partition(
-    app_id: str, whole: Moment, logs: Logs, level: Level, recorded: Recorded | None = None
+    app_id: str, whole: Moment, logs: Logs, level: Level, recorded: RecordedProof | None = None
 ) -> PartitionReport:
     """Read both logs, and the increments once more where some of them lead nowhere.
 

@@ -71,7 +71,7 @@ class Proof(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class RecordedProof(msgspec.Struct, frozen=True):
     """The record of one partition. `problem`: why it cannot be read; it has no proofs then."""
 
     proofs: tuple[Proof, ...] = ()
@@ -86,15 +86,15 @@ class Recorded(msgspec.Struct, frozen=True):
         counting = [each for each in self.proofs if each.level.includes(level)]
         return max(counting, key=lambda each: each.offset, default=None)
 
-    def with_one_more(self, proof: Proof) -> Recorded:
+    def with_one_more(self, proof: Proof) -> RecordedProof:
         """Add a proof and leave out those that another one covers: at most one is left of each level."""
         proofs = [*(each for each in self.proofs if not proof.covers(each))]
         if not any(each.covers(proof) for each in proofs):
             proofs.append(proof)
-        return Recorded(tuple(proofs))
+        return RecordedProof(tuple(proofs))
 
 
-NOTHING = Recorded()
+NOTHING = RecordedProof()
 
 
 class _Record(msgspec.Struct):
@@ -102,20 +102,20 @@ class _Record(msgspec.Struct):
     proofs: tuple[Proof, ...] = ()
 
 
-def to_metadata(recorded: Recorded) -> str:
+def to_metadata(recorded: RecordedProof) -> str:
     """Write at most one proof of each level: far below the 4,096 bytes that brokers accept by default."""
     return msgspec.json.encode(_Record(VERSION, recorded.proofs)).decode()
 
 
-def from_metadata(metadata: str) -> Recorded:
+def from_metadata(metadata: str) -> RecordedProof:
     """Read a text; whatever it is, there is an answer."""
     try:
         version = msgspec.json.decode(metadata, type=dict[str, msgspec.Raw]).get("v")
         if version is not None and msgspec.json.decode(version, type=int) > VERSION:
-            return Recorded(problem=f"a newer build recorded it (version {bytes(version).decode()})")
-        return Recorded(msgspec.json.decode(metadata, type=_Record).proofs)
+            return RecordedProof(problem=f"a newer build recorded it (version {bytes(version).decode()})")
+        return RecordedProof(msgspec.json.decode(metadata, type=_Record).proofs)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return Recorded(problem=f"{_cut(metadata)!r} is no record of an audit")
+        return RecordedProof(problem=f"{_cut(metadata)!r} is no record of an audit")
 
 
 class Beginning(NamedTuple):
@@ -127,7 +127,7 @@ class Beginning(NamedTuple):
     why: str = ""
 
 
-def beginning(moment: Moment, logs: Logs, level: Level, recorded: Recorded) -> Beginning:
+def beginning(moment: Moment, logs: Logs, level: Level, recorded: RecordedProof) -> Beginning:
     """Begin at the newest whole snapshot that is not newer than the proof that counts, else at the start of the
     log."""
     if recorded.problem:
@@ -150,7 +150,7 @@ def beginning(moment: Moment, logs: Logs, level: Level, recorded: Recorded) -> B
 
 
 def broken_promises(
-    recorded: Recorded, batches: Mapping[int, tuple[int, Digest | None]], log_start: int
+    recorded: RecordedProof, batches: Mapping[int, tuple[int, Digest | None]], log_start: int
 ) -> Iterable[tuple[int, str]]:
     """Yield (offset, what is wrong) of each proof whose batch is not in the log any more. `batches`: by offset."""
     for proof in recorded.proofs:
@@ -168,7 +168,7 @@ def broken_promises(
         )
 
 
-def _uncounted(recorded: Recorded) -> str:
+def _uncounted(recorded: RecordedProof) -> str:
     furthest = recorded.furthest
     if furthest is None:
         return "nothing is proven yet"

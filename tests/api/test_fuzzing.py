@@ -19,7 +19,7 @@ from schemathesis.generation.overrides import Override
 
 from snapreplay.api.answers import KEY
 from snapreplay.api.app import create_app
-from snapreplay.api.tokens import NO_TOKENS, Tokens, authorization
+from snapreplay.api.tokens import NO_TOKENS, HttpTokens, authorization
 from tests.api.test_app import DOCUMENTED, OPERATIONS
 from tests.support.fake_control import NOW, FakeControl, Local
 
@@ -58,14 +58,14 @@ def apps(tmp_path_factory):
     file = tmp_path_factory.mktemp("tokens") / "token"
     file.write_text(TOKEN)
 
-    def asked(tokens: Tokens, headers: Mapping[str, str]) -> Asked:
+    def asked(tokens: HttpTokens, headers: Mapping[str, str]) -> Asked:
         source = Local(FakeControl())
         app = create_app(source, states=source, now=lambda: NOW, tokens=tokens)
         schema = schemathesis.openapi.from_asgi("/openapi.json", app, headers=dict(headers))
         schema.config.checks.negative_data_rejection.expected_statuses = REFUSALS
         return Asked(schema, headers)
 
-    return {"open": asked(NO_TOKENS, {}), "guarded": asked(Tokens(str(file)), authorization(TOKEN))}
+    return {"open": asked(NO_TOKENS, {}), "guarded": asked(HttpTokens(str(file)), authorization(TOKEN))}
 
 
 def modes(method: str, path: str) -> list[GenerationMode]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from snapreplay.api.app import create_app
 from snapreplay.api.fleet_views import Covered, Held, Scope
 from snapreplay.api.forwarding import Forwarder
-from snapreplay.api.last_hour import EVERY_SECONDS, ROWS, LastHour, Ring, Row, of_the_app
+from snapreplay.api.last_hour import EVERY_SECONDS, ROWS, LastHourRecorder, Ring, Row, of_the_app
 from snapreplay.api.last_hour_view import PATH, asked, joined, rows_of, view
 from snapreplay.api.peer_client import UNKNOWN
 from snapreplay.service.control.commit_times import CommitTimes
@@ -61,7 +61,7 @@ def told(process_id: str = "a", **changes: object) -> Held:
 class Hour:
     """The memory of a process that is shown one thing after the other, ten seconds apart."""
 
-    hour: LastHour = field(default_factory=LastHour)
+    hour: LastHourRecorder = field(default_factory=LastHourRecorder)
     at: float = START
 
     def sees(self, *found: Held) -> Row | None:
@@ -230,7 +230,7 @@ def test_totals_of_commits_go_on_in_the_next_ownership():
 
 def served_hour(*ages: int) -> TestClient:
     """HTTP in this process, which has rows of partition 0 that are so many slots old."""
-    hour, newest = LastHour(), round(NOW.timestamp() / EVERY_SECONDS)
+    hour, newest = LastHourRecorder(), round(NOW.timestamp() / EVERY_SECONDS)
     for age in sorted(ages, reverse=True):
         hour.look([told(records_total=10 * (500 - age))], (newest - age) * EVERY_SECONDS)
     return TestClient(create_app(Local(FakeControl()), hour=hour, now=lambda: NOW))

@@ -19,7 +19,7 @@ from snapreplay.api.app import create_app
 from snapreplay.api.cli.root import app as commands
 from snapreplay.api.probing import WITHOUT_TOKEN
 from snapreplay.api.server import HttpServer
-from snapreplay.api.tokens import Tokens, tokens_in
+from snapreplay.api.tokens import HttpTokens, tokens_in
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from tests.api.conftest import Current
@@ -40,7 +40,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def guarded(file: Path) -> TestClient:
-    return TestClient(create_app(Local(FakeControl()), tokens=Tokens(str(file))), raise_server_exceptions=False)
+    return TestClient(create_app(Local(FakeControl()), tokens=HttpTokens(str(file))), raise_server_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def one_app(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Current, Te
     """The file, the control and a client of one app, for tests of many requests: to make an app takes long."""
     path, current = tmp_path_factory.mktemp("tokens") / "token", Current()
     path.write_text(FIRST)
-    app = create_app(Local(current), states=Local(current), tokens=Tokens(str(path)))
+    app = create_app(Local(current), states=Local(current), tokens=HttpTokens(str(path)))
     return path, current, TestClient(app, raise_server_exceptions=False)
 
 
@@ -97,7 +97,7 @@ def test_a_page_is_given_without_a_token(guarded):
 
 def test_a_changed_file_counts_at_once_and_a_broken_one_changes_nothing(file, caplog):
     """So a token is replaced without a restart, and never by nobody's."""
-    tokens = Tokens(str(file))
+    tokens = HttpTokens(str(file))
     assert tokens.headers() == bearer(FIRST)
     file.write_text(f"{SECOND}\n")
     assert tokens.headers() == bearer(SECOND)
@@ -113,7 +113,7 @@ def test_a_changed_file_counts_at_once_and_a_broken_one_changes_nothing(file, ca
 
 def test_without_a_file_there_no_token_opens_anything(tmp_path):
     """A file that is gone when the process starts is no reason to let everybody in."""
-    tokens = Tokens(str(tmp_path / "none"))
+    tokens = HttpTokens(str(tmp_path / "none"))
     assert tokens.are_needed
     assert not tokens.asker("Bearer ")
     assert not tokens.asker("")
@@ -293,7 +293,7 @@ def test_a_line_has_role_name_and_token_or_hash(file, line, name, role):
     """Who has read a hash has no token; only the token of an admin is sent to the other processes."""
     hashed = hashlib.sha256(FIRST.encode()).hexdigest()
     file.write_text(line.replace("HASH", hashed))
-    tokens = Tokens(str(file))
+    tokens = HttpTokens(str(file))
     asker = tokens.asker(f"Bearer {FIRST}")
     assert asker is not None
     assert (asker.name, asker.role.name.lower()) == (name, role)

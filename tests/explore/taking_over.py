@@ -14,7 +14,7 @@ from snapreplay.service.core.assignment import Member, Share, assigned, peers_of
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.suspicion import (
     Assigned,
-    Begin,
+    BeginTakeover,
     Claimed,
     Event,
     Expired,
@@ -254,7 +254,7 @@ def _stepped(fleet: Fleet, process: Process, event: Event) -> Fleet:
     process = replace(process, watch=watch)
     fleet, taker = fleet.on(process), fleet.taker
     for effect in effects:
-        if isinstance(effect, Begin):
+        if isinstance(effect, BeginTakeover):
             fleet = fleet.on(
                 replace(process, runs="recovers", is_warm=False), taker=process.name if fleet.is_cut else ""
             )

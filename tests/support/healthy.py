@@ -10,7 +10,15 @@ import msgspec
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, Replicas, WriteProbe
-from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Facts, Log, Machine, SnapshotSeen, StateSeen
+from snapreplay.service.doctor.facts import (
+    TRANSACTION_TOPIC,
+    Diagnosis,
+    DoctorFacts,
+    Log,
+    Machine,
+    SnapshotSeen,
+    StateSeen,
+)
 from snapreplay.service.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.support import apps
@@ -29,12 +37,12 @@ SNAPSHOT = SnapshotSeen(NOW_MS - HOUR_MS, 1000, 200_000)
 STATE = StateSeen(0, 41, newest=SNAPSHOT, timestamps_ms={"payments-x": NOW_MS - 1000})
 
 
-def facts(**changed: Any) -> Facts:
+def facts(**changed: Any) -> DoctorFacts:
     """Three brokers; the app `x` reads payments-x and writes balances-x, two partitions each."""
     settings = changed.pop("settings", {})
     app = apps.ledger("x")
     given = Settings(kafka={"bootstrap.servers": "k1:9092,k2:9092"}, **settings)
-    empty = Facts(given, NOW_MS, (), app)
+    empty = DoctorFacts(given, NOW_MS, (), app)
     topics = {name: topic(name) for name in (*empty.inputs, *empty.outputs)}
     topics |= {name: topic(name, **KEPT_FOR_EVER) for name in empty.own}
     topics[TRANSACTION_TOPIC] = topic(TRANSACTION_TOPIC, partition_count=50)
@@ -59,7 +67,7 @@ def topic(name: str, **changed: Any) -> TopicFacts:
     return msgspec.structs.replace(TopicFacts(name, 2, 3, config), **fields)
 
 
-def with_topic(name: str, **changed: Any) -> Facts:
+def with_topic(name: str, **changed: Any) -> DoctorFacts:
     before = facts()
     was = before.topics[name]
     fields = {k: v for k, v in changed.items() if "." not in k}
@@ -67,11 +75,11 @@ def with_topic(name: str, **changed: Any) -> Facts:
     return facts(topics={**before.topics, name: msgspec.structs.replace(was, config=config, **fields)})
 
 
-def without_topic(*names: str) -> Facts:
+def without_topic(*names: str) -> DoctorFacts:
     return facts(topics={n: t for n, t in facts().topics.items() if n not in names})
 
 
-def only(check: Callable[[Facts], Iterator[Diagnosis]], seen: Facts) -> Diagnosis:
+def only(check: Callable[[DoctorFacts], Iterator[Diagnosis]], seen: DoctorFacts) -> Diagnosis:
     """The one finding of a check, which has none where nothing is the matter."""
     assert not list(check(facts())), "the healthy cluster has a finding"
     (finding,) = check(seen)

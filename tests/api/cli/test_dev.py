@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.api.cli.dev import Watch
+from snapreplay.api.cli.dev import CodeWatch
 from snapreplay.errors import UsageError
 from tests.support.deadlines import scaled
 from tests.support.waiting import eventually
@@ -189,7 +189,7 @@ def test_what_is_watched_are_the_modules_of_the_app(app_file, tmp_path, monkeypa
     """Its own file and what it imports, not its neighbours; a file that cannot be compiled keeps the others watched."""
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "neighbour.py").write_text("")
-    watch = Watch(str(app_file))
+    watch = CodeWatch(str(app_file))
     before = watch.look()
     assert {path.name for path in before} == {"reloaded.py", "fee.py"}
     app_file.write_text("def f(")
@@ -204,4 +204,4 @@ def test_a_file_that_does_not_exist_is_refused(invoke):
     assert refused.exit_code == 2
     assert "nowhere.py does not exist" in refused.stderr
     with pytest.raises(UsageError):
-        Watch("nowhere.py")
+        CodeWatch("nowhere.py")

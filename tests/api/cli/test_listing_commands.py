@@ -9,11 +9,11 @@ import pytest
 from snapreplay.service.control.partition_history import Ownership, PartitionHistory, PointedSnapshot
 from snapreplay.service.control.protocol import Retry, TriggerSnapshot
 from snapreplay.service.control.status import Decision
-from snapreplay.service.core.group_changes import GroupChange, GroupMember
+from snapreplay.service.core.group_changes import GroupChange, SeenMember
 from tests.support.fake_control import NOW, FakeControl, ago
 from tests.support.served import peer
 
-EVE = GroupMember("p9", "eve", "host-9")
+EVE = SeenMember("p9", "eve", "host-9")
 
 
 @pytest.fixture

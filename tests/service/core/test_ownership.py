@@ -18,7 +18,7 @@ from snapreplay.service.core.ownership import (
     BackOff,
     Done,
     Ended,
-    Fail,
+    FailPartition,
     Interrupted,
     LossAnswered,
     Next,
@@ -93,7 +93,7 @@ def test_a_batch_that_the_broker_refuses_is_cut_at_once_and_fails_when_nothing_i
     ownership, _ = after(alone, ownership=ownership)
     assert ownership.failures.record is not None
     ownership, following = after(alone, ownership=ownership)
-    assert isinstance(following, Fail)
+    assert isinstance(following, FailPartition)
     assert isinstance(following.error, RefusedAgain)
     ownership, _ = after(Retried(None), ownership=ownership)
     assert ownership.failures == BatchFailures(BEGINNING.expected.partition)
@@ -189,7 +189,7 @@ def test_a_failure_says_what_has_become_of_the_state():
 
     def failed(error, ownership=BEGINNING):
         _, following = after(Ended(error), ownership=ownership)
-        assert isinstance(following, Fail)
+        assert isinstance(following, FailPartition)
         return following.is_unproven, following.may_be_written, following.is_defect
 
     cut = LogCut("cut", hint="", increment_offset=7)

@@ -12,7 +12,7 @@ from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.suspicion import (
     PAUSE_SECONDS_MAX,
     Assigned,
-    Begin,
+    BeginTakeover,
     FalseAlarms,
     Listen,
     Lived,
@@ -82,7 +82,13 @@ def taken_at(now, absent=()):
 
 @pytest.mark.parametrize(
     ("heard_at", "is_quiet", "effect"),
-    [(99.0, False, Lived), (99.0, True, Lived), (101.0, False, Listen), (101.0, True, Begin), (None, False, Begin)],
+    [
+        (99.0, False, Lived),
+        (99.0, True, Lived),
+        (101.0, False, Listen),
+        (101.0, True, BeginTakeover),
+        (None, False, BeginTakeover),
+    ],
     ids=["silent", "found out while listening", "heard since", "and commits nothing", "refused"],
 )
 def test_who_was_given_a_partition_of_ours_lived_then(heard_at, is_quiet, effect):

@@ -15,7 +15,7 @@ from snapreplay.service.core.refusals import NotInitialised
 from snapreplay.service.decisions import reset, savepoints
 from snapreplay.service.decisions.deletion import StillRuns
 from snapreplay.service.decisions.init import init_with_state
-from snapreplay.service.decisions.reset import Target, carry_out
+from snapreplay.service.decisions.reset import ResetTarget, carry_out
 from snapreplay.service.decisions.savepoints import NoSuchSavepoint
 from snapreplay.service.decisions.state_import import CannotTakeOver
 from snapreplay.service.publish.state import LogWentOn
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.kafka
 
 
 async def propose(here, savepoint="", start="", reason="ticket 17"):
-    return await reset.propose(here.app, here.settings(), here.cluster, Target(savepoint, start), reason)
+    return await reset.propose(here.app, here.settings(), here.cluster, ResetTarget(savepoint, start), reason)
 
 
 async def done(here, savepoint="", start=""):
@@ -92,7 +92,7 @@ async def test_newer_code_upgrades_the_savepoint_that_it_goes_back_to(stage, uni
 
     newer.upgrade(from_schema=1, value=dict)(lambda key, old: (key, old["sum"] * 100))
     before = await states(here)
-    resets = await reset.propose(newer, here.settings(), here.cluster, Target(savepoint="before"), "bad upgrade")
+    resets = await reset.propose(newer, here.settings(), here.cluster, ResetTarget(savepoint="before"), "bad upgrade")
     (begun,) = [await reset.carry_out(each) for each in resets]
     assert begun.increment.origin.schema_version == 2
     assert set(begun.increment.fields) == set()

@@ -13,7 +13,7 @@ from snapreplay.service.core.refusals import SchemaDiffers
 from snapreplay.service.decisions import reset, savepoints
 from snapreplay.service.decisions.deletion import carry_out, propose
 from snapreplay.service.decisions.init import init_app, init_with_state
-from snapreplay.service.decisions.reset import Target
+from snapreplay.service.decisions.reset import ResetTarget
 from snapreplay.service.decisions.savepoints import NoSuchSavepoint, SavepointExists, SavepointUnusable
 from snapreplay.service.decisions.state_import import STATE_BATCH, CannotTakeOver, named
 from snapreplay.service.preflight import OwnTopicsMissing
@@ -230,7 +230,7 @@ async def test_parts_of_a_state_that_was_given_up_since_are_not_completed(stage,
 
     with pytest.raises(_Interrupted):
         await savepoints.create(here.app, here.settings(), here.cluster, "before", kept=interrupt)
-    for each in await reset.propose(here.app, here.settings(), here.cluster, Target(start="latest")):
+    for each in await reset.propose(here.app, here.settings(), here.cluster, ResetTarget(start="latest")):
         await reset.carry_out(each)
     with pytest.raises(SavepointUnusable, match="partition 0: its state was given up, or begun anew, since") as refused:
         await create(here)
@@ -246,7 +246,7 @@ async def test_a_state_that_is_given_up_meanwhile_is_not_completed(stage, unique
 
     async def kept_then_reset(context, *given):
         await keep(context, *given)
-        for each in await reset.propose(here.app, here.settings(), here.cluster, Target(start="latest")):
+        for each in await reset.propose(here.app, here.settings(), here.cluster, ResetTarget(start="latest")):
             await reset.carry_out(each)
 
     monkeypatch.setattr(savepoints, "_keep", kept_then_reset)

@@ -150,7 +150,7 @@ async def test_the_rest_does_not_begin_with_another_state_than_the_first_partiti
     with pytest.raises(StopError, match="killed"):
         await taken_over(heir, here)
     monkeypatch.undo()
-    for each in await reset.propose(here.app, here.settings(), here.cluster, reset.Target(start="latest")):
+    for each in await reset.propose(here.app, here.settings(), here.cluster, reset.ResetTarget(start="latest")):
         await reset.carry_out(each)
     with pytest.raises(AlreadyBegun, match="partition 0 of app ") as refused:
         await taken_over(heir, here)

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state import sorted_entries as module
 from snapreplay.state.map import MapState
-from snapreplay.state.sorted_entries import KeyBounds, Part, SortedEntries, sorting
+from snapreplay.state.sorted_entries import KeyBounds, SortedEntries, SortedPart, sorting
 from snapreplay.state.steps import all_of
 from tests.support.batches import commit
 
 STEPS = st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.booleans()), max_size=80)
 
 
-def entries_of(parts: Iterable[Part[Any, Any]]) -> list[tuple[Any, Any]]:
+def entries_of(parts: Iterable[SortedPart[Any, Any]]) -> list[tuple[Any, Any]]:
     return [entry for part in parts for entry in zip(*part, strict=True)]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.proof.level import Level
-from snapreplay.snapshots.proof.proven import NOTHING, Proof, Recorded, from_metadata, to_metadata
+from snapreplay.snapshots.proof.proven import NOTHING, Proof, RecordedProof, from_metadata, to_metadata
 from snapreplay.state.digest import EMPTY, digest_of
 from tests.snapshots.proof.faults import another_value
 from tests.snapshots.proof.test_partition import OWN_DECISION, begin_anew
@@ -51,7 +51,7 @@ def test_the_next_audit_begins_at_the_snapshot_before_the_proof(level) -> None:
     assert (proof.level, proof.batch) == (level, 5)
     assert first.chain.audited_all_because == "nothing is proven yet"
     last = more(story)[-1]
-    report = audited(story, Recorded((proof,)), level)
+    report = audited(story, RecordedProof((proof,)), level)
     assert report.findings == []
     assert report.chain.audited_all_because == ""
     assert report.chain.audited_from == story.partitions[0].written["batch4"][-1]
@@ -69,7 +69,7 @@ def test_a_fault_after_the_proof_is_found() -> None:
     story = told()
     proof = audited(story, NOTHING).chain.proven
     damaged, *_ = more(story, lambda values: [flipped(values[0]), *values[1:]])
-    found = audited(story, Recorded((proof,))).findings
+    found = audited(story, RecordedProof((proof,))).findings
     assert {(each.check, each.offset) for each in found} >= {("envelope", damaged)}
 
 
@@ -85,7 +85,7 @@ def test_a_log_that_was_rewritten_is_a_finding(changed, says) -> None:
     """What was proven must still be there: the same batch, with the same digest, at the same offset."""
     story = told()
     proof = msgspec.structs.replace(audited(story, NOTHING).chain.proven, **changed)
-    (finding,) = audited(story, Recorded((proof,))).findings
+    (finding,) = audited(story, RecordedProof((proof,))).findings
     assert (finding.check, finding.topic, finding.offset) == ("proof", story.log, proof.offset)
     assert says in finding.detail
     assert "the log was rewritten" in finding.detail
@@ -97,7 +97,7 @@ def test_a_snapshot_after_the_proof_is_nothing_to_begin_at() -> None:
     whole = audited(story, NOTHING)
     offset = story.partitions[0].written["batch3"][-1]
     digest = record_at(story, story.log, offset).digest
-    report = audited(story, Recorded((Proof(Level.CHANGES, 3, offset, str(digest)),)))
+    report = audited(story, RecordedProof((Proof(Level.CHANGES, 3, offset, str(digest)),)))
     assert report.findings == []
     assert report.chain.first_batch == 2
     assert report.chain.proven == whole.chain.proven
@@ -112,14 +112,14 @@ def test_a_lower_level_does_not_count() -> None:
     """Nor is it lost: a proof of each level is kept, and one that covers another replaces it."""
     story = told()
     low = audited(story, NOTHING, Level.INTEGRITY).chain.proven
-    report = audited(story, Recorded((low,)), Level.CHANGES)
+    report = audited(story, RecordedProof((low,)), Level.CHANGES)
     assert report.chain.audited_all_because == "proven so far only at level integrity (batch 5)"
     assert report.chain.first_batch == 0
     high = report.chain.proven
-    assert Recorded((low,)).with_one_more(high).proofs == (high,)
-    assert Recorded((high,)).with_one_more(low).proofs == (high,)
+    assert RecordedProof((low,)).with_one_more(high).proofs == (high,)
+    assert RecordedProof((high,)).with_one_more(low).proofs == (high,)
     further = msgspec.structs.replace(low, batch=9, offset=high.offset + 9)
-    both = Recorded((high,)).with_one_more(further)
+    both = RecordedProof((high,)).with_one_more(further)
     assert set(both.proofs) == {high, further}
     assert both.counting_at(Level.CHANGES) == high
     assert both.counting_at(Level.INTEGRITY) == both.furthest == further
@@ -129,7 +129,7 @@ def test_a_damaged_snapshot_is_passed_over() -> None:
     """An entry was changed with all sums right but the digest: the audit begins at the one before, and finds it."""
     story = told(Fault("snapshot4", values=another_value))
     proof = Proof(Level.INTEGRITY, 5, story.partitions[0].written["batch5"][-1])
-    report = audited(story, Recorded((msgspec.structs.replace(proof, level=Level.CHANGES),)))
+    report = audited(story, RecordedProof((msgspec.structs.replace(proof, level=Level.CHANGES),)))
     assert report.chain.first_batch == 2
     assert "digest" in {each.check for each in report.findings}
 
@@ -142,7 +142,7 @@ def test_an_audit_begins_at_a_decision() -> None:
     assert first.findings == []
     story.partitions[0].last_offset = first.chain.last_offset
     last = more(story)[-1]
-    report = audited(story, Recorded((first.chain.proven,)))
+    report = audited(story, RecordedProof((first.chain.proven,)))
     assert report.findings == []
     assert report.chain.audited_from == story.partitions[0].epoch
     assert report.chain.proven.offset == last
@@ -164,7 +164,7 @@ def test_a_snapshot_that_is_not_its_batch_is_passed_over() -> None:
 
     story.tell({0: Fault("manifest4", manifest=partial)})
     proof = Proof(Level.CHANGES, 5, story.partitions[0].written["batch5"][-1])
-    assert audited(story, Recorded((proof,))).chain.first_batch == 2
+    assert audited(story, RecordedProof((proof,))).chain.first_batch == 2
 
 
 def test_what_was_trimmed_since_is_audited_from_the_start() -> None:
@@ -173,7 +173,7 @@ def test_what_was_trimmed_since_is_audited_from_the_start() -> None:
     proof = Proof(Level.CHANGES, 2, story.partitions[0].written["batch2"][-1])
     newest = story.partitions[0].pointers[0]
     story.trim(0, newest.increment_offset, newest.first_chunk_offset)
-    report = audited(story, Recorded((proof,)))
+    report = audited(story, RecordedProof((proof,)))
     assert report.findings == []
     assert report.chain.audited_all_because == "the increment of the proven batch 2 was trimmed"
 
@@ -189,10 +189,10 @@ def test_the_record_is_small_and_readable() -> None:
     """Three levels fit many times into what a broker takes beside an offset by default, and come back as they were."""
     digest = f"{10**9}:{'f' * 16}:{'f' * 16}"
     proofs = tuple(Proof(level, 10**12, 10**13, digest, "s" * 32, "7+code:0a1b2c3d" * 4, 10**13) for level in Level)
-    text = to_metadata(Recorded(proofs))
+    text = to_metadata(RecordedProof(proofs))
     assert len(text) < 1500
-    assert from_metadata(text) == Recorded(proofs)
-    short = Recorded((Proof(Level.CHANGES, 5, 24),))
+    assert from_metadata(text) == RecordedProof(proofs)
+    short = RecordedProof((Proof(Level.CHANGES, 5, 24),))
     assert to_metadata(short) == '{"v":1,"proofs":[{"level":"changes","batch":5,"offset":24}]}'
 
 
