@@ -6,6 +6,7 @@ import asyncio
 import random
 from typing import Any
 
+from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.core.phase import Phase
@@ -221,7 +222,8 @@ class World:
                 self.oracle.check_inputs(story)
         pointed = {(s.number, snapshot_id) for s in stories for snapshot_id in s.pointed}
         for number, snapshot_id in self.triggered:
-            if (number, snapshot_id) not in pointed and not stories[number].came_back:
+            is_torn = names.transactional_id(program.APP_ID, number) in self.network.broker.torn
+            if (number, snapshot_id) not in pointed and not stories[number].came_back and not is_torn:
                 raise Violation(f"partition {number}: {snapshot_id} was reported, never pointed to")
         if pointed & self.forged:
             raise Violation(f"forged, and pointed to: {pointed & self.forged}")
