@@ -80,7 +80,7 @@ class Fold:
             self._turns = Turns(app, store, store.timetable, partition, self._out, self._gate)
         self.is_timed = self._turns is not None
         self._coverage = InputRanges({})
-        self._portion = NO_PORTION
+        self._recorded_ms: int | None = None  # stream time after the batch, as its log has it: only in a replay
         self._began_at_ms = -1
         self._outputs_xxh64: dict[str, int] = {}
         self._carries = carries
@@ -286,7 +286,7 @@ class Fold:
     def _stays(self, record: InputRecord) -> bool:
         """Say whether stream time stays although this record, which is skipped, has a later timestamp. In a replay, a
         timestamp that stream time has reached did move it: earlier versions knew none that lies too far ahead."""
-        recorded_ms = self._portion.to_ms if self._portion.is_recorded else None
+        recorded_ms = self._recorded_ms
         return self._is_far_ahead(record) and (recorded_ms is None or record.timestamp > recorded_ms)
 
     def _is_far_ahead(self, record: InputRecord) -> bool:
@@ -315,7 +315,8 @@ class Fold:
 
     def _start(self, positions: Mapping[str, int], portion: Portion | None) -> None:
         self._coverage = InputRanges(positions)
-        self._portion = portion or NO_PORTION
+        portion = portion or NO_PORTION
+        self._recorded_ms = portion.to_ms if portion.is_recorded else None
         self._began_at_ms = self._clock.stream_time_ms
         self._out.staged.clear()
         self._outputs_xxh64 = {}
@@ -323,7 +324,7 @@ class Fold:
         self._errors: list[RecordError] = []
         self._contexts: list[Headers] = []
         if self._turns is not None:
-            self._turns.begin(self._portion)
+            self._turns.begin(portion)
 
     def _apply_run(self, run: Sequence[InputRecord]) -> None:
         """Apply records in the hot loop: at least one record, all of one input."""
