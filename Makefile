@@ -87,7 +87,7 @@ demo: $(if $(WITHOUT_JAVA),setup,jars) ## Real broker, real flights, kill -9, re
 # ---------------------------------------------------------------- quality
 
 .PHONY: test
-test: $(if $(ARGS),,check) jars ## `make check`, then all tests with a real broker and Spark (ARGS="tests/api -x": only these)
+test: jars $(if $(ARGS),,check) ## `make check`, then all tests with a real broker and Spark (ARGS="tests/api -x": only these)
 	$(TESTED) $(if $(ARGS),,-m "not pure and not slow and not whole")
 
 .PHONY: whole
