@@ -61,6 +61,14 @@ class Tail:
         self._last = (increment, offset)
         return offset
 
+    async def plain_increment(self) -> int:
+        """The same outside any transaction: no marker follows. Called by its name in a shape."""
+        increment = self._next()
+        producer = await self._producer()
+        offset = await self._send(producer, encode(increment), headers_of(increment))
+        self._last = (increment, offset)
+        return offset
+
     async def plain(self) -> None:
         """A record of somebody else, outside any transaction."""
         await self._send(await self._producer(), b"not ours")

@@ -19,7 +19,7 @@ from tests.support.steady import KEEPS_LEADERS
 
 pytestmark = pytest.mark.kafka
 
-SHORTEST_MS, LONGEST_MS = 6000, 60_000
+SHORTEST_MS, LONGEST_MS = 2000, 60_000
 LIMITS = {
     "group.min.session.timeout.ms": str(SHORTEST_MS),
     "group.max.session.timeout.ms": str(LONGEST_MS),
