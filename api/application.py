@@ -57,7 +57,7 @@ class Application:
 
         def make() -> ASGIApp:
             from snapreplay.api.app import create_app  # noqa: PLC0415 - it imports the web framework
-            from snapreplay.api.guard import Hosts, allowed_hosts  # noqa: PLC0415 - too
+            from snapreplay.api.guard import Hosts, allowed_hosts  # noqa: PLC0415 - it imports starlette
 
             return create_app(
                 self._asking,

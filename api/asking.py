@@ -83,7 +83,7 @@ class Asking:
         """Return what was known up to a second ago."""
         if self._newest is None or boot_seconds() - self._newest_at > LAST_SECONDS:
             self._make()
-        assert self._newest is not None  # noqa: S101 - it was made
+        assert self._newest is not None  # noqa: S101 - made above where it is missing
         return self._newest
 
     async def counted(self) -> Sequence[Family]:

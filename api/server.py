@@ -114,7 +114,7 @@ class HttpServer:
 
 async def _begin(*given: Any) -> Application:
     # In HTTP's thread: the service begins meanwhile.
-    from snapreplay.api.application import Application  # noqa: PLC0415 - see above
+    from snapreplay.api.application import Application  # noqa: PLC0415 - it loads in the HTTP thread, so LIVE need not wait
 
     return Application(*given)
 

@@ -200,7 +200,7 @@ class HttpConnection(H11Protocol):
         self._port = port
         self._answer, self.app = self.app, cast("Any", self._in_turn)
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TCP only
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn types it for any transport; these are TCP
         super().connection_made(transport)
         transport.set_write_buffer_limits(UNREAD_BYTES)
         self.since = self.loop.time()

@@ -360,7 +360,7 @@ class Supervisor:
             await asyncio.sleep(WATCH_SECONDS)
             try:
                 await self._look()
-            except Exception:  # else nobody would look again
+            except Exception:  # the watch must outlive one failed look
                 log.exception("the watch over the cluster failed, and goes on")
 
     async def _look(self) -> None:

@@ -436,7 +436,7 @@ class PartitionRunner:
                 continue
             try:
                 await self._memory.is_proven()
-            except Exception:  # else nobody would look any more
+            except Exception:  # the watch must outlive one failed look
                 log.exception("partition %d: unexpected error", self._context.partition)
             if self._memory.kept is kept and self._live is None:
                 self._tell_only_copy()
