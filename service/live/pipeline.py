@@ -179,19 +179,21 @@ class Live:
         finally:
             await self._fetcher.close()
 
-    async def leave_digest(self) -> None:
-        """Record the digest after `run`: the next owner may have to replay what we did, perhaps with other code."""
+    async def finish(self) -> None:
+        """Commit what the next owner needs, after `run`: the end of each input, in case retention deletes all that lies
+        below it, and a digest, because it may have to replay what this one did, perhaps with other code."""
+        await self._pass_markers()
+        self._settled(await self._committer.settle())
         if self._committer.chain.last.digest is None:
             self._committer.start(None, await self._digests.taken())
-            self._settled(await self._committer.settle())
+        self._settled(await self._committer.settle())
 
     def _raise_lost(self) -> None:
         if self.lost is not None:
             raise self.lost
 
     async def hand_over(self, *, even_unchanged: bool) -> None:
-        """Take a last snapshot after `run` returned, so that the next owner has nothing to advance."""
-        await self._pass_markers()
+        """Take a last snapshot after `finish`, so that the next owner has nothing to advance."""
         await self._last_snapshot("shutdown", even_unchanged=even_unchanged)
 
     async def close(self) -> None:

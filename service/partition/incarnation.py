@@ -245,7 +245,7 @@ class Incarnation:
         lifecycle.raise_refused()
         if self._found is not None:
             raise self._found
-        await live.leave_digest()
+        await live.finish()
         unsafe = lifecycle.is_holding or not live.snapshots.is_recoverable
         if lifecycle.final_snapshot or unsafe:
             await live.hand_over(even_unchanged=unsafe)

@@ -85,7 +85,7 @@ async def killed(monkeypatch: Any, here: Any, *batches: Any) -> None:
         """A killed process leaves nothing."""
 
     with monkeypatch.context() as patch:
-        patch.setattr(Live, "leave_digest", nothing)
+        patch.setattr(Live, "finish", nothing)
         patch.setattr(pace, "PART_OF_TIME", math.inf)  # hashing that a busy machine made slow puts off the next digest
         async with here.running() as service:
             for batch in batches:
