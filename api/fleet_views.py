@@ -13,7 +13,7 @@ from snapreplay.api.peers import Known
 from snapreplay.service.control.protocol import Drain, StatusDocument
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.control.vocabulary import Count, Seconds, Time, one_of, said
-from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.liveness import PeerState
 from snapreplay.service.core.phase import CopyState, Phase
 

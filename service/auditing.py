@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+import snapreplay
 from snapreplay.app.load import checked_app
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.blocking import BlockingProofs, BlockingReader
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.config.table import given_in
-from snapreplay.service.runtime import child_process
 from snapreplay.snapshots.jobs import plain_audit
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs
 from snapreplay.snapshots.proof.level import Level
@@ -74,10 +76,10 @@ def _by_another_seed(again: Repetition) -> str:
     """Return the fingerprint of the first difference, or raise StopError: the process did not answer."""
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     ended = subprocess.run(
-        child_process.command("snapreplay.service.auditing"),
+        _command("snapreplay.service.auditing"),
         input=msgspec.json.encode(again),
         stdout=subprocess.PIPE,
-        env=child_process.environment({**os.environ, "PYTHONHASHSEED": seed}),
+        env=_environment({**os.environ, "PYTHONHASHSEED": seed}),
         check=False,
     )
     if ended.returncode:
@@ -99,3 +101,16 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+def _command(module: str) -> list[str]:
+    """Return the words that run a module of this package, to be followed by its arguments."""
+    # Without -P a file of the user in the working directory could stand before a library.
+    return [sys.executable, "-P", "-m", module]
+
+
+def _environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which `_command` finds this code."""
+    package = str(Path(snapreplay.__file__).parent.parent)
+    paths = [package, *given.get("PYTHONPATH", "").split(os.pathsep)]
+    return {**given, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

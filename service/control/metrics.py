@@ -18,7 +18,7 @@ from snapreplay.service.control.counters import PARTITION
 from snapreplay.service.control.partition_gauges import SHOWN, Shown
 from snapreplay.service.control.protocol import Family, StatusDocument
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
-from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.phase import CopyState, Phase
 
 

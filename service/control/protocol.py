@@ -22,7 +22,7 @@ from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoi
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, SnapshotStatus, StandbyStatus
 from snapreplay.service.control.vocabulary import Count, Time, one_of, said
-from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase

@@ -11,7 +11,7 @@ import msgspec
 
 from snapreplay.service.control.vocabulary import Count, Seconds, Time, one_of, said
 from snapreplay.service.core.adoption import records_between
-from snapreplay.service.core.restore_time import Speed
+from snapreplay.service.core.snapshot_policy import Speed
 from snapreplay.snapshots.format.records import Increment, Pointer
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, replace
-
-from snapreplay.service.core.restore_time import Speed
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -196,3 +195,16 @@ def within_retention(policy: SnapshotPolicy, retention_ms: int | None, snapshots
 def spread(app_id: str, partition: int) -> float:
     """Return a number in [0, 1), the same for a partition on every process."""
     return (zlib.crc32(f"{app_id}/{partition}".encode()) % 1000) / 1000
+
+
+class Speed(NamedTuple):
+    """The speed of restores by one mode."""
+
+    before_loading_seconds: float
+    load_bytes_per_second: float
+    advanced_per_second: float
+
+    def seconds(self, size_bytes: int, records: float) -> float:
+        """Predict the seconds from fencing to live: of a snapshot of this size, and so many records behind it."""
+        loading, advancing = size_bytes / self.load_bytes_per_second, records / self.advanced_per_second
+        return self.before_loading_seconds + loading + advancing

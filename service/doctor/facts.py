@@ -14,9 +14,9 @@ from snapreplay.app.app import App
 from snapreplay.app.names import alter
 from snapreplay.app.ways import MODULE, app_name, begin_with_savepoint
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.broker_limits import Quota
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas, WriteProbe
 from snapreplay.service.core.kafka_errors import GroupRefused
-from snapreplay.service.core.quotas import Quota
 from snapreplay.service.ports import TopicFacts, TopicPartition
 from snapreplay.service.topics.requirements import left_out, matched_inputs, matching, own_topics
 from snapreplay.snapshots.format.records import Paused

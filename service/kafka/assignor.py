@@ -15,8 +15,15 @@ import msgspec
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 
-from snapreplay.service.core.assignment import PEERS_BYTES_MAX, PEERS_BYTES_MAX_LARGE, Member, Share, assigned, peers_of
-from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.assignment import (
+    PEERS_BYTES_MAX,
+    PEERS_BYTES_MAX_LARGE,
+    Copies,
+    Member,
+    Share,
+    assigned,
+    peers_of,
+)
 from snapreplay.service.core.peers import Peer
 
 T = TypeVar("T")

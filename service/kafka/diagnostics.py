@@ -35,9 +35,9 @@ from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnReque
 
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.broker_limits import Quota, QuotaEntry, quotas_of
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas, WriteProbe
 from snapreplay.service.core.lineage import ENDING
-from snapreplay.service.core.quotas import Entry, Quota, quotas_of
 from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.entry import entered
@@ -206,7 +206,7 @@ class KafkaDiagnostics:
             if answer.error_code:
                 raise for_code(answer.error_code)(answer.error_message or "")
         entries = [
-            Entry({kind: name for kind, name, _ in entity}, {key: value for key, value, _ in values})
+            QuotaEntry({kind: name for kind, name, _ in entity}, {key: value for key, value, _ in values})
             for entity, values, _ in answer.entries or ()
         ]
         user = principal_of(self._settings).removeprefix("User:")

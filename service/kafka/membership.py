@@ -14,6 +14,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -35,7 +36,6 @@ from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.config import membership_arguments
 from snapreplay.service.kafka.entry import entered, refusal
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
-from snapreplay.service.kafka.evictions import Evictions
 from snapreplay.service.kafka.group_refusals import refused_join
 from snapreplay.service.kafka.requests import LeaveGroup
 from snapreplay.service.kafka.shared import Shared
@@ -51,6 +51,41 @@ LOOK_SECONDS = 2.0
 _UNKNOWN_MEMBER_ID = 25  # aiokafka's own LeaveGroup of a dynamic member came first
 _POLL_MS = 200
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 10.0
+
+EVICTIONS_SUSPECT = 3
+
+
+class Evictions:
+    """The times at which the coordinator threw us out.
+
+    Two processes with one instance id throw each other out with every heartbeat, for ever, and no call fails
+    (measured): each of them gets a new member id each time, which a rebalance never gives. Dynamic members cannot.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._is_static = bool(settings.instance_id)
+        self._window_seconds = max(10.0, 10 * settings.group.heartbeat_interval_ms / 1000)
+        self._times: deque[float] = deque(maxlen=EVICTIONS_SUSPECT)
+        self._member_id = ""
+
+    @property
+    def suspects_duplicate(self) -> bool:
+        """Whether another process seems to run with our instance id."""
+        full = len(self._times) == EVICTIONS_SUSPECT
+        return full and time.monotonic() - self._times[0] < self._window_seconds
+
+    def seen(self, member_id: str) -> bool:
+        """Note the member id of an assignment; say whether it makes another process suspected that was not."""
+        known = self.suspects_duplicate
+        if self._is_static and self._member_id not in ("", member_id):
+            self._times.append(time.monotonic())
+        self._member_id = member_id
+        return self.suspects_duplicate and not known
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._member_id = ""
+        self._times.clear()
 
 
 class Membership:

@@ -22,7 +22,7 @@ from snapreplay.service.core.refusals import Expected, recorded_in
 from snapreplay.service.ports import Cluster, ConsumerGroup, SealedLog, TopicPartition
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.rates import MeasuredRates
-from snapreplay.service.runtime.turns import StartTurns
+from snapreplay.service.runtime.tasks import StartTurns
 from snapreplay.service.runtime.witnesses import Witnesses
 from snapreplay.snapshots.format.records import Increment, Origin
 from snapreplay.snapshots.format.seal import OFF, Seals

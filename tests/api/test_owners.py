@@ -20,7 +20,7 @@ from snapreplay.api.problems import ProblemError
 from snapreplay.errors import PartitionNotLive
 from snapreplay.service.control.protocol import StatusDocument
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
-from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.liveness import PeerState
 from snapreplay.service.core.phase import Phase
 from tests.api.conftest import Current

@@ -13,7 +13,7 @@ from snapreplay.service.control.partition_gauges import SHOWN
 from snapreplay.service.control.restore_plan import DrillState
 from snapreplay.service.control.status import StandbyStatus
 from snapreplay.service.core.adoption import Reason
-from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.phase import CopyState, Phase, RestoreMode
 from snapreplay.snapshots.proof.level import Level
 from tests.support.fake_control import FakeControl

@@ -23,7 +23,7 @@ from snapreplay.service.config.table import Table
 from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.metrics import DocumentCollector
 from snapreplay.service.control.protocol import StatusDocument
-from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.assignment import Copies
 from tests.support.fake_control import FACTS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

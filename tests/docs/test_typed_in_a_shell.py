@@ -26,8 +26,8 @@ from snapreplay.service.control.protocol import Check, StatusDocument
 from snapreplay.service.control.state_reads import PartRead, ReadAt, Role, StateAnswer
 from snapreplay.service.control.status import StandbyStatus
 from snapreplay.service.core import owners
+from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.batch_failures import handler_failed
-from snapreplay.service.core.copies import Copies
 from snapreplay.service.core.liveness import PeerState
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase

@@ -12,7 +12,7 @@ from snapreplay.service.clock import wall_time
 from snapreplay.service.control.input_status import BlockedTopic
 from snapreplay.service.control.protocol import Check
 from snapreplay.service.control.status import Recovery, SnapshotState, SnapshotStatus
-from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.phase import Phase
 from tests.page.looking import looked_at, says
 from tests.page.test_refusals import of_many

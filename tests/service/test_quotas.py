@@ -9,7 +9,7 @@ import pytest
 
 from snapreplay import App, MapState, Topic
 from snapreplay.devbroker.broker import LocalBroker
-from snapreplay.service.core.quotas import DEFAULT, Entry, quotas_of
+from snapreplay.service.core.broker_limits import EVERYBODY, QuotaEntry, quotas_of
 from snapreplay.service.doctor.collect import examine
 from snapreplay.service.kafka import throttling
 from tests.support import kafka_tools
@@ -73,12 +73,12 @@ async def test_what_is_throttled_waits_without_a_doubt_and_says_so(metered, uniq
 def test_the_most_exact_quota_counts():
     """Kafka's order: user and client id, user, default user, client id, default client id; each limit by itself."""
     entries = [
-        Entry({"client-id": DEFAULT}, {"a": 1, "b": 1, "c": 1}),
-        Entry({"client-id": "x"}, {"a": 2, "b": 2}),
-        Entry({"client-id": "other"}, {"a": 9}),
-        Entry({"user": DEFAULT, "client-id": "x"}, {"a": 3}),
-        Entry({"client-id": "x", "user": "ada"}, {"d": 4}),
-        Entry({"user": "bob"}, {"a": 9, "d": 9}),
+        QuotaEntry({"client-id": EVERYBODY}, {"a": 1, "b": 1, "c": 1}),
+        QuotaEntry({"client-id": "x"}, {"a": 2, "b": 2}),
+        QuotaEntry({"client-id": "other"}, {"a": 9}),
+        QuotaEntry({"user": EVERYBODY, "client-id": "x"}, {"a": 3}),
+        QuotaEntry({"client-id": "x", "user": "ada"}, {"d": 4}),
+        QuotaEntry({"user": "bob"}, {"a": 9, "d": 9}),
     ]
     found = {each.name: (each.value, each.who) for each in quotas_of(entries, "ada", "x")}
     assert found == {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snapreplay.service.runtime.turns import AT_ONCE
+from snapreplay.service.runtime.tasks import AT_ONCE
 from tests.simulation.group import SESSION_SECONDS
 from tests.simulation.rack_loss import Deployment, Loss, racks_of
 

@@ -19,7 +19,7 @@ from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
 from snapreplay.api.cli.output import Format
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
-from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.liveness import PeerState
 from snapreplay.service.core.phase import Phase
 from tests.api.test_owners import app

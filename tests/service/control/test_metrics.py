@@ -14,7 +14,7 @@ from snapreplay.service.control.counters import EVENTS, PartitionMetrics, Result
 from snapreplay.service.control.input_status import BlockedTopic, InputStatus, OpenTransactionStatus
 from snapreplay.service.control.metrics import DocumentCollector, counted
 from snapreplay.service.control.status import StandbyStatus
-from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.phase import CopyState, Phase
 from tests.support.fake_control import ASSIGNED, LIVE, LOADING, FakeControl
 

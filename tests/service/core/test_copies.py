@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import given
 
-from snapreplay.service.core.assignment import Member, assigned
-from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.assignment import Copies, Member, assigned
 from tests.service.core.test_assignment import COUNTS, MEMBERS, owners
 
 ONE_RACK = "no process on another rack holds copies"

@@ -5,11 +5,11 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapreplay.service.core.restore_time import Speed
 from snapreplay.service.core.snapshot_policy import (
     Objective,
     SinceSnapshot,
     SnapshotPolicy,
+    Speed,
     safety_net,
     snapshot_due,
     within_retention,

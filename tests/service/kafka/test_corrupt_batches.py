@@ -10,7 +10,7 @@ from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.errors import DamagedError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.read_errors import ATTEMPTS_MAX, CorruptBatches
+from snapreplay.service.kafka.reader import ATTEMPTS_MAX, CorruptBatches
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 from tests.support.deadlines import within
 from tests.support.steady import KEEPS_LEADERS

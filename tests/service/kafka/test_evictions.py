@@ -3,7 +3,7 @@
 import pytest
 
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.kafka.evictions import Evictions
+from snapreplay.service.kafka.membership import Evictions
 
 
 @pytest.mark.parametrize("instance_id", ["one", ""])

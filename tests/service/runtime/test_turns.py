@@ -3,8 +3,8 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-from snapreplay.service.runtime import turns
-from snapreplay.service.runtime.turns import AT_ONCE, StartTurns
+from snapreplay.service.runtime import tasks
+from snapreplay.service.runtime.tasks import AT_ONCE, StartTurns
 
 
 async def waiting(starts: StartTurns) -> "asyncio.Task[None]":
@@ -33,13 +33,13 @@ async def test_one_more_waits_until_somebody_has_ended():
 
 async def test_who_takes_long_makes_room_and_ends_without_making_more(monkeypatch):
     """Its own end frees nothing a second time."""
-    monkeypatch.setattr(turns, "LONGEST_SECONDS", 0.01)
+    monkeypatch.setattr(tasks, "LONGEST_SECONDS", 0.01)
     starts = StartTurns()
     async with AsyncExitStack() as stack:
         for _ in range(AT_ONCE):
             await stack.enter_async_context(starts.one())
         await (await waiting(starts))
-    monkeypatch.setattr(turns, "LONGEST_SECONDS", 60.0)
+    monkeypatch.setattr(tasks, "LONGEST_SECONDS", 60.0)
     async with AsyncExitStack() as stack:
         for _ in range(AT_ONCE):
             await stack.enter_async_context(starts.one())
