@@ -24,7 +24,7 @@ from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.partition.lifecycle import tell_defect
 from snapreplay.service.partition.runner import PartitionRunner
-from snapreplay.service.partition.standby import Standby, Standbys
+from snapreplay.service.partition.standby import Standbys, StandbyTask
 from snapreplay.service.partition.takeovers import Takeovers
 from snapreplay.service.ports import Cluster, ConsumerGroup, Reader, TopicPartition
 from snapreplay.service.preflight import inspect
@@ -423,7 +423,7 @@ class Supervisor:
                 await reader.close()
 
 
-async def _after(earlier: asyncio.Task[None] | None, standby: Standby | None, runner: PartitionRunner) -> None:
+async def _after(earlier: asyncio.Task[None] | None, standby: StandbyTask | None, runner: PartitionRunner) -> None:
     """Run one runner at a time per partition: the same transactional id. It goes on from the standby's copy."""
     try:
         if earlier is not None:

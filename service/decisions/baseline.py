@@ -24,10 +24,16 @@ from snapreplay.service.recovery.acceptable_failures import (
     newest_acceptable_snapshot,
     nothing_left,
 )
-from snapreplay.service.recovery.anchors import Match, record_at_anchor, was_cut
 from snapreplay.service.recovery.comparison import ReplayFailed
 from snapreplay.service.recovery.examine import Examiner
-from snapreplay.service.recovery.inputs import InputReplaced, InputShorter, InputTrimmed
+from snapreplay.service.recovery.input_identity import (
+    InputReplaced,
+    InputShorter,
+    InputTrimmed,
+    Match,
+    record_at_anchor,
+    was_cut,
+)
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.witnesses import witness_of
 from snapreplay.service.topics.log_bounds import manifests_ahead

@@ -29,7 +29,7 @@ from snapreplay.service.decisions.before_init import Places, start_offsets
 from snapreplay.service.ports import Cluster
 from snapreplay.service.publish.state import by_whom
 from snapreplay.service.recovery.executor import RecoveryExecutor
-from snapreplay.service.recovery.inputs import check_inputs
+from snapreplay.service.recovery.input_identity import check_inputs
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.runtime.progress import SILENT

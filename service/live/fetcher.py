@@ -21,7 +21,7 @@ from snapreplay.app.record import InputRecord
 from snapreplay.service.control.input_status import InputStatus
 from snapreplay.service.core.chain import Chain, ReadPosition, committed_positions
 from snapreplay.service.ports import Reader, TopicPartition
-from snapreplay.service.recovery.inputs import compare_while_live
+from snapreplay.service.recovery.input_identity import compare_while_live
 from snapreplay.service.runtime.context import Context
 
 REFETCH_MS = 1  # of a fetch to the broker, for what came after the one before

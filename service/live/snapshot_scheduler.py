@@ -23,12 +23,11 @@ from snapreplay.service.core.snapshot_policy import (
     snapshot_due,
     within_retention,
 )
-from snapreplay.service.core.topic_changes import TopicChange
+from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.live.adopter import Adopter
 from snapreplay.service.live.committer import Committer
 from snapreplay.service.live.objective import ObjectiveWatch
 from snapreplay.service.live.recoverability_monitor import RecoverabilityMonitor, SawInputs
-from snapreplay.service.live.trimming import Trimmer
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.recovery.driver import Recovered
 from snapreplay.service.runtime.context import Context
@@ -37,6 +36,7 @@ from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.service.topics.proposals import Examined
 from snapreplay.snapshots.format.records import Increment, Pointer
+from snapreplay.snapshots.plan import Floors, retention_floors
 from snapreplay.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
@@ -452,3 +452,44 @@ def _policy(context: Context, *, by_replay: bool) -> SnapshotPolicy:
             retention_ms,
         )
     return policy
+
+
+class Trimmer:
+    """One trim at a time, beside the processing; a failed one is made up for by the next."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._task: asyncio.Task[None] | None = None
+
+    def pointed(self, last: Increment, last_offset: int) -> None:
+        """Trim below the pointers of `last`, which has a new one. Nothing is trimmed before there are as many
+        snapshots as are kept: until then a recovery may fall back to the genesis."""
+        kept = self._context.settings.retention.snapshots_kept
+        if len(last.pointers) < kept or (self._task is not None and not self._task.done()):
+            return
+        floors = retention_floors(last, last_offset, kept)
+        if floors is not None:
+            self._task = asyncio.get_running_loop().create_task(self._trim(last, floors))
+
+    async def close(self) -> None:
+        if self._task is not None:
+            await cancel_and_wait(self._task)
+
+    async def _trim(self, last: Increment, floors: Floors) -> None:
+        """Trim, unless the process has stood still since: the topics may have been replaced meanwhile."""
+        context, stood_still = self._context, list[float]()
+        own = (context.increments, context.snapshots)
+        names = [each.topic for each in own]
+        try:
+            with context.pulse.told(stood_still.append):
+                ids = await context.cluster.topic_ids(names)
+                for change in changes(names, last.topic_ids, ids):
+                    log.warning("partition %d: not trimmed: %s", context.partition, change)
+                    return
+                for partition, offset in reversed(list(zip(own, floors, strict=True))):
+                    context.pulse.look()
+                    if stood_still:
+                        return  # the next snapshot tries again
+                    await context.cluster.delete_records(partition, offset)
+        except SnapreplayError as error:
+            log.warning("partition %d: not trimmed, the next snapshot tries again: %s", context.partition, error)

@@ -13,18 +13,19 @@ import msgspec
 from snapreplay.errors import RetryableError, SnapreplayError
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.state_reads import BatchUnderWay, NotReadable, Role
-from snapreplay.service.control.status import StandbyStatus, StatusBoard
+from snapreplay.service.control.status import SnapshotUsed, StandbyStatus, StatusBoard
 from snapreplay.service.core.assignment import LAG_STEP_OFFSETS
 from snapreplay.service.core.owners import Limits
-from snapreplay.service.core.phase import CopyState
+from snapreplay.service.core.phase import CopyState, Phase
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.warm_copy import RecordsSince, WarmCopy
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.partition.readable import Readable
-from snapreplay.service.partition.room import Room
 from snapreplay.service.recovery.examine import Examiner, LogEndsBefore
 from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.free_memory import ROOT, available_bytes, memory_of
+from snapreplay.service.runtime.progress import RestoreProgress
 from snapreplay.service.runtime.report import problem_of
 from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in, within
 from snapreplay.snapshots.format.records import Increment
@@ -47,7 +48,7 @@ class _HandedOver(Exception):
     """Ends the work of a standby."""
 
 
-class Standby:
+class StandbyTask:
     """Restores the last committed state of a partition, and follows each batch that its owner commits.
 
     It goes the way of a recovery: by the recorded changes, or by a replay whose outputs are dropped. It reads committed
@@ -281,7 +282,7 @@ class Standbys:
         self._board = board
         self._is_busy = is_busy
         self._wanted: frozenset[int] = frozenset()
-        self._held: dict[int, Standby] = {}
+        self._held: dict[int, StandbyTask] = {}
         self._next: frozenset[int] = frozenset()
         self._rejoin: Callable[[], None] = lambda: None
         self._rejoined_at = -REJOIN_SECONDS
@@ -308,7 +309,7 @@ class Standbys:
         return self._held.keys()
 
     def readable(self, number: int) -> Readable | None:
-        """Return a copy to read; None: there is none. Raises NotReadable as `Standby.readable`."""
+        """Return a copy to read; None: there is none. Raises NotReadable as `StandbyTask.readable`."""
         standby = self._held.get(number)
         return standby.readable() if standby is not None else None
 
@@ -327,10 +328,10 @@ class Standbys:
     def freed(self, number: int, leave: Callable[[], tuple[Store, WarmCopy] | None] = lambda: None) -> None:
         """Begin a copy, if one is to be held and the partition's runner has ended; from what that can `leave`."""
         if number in self._wanted and number not in self._held and not self._is_busy(number):
-            standby = self._held[number] = Standby(self._context_of(number), self._seen, leave())
+            standby = self._held[number] = StandbyTask(self._context_of(number), self._seen, leave())
             standby.start()
 
-    def taken(self, number: int) -> Standby | None:
+    def taken(self, number: int) -> StandbyTask | None:
         """Give up a standby to the partition's runner, which ends it; None: there is none."""
         self._board.publish_standby(number, None)
         return self._held.pop(number, None)
@@ -356,7 +357,7 @@ class Standbys:
         if not self._held[number].is_ahead:
             self._end(self._held.pop(number), number)
 
-    def _end(self, standby: Standby, number: int) -> None:
+    def _end(self, standby: StandbyTask, number: int) -> None:
         self._board.publish_standby(number, None)
         ending = asyncio.get_running_loop().create_task(standby.end())
         self._ending.add(ending)
@@ -383,3 +384,47 @@ class Standbys:
     def _is_on_its_way(self, number: int) -> bool:
         standby = self._held.get(number)
         return standby is None or not (standby.is_warm or standby.is_failing)
+
+
+class NoRoom(RetryableError):
+    """A warm copy takes more memory than is free."""
+
+
+class Room(RestoreProgress):
+    """Watches the load of a copy into `store`.
+
+    A manifest says how many entries there are, but not their size. So the rest is judged by the part that is loaded.
+    """
+
+    def __init__(self, store: Store, begins: Callable[[], None]) -> None:
+        """Take `begins`, which is called when the store is about to lose what it holds."""
+        self._store = store
+        self._begins = begins
+        self._entries = 0
+
+    def phase(self, phase: Phase) -> None:
+        """Hear that the load begins."""
+        if phase is Phase.LOADING:
+            self._begins()
+
+    def restore(self, **facts: Any) -> None:
+        """Learn of the snapshot."""
+        used = facts.get("snapshot")
+        if isinstance(used, SnapshotUsed):
+            self._entries = used.entries
+
+    def progress(self, unit: str, from_: int, current: int, target: int) -> None:
+        """Hear that a part of the snapshot is loaded; before the first one, that nothing is.
+
+        Raises:
+            NoRoom: what is left of the state takes more than is free.
+        """
+        available = available_bytes(ROOT) if unit == "bytes" else None
+        if available is None or target == from_:
+            return
+        # At first only the compressed size is known: the entries have at least that.
+        whole = self._store.size_bytes * target // current if current else target
+        needed = memory_of(whole, self._entries) * (target - current) // target
+        if needed > available:
+            what = f"the rest of the copy, of which {current / target:.0%} are loaded," if current else "the copy"
+            raise NoRoom(f"{what} takes about {needed:,} bytes of memory, and {available:,} are free")

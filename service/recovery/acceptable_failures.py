@@ -34,7 +34,7 @@ from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.ports import Reader
 from snapreplay.service.recovery.comparison import CodeChanged, DigestMismatch, OutputsDiffer, ReplayFailed
-from snapreplay.service.recovery.inputs import InputReplaced, InputShorter, InputTrimmed
+from snapreplay.service.recovery.input_identity import InputReplaced, InputShorter, InputTrimmed
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.service.topics.reading import newest, reading

@@ -19,7 +19,7 @@ from snapreplay.service.core.retained import RetainedState, needs_inputs
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.ports import Bounds, TopicPartition
-from snapreplay.service.recovery.anchors import was_cut
+from snapreplay.service.recovery.input_identity import was_cut
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.increments import last_in_log
 from snapreplay.service.topics.log_bounds import log_starts, way_back

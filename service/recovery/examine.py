@@ -17,7 +17,7 @@ from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.ports import Bounds, Reader
-from snapreplay.service.recovery import inputs
+from snapreplay.service.recovery import input_identity
 from snapreplay.service.recovery.acceptable_failures import with_way_out
 from snapreplay.service.recovery.executor import RecoveryExecutor, attempt, preferred_mode
 from snapreplay.service.recovery.follower import At
@@ -222,7 +222,7 @@ class Examiner:
         """
         await self._load_start()
         base, last = _there(self._recovery.base), self.found
-        checked = await inputs.check_inputs(self._context, last.increment)
+        checked = await input_identity.check_inputs(self._context, last.increment)
         await self.executor.follower.replay(base, last, checked.topic_ids)
 
     def refuse_older(self) -> None:

@@ -24,7 +24,7 @@ from snapreplay.service.core.retained import Warm
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.ports import NO_IDS
-from snapreplay.service.recovery import inputs
+from snapreplay.service.recovery import input_identity
 from snapreplay.service.recovery.comparison import DigestMismatch
 from snapreplay.service.recovery.copy_in_log import resolved, restorable, topic_ids_for
 from snapreplay.service.recovery.follower import Follower, Tally, prove
@@ -119,12 +119,14 @@ class RecoveryExecutor:
                 return await self._advance(effect)
             case effects.CheckInputs(last, in_memory):
                 try:
-                    checked = await inputs.check_inputs(self._context, last.increment, self._progress.waiting_for)
-                except inputs.REFUSALS as error:
+                    checked = await input_identity.check_inputs(
+                        self._context, last.increment, self._progress.waiting_for
+                    )
+                except input_identity.REFUSALS as error:
                     way = await restorable(self._context, last.increment) if in_memory else None
                     return events.InputsRefused(error, restorable=way is not False)
-                inputs.warn_of_copies(self._context, last.increment, checked)
-                inputs.warn_of_own_topics(self._context, last.increment)
+                input_identity.warn_of_copies(self._context, last.increment, checked)
+                input_identity.warn_of_own_topics(self._context, last.increment)
                 self.topic_ids = {**last.increment.topic_ids, **checked.known_ids}
                 self.position_anchors = checked.anchors
                 recorded = last.increment.positions
@@ -139,7 +141,8 @@ class RecoveryExecutor:
             self._loading = False
 
     async def _starts(self, last: FoundIncrement) -> LogStarts:
-        await inputs.topic_ids(self._context, last.increment.positions)  # else a missing one is asked for minutes
+        # A missing input is named here; further on it would be asked for, for minutes.
+        await input_identity.topic_ids(self._context, last.increment.positions)
         return await log_bounds.read_starts(self._context, last, disregard_manifests=self.disregard_manifests)
 
     async def _reenter(self, effect: effects.Reenter) -> events.Event:
@@ -259,9 +262,9 @@ class RecoveryExecutor:
             if base.increment_offset == NO_OFFSET:  # nothing was loaded
                 self._foresee(0, base.positions, last)
             if effect.mode is RestoreMode.REPLAY:  # an input that ends too early would be waited for
-                checked = await inputs.check_inputs(context, last.increment, self._progress.waiting_for)
+                checked = await input_identity.check_inputs(context, last.increment, self._progress.waiting_for)
                 topic_ids = checked.topic_ids
-                await inputs.check_policies(context, last.increment.positions)
+                await input_identity.check_policies(context, last.increment.positions)
         if effect.mode is RestoreMode.REPLAY:
             await self._index()
         try:

@@ -1,6 +1,7 @@
 """A4: the input is the log that was processed, or nothing goes on.
 
-Trimmed and shorter inputs, one input: tests/service/recovery/test_inputs.py; counts of records: test_replay.py there.
+Trimmed and shorter inputs, one input: tests/service/recovery/test_input_identity.py. Counts of records: test_replay.py
+there.
 """
 
 import pytest

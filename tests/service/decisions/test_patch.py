@@ -19,7 +19,7 @@ from snapreplay.service.decisions.patch import (
     until_taken_over,
 )
 from snapreplay.service.publish.state import LogWentOn
-from snapreplay.service.recovery.inputs import InputTrimmed
+from snapreplay.service.recovery.input_identity import InputTrimmed
 from snapreplay.state.correction import NotCorrected
 from tests.support import apps
 from tests.support.accepting import fenced_while_writing, killed_before_its_increment, overtaken

@@ -20,7 +20,7 @@ from snapreplay.service.preflight import OwnTopicsMissing
 from snapreplay.service.publish import state as publishing
 from snapreplay.service.publish.owned import commit_increment
 from snapreplay.service.publish.state import publish
-from snapreplay.service.recovery.inputs import InputShorter
+from snapreplay.service.recovery.input_identity import InputShorter
 from snapreplay.service.topics import log_bounds
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.service.topics.savepoint_names import names_of

@@ -8,7 +8,7 @@ from snapreplay.service.clock import time_of
 from snapreplay.service.control.input_status import BlockedTopic, OpenTransactionStatus
 from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.core.kafka_errors import Unreachable
-from snapreplay.service.live.held_back import HeldBack
+from snapreplay.service.live.recoverability_monitor import HeldBack
 from snapreplay.service.ports import Bounds, TopicPartition
 
 LOG = TopicPartition("payments", 3)

@@ -14,8 +14,8 @@ from snapreplay.service.core.chain import Chain, ReadPosition
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.live.fetcher import InputGuard
 from snapreplay.service.ports import Bounds, EpochEnd, LogBatch, TopicPartition
-from snapreplay.service.recovery import inputs
-from snapreplay.service.recovery.inputs import InputDoubtful, InputMissing
+from snapreplay.service.recovery import input_identity
+from snapreplay.service.recovery.input_identity import InputDoubtful, InputMissing
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.topics.reading import reading
 from tests.support import apps
@@ -277,7 +277,7 @@ async def test_a_stale_leader_ends_no_doubt_that_the_leader_named(bench, monkeyp
                 compared.append(reader)
                 yield reader
 
-        monkeypatch.setattr(inputs, "reading", reaching_it_first)
+        monkeypatch.setattr(input_identity, "reading", reaching_it_first)
         bench.broker.lose(TopicPartition(bench.input, 0), 10, 0, None)
         await bench.feed(30)
         await until(lambda: one.status.phase == "failed", "failed", 300.0)

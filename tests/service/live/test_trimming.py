@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from snapreplay.service.core.kafka_errors import Unreachable
-from snapreplay.service.live.trimming import Trimmer
+from snapreplay.service.live.snapshot_scheduler import Trimmer
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.snapshots.plan import retention_floors
 from tests.simulation.cluster import SimCluster

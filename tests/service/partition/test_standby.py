@@ -15,7 +15,7 @@ from snapreplay.service.core.phase import CopyState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.live import committer
-from snapreplay.service.partition.standby import ACCEPTABLE_LAG_OFFSETS, Standby
+from snapreplay.service.partition.standby import ACCEPTABLE_LAG_OFFSETS, StandbyTask
 from snapreplay.service.recovery import follower
 from snapreplay.service.recovery.examine import SEE_AGAIN_SECONDS, Examiner
 from snapreplay.service.runtime import cooperative
@@ -33,7 +33,7 @@ class Copied:
 
     def __init__(self, context, left=None):
         self.told: list[Any] = []
-        self.standby = Standby(context, self.told.append, left)
+        self.standby = StandbyTask(context, self.told.append, left)
         self.standby.start()
 
     @property

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from snapreplay import App, Topic
-from snapreplay.service.partition.standby import Standby
+from snapreplay.service.partition.standby import StandbyTask
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.snapshots.log.by_replay import Input
 from tests.service.partition.test_standby import Copied, followed, live, taken_over
@@ -105,13 +105,13 @@ async def test_it_replays_what_an_owner_does_not_record(bench):
 @virtual
 async def test_another_version_than_the_owners_is_judged_as_in_every_replay(bench, monkeypatch, app, is_proven):
     """It is warm if a digest proves it. A state that is no map waits for an owner of its own version."""
-    heard, at = [], Standby._at
+    heard, at = [], StandbyTask._at
 
     def noted(standby, step):
         heard.append(step)
         at(standby, step)
 
-    monkeypatch.setattr(Standby, "_at", noted)
+    monkeypatch.setattr(StandbyTask, "_at", noted)
     await bench.prepare(app("app", version="1"), changelog={"enabled": False})
     one = await live(bench)
     await bench.feed(10)

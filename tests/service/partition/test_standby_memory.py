@@ -9,7 +9,7 @@ import pytest
 
 from snapreplay.service.control.status import SnapshotUsed
 from snapreplay.service.control.vocabulary import LONG_AGO
-from snapreplay.service.partition import room
+from snapreplay.service.partition import standby
 from snapreplay.service.runtime.free_memory import memory_of
 from tests.service.partition.test_standby import Copied, followed, live
 from tests.support.in_memory import virtual
@@ -23,12 +23,12 @@ async def test_a_copy_that_does_not_fit_is_not_loaded_before_it_does(bench, monk
     await bench.feed(10)
     await one.position(10)
     await one.snapshot()
-    monkeypatch.setattr(room, "available_bytes", lambda _: 10)
+    monkeypatch.setattr(standby, "available_bytes", lambda _: 10)
     copied = Copied(await bench.context("two"))
     await until(lambda: len(copied.told) == 3, "three attempts")
     assert {(each.state, each.error.kind) for each in copied.told} == {("loading", "NoRoom")}
     assert re.fullmatch(r"the copy takes about [\d,]+ bytes of memory, and 10 are free", copied.status.error.message)
-    monkeypatch.setattr(room, "available_bytes", lambda _: 10**9)
+    monkeypatch.setattr(standby, "available_bytes", lambda _: 10**9)
     assert (await copied.warm(one.status.batch)).error is None
     await copied.standby.end()
 
@@ -42,7 +42,7 @@ async def test_it_is_said_once_a_minute_that_a_copy_does_not_fit(bench, monkeypa
     await one.position(10)
     await one.snapshot()
     free = itertools.count(10)
-    monkeypatch.setattr(room, "available_bytes", lambda _: next(free))
+    monkeypatch.setattr(standby, "available_bytes", lambda _: next(free))
     copied = Copied(await bench.context("two"))
     await until(lambda: len(copied.told) == 40, "forty attempts", 1000)
     said = [each.message for each in caplog.records if "starts over" in each.message]
@@ -56,14 +56,14 @@ async def test_the_rest_of_a_copy_is_judged_by_the_part_that_is_loaded(bench, mo
     """A manifest does not say how large the entries are when unpacked. What was loaded is given up at once."""
     _, copied = await followed(bench)
     store = copied.standby._store
-    here = room.Room(store, lambda: None)
+    here = standby.Room(store, lambda: None)
     here.restore(snapshot=SnapshotUsed("5c1d", 1, 9, entries=100, size_bytes=1000, created_at=LONG_AGO))
     rest_bytes = memory_of(10 * store.size_bytes, 100) * 9 // 10
-    monkeypatch.setattr(room, "available_bytes", lambda _: rest_bytes)
+    monkeypatch.setattr(standby, "available_bytes", lambda _: rest_bytes)
     here.progress("bytes", 0, 100, 1000)
-    monkeypatch.setattr(room, "available_bytes", lambda _: rest_bytes - 1)
+    monkeypatch.setattr(standby, "available_bytes", lambda _: rest_bytes - 1)
     here.progress("records", 0, 100, 1000)
-    with pytest.raises(room.NoRoom, match="of which 10% are loaded") as raised:
+    with pytest.raises(standby.NoRoom, match="of which 10% are loaded") as raised:
         here.progress("bytes", 0, 100, 1000)
     copied.standby._failed(raised.value)
     assert store.size_bytes == 0

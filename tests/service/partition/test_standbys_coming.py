@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from snapreplay.service.control.status import StatusBoard
-from snapreplay.service.partition.room import NoRoom
-from snapreplay.service.partition.standby import LOOK_SECONDS, Standby, Standbys
+from snapreplay.service.partition.standby import LOOK_SECONDS, NoRoom, Standbys, StandbyTask
 from snapreplay.service.recovery.examine import Examiner
 from tests.support.in_memory import virtual
 from tests.support.stage import until
@@ -71,13 +70,13 @@ async def test_a_look_of_one_copy_does_not_go_through_all_others(bench, monkeypa
     """Each of some hundred copies looks twice a second."""
     bench.create_topics(20)
     await bench.prepare()
-    context, asked, is_warm = await bench.context("two"), list[Standby](), vars(Standby)["is_warm"].fget
+    context, asked, is_warm = await bench.context("two"), list[StandbyTask](), vars(StandbyTask)["is_warm"].fget
 
     def counted(standby):
         asked.append(standby)
         return is_warm(standby)
 
-    monkeypatch.setattr(Standby, "is_warm", property(counted))
+    monkeypatch.setattr(StandbyTask, "is_warm", property(counted))
     standbys = Standbys(lambda number: replace(context, partition=number), StatusBoard(), lambda _: False)
     standbys.hold(set(range(20)), frozenset({0}), lambda: None)
     await asyncio.sleep(60)  # of virtual time

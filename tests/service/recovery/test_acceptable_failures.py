@@ -24,7 +24,7 @@ from snapreplay.service.recovery.acceptable_failures import (
     with_way_out,
 )
 from snapreplay.service.recovery.comparison import DigestMismatch
-from snapreplay.service.recovery.inputs import InputReplaced, InputShorter, InputTrimmed
+from snapreplay.service.recovery.input_identity import InputReplaced, InputShorter, InputTrimmed
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Pointer

@@ -3,7 +3,7 @@
 import pytest
 
 from snapreplay.service.recovery.examine import Examiner, News
-from snapreplay.service.recovery.inputs import InputReplaced, InputShorter
+from snapreplay.service.recovery.input_identity import InputReplaced, InputShorter
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.state.stores import store_of
 from tests.support.in_memory import virtual

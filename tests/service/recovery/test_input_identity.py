@@ -6,8 +6,8 @@ from snapreplay.app.ranges import PositionAnchor
 from snapreplay.service.core.chain import read_positions
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.ports import NewTopic, TopicPartition
-from snapreplay.service.recovery import inputs as module
-from snapreplay.service.recovery.anchors import was_cut
+from snapreplay.service.recovery import input_identity as module
+from snapreplay.service.recovery.input_identity import was_cut
 from snapreplay.service.topics.reading import AGREED_TIMES, reading
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.simulation.cluster import SimCluster
