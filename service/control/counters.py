@@ -118,6 +118,16 @@ FALSE_ALARMS = _of_process(
     "snapreplay_false_alarms_total",
     "Processes that seemed to be dead, were taken over from, and were members of the group still.",
 )
+THROTTLED_SECONDS = Counter(
+    "snapreplay_throttled_seconds_total",
+    "Time for which brokers have read nothing of a connection of this process because a quota was used up, by the kind"
+    " of request that they answered: `Produce`, `Fetch` and others. Connections wait side by side, so it may grow by"
+    " more than a second each second.",
+    ("request",),
+    registry=EVENTS,
+)
+for _request in ("Produce", "Fetch"):  # so that the series start at 0 and the first wait shows as an increase
+    THROTTLED_SECONDS.labels(_request)
 
 
 class TakeoverMetrics:

@@ -8,11 +8,15 @@ start of the producer fences its predecessors and aborts what a killed one left 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import groupby
 from typing import Any
 
+from aiokafka.errors import KafkaTimeoutError
+
 from snapreplay.app.record import Output
+from snapreplay.counted import some
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import CommitInDoubt, RefusedRecord
@@ -121,12 +125,12 @@ class KafkaFeeder(_Unowned):
             CommitInDoubt, Unreachable, NotAuthorized.
         """
         try:
-            if not self._transactional:
-                return await self._send(outputs)
-            await self._producer.begin_transaction()
+            if self._transactional:
+                await self._producer.begin_transaction()
             places = await self._send(outputs)
-            async with asyncio.timeout(self._settings.timeouts.commit_ms / 1000):
-                await self._producer.commit_transaction()
+            if self._transactional:
+                async with self._in_time("the transaction"):
+                    await self._producer.commit_transaction()
         except (*CLIENT_ERRORS, SnapreplayError) as error:
             await self._give_up()
             raise commit_error(error, self._name, settings=self._settings) from error
@@ -134,6 +138,16 @@ class KafkaFeeder(_Unowned):
             await self._give_up()
             raise
         return places
+
+    @asynccontextmanager
+    async def _in_time(self, what: str) -> AsyncIterator[None]:
+        """Limit the block to timeouts.commit_ms. The time for which a quota makes the brokers wait does not count."""
+        timeout_ms = self._settings.timeouts.commit_ms
+        try:
+            async with self._producer.client.writing(timeout_ms / 1000):
+                yield
+        except TimeoutError as error:
+            raise CommitInDoubt(f"{what} was not acknowledged within timeouts.commit_ms={timeout_ms}") from error
 
     async def _give_up(self) -> None:
         """Abort, so that readers need not wait for the transaction's timeout; then send nothing more."""
@@ -152,32 +166,33 @@ class KafkaFeeder(_Unowned):
     async def _send_alike(self, outputs: Sequence[Output]) -> list[tuple[TopicPartition, int]]:
         places: list[tuple[TopicPartition, int]] = []
         for start in range(0, len(outputs), QUEUED):
-            some = outputs[start : start + QUEUED]
-            sent = [await self._begin(output) for output in some]
-            if some:
-                done, _ = await asyncio.wait(sent, timeout=self._settings.timeouts.commit_ms / 1000)
-                _ = [future.exception() for future in done]  # looked at, also behind the first one
-            places += [_place(*pair, self._name) for pair in zip(some, sent, strict=True)]
+            queued = outputs[start : start + QUEUED]
+            async with self._in_time(f"a record for {some(sorted({each.topic for each in queued}))}"):
+                sent = [await self._begin(output) for output in queued]
+                await asyncio.wait(sent)
+            places += [_place(*pair, self._name) for pair in zip(queued, sent, strict=True)]
         return places
 
     async def _begin(self, output: Output) -> asyncio.Future[Any]:
-        try:
-            future: asyncio.Future[Any] = await self._producer.send(
-                output.topic,
-                key=output.key,
-                value=output.value,
-                partition=output.partition,
-                timestamp_ms=output.timestamp_ms,
-                headers=list(output.headers),
-            )
-        except CLIENT_ERRORS as error:
-            raise commit_error(error, self._name, output.topic, self._settings) from error
-        return future
+        while True:
+            try:
+                future: asyncio.Future[Any] = await self._producer.send(
+                    output.topic,
+                    key=output.key,
+                    value=output.value,
+                    partition=output.partition,
+                    timestamp_ms=output.timestamp_ms,
+                    headers=list(output.headers),
+                )
+            except KafkaTimeoutError:
+                continue  # it waits behind a full batch; `_in_time` decides for how long
+            except CLIENT_ERRORS as error:
+                raise commit_error(error, self._name, output.topic, self._settings) from error
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())  # else it is logged as lost
+            return future
 
 
 def _place(output: Output, sent: asyncio.Future[Any], name: str) -> tuple[TopicPartition, int]:
-    if not sent.done():
-        raise CommitInDoubt(f"a record for {output.topic} was not acknowledged in time")
     error = sent.exception()
     if error is not None:
         raise commit_error(error, name, output.topic) from error

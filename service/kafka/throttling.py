@@ -9,6 +9,7 @@ import logging
 import time
 from typing import Any, NamedTuple
 
+from snapreplay.service.control.counters import THROTTLED_SECONDS
 from snapreplay.service.core.repeats import Repeats
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Throttling:
 
     def note(self, wait: ThrottledWait) -> None:
         self._waits[wait.request] = wait
+        THROTTLED_SECONDS.labels(wait.request).inc(wait.seconds)
         said = self._said.met((wait.request, wait.address), time.monotonic())
         if said is not None:
             log.warning("%s%s", wait, said.more(time.monotonic()))

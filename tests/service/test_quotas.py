@@ -8,13 +8,18 @@ from typing import Any
 import pytest
 
 from snapreplay import App, MapState, Topic
+from snapreplay.app.record import Output
 from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.service.control.counters import THROTTLED_SECONDS
 from snapreplay.service.core.broker_limits import EVERYBODY, QuotaEntry, quotas_of
 from snapreplay.service.doctor.collect import examine
 from snapreplay.service.kafka import throttling
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.feeding import KafkaFeeder
+from snapreplay.service.ports import NewTopic
 from tests.support import kafka_tools
 from tests.support.deadlines import scaled
-from tests.support.stage import Stage, processed, snapshot
+from tests.support.stage import Stage, processed, settings_for, snapshot
 from tests.support.steady import KEEPS_LEADERS
 
 RATE_BYTES = 20_000
@@ -27,6 +32,12 @@ def metered():
     """A broker with a quota for our client id."""
     with LocalBroker(properties=KEEPS_LEADERS, deadline_s=scaled(60)) as broker:
         yield broker.bootstrap_servers
+
+
+def limit_bytes_per_s(bootstrap_servers: str, rate: int) -> None:
+    entity = ["--entity-type", "clients", "--entity-name", "snapreplay"]
+    set_it = ["kafka-configs.sh", "--bootstrap-server", bootstrap_servers, "--alter", *entity, "--add-config"]
+    kafka_tools.run([*set_it, f"producer_byte_rate={rate}"])
 
 
 def noted(name: str) -> App[Any]:
@@ -45,9 +56,7 @@ async def test_what_is_throttled_waits_without_a_doubt_and_says_so(metered, uniq
     """Produce answers with a wait of several times the deadline of a commit. In status, readiness, log and doctor."""
     monkeypatch.setattr(throttling, "THROTTLING", throttling.Throttling())
     here = await Stage(metered, noted(unique("metered"))).prepare()
-    entity = ["--entity-type", "clients", "--entity-name", "snapreplay"]
-    set_it = ["kafka-configs.sh", "--bootstrap-server", metered, "--alter", *entity, "--add-config"]
-    kafka_tools.run([*set_it, f"producer_byte_rate={RATE_BYTES}"])
+    limit_bytes_per_s(metered, RATE_BYTES)
     (finding,) = [each for each in (await examine(here.app, here.settings())).findings if each.check == "quotas"]
     assert (finding.where, f"producer_byte_rate={RATE_BYTES}" in finding.problem) == ("client id 'snapreplay'", True)
     text = random.Random(1)
@@ -68,6 +77,28 @@ async def test_what_is_throttled_waits_without_a_doubt_and_says_so(metered, uniq
     (command,) = re.findall(r"`(kafka-configs\.sh [^`]+)`", finding.remedy)
     kafka_tools.run(shlex.split(command))
     assert not [each for each in (await examine(here.app, here.settings())).findings if each.check == "quotas"]
+
+
+@pytest.mark.kafka
+async def test_a_feed_waits_for_a_quota_and_says_so(metered, unique, caplog):
+    """Several batches of a transaction, each throttled for longer than a commit and a request may take."""
+    limit_bytes_per_s(metered, RATE_BYTES)
+    topic = unique("fed")
+    kafka = {"bootstrap.servers": metered, "request.timeout.ms": 1000, "max.batch.size": 120_000}
+    settings = settings_for(metered, kafka=kafka, timeouts={"commit_ms": 2000, "transaction_ms": 60_000})
+    await KafkaCluster(settings).create_topics([NewTopic(topic, 1)])
+    text = random.Random(1)
+    feeder = KafkaFeeder(settings, topic)
+    throttled = THROTTLED_SECONDS.labels("Produce")
+    before_seconds = throttled._value.get()
+    await feeder.start()
+    try:
+        places = await feeder.feed([Output(topic, None, text.randbytes(100_000), 0, False, None) for _ in range(4)])
+    finally:
+        await feeder.close()
+    assert [offset for _, offset in places] == [0, 1, 2, 3]
+    assert "throttled by a quota: after the last Produce request" in caplog.text
+    assert throttled._value.get() > before_seconds + 5
 
 
 def test_the_most_exact_quota_counts():

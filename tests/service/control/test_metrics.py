@@ -188,7 +188,7 @@ def test_fences_start_at_zero():
 
 def test_names_follow_the_rules():
     """Prefix, base units, counters end in _total, no label but those of a small fixed set."""
-    allowed = {"app", "partition", "phase", "result", "mode", "kind", "reaction", "store", "state", "le"}
+    allowed = {"app", "partition", "phase", "result", "mode", "kind", "reaction", "request", "store", "state", "le"}
     for family in DocumentCollector(FakeControl().document(), counted(EVENTS)).collect():
         if family.name.startswith(("process_", "python_")):
             continue
