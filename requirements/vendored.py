@@ -2,7 +2,7 @@
 
     python requirements/vendored.py [--ask ANSWER-FILE --osv URL] BILL…
 
-The packages are those of the table "In the page" of docs/dependencies.md, as npm names them. With `--ask` a database
+The packages are those of the table "In the page" of docs/internals/dependencies.md, as npm names them. With `--ask` a database
 that speaks as OSV does is asked, and its answer is written. Ends with 1 for a known vulnerability, and if nobody
 answers.
 """

@@ -170,11 +170,11 @@ def test_every_metric_is_documented() -> None:
 
 
 def test_every_dependency_is_justified() -> None:
-    """docs/dependencies.md says what each direct dependency is for, and names none that is gone."""
+    """docs/internals/dependencies.md says what each direct dependency is for, and names none that is gone."""
     project = tomllib.loads(read(Path("pyproject.toml")))["project"]
     groups = [project["dependencies"], *project["optional-dependencies"].values()]
     names = {re.split(r"[<>=!~\[ ]", wanted)[0] for group in groups for wanted in group}
-    rows = re.findall(r"^\| `([a-z0-9-]+)`", read(Path("docs/dependencies.md")), flags=re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z0-9-]+)`", read(Path("docs/internals/dependencies.md")), flags=re.MULTILINE)
     differing = sorted(names ^ set(rows))
     assert not differing, listed(differing)
 

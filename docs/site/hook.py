@@ -10,7 +10,6 @@ import posixpath
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -25,8 +24,8 @@ _LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".sh": "sh", ".
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Order the pages as docs/README.md does. A test makes sure that it lists all of them."""
-    config.nav = [_on_site(INDEX), *_kinds(), {"Decisions": [_on_site(page) for page in _decisions()]}]
+    """Order the pages as docs/README.md does. What it does not list under a heading is left out of the navigation."""
+    config.nav = [_on_site(INDEX), *_groups()]
     return config
 
 
@@ -63,15 +62,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return "".join(parts)
 
 
-def _kinds() -> Iterator[dict[str, Any]]:
-    """Yield the kinds of pages in docs/README.md, each with its pages, some of them grouped by reader."""
-    for kind in re.split(r"^## ", _text(INDEX), flags=re.MULTILINE)[1:]:
-        title, body = kind.split("\n", 1)
-        rows, *readers = re.split(r"^(For .+):$", body, flags=re.MULTILINE)
-        items: list[Any] = [_on_site(page) for page in _pages(rows)]
-        for reader, theirs in zip(readers[::2], readers[1::2], strict=True):
-            items.append({reader: [_on_site(page) for page in _pages(theirs)]})
-        yield {title: items}
+def _groups() -> Iterator[dict[str, list[str]]]:
+    """Yield the groups of pages in docs/README.md."""
+    for group in re.split(r"^## ", _text(INDEX), flags=re.MULTILINE)[1:]:
+        title, body = group.split("\n", 1)
+        yield {title: [_on_site(page) for page in _pages(body)]}
 
 
 def _pages(text: str) -> list[str]:

@@ -41,7 +41,7 @@ from snapreplay.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
 
-SHARE = 1 / 3  # of the loop: more delays each step of a transaction (docs/benchmarks.md, Latency)
+SHARE = 1 / 3  # of the loop: more delays each step of a transaction (docs/internals/measurements.md, Latency)
 RETRY_AFTER_SECONDS = 10.0  # a snapshot that failed is not tried again at once
 
 

@@ -3,7 +3,7 @@
     with LocalBroker() as broker:                 # or: async with LocalBroker() as broker:
         print(broker.bootstrap_servers)           # 127.0.0.1:23071
 
-docs/local-broker.md says what it costs and what it is not for.
+docs/internals/local-broker.md says what it costs and what it is not for.
 """
 
 import asyncio

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kafka
 
 RECORDS = 2500  # 12 seconds of replay, unless it is told that it is enough
 ROUNDS = 15
-ANSWER_SECONDS = 1.0  # noisy machines; 100 ms are the aim, docs/benchmarks.md has figures
+ANSWER_SECONDS = 1.0  # noisy machines; 100 ms are the aim, docs/internals/measurements.md has figures
 STANDSTILL_SECONDS = 3.0  # of one process, on a busy machine
 
 

@@ -1,4 +1,4 @@
-"""Every kind of damage that we can do to the two topics, by the record that it hits. docs/results.md has the same
+"""Every kind of damage that we can do to the two topics, by the record that it hits. docs/internals/results.md has the same
 table with what comes of it: a test carries it out and compares."""
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _all(*together: Edit) -> Edit:
 _both_chunks = _all(CHUNK.flipped, Target("", RecordKind.CHUNK, 0).flipped)
 
 
-# ------------------------------------------------------------------- the table in docs/results.md
+# ------------------------------------------------------------------- the table in docs/internals/results.md
 
 
 def ends(restore: Recovery, snapshots: list[str], error: str | None) -> str:

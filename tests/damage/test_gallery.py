@@ -1,4 +1,4 @@
-"""The table of damages in docs/results.md is what happens: every row of it in memory, some of them again on Kafka
+"""The table of damages in docs/internals/results.md is what happens: every row of it in memory, some of them again on Kafka
 (test_broker.py)."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.damage.edits import of_kind
 from tests.damage.gallery import Case, Trim, cases, ends, table, told
 from tests.damage.memory import Outcome, World
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs/results.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs/internals/results.md"
 CASES = {f"{case.record}, {case.damage}": case for case in cases()}
 
 

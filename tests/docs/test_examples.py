@@ -222,18 +222,18 @@ def credited(app: App[Any], payments: Topic[Any, Any], account: Callable[[float]
 
 @pytest.mark.kafka
 def test_the_local_broker_is_used_as_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """docs/local-broker.md: it is started, killed and restarted."""
-    namespace(code_of("docs/local-broker.md"))
+    """docs/internals/local-broker.md: it is started, killed and restarted."""
+    namespace(code_of("docs/internals/local-broker.md"))
     assert re.fullmatch(r"127\.0\.0\.1:\d+\n", capsys.readouterr().out)
 
 
 @pytest.mark.whole
 @pytest.mark.kafka
 def test_what_was_timed_can_be_timed_again(tmp_path: Path) -> None:
-    """The script of docs/facts.md, and the command of docs/benchmarks.md that starts a broker, print their figures."""
-    (console,) = (each.text for each in blocks("console") if each.place.startswith("docs/benchmarks.md"))
+    """The script of docs/internals/facts.md, and the command of docs/internals/measurements.md that starts a broker, print their figures."""
+    (console,) = (each.text for each in blocks("console") if each.place.startswith("docs/internals/measurements.md"))
     command = console.removeprefix("$ ").replace(".venv/bin/python", sys.executable)
-    (tmp_path / "timing.py").write_text(code_of("docs/facts.md"), encoding="utf-8")
+    (tmp_path / "timing.py").write_text(code_of("docs/internals/facts.md"), encoding="utf-8")
     for typed, figures in (("$0 timing.py", 6), (command, 2)):
         done = subprocess.run(
             ["bash", "-ec", typed, sys.executable],

@@ -1,4 +1,4 @@
-"""docs/facts.md: experiments with the bare client that no other test makes. If one fails, a workaround may go."""
+"""docs/internals/facts.md: experiments with the bare client that no other test makes. If one fails, a workaround may go."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ async def values(reader: Any, topic: str, end: int) -> list[bytes]:
 
 
 def test_every_experiment_named_exists() -> None:
-    """docs/facts.md names no test that is gone."""
-    text = (ROOT / "docs/facts.md").read_text(encoding="utf-8")
+    """docs/internals/facts.md names no test that is gone."""
+    text = (ROOT / "docs/internals/facts.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(test_\w+)`", text))
     tests = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
     gone = [name for name in named if not any(f"def {name}(" in test for test in tests)]

@@ -139,7 +139,7 @@ class Tail:
     @asynccontextmanager
     async def _grows_by(self, offsets: int) -> AsyncIterator[None]:
         """Ends when so many more are written. A commit is answered before its marker is, and what another producer
-        writes at once may come before it (docs/facts.md)."""
+        writes at once may come before it (docs/internals/facts.md)."""
         start = (await _bounds(self.context, False)).end_offset
         yield
         await until_async(lambda: _bounds(self.context, False), lambda bounds: bounds.end_offset >= start + offsets)

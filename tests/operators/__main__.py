@@ -140,7 +140,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--some", type=int, default=0, help="that many, drawn by the seed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-a-time", type=int, default=AT_A_TIME)
-    parser.add_argument("--table", action="store_true", help="for docs/results.md")
+    parser.add_argument("--table", action="store_true", help="for docs/internals/results.md")
     return parser.parse_args()
 
 
