@@ -2,9 +2,9 @@
 
     python requirements/vendored.py [--ask ANSWER-FILE --osv URL] BILL…
 
-The packages are those of the table "In the page" of docs/internals/dependencies.md, as npm names them. With `--ask` a database
-that speaks as OSV does is asked, and its answer is written. Ends with 1 for a known vulnerability, and if nobody
-answers.
+The packages are those of the table "In the page" of docs/internals/dependencies.md, as npm names them. With `--ask` a
+database that speaks as OSV does is asked, and its answer is written. Ends with 1 for a known vulnerability, and if
+nobody answers.
 """
 
 from __future__ import annotations

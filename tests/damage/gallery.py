@@ -1,5 +1,5 @@
-"""Every kind of damage that we can do to the two topics, by the record that it hits. docs/internals/results.md has the same
-table with what comes of it: a test carries it out and compares."""
+"""Every kind of damage that we can do to the two topics, by the record that it hits. docs/internals/results.md has the
+same table with the outcomes: a test carries it out and compares."""
 
 from __future__ import annotations
 

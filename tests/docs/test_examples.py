@@ -230,7 +230,7 @@ def test_the_local_broker_is_used_as_shown(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.whole
 @pytest.mark.kafka
 def test_what_was_timed_can_be_timed_again(tmp_path: Path) -> None:
-    """The script of docs/internals/facts.md, and the command of docs/internals/measurements.md that starts a broker, print their figures."""
+    """The script of facts.md, and the command of measurements.md that starts a broker, print their figures."""
     (console,) = (each.text for each in blocks("console") if each.place.startswith("docs/internals/measurements.md"))
     command = console.removeprefix("$ ").replace(".venv/bin/python", sys.executable)
     (tmp_path / "timing.py").write_text(code_of("docs/internals/facts.md"), encoding="utf-8")

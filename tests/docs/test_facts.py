@@ -1,4 +1,6 @@
-"""docs/internals/facts.md: experiments with the bare client that no other test makes. If one fails, a workaround may go."""
+"""docs/internals/facts.md: experiments with the bare client that no other test makes.
+
+If one fails, a workaround may go."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""docs/internals/two-years.md on a real broker: an app is upgraded, inputs come and go, an entry is corrected, and its process
-is killed in between. After each step the state is the one that plain Python folds."""
+"""docs/internals/two-years.md on a real broker: an app is upgraded, inputs come and go, an entry is corrected, and its
+process is killed in between. After each step the state is the one that plain Python folds."""
 
 from __future__ import annotations
 
