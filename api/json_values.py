@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from snapreplay.state.keys import stored_key
-from snapreplay.state.stamp import bare
+from snapreplay.state.values import bare
 
 BASE64 = "base64"
 LEVELS_MAX = 100

@@ -33,12 +33,11 @@ from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings, load_settings
 from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import Chunk
-from snapreplay.snapshots.jobs.compaction import Compaction
-from snapreplay.snapshots.jobs.compaction_report import PartitionResult
+from snapreplay.snapshots.jobs.compaction import Compaction, PartitionResult
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, freeze
 from snapreplay.snapshots.proof.compaction import Written
-from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.partition import audit_partition
+from snapreplay.snapshots.proof.proven import Level
 from snapreplay.snapshots.proof.records import Moment
 from snapreplay.snapshots.proof.replay import prove
 from snapreplay.snapshots.proof.state import At, state_at

@@ -18,7 +18,7 @@ import msgspec
 from benchmarks import harness, ledger_app_2
 from benchmarks.ledger_app import Account
 from benchmarks.ledger_app import app as before
-from snapreplay.app.upgrading import of_maps, upgrading
+from snapreplay.app.upgrade import of_maps, upgrading
 from snapreplay.snapshots.format.chunks import ChunkWriter, open_chunk, reading_back, unpacking
 from snapreplay.snapshots.format.envelope import RecordKind, enveloped
 from snapreplay.snapshots.format.records import ChunkRef

@@ -24,7 +24,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.config.table import given_in
 from snapreplay.snapshots.jobs import plain_audit
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs
-from snapreplay.snapshots.proof.level import Level
+from snapreplay.snapshots.proof.proven import Level
 from snapreplay.snapshots.proof.replay import Segment, repeated
 from snapreplay.snapshots.proof.report import AuditReport
 

@@ -21,7 +21,7 @@ from snapreplay.service.control.status import SnapshotStatus
 from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.embedding import Views, ended
 from snapreplay.service.service_control import ServiceControl
-from snapreplay.state.key_text import text_of
+from snapreplay.state.keys import text_of
 
 THE_PROGRAM = "the program"
 

@@ -30,12 +30,11 @@ from snapreplay.service.partition.standby import Standbys
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.supervisor import Supervisor
 from snapreplay.state.committed import CommittedView
-from snapreplay.state.completing import completing
 from snapreplay.state.digest import DEFAULT_STORE
-from snapreplay.state.key_text import WrongKey, bound_of, key_of, text_of
-from snapreplay.state.keys import KeyCodec
+from snapreplay.state.keys import KeyCodec, WrongKey, bound_of, key_of, text_of
 from snapreplay.state.sorted_entries import KeyBounds
 from snapreplay.state.stores import maps_of
+from snapreplay.state.values import completing
 
 
 class StateReads:

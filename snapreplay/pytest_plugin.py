@@ -37,7 +37,7 @@ def snapreplay_broker() -> Iterator[Reachable]:
     if given:
         yield _Given(given)
         return
-    from snapreplay.testing.real_broker import broker
+    from snapreplay.testing.real_harness import broker
 
     with broker() as local:
         yield local

@@ -16,13 +16,13 @@ from snapreplay.errors import UsageError
 from snapreplay.service.blocking import BlockingClient, BlockingProofs, BlockingReader
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
-from snapreplay.snapshots.proof.level import Level
+from snapreplay.snapshots.proof.proven import Level
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from snapreplay.snapshots.jobs.compact import Owner
-    from snapreplay.snapshots.jobs.compaction_report import CompactionReport
+    from snapreplay.snapshots.jobs.compaction import CompactionReport
     from snapreplay.snapshots.proof.report import AuditReport
 
 __all__ = ["Level", "audit", "compact", "draft_upgrade", "register"]

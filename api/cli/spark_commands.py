@@ -13,7 +13,7 @@ from snapreplay.api.cli.options import AppName, AppOrId, Master, OfCluster, Outp
 from snapreplay.api.cli.output import Format, console, note, print_error, print_json, table
 from snapreplay.counted import counted, counted_or_no
 from snapreplay.errors import SnapreplayError, UsageError
-from snapreplay.snapshots.proof.level import Level
+from snapreplay.snapshots.proof.proven import Level
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from snapreplay.api.cli.client import Client
-    from snapreplay.snapshots.jobs.compaction_report import CompactionReport, PartitionResult
+    from snapreplay.snapshots.jobs.compaction import CompactionReport, PartitionResult
     from snapreplay.snapshots.proof.report import AuditReport
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from examples.demo.commands import snapreplay, tail
 from examples.demo.failed import DemoFailed
 from snapreplay.devbroker.free_ports import free_ports
-from snapreplay.devbroker.process import KeptProcess
+from snapreplay.devbroker.node import KeptProcess
 
 HOST = "127.0.0.1"
 INSTANCE_ID, STANDBY_ID = "demo", "demo-standby"

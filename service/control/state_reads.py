@@ -1,6 +1,6 @@
 """Questions about the entries of a state, and their answers, as HTTP knows them.
 
-A key is text in a question (`snapreplay.state.key_text`), and a value is as it is stored: HTTP makes JSON
+A key is text in a question (`snapreplay.state.keys`), and a value is as it is stored: HTTP makes JSON
 of it in its thread, so that the loop of the runners has less to do.
 """
 

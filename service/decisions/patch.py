@@ -37,8 +37,7 @@ from snapreplay.service.topics.increments import newer_claim
 from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.service.topics.reading import decided_bounds, reading
 from snapreplay.snapshots.format.records import PATCHED_KIND
-from snapreplay.snapshots.log.batches import BrokenChain
-from snapreplay.snapshots.log.by_changes import ChangesLost
+from snapreplay.snapshots.log.batches import BrokenChain, ChangesLost
 from snapreplay.snapshots.plan import begun_anew_at
 from snapreplay.state.correction import Correction, correct, corrections_of, entry_of, refusals, refuse, timers_of
 from snapreplay.state.digest import Digest

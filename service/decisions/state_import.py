@@ -17,7 +17,7 @@ import msgspec
 
 from snapreplay.app import names
 from snapreplay.app.app import App
-from snapreplay.app.upgrading import upgrading
+from snapreplay.app.upgrade import upgrading
 from snapreplay.counted import counted
 from snapreplay.errors import RebuildError, SnapreplayError, StopError, UsageError, described
 from snapreplay.service.core import effects, events

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from snapreplay.app.app import App
-from snapreplay.app.upgrading import upgrading
+from snapreplay.app.upgrade import upgrading
 from snapreplay.errors import RetryableError, SnapreplayError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.ports import Cluster

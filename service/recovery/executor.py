@@ -36,8 +36,7 @@ from snapreplay.service.topics import increments, log_bounds
 from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_state, reader_reaching
 from snapreplay.service.topics.targets import check_last, check_snapshot
 from snapreplay.snapshots.format.records import NO_OFFSET, Pointer
-from snapreplay.snapshots.log.batches import Base
-from snapreplay.snapshots.log.by_changes import ChangesLost
+from snapreplay.snapshots.log.batches import Base, ChangesLost
 from snapreplay.snapshots.plan import FromGenesis, FromSnapshot, LogStarts
 from snapreplay.state.contract import Store
 from snapreplay.state.values import StoredValueUnreadable

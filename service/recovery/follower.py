@@ -23,8 +23,7 @@ from snapreplay.service.runtime.cooperative import Read, feeding, run_cooperativ
 from snapreplay.service.runtime.progress import RestoreProgress
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.snapshots.log.batches import Base, ChainReader, Step
-from snapreplay.snapshots.log.by_changes import Changing, apply_changes
+from snapreplay.snapshots.log.batches import Base, ChainReader, Changing, Step, apply_changes
 from snapreplay.snapshots.log.by_replay import InputDiffers, Replay
 from snapreplay.snapshots.log.place import seals_of
 from snapreplay.snapshots.log.reading import Reading, Slice, Source

@@ -16,7 +16,7 @@ from zlib import crc32
 
 import msgspec
 
-from snapreplay.app.upgrading import of_maps, replacing, upgrading
+from snapreplay.app.upgrade import of_maps, replacing, upgrading
 from snapreplay.counted import counted
 from snapreplay.errors import DamagedError, SnapreplayError, StopError
 from snapreplay.service.core import adoption

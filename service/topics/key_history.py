@@ -25,8 +25,7 @@ from snapreplay.service.ports import Bounds, Cluster, Reader, TopicPartition
 from snapreplay.service.runtime.cooperative import Pauses, throttled
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import NO_OFFSET, Increment
-from snapreplay.snapshots.log.batches import Batches, Step
-from snapreplay.snapshots.log.by_changes import ChangesLost, apply_changes
+from snapreplay.snapshots.log.batches import Batches, ChangesLost, Step, apply_changes
 from snapreplay.snapshots.log.place import seals_of
 from snapreplay.state.contract import StateChanges
 

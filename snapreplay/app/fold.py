@@ -27,10 +27,9 @@ from snapreplay.app.failure import answered, dead_letter, far_ahead, passes, rec
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES, Out
 from snapreplay.app.ranges import InputRanges, offsets_of, out_of_order
-from snapreplay.app.record import Headers, InputRecord, Output, Record, hashing, id_of
+from snapreplay.app.record import Headers, InputRecord, Output, Record, carrying, hashing, id_of
 from snapreplay.app.timer import Timer
 from snapreplay.app.topic import Topic
-from snapreplay.app.tracing import carrying
 from snapreplay.app.turns import NO_PORTION, OnFailure, Turns
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import Store

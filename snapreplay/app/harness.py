@@ -21,7 +21,7 @@ from snapreplay.app.made_record import UNSET_MS, Sent, check_output, checked_rec
 from snapreplay.app.record import Output, RawRecord, span_of
 from snapreplay.app.topic import Topic
 from snapreplay.app.turns import other_periods
-from snapreplay.app.upgrading import upgrading
+from snapreplay.app.upgrade import upgrading
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import Store
 from snapreplay.state.cursor import Slices, digest_in, load_slices, slices_of

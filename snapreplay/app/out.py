@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 from snapreplay.app.codecs import Codec, unencoded
 from snapreplay.app.names import alter
-from snapreplay.app.record import Carried, Headers, Output
+from snapreplay.app.record import Carried, Headers, Output, context_of
 from snapreplay.app.topic import Topic
-from snapreplay.app.tracing import context_of
 from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.gate import OPEN, Gate, refuse_write

@@ -1,11 +1,11 @@
 """Records as a reader delivers them, as a handler receives them, and as a handler sends them; the hash of what was
-sent. Pure."""
+sent, and the trace context that an output takes from its input record. Pure."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import ClassVar, Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 from xxhash import xxh64
@@ -166,3 +166,27 @@ def _hashing(outputs: Sequence[Output]) -> Steps[int]:
         size = max(1, min(PIECE_OUTPUTS, 2 * size, len(piece) * PIECE_BYTES // len(packed)))
         yield
     return total.intdigest()
+
+
+NAMES = ("traceparent", "tracestate")
+
+
+def context_of(headers: Headers) -> Headers:
+    """Return the headers that are the trace context; none without a `traceparent`."""
+    found = tuple(each for each in headers if each[0] in NAMES and each[1])
+    return found if any(name == NAMES[0] for name, _ in found) else ()
+
+
+def carrying(handler: Callable[..., Any], contexts: list[Headers]) -> Callable[..., Any]:
+    """Return a handler whose outputs carry the context of their record. Each context is added to `contexts`."""
+
+    def carried(record: Any, state: Any, out: Any) -> Any:
+        context = context_of(record.headers)
+        sent_before = len(out.staged)
+        answer = handler(record, state, out)
+        if context:
+            contexts.append(context)
+            out.carry(sent_before, context)
+        return answer
+
+    return carried

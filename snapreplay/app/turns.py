@@ -23,8 +23,7 @@ from snapreplay.state.contract import Store
 from snapreplay.state.gate import Gate
 from snapreplay.state.keys import stored_key
 from snapreplay.state.steps import Steps, all_of
-from snapreplay.state.timers import TimerKey
-from snapreplay.state.timetable import Event, Kind, Timetable
+from snapreplay.state.timers import Event, Kind, TimerKey, Timetable
 
 NO_PORTION = Portion()
 

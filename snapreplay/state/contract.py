@@ -28,8 +28,7 @@ from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.steps import Steps
 
 if TYPE_CHECKING:
-    from snapreplay.state.timers import Scheduler
-    from snapreplay.state.timetable import Timetable
+    from snapreplay.state.timers import Scheduler, Timetable
 
 StateChanges = Mapping[str, Mapping[bytes, bytes | None]]
 """Name of the store → encoded key → encoded value, None for a tombstone; in order of first touch."""

@@ -4,6 +4,10 @@ msgspec passes over what a type does not declare, so code that does not know a f
 of the value; and a field that is not stored gets its default. Digests cannot tell: they prove the bytes. So every
 increment records the fields of the code that wrote it, and a recovery compares them before the first record.
 
+It also records their layout, which decides what the bytes mean: the order of the fields of an array, the default of a
+field that is not stored, the names of the members of an enum. Two versions of an app may read the same bytes without an
+error and take them for different values.
+
 A path leads to a field: `email`, `address.zip`, `lines[].sku`, `<card>.number` in a Struct with a tag, `0=` in
 one that is stored as an array. `*` stands for any field: of a dict, or of a value without a declared type. A `-` in
 front says that the field was dropped.
@@ -13,25 +17,94 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import inspect
 
-from snapreplay.errors import StopError, UsageError
+from snapreplay.errors import UsageError
+from snapreplay.interrupts import of_a_signal
 from snapreplay.state.canonical import nodes_in
-from snapreplay.state.digest import DEFAULT_STORE
-from snapreplay.state.layout import Layout, default_text, may_be_left_out, members_of
 
-DROPPED = "-"
+UNSET_TEXT = "unset"
+"""Stands for a field that is missing in the object, too: msgspec.UNSET, or a key of a TypedDict."""
+
+TEXT_MAX = 120
+"""A longer default is recorded by its hash."""
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""Another one in each process."""
+
+_json = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Layout(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The layout of the values of one store, by [path](FORMAT.md#fields). What has none of it is not in it.
+
+    Attributes:
+        places: place of an array → the stored name of the field that is there.
+        absent: field that may be missing in a stored value → what that means: the default as JSON, or "unset".
+        members: enum → its values as text → the names that each has.
+        tags: object with a tag → the name of its class.
+        sets: paths of sets, which keep neither the order nor repeated items.
+    """
+
+    places: dict[str, str] = {}
+    absent: dict[str, str] = {}
+    members: dict[str, dict[str, list[str]]] = {}
+    tags: dict[str, str] = {}
+    sets: list[str] = []
+
+
+def default_text(field: inspect.Field) -> str | None:
+    """Return what the field is where it is not stored; None: it must be stored."""
+    if field.required:
+        return None
+    if field.default is not msgspec.NODEFAULT:
+        return _text(field.default)
+    if field.default_factory is msgspec.NODEFAULT:
+        return UNSET_TEXT
+    try:
+        return _text(field.default_factory())
+    except BaseException as error:  # whatever the user's function raises: without the field, nothing can be read
+        if of_a_signal(error):
+            raise
+        return None
+
+
+def _text(value: object) -> str:
+    try:
+        text = _json(value).decode()
+    except (TypeError, ValueError):  # a type that JSON cannot hold, such as a mark of its own: `MISSING = object()`
+        text = _ADDRESS.sub("", repr(value))
+    return text if len(text) <= TEXT_MAX else f"sha256:{sha256(text.encode()).hexdigest()[:16]}"
+
+
+def may_be_left_out(node: Any, field: inspect.Field) -> bool:
+    """Say whether values are written without the field where it is at its default."""
+    if field.required or getattr(node, "array_like", False) or isinstance(node, inspect.NamedTupleType):
+        return False
+    if field.default is field.default_factory:  # neither is given: it is unset
+        return True
+    config = getattr(node.cls, "__struct_config__", None)
+    is_constant = field.default is not msgspec.NODEFAULT or field.default_factory in (list, dict, set)
+    return bool(config is not None and config.omit_defaults and is_constant)
+
+
+def members_of(node: inspect.EnumType) -> dict[str, list[str]]:
+    """Return the names of each value of an enum, aliases included."""
+    found: dict[str, list[str]] = {}
+    for name, member in node.cls.__members__.items():
+        found.setdefault(str(member.value), []).append(name)
+    return found
+
+
 ANY = "*"
 
 Object = inspect.StructType | inspect.DataclassType | inspect.TypedDictType | inspect.NamedTupleType
 OBJECTS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType)
-
-StoredFields = Mapping[str, Collection[str]]
-"""Store → the paths of its values."""
 
 
 class StoreFields(msgspec.Struct, frozen=True):
@@ -58,13 +131,6 @@ class StoreFields(msgspec.Struct, frozen=True):
                 break
             path = _joined(self.repeated[place], path[len(place) + 1 :])
         return path
-
-
-class UnknownFields(StopError):
-    """A refusal: stored values have a field that this code does not know, or lack one that it has.
-
-    Safe: The partition stops before this code writes anything, and what is stored stays as it is.
-    """
 
 
 class _Place(NamedTuple):
@@ -171,127 +237,3 @@ def check_dropped(dropped: object) -> tuple[str, ...]:
             f"MapState: dropped={names!r} has something else than names of fields", hint='use `dropped=("email",)`'
         )
     return names
-
-
-def recorded_after(recorded: StoredFields, declared: Mapping[str, StoreFields]) -> dict[str, list[str]]:
-    """Return what the next increment records: the fields of this code, and those that were dropped until now."""
-    found = {name: list(paths) for name, paths in recorded.items() if name not in declared}
-    for name, fields in declared.items():
-        before = recorded.get(name, ())
-        gone = {path for path in before if not path.startswith(DROPPED)}
-        dropped = {f"{DROPPED}{path}" for path in gone if not _covers(fields, path)}
-        dropped |= {path for path in before if path.startswith(DROPPED)}
-        kept = (path for path in dropped if fields.at(path[1:]) not in fields.paths)
-        paths = sorted((*fields.paths, *kept))
-        if paths:
-            found[name] = paths
-    return dict(sorted(found.items()))
-
-
-def in_entries(recorded: StoredFields, counts: Mapping[str, int]) -> StoredFields:
-    """Return what is recorded of the stores that have entries: without a value, none can have an unknown field.
-    `counts`: store → number of entries."""
-    return {store: paths for store, paths in recorded.items() if counts.get(store)}
-
-
-def refuse_fields(recorded: StoredFields, declared: Mapping[str, StoreFields], by: str) -> UnknownFields | None:
-    """Say why this code must not go on with values that have the recorded fields; None: it may.
-
-    Args:
-        recorded: see `in_entries`.
-        by: the app version that recorded them.
-    """
-    for name, fields in declared.items():
-        before = recorded.get(name, ())
-        unknown = [
-            path
-            for path in before
-            if not path.startswith(DROPPED) and not _covers(fields, path) and not is_below(path, fields.dropped)
-        ]
-        if unknown:
-            return _unknown(name, _topmost(unknown), by)
-        missing = [
-            path[1:]
-            for path in before
-            if path.startswith(DROPPED)
-            and fields.at(path[1:]) in fields.paths
-            and not is_below(path[1:], fields.dropped)
-        ]
-        if missing:
-            return _missing(name, _topmost(missing), by)
-    return None
-
-
-def _covers(fields: StoreFields, path: str) -> bool:
-    """Say whether code with these fields keeps the field: it has it, or keeps whatever there is in its place."""
-    paths, path = fields.paths, fields.at(path)
-    tops = [each.removesuffix(ANY).removesuffix(".") for each in paths if last_name(each) == ANY]
-    return path in paths or any(_keeps(top, paths, path) for top in tops)
-
-
-def _keeps(top: str, paths: Collection[str], path: str) -> bool:
-    """Say whether what keeps any field in its place keeps this one, too. The objects in a dict keep only their own."""
-    values = f"{top}{{}}"
-    if path.startswith(values) and any(each.startswith(values) for each in paths):
-        return False
-    return not top or is_below(path, [top])
-
-
-def is_below(path: str, tops: Iterable[str]) -> bool:
-    return any(path == top or path.startswith((f"{top}.", f"{top}[", f"{top}{{", f"{top}<")) for top in tops)
-
-
-def _topmost(paths: list[str]) -> list[str]:
-    return [each for each in paths if not is_below(each, [top for top in paths if top != each])]
-
-
-def place_of_store(store: str) -> str:
-    return "state" if store == DEFAULT_STORE else f"state.{store}"
-
-
-def _unknown(store: str, paths: list[str], by: str) -> UnknownFields:
-    place, names = place_of_store(store), ", ".join(map(repr, paths))
-    which = "any field" if paths == [ANY] else f"the field{'s'[: len(paths) - 1]} {names}"
-    is_dict = all(last_name(path) == ANY for path in paths)
-    keep = "declare a `dict` there" if is_dict else "declare the field too, with a default"
-    kept = next((name for path in paths if (name := _stored_name(path))), None)
-    renamed = (
-        ""
-        if kept is None
-        else f' If a field was renamed, keep its stored name: `new: str = msgspec.field(name="{kept}")`.'
-    )
-    return UnknownFields(
-        f"values in {place} may have {which}, as app version {by} recorded, which this code does not know: it would"
-        " drop what is stored there",
-        hint=f"nothing is lost: {keep}; or deploy the version that has it again."
-        f"{renamed} If it is not needed any more, say so:"
-        f" `MapState(…, dropped=({_listed(paths)}))`",
-        store=store,
-        fields=paths,
-    )
-
-
-def _stored_name(path: str) -> str | None:
-    """Return the name under which the object itself has the field. None: it has no name there."""
-    name = last_name(path)
-    return None if name == ANY or name.endswith("=") else name
-
-
-def last_name(path: str) -> str:
-    return re.split(r"[.\]}>]", path)[-1]
-
-
-def _missing(store: str, paths: list[str], by: str) -> UnknownFields:
-    place, names = place_of_store(store), ", ".join(map(repr, paths))
-    return UnknownFields(
-        f"values in {place} may lack {names}, which app version {by} does not have: this code would begin with the"
-        " default in each of them",
-        hint="deploy the later version again; or give the field another name. If the default is"
-        f" right for the values written meanwhile, say so: `MapState(…, dropped=({_listed(paths)}))`",
-        store=store,
-        fields=paths,
-    )
-
-
-def _listed(paths: list[str]) -> str:
-    return "".join(f'"{path}", ' for path in paths).strip()

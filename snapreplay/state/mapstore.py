@@ -13,21 +13,22 @@ from zlib import crc32
 
 from msgspec import MsgspecError
 
+from snapreplay.interrupts import of_a_signal
 from snapreplay.state.committed import CommittedView
 from snapreplay.state.contract import Sealed, ShardSlice, StateChanges
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.entry_index import EntryIndex, Present, StoredPart
 from snapreplay.state.gate import OPEN
 from snapreplay.state.keys import UNENCODABLE, K, KeyCodec
-from snapreplay.state.readable import reading_all
 from snapreplay.state.shards import SHARD_COUNT, Shards, Slot
 from snapreplay.state.sorted_entries import EVERYTHING, PART_ENTRIES_MAX, KeyBounds, SortedEntries, SortedPart
 from snapreplay.state.staging import Encoded, Touched, encoding
 from snapreplay.state.steps import Steps, all_of
-from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
+from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec, bare
 
 if TYPE_CHECKING:
     from snapreplay.state.timers import Scheduler
+
 
 V = TypeVar("V")
 
@@ -362,3 +363,44 @@ class MapStore(Generic[K, V]):
             return index.with_gone(self.entries, self._sealed_value, bounds, reverse=reverse)
 
         return CommittedView(self._keys, self._values, self.shards, parts)
+
+
+CHECK_ENTRIES, CHECK_BYTES = 128, 64 * 1024
+"""Read in one step, which takes well below a millisecond."""
+
+
+def reading_all(
+    shards: Shards, keys: KeyCodec[Any], values: ValueCodec[Any], each_shard_max: int | None
+) -> Iterator[int]:
+    """Read as `Store.checking` says. An entry that is overwritten or deleted meanwhile does no harm."""
+    for index in range(shards.mask + 1 if shards.digest.count else 0):
+        entries = shards.entries(index, each_shard_max)
+        start = 0
+        while start < len(entries):
+            end, size_bytes = start, 0
+            while end < min(start + CHECK_ENTRIES, len(entries)) and size_bytes < CHECK_BYTES:
+                size_bytes += len(entries[end][1])
+                end += 1
+            _read(shards, keys, values, index, entries[start:end])
+            yield end - start
+            start = end
+
+
+def _read(
+    shards: Shards, keys: KeyCodec[Any], values: ValueCodec[Any], index: int, entries: Iterable[tuple[bytes, bytes]]
+) -> None:
+    lookup, read_key, read = shards.lookups[index], keys.unpack, values.unpack
+    for encoded, value in entries:
+        try:
+            key = read_key(encoded)
+        except MsgspecError as error:
+            if lookup(encoded) is not None:
+                raise keys.misfit(encoded, error) from error
+            continue
+        try:
+            read(bare(value))
+        except BaseException as error:
+            if of_a_signal(error):
+                raise
+            if lookup(encoded) == value:
+                raise values.misfit(key, error) from error

@@ -15,9 +15,8 @@ from snapreplay.state.keys import KeyCodec
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.shards import SHARD_COUNT
 from snapreplay.state.staging import Encoded
-from snapreplay.state.stamp import stamped, touched_at
 from snapreplay.state.steps import Steps
-from snapreplay.state.values import ValueCodec
+from snapreplay.state.values import ValueCodec, stamped, touched_at
 
 K = TypeVar("K", bound=Any)
 V = TypeVar("V")

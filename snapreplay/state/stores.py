@@ -12,15 +12,13 @@ from snapreplay.errors import StopError, UsageError
 from snapreplay.state.composite import CompositeStore
 from snapreplay.state.contract import PERIODS_STORE, RESERVED, TIMERS_STORE, State, Store
 from snapreplay.state.digest import DEFAULT_STORE
-from snapreplay.state.fields import StoreFields
-from snapreplay.state.layout import Layout
+from snapreplay.state.fields import Layout, StoreFields
 from snapreplay.state.map import MapState
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.objects import ObjectStore
 from snapreplay.state.scheduled import ExpiringStore
 from snapreplay.state.steps import Steps
-from snapreplay.state.timers import Scheduler, TimerKey, TimerStore
-from snapreplay.state.timetable import Timetable
+from snapreplay.state.timers import Scheduler, TimerKey, TimerStore, Timetable
 
 _LEGAL = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 

@@ -23,9 +23,7 @@ from snapreplay.testing.checks import Report, check
 from snapreplay.testing.upgrades import UpgradeReport, check_upgrade
 
 if TYPE_CHECKING:
-    from snapreplay.testing.real_broker import broker
-    from snapreplay.testing.real_harness import RealHarness, Received
-    from snapreplay.testing.service_process import ServiceEnded
+    from snapreplay.testing.real_harness import RealHarness, Received, ServiceEnded, broker
 
 __all__ = [
     "Diverged",

@@ -25,10 +25,10 @@ from snapreplay.app.record import Output, RawRecord, id_of
 from snapreplay.app.timer import name_in
 from snapreplay.counted import counted
 from snapreplay.errors import UsageError
-from snapreplay.state.causes import causes_in
 from snapreplay.state.cursor import slices_of
 from snapreplay.state.map import MapState
 from snapreplay.state.scheduled import ExpiringStore
+from snapreplay.state.steady import causes_in
 from snapreplay.state.timers import TimerKey, TimerStore
 
 BATCH_SIZES = (7, sys.maxsize)

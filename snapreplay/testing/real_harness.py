@@ -1,13 +1,20 @@
-"""An app on a real broker, in a process of its own that can be killed: feed, wait, read outputs and state."""
+"""An app on a real broker, in a process of its own that can be killed: feed, wait, read outputs and state.
+
+The harness and the process exchange frames of msgpack over two pipes.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, overload
+from typing import IO, Any, Generic, NamedTuple, Protocol, Self, TypeVar, overload
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -18,7 +25,8 @@ from snapreplay.app.made_record import check_output, check_topic, decoded, encod
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.record import Headers, InputRecord, Output, RawRecord
 from snapreplay.app.topic import Topic
-from snapreplay.errors import UnknownPartition, UsageError
+from snapreplay.devbroker.broker import KEEP_OLD_RECORDS, LocalBroker
+from snapreplay.errors import StopError, UnknownPartition, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaFeeder
@@ -27,12 +35,11 @@ from snapreplay.service.ports import TopicPartition
 from snapreplay.service.redrive import is_note
 from snapreplay.service.topics.reading import decided_bounds, reading
 from snapreplay.state.contract import Store
-from snapreplay.state.cursor import load_slices
+from snapreplay.state.cursor import Slices, load_slices
 from snapreplay.state.keys import K as MapKey
 from snapreplay.state.map import MapState
 from snapreplay.state.stores import Stores
 from snapreplay.state.view import MapView, StoresView, View, view_of
-from snapreplay.testing.service_process import Ask, Order, Request, ServiceProcess, StateRead
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -351,3 +358,191 @@ def _plain(record: InputRecord) -> RawRecord:
     return RawRecord(
         record.topic, record.partition, record.offset, record.timestamp, record.key, record.value, tuple(record.headers)
     )
+
+
+def broker(data_dir: Path | str | None = None, port: int = 0) -> LocalBroker:
+    """Provide a local Kafka broker for the length of a `with` block; `async with` works, too. Its `bootstrap_servers`
+    is the address for clients. It ends with this process, even after a SIGKILL.
+
+    Args:
+        data_dir: where to keep the data; None: a temporary directory, removed at the end.
+        port: of 127.0.0.1; 0: a free one.
+
+    Raises (at the start of the block):
+        LocalBrokerUnavailable: Java, Maven or the jars are missing, or the broker failed; names the remedy.
+        UsageError: another program listens on the port.
+    """
+    return LocalBroker(data_dir=None if data_dir is None else Path(data_dir), port=port, properties=KEEP_OLD_RECORDS)
+
+
+LATER_S = 15.0
+"""The process gives up by itself at its deadline; after this much longer it counts as hanging."""
+_LOG_CHARACTERS = 3000
+_LENGTH_BYTES = 4
+
+
+class Order(msgspec.Struct, frozen=True):
+    """The first frame: which app to run. Its id and the names of its topics get the prefix. `follows`: a process that
+    is gone had the app, and may still count as a member of its group."""
+
+    app: str
+    prefix: str
+    partition_count: int
+    settings: dict[str, Any]
+    follows: bool
+
+
+class Ask(StrEnum):
+    """The things that a service is asked for, in the words of what is then done."""
+
+    LIVE = "live"
+    """Answered when every partition is LIVE."""
+    CAUGHT_UP = "caught up"
+    """Answered when all that is in the inputs now is committed."""
+    READ = "read"
+    """Answered with the committed state of a partition."""
+    STOPPED = "stopped"
+    """Answered after a graceful stop, as after SIGTERM."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request, with the time that it may take."""
+
+    done: Ask
+    deadline_s: float
+    partition: int = 0
+
+
+class Acknowledged(msgspec.Struct, frozen=True, tag=True):
+    """The answer that what was asked for is so."""
+
+
+class StateRead(msgspec.Struct, frozen=True, tag=True):
+    """Every entry of a state."""
+
+    slices: Slices
+    stream_time_ms: int
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """An error of the service; `kind` is its class.
+
+    Safe: The names of the app and of its topics have the prefix of the harness: no other app is affected.
+    """
+
+    kind: str
+    message: str
+    hint: str
+
+
+Answer = Acknowledged | StateRead | Failed
+
+
+def write_frame(pipe: IO[bytes], message: Order | Request | Answer) -> None:
+    data = msgspec.msgpack.encode(message)
+    pipe.write(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
+    pipe.flush()
+
+
+def read_frame(pipe: IO[bytes], kind: Any) -> Any:
+    """Read a frame of this type; None at the end of the pipe, and for a frame that its writer did not finish."""
+    length = int.from_bytes(pipe.read(_LENGTH_BYTES), "big")
+    data = pipe.read(length)
+    return msgspec.msgpack.decode(data, type=kind) if length and len(data) == length else None
+
+
+class ServiceEnded(StopError):
+    """The service process ended by itself, refused to start, hangs, or has a FAILED partition."""
+
+
+class ServiceProcess:
+    """The process of a service, at most one at a time, over any number of restarts."""
+
+    def __init__(self, app_id: str, log_path: Path) -> None:
+        """Take `app_id` for messages."""
+        self._app_id = app_id
+        self._log_path = log_path
+        self._process: subprocess.Popen[bytes] | None = None
+        self._asking = asyncio.Lock()
+
+    @property
+    def log(self) -> str:
+        """Its standard error so far, over all restarts."""
+        return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
+
+    @property
+    def pid(self) -> int:
+        """The pid of the process that runs now."""
+        return self._running().pid
+
+    def launch(self, order: Order) -> None:
+        if self._process is not None:
+            raise UsageError(f"{self._app_id} runs already")
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "snapreplay.testing.real_service"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+        self._say(order)
+
+    async def ask(self, request: Request) -> Acknowledged | StateRead:
+        """Ask the service process.
+
+        Raises:
+            ServiceEnded: the service answers with an error, has ended, or hangs; then it is killed.
+            UsageError: it does not run.
+        """
+        async with self._asking:
+            try:
+                async with asyncio.timeout(request.deadline_s + LATER_S):
+                    answer = await asyncio.to_thread(self._answer, request)
+            except (TimeoutError, OSError) as error:
+                raise self._ended(request, error) from error
+        match answer:
+            case Failed(kind, message, hint):
+                raise ServiceEnded(f"{self._app_id}: {kind}: {message}", hint=hint)
+            case Acknowledged() | StateRead():
+                return answer
+
+    def kill(self) -> None:
+        """Send SIGKILL; return when the process is gone. Idempotent."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with suppress(OSError):  # what it did not read is lost with it
+                        pipe.close()
+
+    def _answer(self, request: Request) -> Answer:
+        self._say(request)
+        pipe = self._running().stdout
+        answer: Answer | None = read_frame(pipe, Answer) if pipe else None
+        if answer is None:
+            raise BrokenPipeError
+        return answer
+
+    def _say(self, message: Order | Request) -> None:
+        pipe = self._running().stdin
+        if pipe is not None:
+            with suppress(BrokenPipeError):  # its end is seen where the answer is read
+                write_frame(pipe, message)
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise UsageError(f"{self._app_id} does not run", hint="`await harness.restart()` starts it again")
+        return self._process
+
+    def _ended(self, request: Request, error: BaseException) -> ServiceEnded:
+        self.kill()
+        what = "ended by itself"
+        if isinstance(error, TimeoutError):
+            what = f"gave no answer within {request.deadline_s + LATER_S:g} s and was killed"
+        return ServiceEnded(
+            f"{self._app_id}: not {request.done}: the service process {what}; its log ends"
+            f" with\n{self.log[-_LOG_CHARACTERS:]}"
+        )

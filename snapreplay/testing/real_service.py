@@ -31,7 +31,7 @@ from snapreplay.service.service import Service
 from snapreplay.service.topics.reading import decided_bounds, newest, reading
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.state.cursor import slices_of
-from snapreplay.testing.service_process import (
+from snapreplay.testing.real_harness import (
     Acknowledged,
     Answer,
     Ask,

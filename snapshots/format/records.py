@@ -15,7 +15,7 @@ from snapreplay.app.ranges import Anchor, InputRange, PositionAnchor, SkippedRan
 from snapreplay.app.record import InputRecord
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import Digest
-from snapreplay.state.layout import Layout
+from snapreplay.state.fields import Layout
 
 NO_OFFSET = -1
 """Stands for an offset that does not exist (the genesis has no previous increment)."""

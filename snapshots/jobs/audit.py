@@ -23,13 +23,12 @@ from snapreplay.snapshots.jobs.second_reading import KafkaSource, witnessed
 from snapreplay.snapshots.jobs.session import check, spark_session, stopping
 from snapreplay.snapshots.jobs.spark_tasks import ANOTHER_HASH_SEED, for_each
 from snapreplay.snapshots.jobs.verdict import AuditRequest, Hashed, Proofs, at_one_moment, recorded, report_of
-from snapreplay.snapshots.proof.entries import wrong_entries
-from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.partition import PartitionReport, audit_partition
-from snapreplay.snapshots.proof.proven import RecordedProof
+from snapreplay.snapshots.proof.proven import Level, RecordedProof
 from snapreplay.snapshots.proof.records import Logs, Moment
 from snapreplay.snapshots.proof.replay import Segment, SegmentReport, prove, repeated
 from snapreplay.snapshots.proof.report import AuditReport, Violation
+from snapreplay.snapshots.proof.state import wrong_entries
 from snapreplay.state.digest import EMPTY
 
 T = TypeVar("T")

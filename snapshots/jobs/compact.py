@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 
 from snapreplay.app.load import checked_app, load_app
 from snapreplay.errors import SnapreplayError, UsageError
-from snapreplay.snapshots.jobs.compaction import Compaction, looked
-from snapreplay.snapshots.jobs.compaction_report import CompactionReport, Outcome, PartitionResult
+from snapreplay.snapshots.jobs.compaction import Compaction, CompactionReport, Outcome, PartitionResult, looked
 from snapreplay.snapshots.jobs.fixed_logs import LogClient, OpenClient, freeze
 from snapreplay.snapshots.jobs.second_reading import KafkaSource, witnessed
 from snapreplay.snapshots.jobs.session import check, spark_session, stopping

@@ -14,12 +14,12 @@ from snapreplay.errors import DamagedError, UnknownFormatError
 from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs, freeze
 from snapreplay.snapshots.jobs.verdict import AuditRequest, Hashed, Proofs, at_one_moment, recorded, report_of, summed
 from snapreplay.snapshots.log.loading import Nowhere
-from snapreplay.snapshots.proof.entries import load
-from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.partition import PartitionReport, audit_partition
+from snapreplay.snapshots.proof.proven import Level
 from snapreplay.snapshots.proof.records import Logs, Moment
 from snapreplay.snapshots.proof.replay import Segment, SegmentReport, prove
 from snapreplay.snapshots.proof.report import AuditReport, Violation
+from snapreplay.snapshots.proof.state import load
 
 Repeat = Callable[[Segment], str]
 """Replays a segment once more, in a process with another hash seed; returns the fingerprint of the first difference."""

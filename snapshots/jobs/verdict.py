@@ -10,9 +10,8 @@ import msgspec
 
 from snapreplay.errors import RetryableError, SnapreplayError
 from snapreplay.snapshots.jobs.fixed_logs import starts_of
-from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.partition import PartitionReport
-from snapreplay.snapshots.proof.proven import Proof, RecordedProof
+from snapreplay.snapshots.proof.proven import Level, Proof, RecordedProof
 from snapreplay.snapshots.proof.records import Moment
 from snapreplay.snapshots.proof.replay import Segment, SegmentReport
 from snapreplay.snapshots.proof.report import AuditedChain, AuditReport, Stretch, Violation

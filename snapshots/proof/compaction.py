@@ -12,7 +12,7 @@ import msgspec
 
 from snapreplay.app.app import App, fingerprint
 from snapreplay.app.ranges import OutOfOrder
-from snapreplay.app.upgrading import upgrading
+from snapreplay.app.upgrade import upgrading
 from snapreplay.counted import counted
 from snapreplay.errors import DamagedError, SnapreplayError, StopError
 from snapreplay.snapshots.format.chunks import RAW_BYTES_MAX, ChunkWriter
@@ -21,12 +21,11 @@ from snapreplay.snapshots.format.records import ChunkRef, DraftOf, Increment, Ma
 from snapreplay.snapshots.log.by_replay import InputDiffers
 from snapreplay.snapshots.plan import LogStarts, begun_anew_at
 from snapreplay.snapshots.proof.chain import Found
-from snapreplay.snapshots.proof.entries import Entries, manifest_of
 from snapreplay.snapshots.proof.increments import Folding, IncrementsProof
 from snapreplay.snapshots.proof.records import Logs, Moment, judge
 from snapreplay.snapshots.proof.replay import Segment, replayed
 from snapreplay.snapshots.proof.report import AuditedPartition, Findings
-from snapreplay.snapshots.proof.state import At, bases, last_batch
+from snapreplay.snapshots.proof.state import At, Entries, bases, last_batch, manifest_of
 from snapreplay.state.contract import Cursor, ShardSlice, Store
 from snapreplay.state.digest import EMPTY, Digest
 from snapreplay.state.steps import all_of

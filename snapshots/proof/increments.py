@@ -14,8 +14,7 @@ from snapreplay.snapshots.format.changes import joined_crc32
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment, LogEntry, Manifest, Pointer
 from snapreplay.snapshots.format.seal import OFF, SealRefused, Seals, is_sealed, sha256_of
-from snapreplay.snapshots.log.batches import Pending, Step, Unread
-from snapreplay.snapshots.log.by_changes import ChangesLost, apply_changes
+from snapreplay.snapshots.log.batches import ChangesLost, Pending, Step, Unread, apply_changes
 from snapreplay.snapshots.log.place import TopicPartition
 from snapreplay.snapshots.proof.chain import (
     Found,
@@ -26,9 +25,9 @@ from snapreplay.snapshots.proof.chain import (
     wrong_counts,
     wrong_epoch,
 )
-from snapreplay.snapshots.proof.entries import Entries, entries_of
 from snapreplay.snapshots.proof.records import Condition, Judged, Logs, judge
 from snapreplay.snapshots.proof.report import AuditedPartition, Findings, RecordedDecision
+from snapreplay.snapshots.proof.state import Entries, entries_of
 from snapreplay.state.digest import Digest, wrong_stores
 from snapreplay.state.steps import all_of
 

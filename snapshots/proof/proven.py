@@ -1,4 +1,5 @@
-"""The proofs of earlier audits, as they are recorded, and where the next one begins because of them. Pure.
+"""The level of an audit, the proofs of earlier ones as they are recorded, and where the next one begins because of
+them. Pure.
 
 The record is the metadata of a committed offset: the offset says how far the log is proven, the metadata how.
 """
@@ -6,6 +7,7 @@ The record is the metadata of a committed offset: the offset says how far the lo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -16,10 +18,8 @@ from snapreplay.snapshots.format.records import Pointer
 from snapreplay.snapshots.format.seal import SealRefused
 from snapreplay.snapshots.log.loading import Nowhere
 from snapreplay.snapshots.proof.chain import Found
-from snapreplay.snapshots.proof.entries import is_there, load, manifest_of
-from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.records import Logs, Moment
-from snapreplay.snapshots.proof.state import At, last_batch
+from snapreplay.snapshots.proof.state import At, is_there, last_batch, load, manifest_of
 from snapreplay.state.digest import Digest
 
 VERSION = 1
@@ -196,3 +196,16 @@ def _from(moment: Moment, base: Pointer, pointers: Sequence[Pointer]) -> Moment:
 
 def _cut(text: str, longest: int = 60) -> str:
     return text if len(text) <= longest else f"{text[:longest]}…"
+
+
+class Level(StrEnum):
+    """Each level includes the one before it."""
+
+    INTEGRITY = "integrity"  # what was written is there, whole, in one chain
+    CHANGES = "changes"  # every batch's digest and every snapshot's, from the recorded changes
+    REPLAY = "replay"  # what the app's handlers make of the input is what was recorded
+
+    def includes(self, other: Level) -> bool:
+        """Say whether a proof at this level is one at `other`, too."""
+        levels = list(Level)
+        return levels.index(self) >= levels.index(other)

@@ -10,8 +10,7 @@ import msgspec
 from snapreplay.app import names
 from snapreplay.snapshots.format.records import OWN_KIND, UPGRADED_KIND
 from snapreplay.snapshots.plan import LogStarts
-from snapreplay.snapshots.proof.level import Level
-from snapreplay.snapshots.proof.proven import Proof
+from snapreplay.snapshots.proof.proven import Level, Proof
 from snapreplay.snapshots.proof.records import Condition, Judged
 
 

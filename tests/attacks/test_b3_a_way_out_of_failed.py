@@ -26,7 +26,7 @@ from snapreplay.service.topics.snapshots import manifest_in
 from snapreplay.snapshots import plan
 from snapreplay.snapshots.format.envelope import RecordKind, encode
 from snapreplay.snapshots.format.seal import SealRefused
-from snapreplay.snapshots.log import batches, by_changes, by_replay
+from snapreplay.snapshots.log import batches, by_replay
 from snapreplay.state.contract import UnknownStore
 from snapreplay.state.digest import Digest
 from tests.attacks import test_b21_shifted_copies as b21
@@ -262,19 +262,7 @@ async def _assert_written(then: Any, stuck: Stuck, numbers: list[int]) -> None:
 
 
 # What recoveries are made of; every class of stop is declared in one of them.
-MODULES = (
-    refusals,
-    log_bounds,
-    batches,
-    by_changes,
-    by_replay,
-    input_identity,
-    comparison,
-    owned,
-    snapshots,
-    plan,
-    errors,
-)
+MODULES = (refusals, log_bounds, batches, by_replay, input_identity, comparison, owned, snapshots, plan, errors)
 OTHER_WAYS = {
     refusals.HangingTransaction,
     refusals.DuplicateInstance,

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx2
 
-from snapreplay.devbroker.process import KeptProcess
+from snapreplay.devbroker.node import KeptProcess
 from tests.chaos.timeline import Timeline
 from tests.chaos.wires import VARIABLE, Bundle
 from tests.checker.app import APP_ID

@@ -19,8 +19,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.recovery.driver import RecoveryDriver
-from snapreplay.snapshots.jobs.compaction import Compaction
-from snapreplay.snapshots.jobs.compaction_report import Outcome
+from snapreplay.snapshots.jobs.compaction import Compaction, Outcome
 from tests.chaos.processes import Place, Slot
 from tests.chaos.timeline import Timeline
 from tests.checker import Check, app, load, outcomes, verify

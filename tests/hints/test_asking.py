@@ -23,7 +23,7 @@ from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import load_settings
 from snapreplay.service.control.state_reads import NotRead, NotReadable, ReadLate, StateAnswer, StateRead
-from snapreplay.snapshots.proof.level import Level
+from snapreplay.snapshots.proof.proven import Level
 from tests.api.conftest import control, served, url
 from tests.api.test_owners import both, http_of_two
 from tests.support.fake_control import FAILED, LIVE, LOADING, NOW, FakeControl, Local

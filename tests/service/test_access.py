@@ -21,8 +21,7 @@ from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.topics.requirements import ensure_topics, own_topics
-from snapreplay.snapshots.proof.level import Level
-from snapreplay.snapshots.proof.proven import NOTHING, Proof
+from snapreplay.snapshots.proof.proven import NOTHING, Level, Proof
 from tests.service.test_inputs import appears, orders
 from tests.support import apps, inside
 from tests.support.guarded import USER, Guarded, bindings, guarded_broker

@@ -15,10 +15,10 @@ from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import Chunk, Increment, Manifest
 from snapreplay.snapshots.format.seal import Seals
 from snapreplay.snapshots.jobs.compaction import Compaction
-from snapreplay.snapshots.proof.entries import entries_of
-from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.partition import audit_partition
+from snapreplay.snapshots.proof.proven import Level
 from snapreplay.snapshots.proof.records import Moment, judge
+from snapreplay.snapshots.proof.state import entries_of
 from snapreplay.state.digest import EMPTY, digest_of
 from tests.support.audited_log import STAGES, Story
 from tests.support.audited_topics import MemoryLogs, MemoryTopics

@@ -11,8 +11,7 @@ import msgspec
 from snapreplay.app.load import load_app
 from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.format.records import Manifest
-from snapreplay.snapshots.jobs.compaction import Compaction
-from snapreplay.snapshots.jobs.compaction_report import PartitionResult
+from snapreplay.snapshots.jobs.compaction import Compaction, PartitionResult
 from tests.support.audited_topics import MemoryTopics
 from tests.support.compacting import PlainEngine, Topics
 from tests.support.in_memory import InMemory

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from snapreplay.app.upgrading import UpgradeFailed
+from snapreplay.app.upgrade import UpgradeFailed
 from snapreplay.service.decisions.accept import Acceptance
 from snapreplay.service.decisions.upgrade_trial import UpgradeTrial
 from snapreplay.service.doctor.facts import Diagnosis

@@ -15,9 +15,8 @@ import pytest
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
 from snapreplay.api.cli.output import Format
 from snapreplay.api.cli.spark_commands import OwnerOverHttp, print_audit, print_compaction
-from snapreplay.snapshots.jobs.compaction_report import CompactionReport, Outcome, PartitionResult
-from snapreplay.snapshots.proof.level import Level
-from snapreplay.snapshots.proof.proven import Proof
+from snapreplay.snapshots.jobs.compaction import CompactionReport, Outcome, PartitionResult
+from snapreplay.snapshots.proof.proven import Level, Proof
 from snapreplay.snapshots.proof.report import AuditedChain, AuditReport, RecordedDecision, Violation
 
 CLEAN = AuditReport("ledger", 4, {"increments": 1200}, [], {"orphans": 1}, 8.25)

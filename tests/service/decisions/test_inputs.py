@@ -17,8 +17,8 @@ from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, moment_of
 from snapreplay.snapshots.proof.compaction import folded as folded_in
 from snapreplay.snapshots.proof.compaction import target_of
-from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.partition import audit_partition
+from snapreplay.snapshots.proof.proven import Level
 from snapreplay.snapshots.proof.replay import SegmentReport, prove
 from snapreplay.snapshots.proof.state import At, state_at
 from snapreplay.state.steps import all_of

@@ -21,7 +21,7 @@ from snapreplay.service.recovery.examine import SEE_AGAIN_SECONDS, Examiner
 from snapreplay.service.runtime import cooperative
 from snapreplay.snapshots.format.changes import split_changes
 from snapreplay.snapshots.format.envelope import decode, encode
-from snapreplay.snapshots.log import by_changes
+from snapreplay.snapshots.log.batches import apply_changes
 from tests.support import apps
 from tests.support.accepting import goes_on_by_a_witness, overtaken
 from tests.support.in_memory import virtual
@@ -150,7 +150,7 @@ async def test_what_is_not_committed_is_not_copied(bench):
 async def test_a_batch_that_is_partly_applied_is_not_shown(bench, monkeypatch):
     """Neither as the state before nor as the one after it."""
     one, copied = await followed(bench)
-    seen, apply = [], by_changes.apply_changes
+    seen, apply = [], apply_changes
 
     def half(step, store):
         with pytest.raises(BatchUnderWay):

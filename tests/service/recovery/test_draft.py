@@ -11,7 +11,7 @@ from snapreplay.app.load import load_app
 from snapreplay.service.decisions.inputs import Wish, carry_out, propose
 from snapreplay.snapshots.format.envelope import RecordKind, decode, encode
 from snapreplay.snapshots.format.records import ChunkRef
-from snapreplay.snapshots.jobs.compaction_report import Outcome
+from snapreplay.snapshots.jobs.compaction import Outcome
 from snapreplay.state.digest import Digest
 from tests.service.recovery.test_upgrade import folded
 from tests.support.accepting import accepted, fenced_while_writing

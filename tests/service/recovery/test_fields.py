@@ -9,7 +9,7 @@ import pytest
 from snapreplay.app.app import App
 from snapreplay.app.codecs import json
 from snapreplay.app.topic import Topic
-from snapreplay.state.layout import Layout
+from snapreplay.state.fields import Layout
 from snapreplay.state.map import MapState
 from tests.support.in_memory import InMemory, virtual
 from tests.support.stage import until

@@ -4,14 +4,14 @@ import msgspec
 import pytest
 
 from snapreplay import App, MapState, Topic
-from snapreplay.app.upgrading import UpgradeFailed
+from snapreplay.app.upgrade import UpgradeFailed
 from snapreplay.service.core.refusals import NotUpgradable, SchemaDiffers
 from snapreplay.service.decisions.accept import propose as propose_acceptance
 from snapreplay.service.decisions.patch import carry_out
 from snapreplay.service.decisions.patch import propose as propose_patch
 from snapreplay.service.recovery.examine import OlderState
-from snapreplay.state.fields import UnknownFields
 from snapreplay.state.keys import KeyCodec
+from snapreplay.state.recorded import UnknownFields
 from snapreplay.state.values import StoredValueUnreadable
 from tests.support import apps
 from tests.support.accepting import accepted, fenced_while_writing

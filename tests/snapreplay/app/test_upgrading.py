@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from snapreplay import App, MapState, Stores, Topic, UsageError
-from snapreplay.app.upgrading import UpgradeFailed, upgrading
+from snapreplay.app.upgrade import UpgradeFailed, upgrading
 from snapreplay.state.contract import largest_entry_bytes
 from snapreplay.state.steps import all_of
 

@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 OWNER = """
 import os, sys, time
 from pathlib import Path
-from snapreplay.devbroker.process import KeptProcess
+from snapreplay.devbroker.node import KeptProcess
 work_dir = Path(sys.argv[1])
 kept = KeptProcess(work_dir)
 pid = kept.run(["/bin/sleep", "600"], work_dir / "log")

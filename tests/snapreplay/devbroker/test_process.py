@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.devbroker.process import KeeperGone, KeptProcess
+from snapreplay.devbroker.node import KeeperGone, KeptProcess
 from tests.support.deadlines import is_running
 from tests.support.waiting import eventually
 

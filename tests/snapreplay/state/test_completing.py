@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from snapreplay.state.completing import completing
 from snapreplay.state.fields import store_fields
+from snapreplay.state.values import completing
 
 
 class Home(msgspec.Struct, omit_defaults=True):

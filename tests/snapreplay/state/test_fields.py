@@ -11,8 +11,9 @@ import pytest
 from msgspec import inspect
 
 from snapreplay.errors import UsageError
-from snapreplay.state.fields import StoreFields, UnknownFields, in_entries, recorded_after, refuse_fields, store_fields
+from snapreplay.state.fields import StoreFields, store_fields
 from snapreplay.state.map import MapState
+from snapreplay.state.recorded import UnknownFields, in_entries, recorded_after, refuse_fields
 
 
 class Address(msgspec.Struct):

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from snapreplay.state.key_text import WrongKey, bound_of, key_of, text_of
-from snapreplay.state.keys import KeyCodec
+from snapreplay.state.keys import KeyCodec, WrongKey, bound_of, key_of, text_of
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 INTS = st.integers(-(2**63), 2**63 - 1)

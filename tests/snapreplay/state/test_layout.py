@@ -9,9 +9,8 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from snapreplay.state.fields import StoreFields, store_fields
-from snapreplay.state.layout import Layout, MeaningChanged
-from snapreplay.state.recorded import Recorded
+from snapreplay.state.fields import Layout, StoreFields, store_fields
+from snapreplay.state.recorded import MeaningChanged, Recorded
 
 
 def of(type_: Any, dropped: tuple[str, ...] = ()) -> dict[str, StoreFields]:

@@ -7,7 +7,7 @@ import pytest
 
 from snapreplay.state.contract import StateChanges
 from snapreplay.state.map import MapState
-from snapreplay.state.readable import CHECK_BYTES, CHECK_ENTRIES
+from snapreplay.state.mapstore import CHECK_BYTES, CHECK_ENTRIES
 from snapreplay.state.stores import store_of
 from snapreplay.state.values import StoredValueUnreadable
 from tests.support.batches import commit

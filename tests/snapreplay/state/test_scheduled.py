@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from snapreplay.errors import UsageError
 from snapreplay.state.map import MapState
-from snapreplay.state.stamp import bare, stamped, touched_at
 from snapreplay.state.steps import all_of
 from snapreplay.state.stores import store_of
-from snapreplay.state.timetable import Event, Kind
-from snapreplay.state.values import StoredValueUnreadable
+from snapreplay.state.timers import Event, Kind
+from snapreplay.state.values import StoredValueUnreadable, bare, stamped, touched_at
 from tests.snapreplay.state.test_agenda import first_of
 from tests.support.batches import commit, seal
 

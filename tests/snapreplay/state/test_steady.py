@@ -14,7 +14,7 @@ import pytest
 
 from snapreplay import App, MapState, Topic, json
 from snapreplay.errors import UsageError
-from snapreplay.state.causes import causes_in
+from snapreplay.state.steady import causes_in
 from snapreplay.testing import Diverged, Harness, check, record, record_raw
 
 SEEN: dict[str, int] = {}

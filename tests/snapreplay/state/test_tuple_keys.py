@@ -6,8 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import MsgspecError
 
-from snapreplay.state.keys import KeyCodec, stored_key
-from snapreplay.state.tuple_keys import is_tuple_key, tuple_packer, tuple_unpacker, unpack_tuple
+from snapreplay.state.keys import KeyCodec, is_tuple_key, stored_key, tuple_packer, tuple_unpacker, unpack_tuple
 
 
 class Left(Exception):

@@ -9,8 +9,8 @@ from snapreplay.service.blocking import BlockingReader
 from snapreplay.service.config.settings import load_settings
 from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import Manifest
-from snapreplay.snapshots.jobs.compaction_report import Outcome
-from snapreplay.snapshots.proof.level import Level
+from snapreplay.snapshots.jobs.compaction import Outcome
+from snapreplay.snapshots.proof.proven import Level
 from snapreplay.spark import audit, compact, register
 from tests.snapshots.proof.faults import other_changes
 from tests.support import apps

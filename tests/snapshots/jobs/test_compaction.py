@@ -8,8 +8,7 @@ import pytest
 from snapreplay.errors import UsageError
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.snapshots.format.envelope import encode
-from snapreplay.snapshots.jobs.compaction import Compaction
-from snapreplay.snapshots.jobs.compaction_report import CompactionReport, Outcome
+from snapreplay.snapshots.jobs.compaction import Compaction, CompactionReport, Outcome
 from snapreplay.snapshots.jobs.fixed_logs import TopicMissing
 from tests.snapshots.proof.faults import another_value, other_changes
 from tests.support.audited_log import Fault, changed, flipped

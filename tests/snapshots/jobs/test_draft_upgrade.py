@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from snapreplay.app.load import load_app
-from snapreplay.snapshots.jobs.compaction_report import Outcome
-from snapreplay.snapshots.proof.level import Level
+from snapreplay.snapshots.jobs.compaction import Outcome
+from snapreplay.snapshots.proof.proven import Level
 from snapreplay.spark import audit, draft_upgrade
 from tests.service.recovery.test_upgrade import folded
 from tests.support import apps

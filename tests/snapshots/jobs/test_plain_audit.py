@@ -10,7 +10,7 @@ from snapreplay.service.blocking import BlockingProofs, BlockingReader
 from snapreplay.service.config.settings import load_settings
 from snapreplay.snapshots.jobs import plain_audit
 from snapreplay.snapshots.jobs.fixed_logs import TopicMissing, freeze
-from snapreplay.snapshots.proof.level import Level
+from snapreplay.snapshots.proof.proven import Level
 from snapreplay.snapshots.proof.report import AuditReport
 from tests.snapshots.proof.faults import another_value, other_changes
 from tests.support.audited_log import Fault, Story, batch_of, flipped

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from snapreplay.snapshots.jobs.spark_tasks import TaskFailed
-from snapreplay.snapshots.proof.level import Level
+from snapreplay.snapshots.proof.proven import Level
 from snapreplay.spark import audit, compact
 from tests.support import apps
 from tests.support.proposals import key_file

@@ -5,7 +5,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from snapreplay.service.blocking import BlockingProofs
 from snapreplay.service.config.settings import load_settings
-from snapreplay.snapshots.proof.level import Level
+from snapreplay.snapshots.proof.proven import Level
 from snapreplay.spark import audit
 from tests.snapshots.proof.faults import other_changes
 from tests.support.audited_log import Fault, Story, batch_of

@@ -103,7 +103,7 @@ def test_a_wrong_option_is_named(options, says) -> None:
 
 def test_stored_values_that_are_no_messagepack_are_base64() -> None:
     """A user's own state chooses its bytes."""
-    from snapreplay.snapshots.jobs.source_views import as_json
+    from snapreplay.snapshots.jobs.source import as_json
 
     assert as_json(msgspec.msgpack.encode({"sum": 3})) == '{"sum":3}'
     assert as_json(b"\xc1") == '"wQ=="'

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from snapreplay.snapshots.jobs.source_views import VIEWS
+from snapreplay.snapshots.jobs.source import VIEWS
 from snapreplay.snapshots.proof.state import At, StateUnreachable
 from tests.support.audited_log import Fault
 from tests.support.compacting import logs_of, now, told

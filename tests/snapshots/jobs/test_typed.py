@@ -13,7 +13,7 @@ import pytest
 from snapreplay.app.app import App
 from snapreplay.app.topic import Topic
 from snapreplay.errors import DamagedError, UsageError
-from snapreplay.snapshots.jobs.typed import Stored, stored_types
+from snapreplay.snapshots.jobs.source import Stored, stored_types
 from snapreplay.state.keys import KeyCodec
 from snapreplay.state.map import MapState
 from snapreplay.state.stores import Stores

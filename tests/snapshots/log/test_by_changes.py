@@ -5,8 +5,7 @@ import pytest
 from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.envelope import encode
 from snapreplay.snapshots.format.records import ChangesRecord
-from snapreplay.snapshots.log.batches import Step, Unread
-from snapreplay.snapshots.log.by_changes import apply_changes
+from snapreplay.snapshots.log.batches import Step, Unread, apply_changes
 from snapreplay.snapshots.log.place import TopicPartition
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of

@@ -7,7 +7,7 @@ from snapreplay.app.topic import Topic
 from snapreplay.errors import StopError
 from snapreplay.snapshots.format.envelope import RecordKind, decode
 from snapreplay.snapshots.format.records import Chunk
-from snapreplay.snapshots.jobs.compaction_report import Outcome
+from snapreplay.snapshots.jobs.compaction import Outcome
 from snapreplay.snapshots.proof.compaction import NotCompactable, chunk_records, folded, target_of
 from snapreplay.snapshots.proof.replay import ReplayDiffers, replayed, segments
 from snapreplay.snapshots.proof.state import At, last_batch

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from snapreplay.snapshots.format.envelope import decode
-from snapreplay.snapshots.proof.level import Level
-from snapreplay.snapshots.proof.proven import NOTHING, Proof, RecordedProof, from_metadata, to_metadata
+from snapreplay.snapshots.proof.proven import NOTHING, Level, Proof, RecordedProof, from_metadata, to_metadata
 from snapreplay.state.digest import EMPTY, digest_of
 from tests.snapshots.proof.faults import another_value
 from tests.snapshots.proof.test_partition import OWN_DECISION, begin_anew

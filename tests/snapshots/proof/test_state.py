@@ -8,8 +8,7 @@ import pytest
 from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.envelope import RecordKind, decode
 from snapreplay.snapshots.format.records import ChangesRecord
-from snapreplay.snapshots.proof.entries import entries_of, manifest_of
-from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
+from snapreplay.snapshots.proof.state import At, StateUnreachable, entries_of, last_batch, manifest_of, state_at
 from snapreplay.state.digest import Digest
 from tests.snapshots.proof.faults import another_value, other_changes
 from tests.support.audited_log import RETIRED, Fault, Story, changed, flipped, store_of
