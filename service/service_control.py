@@ -129,7 +129,7 @@ class ServiceControl:
         self._supervisor: Supervisor | None = None
         self._membership: Membership | None = None
         self._operations = OperationRegistry()
-        self._draining = Draining(self._operations, board)
+        self._draining = Draining(self._operations, self._held)
         self._reads = StateReads(app, identity)
         self._snapshots = SnapshotsSeen()
         self._view: ClusterView | None = None
@@ -436,6 +436,9 @@ class ServiceControl:
     def _loop_check(self, seconds_max: float) -> Check:
         silent_seconds = self._pulse.silent_seconds
         return Check("runner loop", silent_seconds < seconds_max, f"last turn {silent_seconds:.1f} s ago")
+
+    def _held(self) -> frozenset[int]:
+        return self._supervisor.held if self._supervisor is not None else frozenset()
 
     def _numbers(self) -> list[int]:
         """Return the partitions that the group gives us, those that were taken over, and those that are still held."""

@@ -127,6 +127,12 @@ class Supervisor:
         """The runners of the partitions that are ours now."""
         return self._runners
 
+    @property
+    def held(self) -> frozenset[int]:
+        """The partitions that have a runner, also those that it only ends. Any thread."""
+        ending = (runner.increments.partition for runner in tuple(self._held.values()))
+        return frozenset(self._runners).union(ending)
+
     def assigned(self, partitions: set[int], share: Share = _NOTHING) -> None:
         """Take the whole new assignment, and hold the copies of this share, no others. Partitions that we keep run on.
         Nothing starts after `stop`: we are members a little longer, and a rebalance in that time would start runners

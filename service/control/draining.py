@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import msgspec
@@ -14,7 +14,6 @@ from snapreplay.errors import RetryableError
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.protocol import Check, Drain, Operation, OperationState, SetDrained
-from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.peers import Peer
 
@@ -48,8 +47,9 @@ class Group(Protocol):
 class Draining:
     """Drains one process. `perform` is for any thread, `look` for one. A restart ends the drain."""
 
-    def __init__(self, operations: OperationRegistry, board: StatusBoard) -> None:
-        self._operations, self._board = operations, board
+    def __init__(self, operations: OperationRegistry, held: Callable[[], Collection[int]]) -> None:
+        """Take `held`, which returns the partitions that have a runner in this process. Any thread."""
+        self._operations, self._held = operations, held
         self._lock = threading.RLock()
         self._drain: Drain | None = None
         self._operation_id = ""
@@ -60,7 +60,7 @@ class Draining:
         drain = self._drain
         if drain is None:
             return None
-        return msgspec.structs.replace(drain, state="draining" if self._board.all() else "drained")
+        return msgspec.structs.replace(drain, state="draining" if self._held() else "drained")
 
     def checks(self) -> Sequence[Check]:
         """Report the drain in the answer of a probe. A drained process is ready: it does all that it should do."""
@@ -95,7 +95,7 @@ class Draining:
             self._operations.report(self._operation_id, part.partition, OperationState.FAILED, None, said)
 
     def _begin(self, asked: SetDrained) -> Operation:
-        held = [each.partition for each in self._board.all()]
+        held = sorted(self._held())
         operation = self._operations.create("drain", asked.reason, held)
         self._operation_id = operation.id
         if self._drain is None:
@@ -121,7 +121,7 @@ class Draining:
         drain, operation = self._drain, self._operations.get(self._operation_id)
         if drain is None or operation is None:
             return
-        held = {each.partition for each in self._board.all()}
+        held = self._held()
         for part in operation.parts:
             if part.partition not in held:
                 detail = _given_to(part.partition, peers)

@@ -78,7 +78,7 @@ class Adopter:
         """Forget the old snapshots topic, whose offsets mean nothing any more."""
         self._looked_to, self._unseen = 0, None
         self._topics_before += 1
-        self._reporter.note(rejected_proposals=())
+        self._reporter.rejected(())
 
     async def close(self) -> None:
         """Leave everything as it is, and tell everybody who waits."""
@@ -174,7 +174,7 @@ class Adopter:
 
     async def _judge(self, snapshots: Reader, increments: Reader, offset: int, done: OnDone) -> Rejection | None:
         """Say why the proposal is not adopted; None: it is adopted, or was judged before."""
-        for known in self._reporter.status.rejected_proposals:
+        for known in self._reporter.facts.rejected_proposals:
             if known.manifest_offset == offset:
                 done(OperationState.FAILED, None, f"{known.reason}: {known.detail}")
                 return None
@@ -208,8 +208,7 @@ class Adopter:
             return
         self._context.metrics.proposal_ended(rejection.reason)
         told = RejectedProposal(offset, rejection.reason, rejection.detail, wall_time())
-        kept = self._reporter.status.rejected_proposals[: REJECTIONS_KEPT - 1]
-        self._reporter.note(rejected_proposals=(told, *kept))
+        self._reporter.rejected((told, *self._reporter.facts.rejected_proposals[: REJECTIONS_KEPT - 1]))
 
     def _when_pointed(self, found: Examined, done: OnDone) -> OnDone:
         manifest = found.manifest

@@ -234,7 +234,7 @@ class Live:
             if is_idle and has_news:
                 self._committer.start(None)
             elif is_at_rest:
-                await (self._pass_markers() if self.snapshots.looked() else self._pass_time())
+                await (self._pass_markers() if self.snapshots.monitor.has_looked() else self._pass_time())
             return
         self._idle_time.heard()
         await self._apply_and_commit(self._portion(records))
@@ -389,7 +389,7 @@ class Live:
         return await self._fetcher.next_batch(self._pace.records_max, timeout_ms, rest)
 
     def _idle_poll_ms(self) -> int:
-        is_waited_for = self._idle_time.is_followed or self.at_work.is_awaited or self.snapshots.is_asked
+        is_waited_for = self._idle_time.is_followed or self.at_work.is_awaited or self.snapshots.requests.waiting
         return idle_poll_ms(self._context.neighbours(), rests=self._fetcher.is_quiet() and not is_waited_for)
 
     def _wake(self) -> None:

@@ -58,7 +58,11 @@ SawInputs = Callable[[Mapping[str, Ends]], None]
 
 
 class RecoverabilityMonitor:
-    """Lives and dies with one LIVE incarnation."""
+    """Lives and dies with one LIVE incarnation.
+
+    Attributes:
+        plan: of a restore, by the last check.
+    """
 
     def __init__(
         self,
@@ -82,8 +86,8 @@ class RecoverabilityMonitor:
         self._held_back = HeldBack(context)
         self._missing: str | None = None
         self._absent = ""
-        self.looked = False
-        """Set by each look, cleared by the reader."""
+        self._has_looked = False
+        self.plan: RestorePlan | None = None
         self._at_once = asyncio.Event()
         self._looking = False
         self._task = asyncio.get_running_loop().create_task(self._watch())
@@ -98,9 +102,14 @@ class RecoverabilityMonitor:
         return self._missing is None
 
     @property
-    def is_to_look(self) -> bool:
-        """Whether the look that was asked for is still to come, or under way."""
+    def check_pending(self) -> bool:
+        """Whether the check that was requested is still to come, or under way."""
         return self._at_once.is_set() or self._looking
+
+    def has_looked(self) -> bool:
+        """Say whether there was a check since the last call."""
+        has_looked, self._has_looked = self._has_looked, False
+        return has_looked
 
     def topic_missing(self, why: str) -> None:
         """Note that the snapshots topic is missing; "" when it exists. Without it no process can even start."""
@@ -161,13 +170,14 @@ class RecoverabilityMonitor:
             plan = await self._planner.plan(plain, seen, inputs)
         if self._absent:
             return
+        self.plan = plan
         self._reporter.note(restore_plan=plan)
         newest = plan.first.snapshot_id if plan.first is not None else None
         if newest is not None and self._reporter.status.last_pointed_snapshot_at is None:
             # An owner that had a warm copy has read no manifest.
             self._reporter.note(last_pointed_snapshot_at=self._planner.created_at(newest))
         self._tell(outlook(seen), self._held_back.look({log: found[log] for log in logs[:-1]}))
-        self.looked = True
+        self._has_looked = True
         self._saw_snapshots(found[self._context.snapshots][1])
         places = [each for each in self._inputs() if each in found]
         self._saw_inputs({each.topic: Ends(*(both.end_offset for both in found[each])) for each in places})

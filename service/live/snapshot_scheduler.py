@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -45,21 +46,29 @@ SHARE = 1 / 3  # of the loop: more delays each step of a transaction (docs/inter
 RETRY_AFTER_SECONDS = 10.0  # a snapshot that failed is not tried again at once
 
 
-class _Requests:
-    """The wish for a full snapshot.
+class _Pointing(NamedTuple):
+    """A written snapshot whose pointer waits for an increment, and the callbacks for its end."""
+
+    pointer: Pointer
+    status: SnapshotStatus
+    waiting: list[OnDone]
+
+
+class SnapshotRequests:
+    """The requests for a full snapshot.
 
     Attributes:
-        reason: why one is wanted; None: it is not.
-        is_needed: also if nothing was applied: the newest one cannot be used any more.
-        waiting: those who hear of the next snapshot.
-        pointing: those who hear once an increment with this pointer is committed.
+        reason: why a snapshot is wanted; None: none is.
+        is_needed: one is wanted also if nothing was applied, because the newest one cannot be used any more.
+        waiting: callbacks for the end of the next snapshot.
+        pointing: the snapshots that wait for an increment with their pointer.
     """
 
     def __init__(self) -> None:
         self.reason: str | None = None
         self.is_needed = False
         self.waiting: list[OnDone] = []
-        self.pointing: list[tuple[Pointer, list[OnDone]]] = []
+        self.pointing: list[_Pointing] = []
 
     def want(self, reason: str, *, is_needed: bool = False) -> None:
         self.reason, self.is_needed = self.reason or reason, self.is_needed or is_needed
@@ -78,12 +87,12 @@ class _Requests:
 
     def point_anew(self) -> None:
         """Let whoever waits for a pointer wait for the next snapshot: no pointer leads to what was written."""
-        self.waiting += [done for _, dones in self.pointing for done in dones]
+        self.waiting += [done for each in self.pointing for done in each.waiting]
         self.pointing = []
 
-    def pointed(self, pointers: list[Pointer]) -> list[tuple[Pointer, list[OnDone]]]:
-        """Return those that exist for everybody now, and who waits for them."""
-        found = [each for each in self.pointing if each[0] in pointers]
+    def pointed(self, pointers: list[Pointer]) -> list[_Pointing]:
+        """Return those to which a committed increment points now."""
+        found = [each for each in self.pointing if each.pointer in pointers]
         self.pointing = [each for each in self.pointing if each not in found]
         return found
 
@@ -97,7 +106,13 @@ class _Requests:
 
 class SnapshotScheduler:
     """Takes snapshots when the policy or a person asks. Lives and dies with one LIVE incarnation, so a pointer
-    from a dead one can never reach the chain."""
+    from a dead one can never reach the chain.
+
+    Attributes:
+        requests: for a snapshot.
+        adopter: judges what jobs propose.
+        monitor: whether a recovery would find all it needs.
+    """
 
     def __init__(
         self,
@@ -119,22 +134,23 @@ class SnapshotScheduler:
         self._policy = _policy(context, by_replay=by_replay).of(context.app.app_id, context.partition)
         self._objective: ObjectiveWatch | None = None
         if context.settings.restore.objective_seconds:
-            self._objective = ObjectiveWatch(context, reporter, recovered.chain.last.positions, by_replay=by_replay)
-        self._adopter = Adopter(context, reporter, self._standing, self._adopt, self._outdate)
-        self._watch = RecoverabilityMonitor(
-            context, committer, reporter, self._want, self._adopter.seen, saw_inputs, by_replay=by_replay
+            positions = recovered.chain.last.positions
+            self._objective = ObjectiveWatch(context, reporter, store, positions, by_replay=by_replay)
+        self.adopter = Adopter(context, reporter, self._standing, self._adopt, self._outdate)
+        self.monitor = RecoverabilityMonitor(
+            context, committer, reporter, self._want, self.adopter.seen, saw_inputs, by_replay=by_replay
         )
         self._trimmer = Trimmer(context)
         self.unpointed = recovered.unpointed.shifted(asyncio.get_running_loop().time())
         self._brought_forward: int | None = recovered.unpointed.records  # None: a snapshot was marked since
         self._batch_records = 0  # of the last one
-        self._requests = _Requests()
+        self.requests = SnapshotRequests()
         self._not_before = 0.0
         self._missing = ""  # why there is no snapshots topic
         self._unsaved = ""  # why nothing is in the snapshots topic yet
         self._task: asyncio.Task[None] | None = None
         if committer.chain.pointers_gone:
-            self._adopter.topic_replaced()
+            self.adopter.topic_replaced()
             self._is_unsaved(f"{context.snapshots.topic} was created again")
 
     @property
@@ -143,43 +159,16 @@ class SnapshotScheduler:
         return self.unpointed.records > 0
 
     @property
-    def is_asked(self) -> bool:
-        """Whether somebody waits for a snapshot that has not begun."""
-        return bool(self._requests.waiting)
-
-    @property
     def writing(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    @property
-    def is_recoverable(self) -> bool:
-        """False if a recovery would fail, as far as the recoverability monitor knows."""
-        return self._watch.is_recoverable
-
-    def look_at_once(self) -> None:
-        """Look now whether a recovery would find all it needs."""
-        self._watch.look_at_once()
-
-    def looked(self) -> bool:
-        """Say whether the recoverability monitor has looked since the last call."""
-        looked, self._watch.looked = self._watch.looked, False
-        return looked
-
     def request(self, reason: str, done: OnDone) -> None:
         """Take a snapshot on demand. `done` is called once it is pointed to, is not needed, or has failed."""
-        self._requests.want(reason)
-        self._requests.waiting.append(done)
+        self.requests.want(reason)
+        self.requests.waiting.append(done)
         if not self.changed:
-            self._watch.look_at_once()
+            self.monitor.look_at_once()
         self._wake()
-
-    def withdraw(self, done: OnDone) -> None:
-        """Withdraw the request of `done`, unless its snapshot has begun."""
-        self._requests.withdraw(done)
-
-    def adopt(self, manifest_offset: int, done: OnDone) -> None:
-        """Judge what a job proposes. `done` is called once the snapshot is pointed to, or is rejected."""
-        self._adopter.request(manifest_offset, done)
 
     def begin_if_due(self) -> None:
         """Call while nothing uncommitted is merged or sealed.
@@ -189,21 +178,22 @@ class SnapshotScheduler:
         """
         objective = None
         if self._objective is not None:
-            objective = self._objective.now(from_genesis=not self._committer.chain.last.pointers)
+            from_genesis = not self._committer.chain.last.pointers
+            objective = self._objective.now(self.monitor.plan, from_genesis=from_genesis)
             self._objective.tell(objective, self.unpointed.records + self.unpointed.marked)
         if self.writing or self._committer.chain.new_pointer is not None:
             return
         self._raise_fatal()
         if self._missing:
-            self._requests.end(OperationState.FAILED, None, self._missing)
+            self.requests.end(OperationState.FAILED, None, self._missing)
             return
-        requests, unpointed = self._requests, self.unpointed
+        requests, unpointed = self.requests, self.unpointed
         reason = requests.reason or self._due(objective)
         if reason is None:
             return
         needed = self.changed or unpointed.fell_back or requests.is_needed
         if requests.waiting and not needed:
-            if not self._watch.is_to_look:
+            if not self.monitor.check_pending:
                 self._skip()
             return
         marked = self._mark(reason)
@@ -214,7 +204,7 @@ class SnapshotScheduler:
 
     async def write_now(self, reason: str, *, even_unchanged: bool = False) -> None:
         """Finish the one under way, then write the last one; its pointer waits in the chain."""
-        await self._adopter.close()
+        await self.adopter.close()
         if self._task is not None:
             await asyncio.wait([self._task])
             self._raise_fatal()
@@ -226,7 +216,7 @@ class SnapshotScheduler:
         goes on: the increments hold the changes, and when the topic exists again it gets the whole state at once."""
         if change is None:
             self._missing = ""
-            self._watch.topic_missing(self._unsaved)
+            self.monitor.topic_missing(self._unsaved)
             return
         if self._task is not None:
             self._task.cancel()  # its chunks lie in the old topic
@@ -234,24 +224,24 @@ class SnapshotScheduler:
         if change.found_id is None:
             command = ensure(app_name(self._context.app))
             self._missing = f"{change}: no snapshot can be written; {command} creates it"
-            self._watch.topic_missing(self._missing)
+            self.monitor.topic_missing(self._missing)
             return
         log.warning(
             "partition %d: %s: the snapshots in it are gone, a new one is written", self._context.partition, change
         )
         self._missing = ""
-        self._adopter.topic_replaced()
+        self.adopter.topic_replaced()
         self._is_unsaved(str(change))
         self._committer.chain = self._committer.chain.in_new_topic(change.topic, change.found_id)
-        self._requests.reason, self._not_before = "retention", 0.0
+        self.requests.reason, self._not_before = "retention", 0.0
         self.unpointed = self.unpointed.lost(self._committer.chain.batch)
         self._wake()
 
     def _is_unsaved(self, why: str) -> None:
         """Note that the snapshots topic is a new one: nothing is recoverable before a snapshot in it is pointed to."""
-        self._requests.point_anew()
+        self.requests.point_anew()
         self._unsaved = f"{why}: the snapshots in it are gone, a new one is being written"
-        self._watch.topic_missing(self._unsaved)
+        self.monitor.topic_missing(self._unsaved)
 
     def committed(self, increment: Increment) -> None:
         """Take notice of a committed increment: its newest pointer, if new, now exists for everybody."""
@@ -260,23 +250,23 @@ class SnapshotScheduler:
         self._batch_records = handled or self._batch_records
         if self._objective is not None:
             self._objective.committed(increment)
-        for pointer, waiting in self._requests.pointed(increment.pointers):
-            self._now_pointed(pointer)
+        for each in self.requests.pointed(increment.pointers):
+            self._now_pointed(each.pointer, each.status)
             self._trimmer.pointed(increment, self._committer.chain.last_offset)
-            for done in waiting:
-                done(OperationState.SUCCEEDED, pointer.snapshot_id, "")
+            for done in each.waiting:
+                done(OperationState.SUCCEEDED, each.pointer.snapshot_id, "")
 
     async def close(self) -> None:
         """Abandon what is being written, and tell everybody who waits."""
         if self._objective is not None:
             self._objective.close()
-        await self._watch.close()
-        await self._adopter.close()
+        await self.monitor.close()
+        await self.adopter.close()
         await self._trimmer.close()
         if self._task is not None:
             await cancel_and_wait(self._task)
-        self._requests.point_anew()
-        self._requests.end(OperationState.FAILED, None, "the partition was released before the snapshot was pointed to")
+        self.requests.point_anew()
+        self.requests.end(OperationState.FAILED, None, "the partition was released before the snapshot was pointed to")
 
     def mend(self) -> None:
         """Take a snapshot that a recovery can begin with, whatever of the log up to now is damaged."""
@@ -289,13 +279,13 @@ class SnapshotScheduler:
         under_way = self.writing or self._committer.chain.new_pointer is not None
         if under_way or not (self.changed or found.even_unchanged):
             return False
-        self._requests.want("retention", is_needed=found.even_unchanged)
+        self.requests.want("retention", is_needed=found.even_unchanged)
         self._wake()
         return True
 
     def _outdate(self) -> None:
         """Want a snapshot, so that no recovery looks at what lies in the snapshots topic now."""
-        self._requests.want("retention", is_needed=True)
+        self.requests.want("retention", is_needed=True)
         self._wake()
 
     def _raise_fatal(self) -> None:
@@ -334,10 +324,10 @@ class SnapshotScheduler:
     def _skip(self) -> None:
         pointers = self._committer.chain.last.pointers
         newest = pointers[0].snapshot_id if pointers else None
-        self._requests.end(OperationState.SKIPPED, newest, "nothing was applied since the newest snapshot")
+        self.requests.end(OperationState.SKIPPED, newest, "nothing was applied since the newest snapshot")
 
     def _mark(self, reason: str) -> snapshot_writer.SnapshotMark:
-        self._requests.reason, self._requests.is_needed = None, False
+        self.requests.reason, self.requests.is_needed = None, False
         self._brought_forward = None
         if self._objective is not None:
             self._objective.marked()
@@ -349,18 +339,18 @@ class SnapshotScheduler:
             await self._write(marked)
 
     async def _write(self, marked: snapshot_writer.SnapshotMark) -> None:
-        waiting = self._requests.take()
+        waiting = self.requests.take()
         try:
-            pointer = await snapshot_writer.write(self._context, marked, self._reporter)
+            written = await snapshot_writer.write(self._context, marked, self._reporter)
         except SnapreplayError as error:
             self._failed(error, waiting)
             if error.reaction is Reaction.STOP:
                 raise
         except BaseException:
-            self._requests.waiting += waiting  # `close` tells them
+            self.requests.waiting += waiting  # `close` tells them
             raise
         else:
-            self._pointer_ready(pointer, waiting)
+            self._pointer_ready(written.pointer, written.status, waiting)
         # Before another mark, which would do it in one go.
         while not self._store.settle():  # noqa: ASYNC110 - work is done, not waited for
             await asyncio.sleep(0)
@@ -385,13 +375,14 @@ class SnapshotScheduler:
         self.unpointed = self.unpointed.adopted(since, at)
         if self._objective is not None:
             self._objective.marked()
-        self._reporter.update(snapshot=_adopted(self._context.partition, found))
-        self._pointer_ready(pointer_to(found.manifest, found.offset), [done])
+        status = _adopted(self._context.partition, found)
+        self._reporter.update(snapshot=status)
+        self._pointer_ready(pointer_to(found.manifest, found.offset), status, [done])
 
-    def _pointer_ready(self, pointer: Pointer, waiting: list[OnDone]) -> None:
+    def _pointer_ready(self, pointer: Pointer, status: SnapshotStatus, waiting: list[OnDone]) -> None:
         self._committer.chain = self._committer.chain.pointing_to(pointer)
         self._wake()
-        self._requests.pointing.append((pointer, waiting))
+        self.requests.pointing.append(_Pointing(pointer, status, waiting))
 
     def _failed(self, error: SnapreplayError, waiting: list[OnDone]) -> None:
         """Count what was applied before the mark as unsaved again: at least one record, so that it is due later."""
@@ -400,17 +391,14 @@ class SnapshotScheduler:
         for done in waiting:
             done(OperationState.FAILED, None, error.message)
 
-    def _now_pointed(self, pointer: Pointer) -> None:
+    def _now_pointed(self, pointer: Pointer, status: SnapshotStatus) -> None:
         self._unsaved, self.unpointed = "", self.unpointed.pointed(pointer.batch)
-        self._watch.topic_missing(self._missing)
+        self.monitor.topic_missing(self._missing)
         if self.unpointed.mends(pointer.batch):
-            self._watch.saved()
+            self.monitor.saved()
         else:
-            self._watch.look_at_once()
-        status = self._reporter.status.snapshot
-        if status is not None and status.snapshot_id == pointer.snapshot_id:
-            pointed = msgspec.structs.replace(status, state=SnapshotState.POINTED)
-            self._reporter.update(snapshot=pointed, last_pointed_snapshot_at=wall_time())
+            self.monitor.look_at_once()
+        self._reporter.pointed(msgspec.structs.replace(status, state=SnapshotState.POINTED))
 
 
 def _adopted(partition: int, found: Examined) -> SnapshotStatus:

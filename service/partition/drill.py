@@ -14,7 +14,7 @@ from snapreplay.errors import RetryableError, SnapreplayError, StopError
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.restore_plan import Drill, DrillState
-from snapreplay.service.control.status import PartitionStatus, Recovery
+from snapreplay.service.control.status import Recovery
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.snapshot_policy import spread
@@ -49,8 +49,9 @@ class RestoreDiffers(StopError):
 class Drills:
     """The drills of a partition, one at a time. Lives and dies with one LIVE incarnation."""
 
-    def __init__(self, context: Context, live: Live, reporter: Reporter) -> None:
-        self._context, self._live, self._reporter = context, live, reporter
+    def __init__(self, context: Context, live: Live, store: Store, reporter: Reporter) -> None:
+        """Take the `store` of the processing: a drill needs as much memory again."""
+        self._context, self._live, self._store, self._reporter = context, live, store, reporter
         self._waiting: list[OnDone] = []
         self._task: asyncio.Task[None] | None = None
         self._why = "the partition left LIVE"  # it is given up, when it is cancelled
@@ -158,7 +159,7 @@ class Drills:
             raise GivenUp("the partition is paused")
         context = replace(self._context, restores=asyncio.Semaphore(1))
         async with context.drills:
-            check_memory(self._reporter.status)
+            check_memory(self._store)
             store = context.app.new_store()
             record = RestoreRecord()
             examiner = Examiner(context, store, record)
@@ -221,9 +222,9 @@ async def _freed(store: Store, share: float) -> None:
             await run_cooperatively(store.freeing())
 
 
-def check_memory(status: PartitionStatus) -> None:
+def check_memory(store: Store) -> None:
     """Raise GivenUp if a second copy of the state would not find a place."""
-    needed = memory_of(status.state_bytes, status.state_entries)
+    needed = memory_of(store.size_bytes, store.digest.count if store.digest is not None else 0)
     available = available_bytes(ROOT)
     if available is not None and needed > available:
         raise GivenUp(f"a second copy of the state takes about {needed:,} bytes, and {available:,} are free")

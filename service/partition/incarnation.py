@@ -117,7 +117,7 @@ class Incarnation:
 
     def withdraw(self, live: Live, done: OnDone) -> None:
         """Do not begin the snapshot that `done` waits for, and give up its drill."""
-        live.snapshots.withdraw(done)
+        live.snapshots.requests.withdraw(done)
         if self._drills is not None:
             self._drills.withdraw(done)
 
@@ -186,7 +186,7 @@ class Incarnation:
         self._reporter.note(recoverable=None, unrecoverable_reason="")
         live = self.live = self._made_live(recovered)
         if not self._memory.recoverable:  # the alert is silent until somebody has looked
-            live.snapshots.look_at_once()
+            live.snapshots.monitor.look_at_once()
         try:
             await self._process_in_time(live, recovered)
         except SnapreplayError as error:
@@ -237,7 +237,7 @@ class Incarnation:
         for line in other_periods(self._context.app.timers, recovered.store):
             log.info("partition %d: %s", self._context.partition, line)
         self._values.begin(self._end_with)
-        self._drills = Drills(self._context, live, self._reporter)
+        self._drills = Drills(self._context, live, recovered.store, self._reporter)
         lifecycle = self._lifecycle
         if lifecycle.interrupted.is_set() or lifecycle.is_holding:
             live.stop()
@@ -246,7 +246,7 @@ class Incarnation:
         if self._found is not None:
             raise self._found
         await live.finish()
-        unsafe = lifecycle.is_holding or not live.snapshots.is_recoverable
+        unsafe = lifecycle.is_holding or not live.snapshots.monitor.is_recoverable
         if lifecycle.final_snapshot or unsafe:
             await live.hand_over(even_unchanged=unsafe)
 
@@ -272,7 +272,7 @@ class Incarnation:
 
     async def _left_live(self, live: Live) -> None:
         self.live = None
-        self._memory.recoverable = live.snapshots.is_recoverable
+        self._memory.recoverable = live.snapshots.monitor.is_recoverable
         drills, self._drills = self._drills, None
         try:
             if drills is not None:

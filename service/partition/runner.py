@@ -90,9 +90,9 @@ class PartitionRunner:
         live, store = self._live, self.store
         if live is None or store is None:
             return None
-        age_seconds = asyncio.get_running_loop().time() - self._incarnation.standstill.owned_at
-        doubt = self._reporter.status.ownership_doubt
-        return Readable(store, live.last, Role.OWNER, live.owner_epoch, age_seconds, doubt)
+        standstill = self._incarnation.standstill
+        age_seconds = asyncio.get_running_loop().time() - standstill.owned_at
+        return Readable(store, live.last, Role.OWNER, live.owner_epoch, age_seconds, standstill.doubt)
 
     @property
     def increments(self) -> TopicPartition:
@@ -130,7 +130,7 @@ class PartitionRunner:
 
     def request_adoption(self, manifest_offset: int, done: OnDone) -> bool:
         """Judge the snapshot that a job proposes with this manifest."""
-        return self._asked(lambda live: live.snapshots.adopt(manifest_offset, done))
+        return self._asked(lambda live: live.snapshots.adopter.request(manifest_offset, done))
 
     def request_pause(self, paused: Paused | None, done: OnDone) -> bool:
         """Pause, or go on (None)."""

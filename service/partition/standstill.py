@@ -62,6 +62,8 @@ class Standstill:
         self._fenced = fenced
         self._lost = lost
         self._live: Live | None = None
+        self.doubt = ""
+        """Why another process may own the partition by now; empty: no doubt."""
         self._since: float | None = None  # loop's clock: what was known before is not enough
         self._asking: asyncio.Task[None] | None = None
         self._last_look = 0
@@ -74,7 +76,7 @@ class Standstill:
         self._since = asyncio.get_running_loop().time()
         if self._live is not None:
             told = f"the process stood still for {seconds:.1f} s; whether it is still the owner is being checked"
-            self._reporter.note(ownership_doubt=told)
+            self._doubted(told)
             self._ask(self._live)
 
     def went_live(self, live: Live) -> None:
@@ -82,7 +84,7 @@ class Standstill:
         self._last_look, self._judged_end = _look_number(), NO_OFFSET
         if self._since is not None:
             told = "the process stood still while it recovered; whether it is still the owner is being checked"
-            self._reporter.note(ownership_doubt=told)
+            self._doubted(told)
             self._ask(live)
 
     @property
@@ -111,13 +113,17 @@ class Standstill:
             self._last_look = number
             self._start(self._look(live, end_offset))
 
+    def _doubted(self, why: str) -> None:
+        self.doubt = why
+        self._reporter.note(ownership_doubt=why)
+
     def _quiet_seconds(self, live: Live) -> float:
         return asyncio.get_running_loop().time() - live.last_commit[1]
 
     async def left_live(self) -> None:
         """Stop asking: the next claim comes after the standstill. Until the next phase is entered, the partition is
         not ready."""
-        self._reporter.note(ownership_doubt="processing has ended; what comes next is being decided")
+        self._doubted("processing has ended; what comes next is being decided")
         self._live, self._since = None, None
         if self._asking is not None:
             await cancel_and_wait(self._asking)
@@ -155,7 +161,7 @@ class Standstill:
         """
         patience, increments = Patience(), self._context.increments
         while (why := await self._why_lost(live)) is not None and not patience.is_over:
-            self._reporter.note(ownership_doubt=f"{why}; all brokers are being asked")
+            self._doubted(f"{why}; all brokers are being asked")
             await patience.ask_all(self._context.cluster, increments, _known_end(live))
             await patience.pause()
         if why is not None:
@@ -209,7 +215,7 @@ class Standstill:
                 self._owned_at = asked_at
                 break
         self._since = None
-        self._reporter.note(ownership_doubt="")
+        self._doubted("")
 
     async def _is_short(self, live: Live) -> bool:
         """Say whether the log seems to end before our last commit: then it shows no newer claim."""

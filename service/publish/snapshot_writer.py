@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -65,7 +66,14 @@ def mark(image: Image, chain: Chain, reason: str) -> SnapshotMark:
     return SnapshotMark(image.mark(), chain, reason, uuid.uuid4().hex, wall_time(), image.shard_count, hint)
 
 
-async def write(context: Context, marked: SnapshotMark, progress: RestoreProgress) -> Pointer:
+class WrittenSnapshot(NamedTuple):
+    """A snapshot that is written whole, and is not pointed to yet."""
+
+    pointer: Pointer
+    status: SnapshotStatus
+
+
+async def write(context: Context, marked: SnapshotMark, progress: RestoreProgress) -> WrittenSnapshot:
     """Write the snapshot. It exists only when a committed increment holds the pointer returned here.
 
     Raises:
@@ -97,8 +105,7 @@ async def write(context: Context, marked: SnapshotMark, progress: RestoreProgres
         manifest_offset=pointer.manifest_offset,
         digest=str(writer.sums),
     )
-    _ended(context, progress, written)
-    return pointer
+    return WrittenSnapshot(pointer, _ended(context, progress, written))
 
 
 async def taken_over(context: Context, chain: Chain, drafted: Manifest) -> Pointer:
@@ -149,7 +156,7 @@ async def _append(context: Context, appender: Appender, record: LogRecord, befor
     return offset
 
 
-def _ended(context: Context, progress: RestoreProgress, status: SnapshotStatus) -> None:
+def _ended(context: Context, progress: RestoreProgress, status: SnapshotStatus) -> SnapshotStatus:
     ended = msgspec.structs.replace(status, finished_at=wall_time())
     progress.snapshot(ended)
     if context.spans is not None:
@@ -159,6 +166,7 @@ def _ended(context: Context, progress: RestoreProgress, status: SnapshotStatus) 
         seconds=(wall_time() - ended.started_at).total_seconds(),
         size_bytes=ended.size_bytes,
     )
+    return ended
 
 
 class _Writer:

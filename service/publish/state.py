@@ -108,7 +108,7 @@ async def write_state(
 
 
 async def _written(context: Context, chain: Chain, image: Image, reason: str, progress: RestoreProgress) -> Pointer:
-    return await snapshot_writer.write(context, snapshot_writer.mark(image, chain, reason), progress)
+    return (await snapshot_writer.write(context, snapshot_writer.mark(image, chain, reason), progress)).pointer
 
 
 class LogWentOn(ReleaseError):

@@ -177,13 +177,13 @@ class Memory:
         chain = Chain(context.origin, kept.last.owner_epoch, kept.last, kept.last_offset, pointers_max=1)
         number, topic = context.partition, context.snapshots.topic
         try:
-            pointer = await snapshot_writer.write(context, snapshot_writer.mark(store, chain, "only_copy"), reporter)
+            written = await snapshot_writer.write(context, snapshot_writer.mark(store, chain, "only_copy"), reporter)
         except SnapreplayError as error:
             line = self._said.line(f"its state cannot be written to {topic} either: {error}", _now())
             if line is not None:
                 log.error("partition %d: %s", number, line)  # noqa: TRY400 - it says what failed
             return
-        self._aside = kept.last, pointer.snapshot_id
+        self._aside = kept.last, written.pointer.snapshot_id
         log.error("partition %d: %s", number, self.unsaved)
 
     @property

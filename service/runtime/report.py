@@ -18,6 +18,7 @@ from snapreplay.service.control.status import (
     PartitionError,
     PartitionStatus,
     Recovery,
+    RejectedProposal,
     SnapshotStatus,
     StatusBoard,
     StoreStatus,
@@ -64,10 +65,14 @@ class Facts:
 
     Attributes:
         owner_epoch: the offset of the newest claim; None before the first.
+        rejected_proposals: the newest first.
+        pointed: the newest snapshot that got its pointer in this process.
     """
 
     phase: Phase = Phase.ASSIGNED
     owner_epoch: int | None = None
+    rejected_proposals: tuple[RejectedProposal, ...] = ()
+    pointed: SnapshotStatus | None = None
 
 
 class Reporter(RestoreRecord):
@@ -109,6 +114,16 @@ class Reporter(RestoreRecord):
         self.facts = replace(self.facts, owner_epoch=owner_epoch)
         self.update(owner_epoch=owner_epoch)
         self._on_claim(owner_epoch)
+
+    def rejected(self, proposals: tuple[RejectedProposal, ...]) -> None:
+        """Note the proposals of jobs that were rejected, the newest first."""
+        self.facts = replace(self.facts, rejected_proposals=proposals)
+        self.note(rejected_proposals=proposals)
+
+    def pointed(self, snapshot: SnapshotStatus) -> None:
+        """Note that a committed increment points to this snapshot."""
+        self.facts = replace(self.facts, pointed=snapshot)
+        self.update(snapshot=snapshot, last_pointed_snapshot_at=wall_time())
 
     def started(self) -> None:
         super().started()

@@ -167,7 +167,7 @@ async def _batch(made: World, fold: Fold, committer: Committer) -> None:
 
 async def _snapshot(context: Context, store: Store, committer: Committer) -> None:
     marked = snapshot_writer.mark(store, committer.chain, "test")
-    pointer = await snapshot_writer.write(context, marked, Reporter(StatusBoard(), 0))
+    pointer, _ = await snapshot_writer.write(context, marked, Reporter(StatusBoard(), 0))
     committer.chain = committer.chain.pointing_to(pointer)
     committer.start(None)
     await committer.settle()

@@ -52,7 +52,6 @@ from snapreplay.service.control.status import (
     SnapshotState,
     SnapshotStatus,
     SnapshotUsed,
-    StatusBoard,
     StoreStatus,
 )
 from snapreplay.service.core.assignment import Share
@@ -172,7 +171,7 @@ class FakeControl:
         self.reads: list[StateRead] = []
         self.kept: list[SavepointShown] = []
         self._operations = OperationRegistry()
-        self._draining = Draining(self._operations, StatusBoard())
+        self._draining = Draining(self._operations, frozenset)
 
     def document(self) -> StatusDocument:
         partitions = tuple(self.partitions())

@@ -37,7 +37,7 @@ def reporter(runner: Any) -> Any:
 
 def monitor(runner: Any) -> Any:
     """Return the watch over what a recovery would need, of the incarnation that is LIVE now."""
-    return live(runner).snapshots._watch
+    return live(runner).snapshots.monitor
 
 
 def committer(runner: Any) -> Any:

@@ -1,6 +1,7 @@
 """Rules of a drain: when it is refused, what its operation says, and when it is over."""
 
 import threading
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,10 +11,9 @@ from snapreplay.service.control import draining
 from snapreplay.service.control.draining import Draining, NoSuccessor
 from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.protocol import Busy, Cancel, OperationState, SetDrained
-from snapreplay.service.control.status import PartitionStatus, StatusBoard
+from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.peers import Peer
-from snapreplay.service.core.phase import Phase
 from snapreplay.service.runtime.context import Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.service_control import ServiceControl
@@ -29,11 +29,9 @@ class Bench:
     """A process that has partitions 0 and 1, in a group with others."""
 
     def __init__(self):
-        self.operations, self.board = OperationRegistry(), StatusBoard()
-        self.draining = Draining(self.operations, self.board)
+        self.operations, self.held = OperationRegistry(), {0, 1}
+        self.draining = Draining(self.operations, lambda: self.held)
         self.group = FakeGroup(Share(peers=(ME, TWO)))
-        for number in (0, 1):
-            self.board.publish(PartitionStatus(number, Phase.LIVE))
 
     def ask(self, asked, *peers):
         return self.draining.perform(asked, self.group, peers)
@@ -56,13 +54,13 @@ def test_it_has_succeeded_when_no_partition_is_left():
     assert (found.state, found.by, found.reason) == ("draining", "ada", "a new kernel")
     with pytest.raises(Busy):
         bench.ask(DRAIN, TWO)
-    bench.board.forget(1)
+    bench.held = {0}
     bench.draining.look([TWO])
     assert [(part.state, part.detail) for part in bench.newest.parts] == [
         ("pending", ""),
         ("succeeded", "given to two on host-2"),
     ]
-    bench.board.forget(0)
+    bench.held = set()
     bench.draining.look([TWO])
     assert (bench.newest.state, bench.status.state) == ("succeeded", "drained")
     assert bench.status.since == found.since
@@ -108,8 +106,9 @@ def test_who_is_absent_takes_nothing():
 def test_a_second_drain_is_not_confused_with_the_first():
     """What went in the last second counts for the first one. A cancel of the first does not end the second."""
     bench = Bench()
-    control = ServiceControl(apps.ledger("x"), Identity.of_this_process("one"), bench.board, Pulse(), Settings())
+    control = ServiceControl(apps.ledger("x"), Identity.of_this_process("one"), StatusBoard(), Pulse(), Settings())
     control._membership, control._assigned = cast(Any, bench.group), {0, 1}
+    control._supervisor = cast(Any, SimpleNamespace(held={0, 1}))
     bench.group.share = Share(peers=(TWO,))
 
     def state(operation):
@@ -117,9 +116,7 @@ def test_a_second_drain_is_not_confused_with_the_first():
         return found and found.state
 
     first = control.perform(DRAIN)
-    bench.board.forget(0)
-    bench.board.forget(1)
-    bench.board.publish(PartitionStatus(2, Phase.LIVE))
+    control._supervisor = cast(Any, SimpleNamespace(held={2}))
     control.perform(DRAIN)
     assert state(first) == "succeeded"
     control.perform(UNDRAIN)
@@ -136,8 +133,7 @@ def test_an_undrain_while_somebody_looks_counts(monkeypatch):
     """The look is over first: it would show the drain for ever."""
     bench = Bench()
     bench.ask(DRAIN, TWO)
-    bench.board.forget(0)
-    bench.board.forget(1)
+    bench.held = set()
     undrain = threading.Thread(target=bench.ask, args=(UNDRAIN, TWO))
     said = draining.log.warning
 
@@ -157,7 +153,7 @@ def test_an_undrain_cancels_what_is_left_of_the_drain():
     """What is gone is gone; the group may give partitions again."""
     bench = Bench()
     drain = bench.ask(DRAIN, TWO)
-    bench.board.forget(1)
+    bench.held = {0}
     bench.draining.look([TWO])
     assert bench.ask(UNDRAIN, TWO).state == "succeeded"
     assert (bench.group.gives_away, bench.group.asked, bench.status) == (False, 2, None)
@@ -171,10 +167,9 @@ def test_whoever_takes_partitions_again_for_want_of_others_is_draining(caplog):
     """The operation stays ended; the log has it."""
     bench = Bench()
     drain = bench.ask(DRAIN, TWO)
-    for number in (0, 1):
-        bench.board.forget(number)
+    bench.held = set()
     bench.draining.look([TWO])
-    bench.board.publish(PartitionStatus(0, Phase.ASSIGNED))
+    bench.held = {0}
     bench.draining.look([])
     now, ended = bench.status, bench.operations.get(drain.id)
     assert ended is not None

@@ -64,7 +64,7 @@ async def test_writing_and_loading_hold_a_few_chunks_besides_the_state(context):
     store, chain = filled(context.app)
     marked = snapshot_writer.mark(store, chain, "trigger")
     with tracing() as traced:
-        pointer = await snapshot_writer.write(context, marked, Reporter(StatusBoard(), 0))
+        pointer, _ = await snapshot_writer.write(context, marked, Reporter(StatusBoard(), 0))
         _, peak = traced()
     assert store.size_bytes > 4 * IN_FLIGHT_MAX, "too small a state to tell"
     assert peak < IN_FLIGHT_MAX, f"{peak / MIB:.1f} MiB"

@@ -51,7 +51,7 @@ async def test_chunks_then_the_manifest_then_the_pointer(bench):
     store, chain = filled(context.app, 3000)
     board = StatusBoard()
     marked = snapshot_writer.mark(store, chain, "trigger")
-    pointer = await snapshot_writer.write(context, marked, Reporter(board, 0))
+    pointer, _ = await snapshot_writer.write(context, marked, Reporter(board, 0))
     values = {record.offset: record.value for record in bench.log(bench.snapshots).committed()}
     manifest = read_entry(values[pointer.manifest_offset])
     assert max(values) == pointer.manifest_offset
@@ -75,7 +75,7 @@ async def test_an_empty_state_has_a_manifest_and_no_chunk(bench):
     context = await context_of(bench)
     store, chain = filled(context.app, 0)
     marked = snapshot_writer.mark(store, chain, "trigger")
-    pointer = await snapshot_writer.write(context, marked, Reporter(StatusBoard(), 0))
+    pointer, _ = await snapshot_writer.write(context, marked, Reporter(StatusBoard(), 0))
     assert pointer.first_chunk_offset == pointer.manifest_offset == 0
 
 
