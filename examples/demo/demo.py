@@ -17,11 +17,9 @@ from pathlib import Path
 
 from examples.demo import commands, data, topics
 from examples.demo.asking import Asking
-from examples.demo.audit import audit
 from examples.demo.data import Row
 from examples.demo.failed import DemoFailed
 from examples.demo.feeder import Feeder
-from examples.demo.final_table import print_table
 from examples.demo.judging import audited, compacted, judge, recoveries, stopped, taken_over
 from examples.demo.last_act import LastAct, compaction
 from examples.demo.load import load
@@ -29,8 +27,8 @@ from examples.demo.names import PARTITIONS, PREFIX_VARIABLE, Names
 from examples.demo.plan import plan
 from examples.demo.record import Told, Verdict
 from examples.demo.service_process import INSTANCE_ID, STANDBY_ID, ServiceProcess
-from examples.demo.show import Show
-from examples.demo.spark_job import check_possible
+from examples.demo.show import Show, print_table
+from examples.demo.spark_job import SparkJob, check_possible
 from examples.demo.standby_act import StandbyAct
 from examples.demo.story import Story
 from snapreplay.devbroker.broker import LocalBroker
@@ -145,7 +143,9 @@ def _verdicts(options: Options, show: Show, told: Told, place: Place, digests: d
     with ExitStack() as stack:
         running = None
         if options.audit:
-            running = stack.enter_context(audit(place.servers, place.names.app, place.work_dir))
+            # It folds the changes, runs the app's handlers again, and compares both with what was recorded.
+            arguments = [place.names.app, "--level=replay", f"--bootstrap-servers={place.servers}"]
+            running = stack.enter_context(SparkJob("audit", arguments, place.work_dir))
         verdicts = judge(place.servers, place.names, told, digests, show.judging)
         verdicts += [recoveries(told), taken_over(told)]
         if told.records > told.loaded + told.arrived_beside:

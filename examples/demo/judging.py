@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from examples.demo import reading, verify
-from examples.demo.audit import read_report
 from examples.demo.failed import DemoFailed
 from examples.demo.names import PARTITIONS, Names
 from examples.demo.record import Told, Verdict
@@ -148,3 +149,26 @@ def audited(audit: SparkJob, tell: Callable[[str], None]) -> Verdict:
     except NotFinished as error:
         return Verdict("Spark audit", holds=False, detail=f"not finished: {error}")
     return Verdict.of("Spark audit", findings, looked_at)
+
+
+def read_report(said: str, code: int) -> tuple[Findings, str]:
+    """Return findings and a summary, from what the command printed and its exit code.
+
+    Raises:
+        DemoFailed: there is no report, or code and report contradict each other.
+    """
+    try:
+        report: dict[str, Any] = json.loads(said)
+        found: list[dict[str, Any]] = report["findings"]
+        checked: dict[str, int] = report["checked"]
+    except (ValueError, KeyError) as error:
+        raise DemoFailed(f"the audit ended with {code} but printed no report: {said!r}") from error
+    if bool(found) != bool(code) or not checked:
+        raise DemoFailed(f"the audit ended with {code}, but its report says: {said}")
+    findings = Findings()
+    for each in found:
+        place = f"{each['topic']}-{each['partition']} offset {each['offset']}"
+        findings.add(f"{each['check']}: {place}: {each['detail']}")
+    if not checked.get("records_replayed"):
+        findings.add("no record was replayed")
+    return findings, ", ".join(f"{count:,} {name}" for name, count in checked.items() if count)

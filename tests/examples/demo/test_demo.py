@@ -6,15 +6,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from threading import Timer
 
 import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
+from hypothesis import given
+from hypothesis import strategies as st
 
 from examples.demo.__main__ import INSTEAD, main
 from examples.demo.demo import settings_for
+from examples.demo.plan import KILLS_MAX, plan
 from tests.conftest import SharedBroker
 from tests.support.deadlines import scaled
 from tests.support.waiting import eventually
@@ -144,6 +148,25 @@ def test_settings_leave_something_to_strike(records: int) -> None:
     settings = settings_for(records)
     assert records / int(str(settings["batch.records_max"])) >= 20
     assert settings["snapshot.every_seconds"] == 0
+
+
+@given(st.integers(0, 10**6), st.integers(1, KILLS_MAX))
+def test_the_plan_strikes_everything_once_in_a_while(seed: int, kills: int) -> None:
+    """Kills come one after the other inside the input; of three, each kind of moment occurs, a recovery never first and
+    never twice in a row; the last recovery is by replay."""
+    made = plan(seed, kills, 10_000)
+    places, moments = [kill.records for kill in made], [kill.moment for kill in made]
+    assert places == sorted(places)
+    assert len(places) == kills
+    assert places[0] > 0
+    assert places[-1] < 10_000
+    kinds = {"processing"} if kills < 3 else {"processing", "writing a snapshot", "recovering"}
+    assert set(moments) == kinds
+    assert moments[0] != "recovering"
+    assert ("recovering", "recovering") not in pairwise(moments)
+    modes = ["changes"] * (kills - 1) + ["replay"] if kills > 1 else ["changes"]
+    assert [kill.mode for kill in made] == modes
+    assert made == plan(seed, kills, 10_000)
 
 
 @pytest.mark.parametrize("wrong", ["--kills=0", "--kills=many", "--rows=-5", "--rows=0", "--skip"])
