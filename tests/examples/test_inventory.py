@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,8 +26,9 @@ from examples.inventory import (
     commands,
     events,
 )
-from snapreplay.testing import Harness, check, record
-from tests.examples.killing import SETTINGS, feed_and_kill
+from snapreplay import Topic
+from snapreplay.app.record import RawRecord
+from snapreplay.testing import Harness, RealHarness, check, record
 
 NOW_MS = 1_700_000_000_000
 assert HOLD_MS == 900_000
@@ -208,6 +211,33 @@ def test_the_fold_by_hand_says_the_same(seed: int) -> None:
 def test_it_is_deterministic() -> None:
     """Whatever the batches and crashes."""
     assert check(app, [raw(sent) for sent in generate(7, 100)]).left_out == ()
+
+
+SETTINGS = {
+    "batch": {"records_max": 10},  # so that a kill finds many batches
+    "snapshot": {"every_records": 100},
+}
+
+
+async def feed_and_kill(
+    harness: RealHarness[Any], records: Iterable[tuple[Topic[Any, Any], str, Any, int]], kills: int, seed: int
+) -> list[RawRecord]:
+    """Feed records of (topic, key, value, timestamp in ms) while the process is killed at any moment; return them as
+    they are in the log."""
+    records, chance = list(records), random.Random(seed)
+    moments = set(chance.sample(range(len(records) // 4, len(records)), kills))
+    written, restarts = [], None
+    print(f"seed {seed}: killed after {sorted(moments)} of {len(records)} records")  # noqa: T201 - shown when a test fails
+    for number, (topic, key, value, timestamp_ms) in enumerate(records):
+        written.append(await harness.feed(topic, key=key, value=value, timestamp_ms=timestamp_ms))
+        if number in moments:
+            if restarts is not None:
+                await restarts
+            restarts = asyncio.create_task(harness.restart())
+    if restarts is not None:
+        await restarts
+    await harness.caught_up()
+    return written
 
 
 @pytest.mark.whole

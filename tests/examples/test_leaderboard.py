@@ -1,30 +1,16 @@
-"""leaderboard.py against the fold by hand; its web server, with the service in it, is killed."""
+"""leaderboard.py against the fold by hand."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import random
-import signal
-import sys
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import httpx2
-import pytest
 
 from examples.leaderboard import PARTITIONS, Score, api, app, scores, totals
-from snapreplay import PartitionNotLive, Settings, StoresView, ensure_topics, init
-from snapreplay.devbroker.free_ports import free_ports
+from snapreplay import PartitionNotLive, StoresView
 from snapreplay.testing import Harness, check, record
-from tests.support.deadlines import scaled
-
-ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = scaled(60)
 
 
 def generate(seed: int, count: int) -> list[tuple[str, int]]:
@@ -101,102 +87,3 @@ def test_it_is_deterministic() -> None:
     """Whatever the batches and crashes."""
     samples = [record(scores, key=k, value=Score(n)) for k, n in generate(2, 30)]
     assert check(app, samples).left_out == ()
-
-
-class WebServer:
-    """`uvicorn examples.leaderboard:api`, as its user starts it."""
-
-    def __init__(self, servers: str, folder: Path) -> None:
-        (self.port,) = free_ports(1)
-        self._log_path = folder / "uvicorn.log"
-        self._process: asyncio.subprocess.Process | None = None
-        self._environment = os.environ | {
-            "SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS": servers,
-            "SNAPREPLAY_INSTANCE_ID": "web",
-            "SNAPREPLAY_GROUP__SESSION_TIMEOUT_MS": "3000",
-            "SNAPREPLAY_GROUP__HEARTBEAT_INTERVAL_MS": "200",
-            "SNAPREPLAY_BATCH__RECORDS_MAX": "10",
-        }
-
-    async def start(self) -> None:
-        with self._log_path.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "uvicorn", "examples.leaderboard:api"),
-                *("--port", str(self.port)),
-                cwd=ROOT,
-                env=self._environment,
-                stdout=log,
-                stderr=log,
-            )
-
-    async def kill(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
-
-    async def stop(self) -> None:
-        assert self._process is not None
-        self._process.terminate()
-        log_path = self._log_path
-        # uvicorn ends itself by the same signal when it has shut down.
-        assert await self._process.wait() == -signal.SIGTERM, log_path.read_text()[-4000:]
-        assert "Application shutdown complete" in log_path.read_text()
-
-
-@asynccontextmanager
-async def web_server(servers: str, folder: Path) -> AsyncIterator[WebServer]:
-    web = WebServer(servers, folder)
-    await web.start()
-    try:
-        yield web
-    finally:
-        await web.kill()
-
-
-async def until_top(client: httpx2.AsyncClient, holds: Callable[[Any], bool]) -> None:
-    """Wait for a list of all players; a server that does not run yet, or is not LIVE, is asked again."""
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            try:
-                status, top = await answer(client, "/top?n=1000")
-            except httpx2.HTTPError:
-                status, top = 0, []
-            if status == 200 and holds(top):
-                return
-            await asyncio.sleep(0.02)  # between two questions, under the deadline
-
-
-def reaching(everything: int) -> Callable[[Any], bool]:
-    return lambda top: sum(total for _, total in top) >= everything
-
-
-@pytest.mark.slow
-@pytest.mark.kafka
-async def test_a_killed_web_server(snapreplay_broker: Any, real_harness: Any, tmp_path: Path) -> None:
-    """Totals once each, in order; top and ranks are those of the fold by hand."""
-    servers = snapreplay_broker.bootstrap_servers
-    harness = real_harness(app, prefix="")  # feeds and reads; the web server runs the app
-    settings = Settings(kafka={"bootstrap.servers": servers})
-    await ensure_topics(app, settings, create_inputs=PARTITIONS)
-    await init(app, settings, start="earliest")
-    fed, judge, chance = generate(3, 900), Judge(), random.Random(3)
-    expected: dict[str, list[int]] = defaultdict(list)
-    async with (
-        web_server(servers, tmp_path) as web,
-        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{web.port}", timeout=30) as client,
-    ):
-        for begin in range(0, len(fed), 300):
-            for player, points in fed[begin : begin + 300]:
-                await harness.feed(scores, key=player, value=Score(points))
-                expected[player].append(judge.fold(player, points))
-            some = chance.randrange(sum(judge.totals.values()))
-            await until_top(client, reaching(some))
-            await web.kill()
-            await web.start()
-        await until_top(client, lambda top: bool(top == judge.top(1000)))
-        await assert_as_judged(client, judge)
-        await web.stop()
-    found: dict[str, list[int]] = defaultdict(list)
-    for output in await harness.outputs(totals):
-        found[output.key].append(output.value)
-    assert found == expected
