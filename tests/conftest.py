@@ -52,7 +52,7 @@ LONGEST_FILES = (
 )
 
 # What is slow because it shows the whole: a browser, each hint carried out, each example and each drawing.
-WHOLE = ("page", "examples", "hints", "docs/test_drawn.py", "docs/test_site.py")
+WHOLE = ("page", "examples", "hints", "docs/test_site.py")
 WHOLE_HERE = re.compile(r"mark\.whole|\bimage\b")
 """What a file elsewhere has in its text if some of its tests are whole."""
 

@@ -27,11 +27,6 @@ def shown(line: str) -> str:
     return shape(after.text)
 
 
-def differ(wanted: str, said: str) -> str:
-    """Say how; `…` of a page stands for anything."""
-    return "" if _fits(wanted, shape(said)) else f"the page has\n{wanted}\nbut there is\n{shape(said)}"
-
-
 def not_printed(line: str, said: str) -> list[str]:
     """List what the pages show below this line, without what was printed, in whatever order."""
     printed = shape(said).splitlines()

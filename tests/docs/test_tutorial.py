@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from snapreplay.devbroker.free_ports import free_ports
-from tests.docs.test_readme import README, program_of_the_readme
+from tests.docs.test_pages import README, program_of_the_readme
 from tests.support.deadlines import within
 from tests.support.kafka import until_async
 from tests.support.stage import until

@@ -1,0 +1,125 @@
+"""Pages that must agree with the tree: the index, names, the reference, tables drawn from the code, the README."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs import drawn, reference
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+
+# ------------------------------------------------------------------------------- the index
+
+INDEX = DOCS / "README.md"
+PAGES = sorted({*DOCS.glob("*.md"), ROOT / "deploy" / "README.md"} - {INDEX, DOCS / "FORMAT.md"})
+
+
+def test_the_index_names_every_page_once_in_one_of_five_groups() -> None:
+    """What is not for users is in docs/internals/, and FORMAT.md."""
+    _, *groups = re.split(r"^## ", INDEX.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert [group.split("\n")[0] for group in groups] == ["Start", "Guides", "Operate", "Reference", "Explain"]
+    linked = re.findall(r"\]\(([^)#]+\.md)\)", "".join(groups))
+    assert sorted((INDEX.parent / each).resolve() for each in linked) == PAGES
+
+
+# ---------------------------------------------------------------------- the public names
+
+MODULES = ["snapreplay", "snapreplay.errors", "snapreplay.testing", "snapreplay.spark", "snapreplay.windows"]
+CALLED_IN_TESTS = {"Harness", "RealHarness", "broker", "check", "check_upgrade", "record", "record_raw"}
+
+
+def listed() -> dict[str, list[str]]:
+    """Module to the names in the first column of its table."""
+    sections = re.split(r"^## `([\w.]+)`$", (DOCS / "api.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    rows = {
+        module: re.findall(r"^\| (`.*?`) \|", text, re.MULTILINE)
+        for module, text in zip(sections[1::2], sections[2::2], strict=True)
+    }
+    return {module: re.findall(r"`(\w+)`", " ".join(names)) for module, names in rows.items()}
+
+
+def test_every_module_has_its_section() -> None:
+    """No other module is public."""
+    assert list(listed()) == MODULES
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_page_lists_what_is_public(name: str) -> None:
+    """Each name once; each can be imported."""
+    module = importlib.import_module(name)
+    assert sorted(listed()[name]) == sorted(module.__all__)
+    assert all(hasattr(module, each) for each in module.__all__)
+
+
+def test_the_page_on_tests_explains_what_a_test_calls() -> None:
+    """Not only in an example: each has a sentence or a row."""
+    page = (DOCS / "testing.md").read_text(encoding="utf-8")
+    called = [name for name in listed()["snapreplay.testing"] if name in CALLED_IN_TESTS]
+    assert len(called) == len(CALLED_IN_TESTS)
+    assert [name for name in called if not re.search(rf"`{name}[`(]", page)] == []
+
+
+# ------------------------------------------------------------------------ tests as answers
+
+ANSWER = re.compile(r"^\| … (.*\?) \| (.*) \| `(test_\w+)` in `(tests/\S+\.py)` \|$", re.MULTILINE)
+
+
+def test_every_answer_names_a_test_that_exists() -> None:
+    """A test that is renamed or removed takes its answer with it."""
+    page = (DOCS / "data-loss.md").read_text(encoding="utf-8")
+    rows = ANSWER.findall(page)
+    assert len(rows) == page.count("| … ") == 20
+    for question, answer, test, path in rows:
+        assert re.search(rf"^(async )?def {test}\(", (ROOT / path).read_text(), re.MULTILINE), test
+        assert answer.startswith(("No", "Yes", "What", "The state")), question
+
+
+# ------------------------------------------------------------------- made from the code
+
+
+@pytest.mark.parametrize("path", reference.PAGES, ids=lambda path: path.name)
+def test_a_page_is_what_the_code_makes(path: Path) -> None:
+    """Else: `python -m tests.docs.reference`."""
+    assert path.read_text(encoding="utf-8") == reference.PAGES[path]()
+
+
+def test_nothing_public_is_left_out() -> None:
+    """Each command has its section, and each option of one of them its row."""
+    page = (reference.DOCS / "cli-options.md").read_text(encoding="utf-8")
+    sections = dict(each.split("`\n", 1) for each in page.split("\n## `snapreplay ")[1:])
+    assert list(sections) == [name for name, _ in reference.commands()]
+    for name, command in reference.commands():
+        options = [opt for each in command.params if each.name != "help" and not each.hidden for opt in each.opts]
+        assert [opt for opt in options if opt.startswith("-") and f"`{opt}`" not in sections[name]] == []
+
+
+@pytest.mark.whole
+def test_what_is_drawn_from_the_code_is_as_the_code() -> None:
+    """The tables of docs/internals/steps.md. Else: `python -m tests.docs.drawn`."""
+    assert drawn.DOCUMENT.read_text(encoding="utf-8") == drawn.document()
+
+
+# ---------------------------------------------------------------------------- the README
+
+
+def program_of_the_readme() -> str:
+    """Return the first block of Python."""
+    program: str = re.findall(r"^```python\n(.*?)^```$", README.read_text("utf-8"), re.MULTILINE | re.DOTALL)[0]
+    return program
+
+
+def test_the_program_prints_what_the_page_shows(tmp_path: Path) -> None:
+    """As a user runs it: a file of its own."""
+    file = tmp_path / "ledger.py"
+    file.write_text(program_of_the_readme())
+    shown = re.findall(r"^```text\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[0]
+    run = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True)
+    assert run.stdout == shown
