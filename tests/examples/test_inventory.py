@@ -150,7 +150,7 @@ def test_a_reservation_expires_exactly_when_its_time_is_over() -> None:
 
 
 def test_reservations_of_one_millisecond_expire_in_the_order_of_their_stored_keys() -> None:
-    """As docs/examples.md says: the shorter key first."""
+    """As docs/time.md says: the shorter key first."""
     orders = [("c24", "o1"), ("c8", "o1"), ("c8", "o10"), ("c8", "o9")]
     begin: list[tuple[int, str, Command]] = [(0, sku, Receive(5)) for sku in ("c24", "c8")]
     said = play(*begin, *((0, sku, Reserve(order, 1)) for sku, order in orders), (HOLD_MS, "b", Query("q")))
