@@ -12,7 +12,7 @@ from snapreplay.api import fleet_views, last_hour_view, operation_views, state_v
 from snapreplay.api.last_hour import EVERY_SECONDS, Row
 from snapreplay.api.operation_views import joined
 from snapreplay.api.peers import Known
-from snapreplay.service.config.effective import SettingShown
+from snapreplay.service.config.settings import SettingShown
 from snapreplay.service.control.input_status import InputStatus
 from snapreplay.service.control.key_history import KeyChange, KeyHistory, ReadKeyHistory, ReadRecords
 from snapreplay.service.control.partition_history import Ownership, PartitionHistory, PointedSnapshot

@@ -30,7 +30,7 @@ from snapreplay.api.operation_views import Operation, Operations
 from snapreplay.api.pages import NEXT, cut
 from snapreplay.api.probing import Probe as Probe  # noqa: PLC0414 - shown, too
 from snapreplay.api.until_live import remaining_seconds
-from snapreplay.service.config.effective import SettingShown
+from snapreplay.service.config.settings import SettingShown
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import ServiceFacts
 from snapreplay.service.control.restore_plan import Drill, RestoreObjective, RestorePlan

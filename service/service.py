@@ -22,7 +22,7 @@ from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.core.peers import Peer, declared
 from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
 from snapreplay.service.decisions.first_start import FirstStart, begun, check_first_start
-from snapreplay.service.decisions.savepoint_service import Savepoints
+from snapreplay.service.decisions.savepoints import Savepoints
 from snapreplay.service.embedding import CatchingUp, FailureNews, OnFailed, Readiness, Views, reached
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.local_host import advertised_url

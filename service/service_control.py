@@ -17,8 +17,7 @@ import snapreplay
 from snapreplay.app.app import App
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of, wall_ms, wall_time
-from snapreplay.service.config.effective import effective
-from snapreplay.service.config.settings import Settings
+from snapreplay.service.config.settings import Settings, effective
 from snapreplay.service.config.typed import addressed
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
@@ -51,7 +50,7 @@ from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.group_changes import GroupHistory
 from snapreplay.service.core.peers import Peer, declared, other_programs
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.decisions.savepoint_service import Savepoints
+from snapreplay.service.decisions.savepoints import Savepoints
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.kafka.throttling import THROTTLING
 from snapreplay.service.partition.runner import PartitionRunner

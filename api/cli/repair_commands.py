@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from snapreplay.service.decisions.inputs import Proposed
     from snapreplay.service.decisions.patch import Patch
     from snapreplay.service.decisions.upgrade_trial import UpgradeTrial
-    from snapreplay.service.doctor.report import DoctorReport
+    from snapreplay.service.doctor.checks import DoctorReport
     from snapreplay.service.ports import TopicPartition
     from snapreplay.service.publish.state import Begun
 

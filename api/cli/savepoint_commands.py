@@ -205,7 +205,7 @@ def _cell(value: object) -> object:
 def _document(savepoint: Savepoint) -> dict[str, Any]:
     import msgspec
 
-    from snapreplay.service.decisions.savepoint_service import shown
+    from snapreplay.service.decisions.savepoints import shown
 
     document: dict[str, Any] = msgspec.to_builtins(shown(savepoint))
     return document

@@ -7,11 +7,12 @@ docs/settings.md describes every setting; a test compares.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, field
 from msgspec.structs import FieldInfo
 
@@ -30,7 +31,15 @@ from snapreplay.service.config.groups import (
     StreamTimeSettings,
     TimeoutSettings,
 )
-from snapreplay.service.config.kafka_properties import PropertyRefused, contradictions, dotted, parse_property
+from snapreplay.service.config.kafka_properties import (
+    PROPERTIES,
+    TOKEN_PROVIDER,
+    PropertyRefused,
+    contradictions,
+    dotted,
+    parse_property,
+    provider_shown,
+)
 from snapreplay.service.config.sources import (
     DEFAULT_FILE,
     environment_names,
@@ -40,7 +49,7 @@ from snapreplay.service.config.sources import (
     names_in,
     unfold,
 )
-from snapreplay.service.config.table import Table, with_origins
+from snapreplay.service.config.table import Table, fields_of, with_origins
 from snapreplay.snapshots.format.seal import OFF, SealPolicy, Seals, keys_in
 
 REQUEST_TIMEOUT_MS = 10_000
@@ -233,3 +242,43 @@ def seals_of(settings: Settings) -> Seals:
             hint="name a file that this process may read, or leave seal.key_file out if the app has no seal",
         ) from error
     return Seals(keys_in(text, name), SealPolicy(settings.seal.policy), name)
+
+
+MASKED = "***"
+DEFAULT = "default"
+BY_PROGRAM = "by the program"
+
+
+class SettingShown(msgspec.Struct, frozen=True):
+    """A setting as this process uses it."""
+
+    name: Annotated[str, Meta(description="Dotted.", examples=["http.port"])]
+    value: Annotated[bool | int | float | str, Meta(description="A secret is masked: `***`.")]
+    origin: Annotated[
+        str, Meta(description="Where it was given; or `default`.", examples=["in snapreplay.toml", DEFAULT])
+    ]
+
+
+def effective(settings: Settings) -> tuple[SettingShown, ...]:
+    """List all settings, ordered by name. Kafka's properties are those that were given, and `bootstrap.servers`."""
+    origins = settings.origins
+    found = [
+        SettingShown(name, value, origins.get(name, BY_PROGRAM) if is_given else DEFAULT)
+        for name, value, is_given in _all(settings)
+    ]
+    return tuple(sorted(found, key=lambda each: each.name))
+
+
+def _all(settings: Settings) -> Iterator[tuple[str, Any, bool]]:
+    for name in fields_of(type(settings)):
+        value = getattr(settings, name)
+        if isinstance(value, Table):
+            for inner in fields_of(type(value)):
+                yield f"{name}.{inner}", getattr(value, inner), value.was_given(inner)
+        elif name == "kafka":
+            for inner, given in value.items():
+                is_given = settings.was_given(name) and (f"kafka.{inner}" in settings.origins or not settings.origins)
+                shown = provider_shown(given) if inner == TOKEN_PROVIDER else given
+                yield f"kafka.{inner}", MASKED if PROPERTIES[inner].secret else shown, is_given
+        else:
+            yield name, value, settings.was_given(name)

@@ -13,8 +13,8 @@ from typing import Annotated, Protocol
 import msgspec
 
 from snapreplay.errors import RetryableError, UsageError
-from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.config.groups import HttpSettings
+from snapreplay.service.config.settings import SettingShown
 from snapreplay.service.control.address import Address
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.partition_history import PartitionHistory

@@ -15,6 +15,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import EndingTransaction, OpenTransaction
 from snapreplay.service.core.recoverability import Recoverability, outlook
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.doctor.checks import DoctorReport, report_of
 from snapreplay.service.doctor.facts import (
     TRANSACTION_TOPIC,
     Diagnosis,
@@ -24,7 +25,6 @@ from snapreplay.service.doctor.facts import (
     SnapshotSeen,
     StateSeen,
 )
-from snapreplay.service.doctor.report import DoctorReport, report_of
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.config import c_extension_loaded
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, missing_codecs

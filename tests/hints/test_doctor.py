@@ -12,7 +12,7 @@ from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.errors import NotCaughtUp
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.doctor import cluster_checks, collect
+from snapreplay.service.doctor import checks, collect
 from snapreplay.service.doctor.facts import Diagnosis
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.live import recoverability_monitor
@@ -278,4 +278,4 @@ async def accidental_topics(broker: Any) -> tuple[list[Diagnosis], Mapping[str, 
     """Return what is found on a broker, and its properties."""
     settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})
     config = (await KafkaCluster(settings).facts()).broker_config
-    return list(cluster_checks.accidental_topics(facts(broker_config=config))), config
+    return list(checks.accidental_topics(facts(broker_config=config))), config

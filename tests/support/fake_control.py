@@ -13,8 +13,7 @@ import msgspec
 from snapreplay.api.fleet_views import Covered, Scope, fleet
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of
-from snapreplay.service.config.effective import effective
-from snapreplay.service.config.settings import Settings
+from snapreplay.service.config.settings import Settings, effective
 from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.input_status import InputStatus

@@ -16,8 +16,8 @@ import pytest
 from snapreplay.app.upgrade import UpgradeFailed
 from snapreplay.service.decisions.accept import Acceptance
 from snapreplay.service.decisions.upgrade_trial import UpgradeTrial
+from snapreplay.service.doctor.checks import DoctorReport
 from snapreplay.service.doctor.facts import Diagnosis
-from snapreplay.service.doctor.report import DoctorReport
 from snapreplay.service.publish.state import Begun
 from tests.support.deadlines import scaled, within
 from tests.support.entries import increment

@@ -2,9 +2,8 @@
 
 import msgspec
 
-from snapreplay.service.config.effective import effective
 from snapreplay.service.config.groups import HttpSettings
-from snapreplay.service.config.settings import Settings, load_settings
+from snapreplay.service.config.settings import Settings, effective, load_settings
 from snapreplay.service.control.protocol import StatusDocument
 from tests.support.fake_control import FACTS
 

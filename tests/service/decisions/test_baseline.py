@@ -3,8 +3,7 @@
 import pytest
 
 from snapreplay.app.names import witness_group
-from snapreplay.service.decisions.accept import propose
-from snapreplay.service.decisions.baseline import NoBaseline
+from snapreplay.service.decisions.accept import NoBaseline, propose
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import Genesis, Paused

@@ -1,10 +1,8 @@
 """All checks together, and what facts say of themselves."""
 
-import inspect
 from dataclasses import replace
 
-from snapreplay.service.doctor import cluster_checks, key_checks, state_checks, topic_checks
-from snapreplay.service.doctor.report import CHECKS, report_of
+from snapreplay.service.doctor.checks import CHECKS, report_of
 from tests.support import apps
 from tests.support.healthy import facts, without_topic
 
@@ -21,18 +19,6 @@ def test_nothing_is_the_matter_with_the_healthy_cluster():
 def test_findings_are_those_of_all_checks():
     """In the order of the checks."""
     assert [f.check for f in report_of(without_topic("balances-x"), 0).findings] == ["topics"]
-
-
-def test_no_check_is_forgotten():
-    """Every public function of the check modules is in the list."""
-    modules = (cluster_checks, key_checks, state_checks, topic_checks)
-    public = {
-        function
-        for module in modules
-        for name, function in inspect.getmembers(module, inspect.isfunction)
-        if function.__module__ == module.__name__ and not name.startswith("_")
-    }
-    assert public == set(CHECKS)
 
 
 def test_topics_of_an_app_by_their_part():

@@ -13,8 +13,7 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.metadata import MetadataRequest
 
 from snapreplay.errors import UsageError
-from snapreplay.service.config.effective import effective
-from snapreplay.service.config.settings import Settings
+from snapreplay.service.config.settings import Settings, effective
 from snapreplay.service.core.kafka_errors import NotAuthenticated
 from snapreplay.service.kafka import tokens
 from snapreplay.service.kafka.config import client_arguments
