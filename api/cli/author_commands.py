@@ -8,13 +8,11 @@ from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
 from string import Template
-from typing import Annotated
 
-import typer
-
+from snapreplay.api.cli import options
 from snapreplay.api.cli.logs import Verbosity, configure
-from snapreplay.api.cli.options import AppName, Config, HttpPort, LogLevel, Overrides
-from snapreplay.api.cli.running import announced_http, settings_from
+from snapreplay.api.cli.options import settings_from
+from snapreplay.api.cli.running import announced_http
 from snapreplay.errors import UsageError
 
 NAME_MAX = 100
@@ -30,9 +28,7 @@ FILES = {
 """Template → file of the project."""
 
 
-def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the folder, the app id and the module.")],
-) -> None:
+def new(name: options.ProjectName) -> None:
     """Make a project in a new folder: an app, its tests, pyproject.toml, Dockerfile, README."""
     made = make_project(name, Path.cwd())
     for path in made:
@@ -93,42 +89,19 @@ def _is_installed(module: str) -> bool:
     return spec is not None and spec.origin is not None
 
 
-Partitions = Annotated[
-    int, typer.Option("--partitions", min=1, max=1000, help="Partitions of the topics that are created.")
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option("--data-dir", metavar="DIR", help="Keep topics and state there. Default: a temporary directory."),
-]
-KafkaPort = Annotated[
-    int,
-    typer.Option(
-        "--kafka-port",
-        metavar="PORT",
-        min=0,
-        max=65535,
-        help="Port of the local broker. Default: the last one of --data-dir, or a free one.",
-    ),
-]
-Reload = Annotated[
-    bool, typer.Option("--reload", help="Start the service again, with its state, when its code changes.")
-]
-OnBroker = Annotated[str | None, typer.Option("--on-broker", hidden=True)]
-
-
 def dev(
-    app: AppName,
+    app: options.AppName,
     *,
-    partitions: Partitions = 4,
-    data_dir: DataDir = None,
-    kafka_port: KafkaPort = 0,
-    reload: Reload = False,
-    on_broker: OnBroker = None,
-    http_port: HttpPort = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    log_level: LogLevel = Verbosity.INFO,
-) -> None:
+    partitions: options.NewPartitions = 4,
+    data_dir: options.DataDir = None,
+    kafka_port: options.KafkaPort = 0,
+    reload: options.Reload = False,
+    on_broker: options.OnBroker = None,
+    http_port: options.HttpPort = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    log_level: options.LogLevel = Verbosity.INFO,
+) -> int:
     """Run an app with a local broker and its topics, until Ctrl-C."""
     from snapreplay.api.cli import dev as local
     from snapreplay.app.load import load_app
@@ -136,7 +109,7 @@ def dev(
     if reload:
         # What is wrong with the settings no change of the code repairs: it is refused here.
         settings_from(config, overrides, None, http_port)
-        raise typer.Exit(local.run_dev(data_dir, kafka_port, local.reloading(app)))
+        return local.run_dev(data_dir, kafka_port, local.reloading(app))
     program = load_app(app)
     settings = settings_from(config, overrides, None, http_port)
     configure(log_level)
@@ -146,5 +119,5 @@ def dev(
 
     if on_broker is not None:
         local.end_with_parent()
-        raise typer.Exit(serve(on_broker))
-    raise typer.Exit(local.run_dev(data_dir, kafka_port, serve))
+        return serve(on_broker)
+    return local.run_dev(data_dir, kafka_port, serve)

@@ -35,18 +35,6 @@ _ASKS = re.compile(rf"(?<=`)snapreplay (?:{'|'.join(ASKING)})(?= |`)(?![^`]* --(
 _REQUEST = re.compile(r"GET (/(?:api/v1/)?[a-z-]+)[^ ;,]*")
 
 
-ANSWERING = ("self", "reachable")
-"""The states of a process that can be asked."""
-
-
-def last_heard(row: Json) -> str:
-    """Say of a row about a partition that it may be wrong by now, such as "when last heard: its process 3f0c is dead";
-    empty: its process answers, or nobody has the partition."""
-    if row.get("process_state", "self") in (None, *ANSWERING):  # an older service does not say it
-        return ""
-    return f"when last heard: its process {row['process_id']} is {row['process_state']}"
-
-
 class ServiceUnreachable(RetryableError):
     """Nothing answers at the URL, or something that is not a snapreplay service.
 

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import IntEnum
-from typing import Any
 
-import typer
-from typer.core import TyperCommand
-
-from snapreplay.api.cli.output import print_error
 from snapreplay.devbroker.errors import LocalBrokerUnavailable
 from snapreplay.errors import (
     AccessError,
@@ -74,29 +66,3 @@ def hint_of(error: SnapreplayError) -> str:
     if not error.hint and isinstance(error, RetryableError):
         return "check that the cluster is up, and say where it is with --bootstrap-servers"
     return error.hint
-
-
-@contextmanager
-def refused_unless_it_runs() -> Iterator[None]:
-    """Print any error and end with REFUSED, in commands whose code 1 means findings.
-
-    For a script the reason makes no difference: the command could not run.
-    """
-    try:
-        yield
-    except typer.Exit:  # it has judged
-        raise
-    except SnapreplayError as error:
-        print_error(error.message, hint_of(error))
-        raise typer.Exit(ExitCode.REFUSED) from error
-    except Exception as error:  # Python would end with 1, which means findings here
-        traceback.print_exc()
-        raise typer.Exit(ExitCode.REFUSED) from error
-
-
-class Judging(TyperCommand):
-    """A command whose code 1 means findings."""
-
-    def invoke(self, *arguments: Any) -> Any:
-        with refused_unless_it_runs():
-            return super().invoke(*arguments)

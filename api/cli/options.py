@@ -1,20 +1,23 @@
-"""Options that mean the same in every command, and what is made of them: app, settings, client."""
+"""The table of options: what each one is called, of which type it is, what it means, and which setting it gives.
+
+A command's function names its options as the types of its parameters, and gives their defaults. Typer is not imported
+here: that takes longer than the recovery of a small state, and `run` has a way past it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-import typer
-
+from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.logs import LogFormat, Verbosity
 from snapreplay.api.cli.output import Format
-from snapreplay.api.cli.running import settings_from
 from snapreplay.errors import SnapreplayError, UsageError
 
 if TYPE_CHECKING:
@@ -24,59 +27,281 @@ if TYPE_CHECKING:
     from snapreplay.app.app import App
     from snapreplay.service.config.settings import Settings
 
-AppName = Annotated[
-    str,
-    typer.Argument(metavar="APP", help="module:app, path/to/file.py or path/to/file.py:app. Default attribute: app."),
-]
-AppOrId = Annotated[str | None, typer.Argument(metavar="[APP]", help="module:app or path/to/file.py; or use --app-id.")]
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument, by its place."""
+
+    metavar: str
+    help: str
+    least: int | None = None
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option. `names` are separated by blanks, `least` and `most` are the limits of a number, and `setting` is the
+    name of the setting that it gives."""
+
+    names: str
+    help: str
+    metavar: str | None = None
+    least: float | None = None
+    most: float | None = None
+    setting: str = ""
+    hidden: bool = False
+
+
+# ---- what is worked on
+AppName = Annotated[str, Argument("APP", "module:app, path/to/file.py or path/to/file.py:app. Default attribute: app.")]
+AppOrId = Annotated[str | None, Argument("[APP]", "module:app or path/to/file.py; or use --app-id.")]
 AppIfNamed = Annotated[
-    str | None,
-    typer.Argument(metavar="[APP]", help="module:app or path/to/file.py. Without it, only the cluster is examined."),
+    str | None, Argument("[APP]", "module:app or path/to/file.py. Without it, only the cluster is examined.")
 ]
-Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="Settings file. Default: snapreplay.toml, if it exists.")
+AppId = Annotated[str, Argument("APP_ID", "Id of the app, as in App(…).")]
+AuditedId = Annotated[str | None, Option("--app-id", "Audit without the app's code.", "NAME")]
+CompactedId = Annotated[str | None, Option("--app-id", "Compact without the app's code.", "NAME")]
+ProjectName = Annotated[str, Argument("NAME", "Name of the folder, the app id and the module.")]
+TopicName = Annotated[str, Argument("TOPIC", "One of the app's topics.")]
+PartitionNumber = Annotated[int, Argument("PARTITION", "State partition.", least=0)]
+AdoptingPartition = Annotated[int, Option("--partition -p", "State partition.", least=0)]
+FailedPartition = Annotated[int, Option("--partition -p", "The FAILED partition.", least=0)]
+OnlyPartition = Annotated[int | None, Option("--partition -p", "Only this partition.", least=0)]
+AnyPartition = Annotated[int | None, Option("--partition -p", "State partition. Default: all.", least=0)]
+SomePartitions = Annotated[list[int], Option("--partition -p", "State partition; repeatable.", least=0)]
+LivePartitions = Annotated[
+    list[int] | None, Option("--partition -p", "State partition; repeatable. Default: all live.", least=0)
+]
+FailedPartitions = Annotated[
+    list[int] | None, Option("--partition -p", "State partition; repeatable. Default: all failed.", least=0)
+]
+PausedPartitions = Annotated[
+    list[int] | None, Option("--partition -p", "State partition; repeatable. Default: all paused.", least=0)
+]
+OnHost = Annotated[str, Option("--host", "All processes of the app on this host. Default: the one asked.", "NAME")]
+OperationId = Annotated[str, Argument("ID", "The id of the operation, as printed.")]
+ManifestOffset = Annotated[int, Option("--manifest-offset", "Offset of the manifest in the snapshots topic.", least=0)]
+StoreName = Annotated[str, Argument("STORE", "Name of a store; `default` where the state is one map.")]
+Key = Annotated[str, Argument("KEY", "A str as it is, an int in digits, bytes in base64, a tuple as a JSON array.")]
+SavepointName = Annotated[str, Argument("NAME", "Name of the savepoint.")]
+PatchFile = Annotated[Path, Argument("FILE", "JSON lines, one for each entry; - for standard input.")]
+
+# ---- settings, and the way to the service
+Config = Annotated[Path | None, Option("--config", "Settings file. Default: snapreplay.toml, if it exists.", "FILE")]
+Overrides = Annotated[
+    list[str] | None, Option("--set", "Any setting, such as kafka.security.protocol=SSL; repeatable.", "NAME=VALUE")
 ]
 BootstrapServers = Annotated[
-    str | None, typer.Option("--bootstrap-servers", metavar="HOST:PORT,...", help="The Kafka cluster.")
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Any setting, such as kafka.security.protocol=SSL; repeatable."),
+    str | None, Option("--bootstrap-servers", "The Kafka cluster.", "HOST:PORT,...", setting="kafka.bootstrap.servers")
 ]
 HttpPort = Annotated[
-    int | None, typer.Option("--http-port", metavar="PORT", help="Port of the HTTP API; 0 picks a free one.")
-]
-LogLevel = Annotated[Verbosity, typer.Option("--log-level", help="The lowest level in the log on standard error.")]
-LogForm = Annotated[
-    LogFormat, typer.Option("--log-format", help="The form of the log: text, or JSON, one object a line.")
-]
-Output = Annotated[Format, typer.Option("--output", "-o", help="How to print the result.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before it is done.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the log keeps it.")]
-Url = Annotated[
-    str | None,
-    typer.Option(
-        "--url", metavar="URL", help="URL of the running service. Default: http.host and http.port of the settings."
-    ),
+    int | None, Option("--http-port", "Port of the HTTP API; 0 picks a free one.", "PORT", setting="http.port")
 ]
 AskedPort = Annotated[
     int | None,
-    typer.Option(
+    Option(
         "--http-port",
-        metavar="PORT",
-        min=1,
-        max=65535,
-        help="Port of the running service, instead of http.port of the settings.",
+        "Port of the running service, instead of http.port of the settings.",
+        "PORT",
+        least=1,
+        most=65535,
+        setting="http.port",
     ),
 ]
 TokenFile = Annotated[
     Path | None,
-    typer.Option(
-        "--token-file", metavar="FILE", help="File with the service's token. Default: http.token_file of the settings."
+    Option(
+        "--token-file",
+        "File with the service's token. Default: http.token_file of the settings.",
+        "FILE",
+        setting="http.token_file",
     ),
 ]
-Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark cluster. Default: this process.")]
+Url = Annotated[
+    str | None, Option("--url", "URL of the running service. Default: http.host and http.port of the settings.", "URL")
+]
+ToldUrl = Annotated[
+    str | None, Option("--url", "Running service to tell of the proposals. Default: the owners find them.", "URL")
+]
+Master = Annotated[str | None, Option("--master", "Spark cluster. Default: this process.", "URL")]
+LogLevel = Annotated[Verbosity, Option("--log-level", "The lowest level in the log on standard error.")]
+LogForm = Annotated[LogFormat, Option("--log-format", "The form of the log: text, or JSON, one object a line.")]
+
+# ---- what is printed
+Output = Annotated[Format, Option("--output -o", "How to print the result.")]
+Lines = Annotated[int, Option("-n --lines", "How many to print, the newest ones.", least=1, most=1000)]
+SnapshotLines = Annotated[int, Option("-n --lines", "How many to print, the newest ones.", least=1, most=500)]
+RecordLines = Annotated[int, Option("-n --lines", "Number of records from each partition.", least=0)]
+EntryLines = Annotated[int, Option("-n --lines", "Entries at most; 0: all.", least=0)]
+ChangeLines = Annotated[
+    int, Option("-n --lines", "Changes of each partition at most, with --history.", least=1, most=100)
+]
+Watch = Annotated[bool, Option("--watch", "Follow until every partition is live or failed.")]
+Follow = Annotated[bool, Option("--follow -f", "Also print what is written later, until Ctrl-C.")]
+FromStart = Annotated[Literal["earliest"] | None, Option("--from", "Begin at the start of the log.")]
+Prefix = Annotated[str | None, Option("--prefix", "Keys that begin with it; ordered maps only.")]
+FromKey = Annotated[str | None, Option("--from", "From this key on.", "KEY")]
+ToKey = Annotated[str | None, Option("--to", "Up to this key, without it.", "KEY")]
+Stale = Annotated[bool, Option("--stale", "Let warm copies answer where the owner is another process; says how old.")]
+MinBatch = Annotated[int, Option("--min-batch", "Wait a moment for this batch of the partition.", least=0)]
+KeyHistory = Annotated[bool, Option("--history", "Print instead which batches changed it, newest first, from the log.")]
+Ready = Annotated[bool, Option("--ready", "Ask /readyz instead of /healthz.")]
+
+# ---- how something is done
+DryRun = Annotated[bool, Option("--dry-run", "Print what would be done; write nothing.")]
+DryRedrive = Annotated[bool, Option("--dry-run", "Print what would be sent; write nothing.")]
+DryDeletion = Annotated[bool, Option("--dry-run", "Print what would be done; delete nothing.")]
+Yes = Annotated[bool, Option("--yes -y", "Do not ask before it is done.")]
+YesOfApp = Annotated[str, Option("--yes -y", "The app id once more; do not ask before it is done.", "APP_ID")]
+Wait = Annotated[bool, Option("--wait", "Wait until the operation has ended.")]
+WaitSeconds = Annotated[
+    float, Option("--wait", "Longest wait for the owners to adopt or reject the proposals.", "SECONDS", least=0.0)
+]
+Reason = Annotated[str, Option("--reason", "Why; the log keeps it.", "TEXT")]
+LineReason = Annotated[str, Option("--reason", "Why; of the lines that give none.", "TEXT")]
+SavepointReason = Annotated[str, Option("--reason", "Why; the savepoint keeps it.", "TEXT")]
+SnapshotReason = Annotated[str, Option("--reason", "Why; kept with the operation.")]
+PauseReason = Annotated[str, Option("--reason", "Why; shown for as long as it is paused.")]
+DrainReason = Annotated[str, Option("--reason", "Why; shown as long as the process is drained.")]
+Finding = Annotated[str, Option("--finding", "Id of the finding, from the hint of the failure.", "ID")]
+Undo = Annotated[Path | None, Option("--undo", "Write the lines that take it back to this file.", "FILE")]
+
+# ---- where an app begins
+Init = Annotated[
+    bool,
+    Option(
+        "--init", "Begin a new app as `topics ensure` and `init` do, then run it. An app that ran before is left alone."
+    ),
+]
+FirstOffsets = Annotated[
+    Literal["earliest", "latest"] | None,
+    Option("--from", "With --init: where to begin in the inputs. Default: earliest."),
+]
+WaitForInit = Annotated[
+    bool, Option("--wait/--no-wait", "If the app has no genesis: wait for `init`, or end with exit code 4.")
+]
+InitFrom = Annotated[
+    Literal["earliest", "latest", "positions"] | None,
+    Option(
+        "--from",
+        "Where to begin in the inputs: earliest (default) or latest. With --state-of also positions (then the default):"
+        " the next records of that app.",
+    ),
+]
+StateOf = Annotated[
+    str | None,
+    Option(
+        "--state-of", "Begin with the state of another app of this cluster, after its last committed batch.", "APP_ID"
+    ),
+]
+OfSavepoint = Annotated[
+    str | None, Option("--savepoint", "With --state-of: begin with this savepoint of that app.", "NAME")
+]
+StateIsLost = Annotated[
+    bool,
+    Option(
+        "--state-is-lost",
+        "Also initialise an app that has run and lost its state. Refused while a process is a member of its group.",
+    ),
+]
+CreateInputs = Annotated[
+    int | None,
+    Option(
+        "--partitions --create-inputs",
+        "Also create missing inputs and outputs, with this number of partitions.",
+        least=1,
+    ),
+]
+ReplaceLost = Annotated[
+    bool,
+    Option("--replace-lost", "Create the increments or the snapshots topic, empty, although the other one exists."),
+]
+ResetTo = Annotated[str, Option("--savepoint", "Go on with this savepoint.", "NAME")]
+ResetFrom = Annotated[
+    str,
+    Option(
+        "--from",
+        "Begin with an empty state: at the start or the end of the inputs, or at a time.",
+        "earliest|latest|TIME",
+    ),
+]
+InputFrom = Annotated[
+    str,
+    Option(
+        "--from",
+        "Where a new input begins: at its start, at its end, where it was retired, or at a time.",
+        "earliest|latest|resume|TIME",
+    ),
+]
+Retire = Annotated[
+    list[str] | None,
+    Option(
+        "--retire",
+        "Retire a topic of a pattern that does not exist any more, or is an own topic of another app.",
+        "TOPIC",
+    ),
+]
+LeaveRecords = Annotated[bool, Option("--leave-records", "Also retire an input with records that were not processed.")]
+DeadLetters = Annotated[bool, Option("--dead-letters", "Delete its dead letters, too.")]
+AllSavepoints = Annotated[bool, Option("--savepoints", "Delete all its savepoints, too.")]
+
+# ---- what is proved, and by what
+ProofLevel = Annotated[
+    Literal["integrity", "changes", "replay"], Option("--level", "What is proved. Each level includes those before it.")
+]
+SinceLast = Annotated[
+    bool, Option("--since-last", "Prove only what came after the last proof, and record the new one in Kafka.")
+]
+Engine = Annotated[Literal["spark", "python"], Option("--engine", "python: in this process, without Spark and Java.")]
+
+# ---- a broker of its own
+NewPartitions = Annotated[int, Option("--partitions", "Partitions of the topics that are created.", least=1, most=1000)]
+DataDir = Annotated[
+    Path | None, Option("--data-dir", "Keep topics and state there. Default: a temporary directory.", "DIR")
+]
+KafkaPort = Annotated[
+    int,
+    Option(
+        "--kafka-port",
+        "Port of the local broker. Default: the last one of --data-dir, or a free one.",
+        "PORT",
+        least=0,
+        most=65535,
+    ),
+]
+Reload = Annotated[bool, Option("--reload", "Start the service again, with its state, when its code changes.")]
+OnBroker = Annotated[str | None, Option("--on-broker", "", hidden=True)]
+
+
+# ---- what is made of them
+
+
+def settings_from(
+    config: Path | None, overrides: list[str] | None, bootstrap_servers: str | None = None, http_port: int | None = None
+) -> Settings:
+    """Merge command line over environment over file over defaults; an option of its own wins over `--set`.
+    Raise UsageError: `--set` without "=", or settings that are wrong."""
+    from snapreplay.service.config.settings import load_settings
+
+    given: dict[str, object] = dict(_split(each) for each in overrides or ())
+    if bootstrap_servers is not None:
+        given[_setting(BootstrapServers)] = bootstrap_servers
+    if http_port is not None:
+        given[_setting(HttpPort)] = http_port
+    return load_settings(given, config)
+
+
+def _split(override: str) -> tuple[str, str]:
+    name, equals, value = override.partition("=")
+    if not equals or not name.strip():
+        raise UsageError(
+            f"--set {override!r} is not NAME=VALUE", hint="write it as in `--set kafka.security.protocol=SSL`"
+        )
+    return name.strip(), value
+
+
+def _setting(option: Any) -> str:
+    (found,) = option.__metadata__
+    return str(found.setting)
 
 
 def app_id_of(command: str, app: str | None, app_id: str | None) -> str:
@@ -139,8 +364,7 @@ def _url_of(settings: Settings) -> str:
 
 
 class Made:
-    """Says of which options an argument of a command's function is made. All of them are None unless they are
-    `required`."""
+    """A parameter of a command's function that is made of options. All of them are None unless they are `required`."""
 
     def __init__(self, make: Callable[..., object], *, required: bool = False, **options: object) -> None:
         default = Parameter.empty if required else None
@@ -210,44 +434,50 @@ Probed = Annotated["Client", Made(_prober, url=Url, http_port=AskedPort, config=
 Running = Annotated["Client", Made(_client, url=Url, http_port=AskedPort, config=Config, token_file=TokenFile)]
 
 
-def _with_address(error: SnapreplayError, given: Iterable[object]) -> None:
-    """Give the commands in the hint the options with which this command reached its cluster."""
+def options_of(function: Callable[..., object]) -> list[Parameter]:
+    """Return what a command is called with: its parameters, and the options of those that are `Made`."""
+    taken: list[Parameter] = []
+    for each in _parameters(function):
+        made = _made(each)
+        taken += made.options if made else [each.replace(kind=Parameter.KEYWORD_ONLY)]
+    return taken
+
+
+def carry_out(function: Callable[..., Any], given: Mapping[str, Any]) -> int:
+    """Call a command's function with the values of its options, and return the exit code. A coroutine is run.
+
+    The app is loaded before the function imports the Kafka client: a wrong name is answered at once.
+
+    Raises:
+        SnapreplayError: with the options, in the commands of its hint, with which this command reached its cluster.
+    """
+    arguments = dict(given)
+    for each in _parameters(function):
+        if made := _made(each):
+            arguments[each.name] = made.make(**{option.name: arguments.pop(option.name) for option in made.options})
+    try:
+        done = function(**arguments)
+        if isinstance(done, Coroutine):
+            done = asyncio.run(done)
+    except SnapreplayError as error:
+        _with_address(error, arguments)
+        raise
+    return ExitCode.OK if done is None else ExitCode(done)
+
+
+def _parameters(function: Callable[..., object]) -> Iterable[Parameter]:
+    return inspect.signature(function, eval_str=True).parameters.values()
+
+
+def _made(parameter: Parameter) -> Made | None:
+    (found,) = parameter.annotation.__metadata__
+    return found if isinstance(found, Made) else None
+
+
+def _with_address(error: SnapreplayError, arguments: Mapping[str, object]) -> None:
     from snapreplay.service.config.settings import Settings
     from snapreplay.service.config.typed import addressed
 
-    for settings in given:
-        if isinstance(settings, Settings):
-            error.hint = addressed(error.hint, settings)
-
-
-def as_typed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command's function as typer calls it: with options in place of what is made of them. A coroutine is
-    run.
-
-    The app is loaded before the function imports the Kafka client: a wrong name is answered at once.
-    """
-    made: dict[str, Made] = {}
-    taken: list[Parameter] = []
-    for each in inspect.signature(function, eval_str=True).parameters.values():
-        match getattr(each.annotation, "__metadata__", ()):
-            case (Made() as recipe,):
-                made[each.name] = recipe
-                taken += recipe.options
-            case _:
-                taken.append(each.replace(kind=Parameter.KEYWORD_ONLY))
-
-    def call(**given: Any) -> None:
-        for name, recipe in made.items():
-            given[name] = recipe.make(**{each.name: given.pop(each.name) for each in recipe.options})
-        try:
-            done = function(**given)
-            if isinstance(done, Coroutine):
-                asyncio.run(done)
-        except SnapreplayError as error:
-            _with_address(error, given.values())
-            raise
-
-    call.__name__, call.__doc__ = function.__name__, function.__doc__
-    call.__annotations__ = {each.name: each.annotation for each in taken}
-    call.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]  # a function has none for mypy; typer reads it
-    return call
+    for each in arguments.values():
+        if isinstance(each, Settings):
+            error.hint = addressed(error.hint, each)

@@ -127,13 +127,13 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], right: str =
     return made
 
 
-def confirm(question: str) -> None:
-    """Ask; without a yes the command ends here, as refused."""
+def confirm(question: str, answer: str = "") -> None:
+    """Ask; without a yes, or the answer that is given, the command ends here, as refused."""
     import typer
 
     from snapreplay.api.cli.exits import ExitCode
 
-    if not typer.confirm(question, err=True):
+    if not (typer.prompt(question, err=True) == answer if answer else typer.confirm(question, err=True)):
         note("nothing was changed")
         raise typer.Exit(ExitCode.REFUSED)
 

@@ -8,12 +8,9 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from snapreplay.api.cli.exits import ExitCode
-from snapreplay.api.cli.options import Loaded, OfCluster, Output
+from snapreplay.api.cli import options
 from snapreplay.api.cli.output import Format, note, print_json
 from snapreplay.app import names
 from snapreplay.counted import counted
@@ -29,10 +26,11 @@ if TYPE_CHECKING:
 Records = AsyncGenerator[Iterable["InputRecord"], None]
 POLL_RECORDS = 500
 POLL_MS = 200
-TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="One of the app's topics.")]
 
 
-def feed(app: Loaded, topic: TopicName, *, settings: OfCluster, output: Output = Format.TABLE) -> None:
+def feed(
+    app: options.Loaded, topic: options.TopicName, *, settings: options.OfCluster, output: options.Output = Format.TABLE
+) -> None:
     """Write JSON lines from standard input to an input topic, all of them or none.
 
     A line is {"key": …, "value": …, "timestamp_ms": …, "headers": {…}, "partition": …}; only value is required. The
@@ -86,17 +84,15 @@ def _print_places(topic: str, places: list[tuple[TopicPartition, int]], output: 
 
 
 async def tail(
-    app: Loaded,
-    topic: TopicName,
+    app: options.Loaded,
+    topic: options.TopicName,
     *,
-    count: Annotated[int, typer.Option("-n", "--lines", min=0, help="Number of records from each partition.")] = 10,
-    start: Annotated[Literal["earliest"] | None, typer.Option("--from", help="Begin at the start of the log.")] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Also print what is written later, until Ctrl-C.")
-    ] = False,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this partition.")] = None,
-    settings: OfCluster,
-    output: Output = Format.TABLE,
+    count: options.RecordLines = 10,
+    start: options.FromStart = None,
+    follow: options.Follow = False,
+    partition: options.OnlyPartition = None,
+    settings: options.OfCluster,
+    output: options.Output = Format.TABLE,
 ) -> None:
     """Print the last committed records of a topic of the app, decoded.
 
@@ -105,9 +101,8 @@ async def tail(
     records = _records(app, settings, name, partition, None if start else count, follow=follow)
     try:
         await _print_records(app, records, output)
-    except BrokenPipeError as error:  # `| head` has what it wanted
+    except BrokenPipeError:  # `| head` has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(ExitCode.OK) from error
 
 
 async def _print_records(app: App[Any], records: Records, output: Format) -> None:
@@ -162,11 +157,11 @@ async def _following(reader: Reader, ends: dict[TopicPartition, int]) -> Records
 
 
 async def redrive(
-    app: Loaded,
+    app: options.Loaded,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be sent; write nothing.")] = False,
-    settings: OfCluster,
-    output: Output = Format.TABLE,
+    dry_run: options.DryRedrive = False,
+    settings: options.OfCluster,
+    output: options.Output = Format.TABLE,
 ) -> None:
     """Send the dead letters back to the inputs that they came from, each exactly once."""
     from snapreplay.service.redrive import redrive as redrive_app

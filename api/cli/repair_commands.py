@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
+from snapreplay.api.cli import options
 from snapreplay.api.cli.exits import ExitCode
-from snapreplay.api.cli.options import DryRun, Loaded, LoadedIfNamed, OfCluster, Output, Reason, Yes
 from snapreplay.api.cli.output import Format, confirm, console, must_ask, note, print_json, table, written_whole
 from snapreplay.app.ways import look_again
 from snapreplay.counted import counted, counted_or_no
@@ -29,7 +27,9 @@ if TYPE_CHECKING:
     from snapreplay.service.publish.state import Begun
 
 
-async def doctor(app: LoadedIfNamed, *, settings: OfCluster, output: Output = Format.TABLE) -> None:
+async def doctor(
+    app: options.LoadedIfNamed, *, settings: options.OfCluster, output: options.Output = Format.TABLE
+) -> ExitCode:
     """Examine brokers, topics, permissions, open transactions and state, and say what to repair.
 
     Exit code 0: no findings; 1: findings; 2: could not run."""
@@ -37,7 +37,7 @@ async def doctor(app: LoadedIfNamed, *, settings: OfCluster, output: Output = Fo
 
     report = await examine(app, settings)
     _print_report(report, output)
-    raise typer.Exit(ExitCode.FINDINGS if report.findings else ExitCode.OK)
+    return ExitCode.FINDINGS if report.findings else ExitCode.OK
 
 
 def _print_report(report: DoctorReport, output: Format) -> None:
@@ -51,24 +51,22 @@ def _print_report(report: DoctorReport, output: Format) -> None:
     out.print(table(("looked at", "count"), looked_at, right="count"))
     for finding in report.findings:
         out.print(f"{finding.check}: {finding.where}", style="bold", markup=False)
-        out.print(f"  {finding.problem}", markup=False, soft_wrap=True)
-        out.print(f"  remedy: {finding.remedy}", markup=False, soft_wrap=True)
+        print(f"  {finding.problem}")
+        print(f"  remedy: {finding.remedy}")
     for line in report.not_read:
-        out.print(line, markup=False, soft_wrap=True)
+        print(line)
     print(f"{report.app_id or 'cluster'}: {counted_or_no(len(report.findings), 'finding')} ({report.seconds:.1f} s)")
 
 
 async def accept(
-    app: Loaded,
+    app: options.Loaded,
     *,
-    partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="The FAILED partition.")],
-    finding: Annotated[
-        str, typer.Option("--finding", metavar="ID", help="Id of the finding, from the hint of the failure.")
-    ],
-    reason: Reason,
-    dry_run: DryRun = False,
-    settings: OfCluster,
-    output: Output = Format.TABLE,
+    partition: options.FailedPartition,
+    finding: options.Finding,
+    reason: options.Reason,
+    dry_run: options.DryRun = False,
+    settings: options.OfCluster,
+    output: options.Output = Format.TABLE,
 ) -> None:
     """Accept what a recovery found, and let the partition continue from there.
 
@@ -130,17 +128,15 @@ def _place(done: Begun | FoundIncrement | None) -> dict[str, object]:
 
 
 async def patch(
-    app: Loaded,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines, one for each entry; - for standard input.")],
+    app: options.Loaded,
+    file: options.PatchFile,
     *,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; of the lines that give none.")] = "",
-    undo: Annotated[
-        Path | None, typer.Option("--undo", metavar="FILE", help="Write the lines that take it back to this file.")
-    ] = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    settings: OfCluster,
-    output: Output = Format.TABLE,
+    reason: options.LineReason = "",
+    undo: options.Undo = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    settings: options.OfCluster,
+    output: options.Output = Format.TABLE,
 ) -> None:
     """Correct entries of the state: in each partition all of them, or none.
 
@@ -181,7 +177,13 @@ async def patch(
         await close(patches)
 
 
-async def upgrade(app: Loaded, *, dry_run: DryRun = False, settings: OfCluster, output: Output = Format.TABLE) -> None:
+async def upgrade(
+    app: options.Loaded,
+    *,
+    dry_run: options.DryRun = False,
+    settings: options.OfCluster,
+    output: options.Output = Format.TABLE,
+) -> ExitCode:
     """Upgrade the stored entries of every partition in memory, and say which would fail. Nothing is written.
 
     The old version may run. With the same schema_version every entry is read as this version's types.
@@ -201,7 +203,7 @@ async def upgrade(app: Loaded, *, dry_run: DryRun = False, settings: OfCluster, 
     else:
         _print_trials(trials, app.schema_version)
     failed = any(each.error for each in trials)
-    raise typer.Exit(ExitCode.FINDINGS if failed else ExitCode.OK)
+    return ExitCode.FINDINGS if failed else ExitCode.OK
 
 
 def _print_trials(trials: Sequence[UpgradeTrial], schema_version: int) -> None:
@@ -287,32 +289,16 @@ def _patched_document(patch: Patch, begun: Begun | None) -> dict[str, object]:
 
 
 async def inputs(
-    app: Loaded,
+    app: options.Loaded,
     *,
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="earliest|latest|resume|TIME",
-            help="Where a new input begins: at its start, at its end, where it was retired, or at a time.",
-        ),
-    ] = "",
-    retire: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--retire",
-            metavar="TOPIC",
-            help="Retire a topic of a pattern that does not exist any more, or is an own topic of another app.",
-        ),
-    ] = None,
-    leave_records: Annotated[
-        bool, typer.Option("--leave-records", help="Also retire an input with records that were not processed.")
-    ] = False,
-    reason: Reason = "",
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    settings: OfCluster,
-    output: Output = Format.TABLE,
+    start: options.InputFrom = "",
+    retire: options.Retire = None,
+    leave_records: options.LeaveRecords = False,
+    reason: options.Reason = "",
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    settings: options.OfCluster,
+    output: options.Output = Format.TABLE,
 ) -> None:
     """Make the inputs of an app those that its code declares: add new ones, retire the others.
 
@@ -340,15 +326,15 @@ async def inputs(
 
 
 def _print_inputs(proposed: Sequence[Proposed], *, stderr: bool) -> None:
-    out = console(stderr=stderr)
+    tell = note if stderr else print
     for each in proposed:
         found = each.last.increment
         listed = ", ".join(f"{name} at {at}" for name, at in sorted(found.positions.items()))
-        out.print(f"partition {each.context.partition}, batch {found.batch}: {listed}", markup=False, soft_wrap=True)
+        tell(f"partition {each.context.partition}, batch {found.batch}: {listed}")
         for line in each.change.lines or ["no change"]:
-            out.print(f"  - {line}", markup=False, soft_wrap=True)
+            tell(f"  - {line}")
     if any(each.change for each in proposed):
-        out.print("A running owner is fenced. The state stays as it is, and no outputs are written.", soft_wrap=True)
+        tell("A running owner is fenced. The state stays as it is, and no outputs are written.")
 
 
 def _inputs_document(proposed: Proposed, done: FoundIncrement | None) -> dict[str, object]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from snapreplay.api.cli.client import ANSWERING, Client, Json, ServiceUnreachable, last_heard
+from snapreplay.api.cli.asking_commands import ANSWERING, last_heard
+from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
 from snapreplay.api.cli.exits import ExitCode, OperationRefused, code_of
 from snapreplay.api.cli.output import Format, console, print_json, table
 from snapreplay.counted import counted, some
@@ -64,7 +65,7 @@ def print_status(status: Json, with_url: WithUrl = str) -> None:
     lines += [f"trouble: {trouble}"] if (trouble := status.get("trouble")) else []
     lines += status.get("topics_not_read", ())  # an older service does not say it
     for line in (*lines, f"{status['app_id']}: {summary(status)}"):
-        out.print(Text(line), soft_wrap=True)
+        print(line)
 
 
 def _fitting(out: Console, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:

@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from inspect import Parameter, Signature
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+from snapreplay.api.cli import asking_commands as asking
+from snapreplay.api.cli import operation_commands as operate
 from snapreplay.api.cli.author_commands import dev, new
-from snapreplay.api.cli.exits import Judging, code_of, hint_of
-from snapreplay.api.cli.listing_commands import group_changes, history, operations, processes, snapshots
-from snapreplay.api.cli.options import as_typed
-from snapreplay.api.cli.output import print_error
+from snapreplay.api.cli.exits import ExitCode, OperationRefused, code_of, hint_of
+from snapreplay.api.cli.options import Argument, carry_out, options_of
+from snapreplay.api.cli.output import note, print_error
 from snapreplay.api.cli.record_commands import feed, redrive, tail
-from snapreplay.api.cli.remote_commands import (
-    ZeroOrOne,
-    adopt,
-    cancel,
-    config,
-    drain,
-    drill,
-    health,
-    lag,
-    pause,
-    plan,
-    restore_status,
-    resume,
-    retry,
-    trigger_snapshot,
-    undrain,
-)
 from snapreplay.api.cli.repair_commands import accept, doctor, inputs, patch, upgrade
+from snapreplay.api.cli.running import ensure, init, run
 from snapreplay.api.cli.savepoint_commands import create, delete, drop, list_, reset, show
-from snapreplay.api.cli.service_commands import ensure, init, run
 from snapreplay.api.cli.spark_commands import audit, compact, draft_upgrade
 from snapreplay.api.cli.state_commands import get, scan
 from snapreplay.errors import SnapreplayError
@@ -52,6 +39,55 @@ class _Group(TyperGroup):
                 raise
             print_error(error.message, hint_of(error))
             raise typer.Exit(code_of(error)) from error
+
+
+@contextmanager
+def refused_unless_it_runs() -> Iterator[None]:
+    """Print any error and end with REFUSED, in commands whose code 1 means findings.
+
+    For a script the reason makes no difference: the command could not run.
+    """
+    try:
+        yield
+    except typer.Exit:  # it has judged
+        raise
+    except SnapreplayError as error:
+        print_error(error.message, hint_of(error))
+        raise typer.Exit(ExitCode.REFUSED) from error
+    except Exception as error:  # Python would end with 1, which means findings here
+        traceback.print_exc()
+        raise typer.Exit(ExitCode.REFUSED) from error
+
+
+class _Judging(TyperCommand):
+    """A command whose code 1 means findings."""
+
+    def invoke(self, *arguments: Any) -> Any:
+        with refused_unless_it_runs():
+            return super().invoke(*arguments)
+
+
+class _ZeroOrOne(TyperCommand):
+    """Ends with 1 also for a wrong command line and wrong settings, because a container runtime reads the code."""
+
+    def parse_args(self, *arguments: Any) -> list[str]:
+        try:
+            return super().parse_args(*arguments)
+        except typer.Exit:  # --help
+            raise
+        except Exception as error:  # typer does not export the class that it raises for a wrong call
+            raise OperationRefused(
+                getattr(error, "format_message", error.__str__)(),
+                hint="see `snapreplay health --help`",
+                code=ExitCode.FINDINGS,
+            ) from error
+
+    def invoke(self, *arguments: Any) -> Any:
+        try:
+            return super().invoke(*arguments)
+        except SnapreplayError as error:
+            note(str(error))
+            raise typer.Exit(ExitCode.FINDINGS) from error
 
 
 app = typer.Typer(
@@ -78,38 +114,58 @@ def version() -> None:
     print(f"snapreplay {__version__}")
 
 
+def _as_typed(function: Callable[..., Any]) -> Callable[..., None]:
+    """Return a command's function as typer calls it: with the options of the table, and its result as exit code."""
+    typed = [each.replace(annotation=_of_typer(each)) for each in options_of(function)]
+
+    def call(**given: Any) -> None:
+        raise typer.Exit(carry_out(function, given))
+
+    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    call.__annotations__ = {each.name: each.annotation for each in typed}
+    call.__signature__ = Signature(typed)  # type: ignore[attr-defined]  # a function has none for mypy; typer reads it
+    return call
+
+
+def _of_typer(parameter: Parameter) -> Any:
+    kind, (option,) = parameter.annotation.__origin__, parameter.annotation.__metadata__
+    if isinstance(option, Argument):
+        return Annotated[kind, typer.Argument(metavar=option.metavar, help=option.help, min=option.least)]
+    limits: dict[str, Any] = {"min": option.least, "max": option.most}
+    names = option.names.split()
+    return Annotated[
+        kind, typer.Option(*names, metavar=option.metavar, help=option.help, hidden=option.hidden, **limits)
+    ]
+
+
 # In the order in which a user needs them, as `--help` shows them.
 _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Develop an app": (new, dev, feed, tail),
     "Run an app on a cluster": (init, run),
     "Operate a running app": (
-        *(restore_status, plan, lag, get, scan, trigger_snapshot, adopt, retry, pause, resume, drill),
-        *(processes, operations, snapshots, history, group_changes),
-        *(cancel, drain, undrain, health, config, inputs, upgrade, accept, patch, redrive, doctor, reset, delete),
+        *(asking.restore_status, asking.plan, asking.lag, get, scan),
+        *(operate.trigger_snapshot, operate.adopt, operate.retry, operate.pause, operate.resume, operate.drill),
+        *(asking.processes, asking.operations, asking.snapshots, asking.history, asking.group_changes),
+        *(operate.cancel, operate.drain, operate.undrain, asking.health, asking.config),
+        *(inputs, upgrade, accept, patch, redrive, doctor, reset, delete),
     ),
     "Prove and compact": (audit, compact, draft_upgrade),
     "Other": (version,),
 }
 # Others read their exit codes.
-_CLASSES = {
-    health: ZeroOrOne,
-    doctor: Judging,
-    audit: Judging,
-    compact: Judging,
-    draft_upgrade: Judging,
-    upgrade: Judging,
+_CLASSES: dict[Callable[..., Any], type[TyperCommand]] = {
+    asking.health: _ZeroOrOne,
+    **dict.fromkeys((doctor, audit, compact, draft_upgrade, upgrade), _Judging),
 }
 for _panel, _functions in _COMMANDS.items():
     for _function in _functions:
-        app.command(cls=_CLASSES.get(_function), rich_help_panel=_panel)(as_typed(_function))
+        app.command(cls=_CLASSES.get(_function), rich_help_panel=_panel)(_as_typed(_function))
 
 _topics = typer.Typer(help="`topics ensure`: create or check the topics of an app.", no_args_is_help=True)
-_topics.command("ensure")(as_typed(ensure))
+_topics.command("ensure")(_as_typed(ensure))
 app.add_typer(_topics, name="topics", rich_help_panel="Run an app on a cluster")
 
 _savepoint = typer.Typer(help="Keep the state of an app under a name: create, list, show, drop.", no_args_is_help=True)
-_savepoint.command("create")(as_typed(create))
-_savepoint.command("list")(as_typed(list_))
-_savepoint.command("show")(as_typed(show))
-_savepoint.command("drop")(as_typed(drop))
+for _function in (create, list_, show, drop):
+    _savepoint.command(_function.__name__.rstrip("_"))(_as_typed(_function))
 app.add_typer(_savepoint, name="savepoint", rich_help_panel="Operate a running app")

@@ -1,5 +1,7 @@
-"""The short way of `snapreplay run`, past the command tree: to import its library takes longer than the recovery of a
-small state. Whatever is not plain here, also a wrong option and `--help`, is left to the tree."""
+"""The commands that bring an app into service: topics ensure, init, run.
+
+`run` has a short way past the command tree, because to import the library of the tree takes longer than the recovery
+of a small state. What is not plain, also a wrong option and `--help`, is left to the tree."""
 
 from __future__ import annotations
 
@@ -7,14 +9,18 @@ import logging
 import os
 import sys
 import threading
-from argparse import ArgumentParser, BooleanOptionalAction, Namespace
-from collections.abc import Sequence
+from argparse import ArgumentParser, BooleanOptionalAction
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin
 
+from snapreplay.api.cli import options
+from snapreplay.api.cli.exits import code_of, hint_of
 from snapreplay.api.cli.logs import LogFormat, Verbosity, configure, is_json
+from snapreplay.api.cli.options import Argument, Option, carry_out, options_of
+from snapreplay.api.cli.output import Format, print_error, print_json
 from snapreplay.errors import SnapreplayError, UsageError
 
 if TYPE_CHECKING:
@@ -23,12 +29,28 @@ if TYPE_CHECKING:
     from snapreplay.service.config.settings import Settings
     from snapreplay.service.control.address import Address
     from snapreplay.service.decisions.first_start import FirstStart
+    from snapreplay.service.kafka.cluster import KafkaCluster
 
 log = logging.getLogger("snapreplay.http")
 
 STANDARD_ERROR = 2
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as of every other command."""
+
+
+def run(
+    app: options.Loaded,
+    *,
+    init: options.Init = False,
+    start: options.FirstOffsets = None,
+    wait: options.WaitForInit = True,
+    settings: options.OfService,
+    log_level: options.LogLevel = Verbosity.INFO,
+    log_format: options.LogForm = LogFormat.TEXT,
+) -> int:
+    """Run an app against a Kafka cluster until SIGTERM or Ctrl-C. This is what the container runs."""
+    begin = first_start(init=init, start=start, wait=wait)
+    return run_app(app, settings, log_level, log_format, begin)
 
 
 class _NotPlain(Exception):
@@ -40,47 +62,42 @@ class _Parser(ArgumentParser):
         raise _NotPlain(message)
 
 
-def plain_run(arguments: Sequence[str]) -> Namespace | None:
-    """Return what `run` is called with; None: it is another command, or the tree has to look at it."""
-    if arguments[:1] != ["run"] or "--" in arguments:
+def plain_run(words: Sequence[str]) -> dict[str, Any] | None:
+    """Return the values of the options of `run`; None: it is another command, or the tree has to look at it."""
+    if words[:1] != ["run"] or "--" in words:
         return None
     parser = _Parser(add_help=False, allow_abbrev=False)
-    parser.add_argument("app")
-    parser.add_argument("--init", action="store_true")
-    parser.add_argument("--from", dest="start", choices=["earliest", "latest"])
-    parser.add_argument("--wait", action=BooleanOptionalAction, default=True)
-    parser.add_argument("--bootstrap-servers")
-    parser.add_argument("--http-port", type=int)
-    parser.add_argument("--config", type=Path)
-    parser.add_argument("--set", dest="overrides", action="append")
-    parser.add_argument("--log-level", type=Verbosity, default=Verbosity.INFO)
-    parser.add_argument("--log-format", type=LogFormat, default=LogFormat.TEXT)
+    for each in options_of(run):
+        kind, option = each.annotation.__origin__, each.annotation.__metadata__[0]
+        if isinstance(option, Argument):
+            parser.add_argument(each.name)
+        else:
+            name, *_ = option.names.partition("/")
+            parser.add_argument(name, dest=each.name, default=each.default, **_parsed(kind, option))
     try:
-        return parser.parse_args(arguments[1:])
+        return vars(parser.parse_args(words[1:]))
     except _NotPlain:
         return None
 
 
-def run_plainly(given: Namespace) -> int:
+def _parsed(kind: Any, option: Option) -> dict[str, Any]:
+    """Return how argparse takes values of this type."""
+    if kind is bool:
+        return {"action": BooleanOptionalAction if "/" in option.names else "store_true"}
+    if NoneType in get_args(kind):
+        kind = next(each for each in get_args(kind) if each is not NoneType)
+    if get_origin(kind) is Literal:
+        return {"choices": get_args(kind)}
+    if get_origin(kind) is list:
+        return {"action": "append", "type": get_args(kind)[0]}
+    return {"type": kind}
+
+
+def run_plainly(given: Mapping[str, Any]) -> int:
     """Run; return the exit code. An error of ours is printed as the tree does."""
     try:
-        from snapreplay.app.load import load_app
-
-        app = load_app(given.app)
-        settings = settings_from(given.config, given.overrides, given.bootstrap_servers, given.http_port)
-        log = (given.log_level, given.log_format)
-        begin = first_start(init=given.init, start=given.start, wait=given.wait)
-        try:
-            return run_app(app, settings, *log, begin)
-        except SnapreplayError as error:
-            from snapreplay.service.config.typed import addressed
-
-            error.hint = addressed(error.hint, settings)
-            raise
+        return carry_out(run, given)
     except SnapreplayError as error:
-        from snapreplay.api.cli.exits import code_of, hint_of
-        from snapreplay.api.cli.output import print_error
-
         print_error(error.message, hint_of(error))
         return code_of(error)
     except KeyboardInterrupt:  # before there are signals that stop it gracefully
@@ -95,30 +112,6 @@ def run_app(app: App[Any], settings: Settings, log_level: Verbosity, log_format:
     from snapreplay.service.program import run
 
     return run(app, settings, http=announced_http(), first_start=begin)
-
-
-def settings_from(
-    config: Path | None, overrides: list[str] | None, bootstrap_servers: str | None = None, http_port: int | None = None
-) -> Settings:
-    """Merge command line over environment over file over defaults; an option of its own wins over `--set`.
-    Raise UsageError: `--set` without "=", or settings that are wrong."""
-    from snapreplay.service.config.settings import load_settings
-
-    given: dict[str, object] = dict(_split(each) for each in overrides or ())
-    if bootstrap_servers is not None:
-        given["kafka.bootstrap.servers"] = bootstrap_servers
-    if http_port is not None:
-        given["http.port"] = http_port
-    return load_settings(given, config)
-
-
-def _split(override: str) -> tuple[str, str]:
-    name, equals, value = override.partition("=")
-    if not equals or not name.strip():
-        raise UsageError(
-            f"--set {override!r} is not NAME=VALUE", hint="write it as in `--set kafka.security.protocol=SSL`"
-        )
-    return name.strip(), value
 
 
 def first_start(*, init: bool, start: Literal["earliest", "latest"] | None, wait: bool) -> FirstStart:
@@ -154,3 +147,69 @@ def _announce(address: Address) -> None:
 def _written(line: bytes) -> None:
     with suppress(OSError):
         os.write(STANDARD_ERROR, line)
+
+
+async def init(
+    app: options.Loaded,
+    *,
+    start: options.InitFrom = None,
+    state_of: options.StateOf = None,
+    savepoint: options.OfSavepoint = None,
+    state_is_lost: options.StateIsLost = False,
+    settings: options.OfCluster,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Write the genesis of a new app, once for each partition: empty, or with the state of another app."""
+    from snapreplay.service.decisions.init import init_app, init_with_state
+    from snapreplay.service.kafka.cluster import KafkaCluster
+
+    cluster = KafkaCluster(settings)
+    if savepoint is not None:
+        state_of = await _savepoint_id(state_of, savepoint, settings, cluster)
+    if state_of is not None:
+        done = init_with_state(app, settings, cluster, state_of, start or "positions", state_is_lost=state_is_lost)
+    elif start == "positions":
+        raise UsageError(
+            "--from positions needs an app whose positions to take",
+            hint="name the app whose state is taken over with `--state-of APP_ID`",
+        )
+    else:
+        done = init_app(app, settings, cluster, start or "earliest", state_is_lost=state_is_lost)
+    _print_lines(await done, output)
+
+
+async def _savepoint_id(app_id: str | None, name: str, settings: Settings, cluster: KafkaCluster) -> str:
+    from snapreplay.app.names import savepoint_id
+    from snapreplay.service.decisions.savepoints import usable
+
+    if app_id is None:
+        raise UsageError(
+            f"--savepoint {name} needs the app that it is of", hint=f"`--state-of APP_ID --savepoint {name}`"
+        )
+    await usable(app_id, name, settings, cluster)
+    return savepoint_id(app_id, name)
+
+
+async def ensure(
+    app: options.Loaded,
+    *,
+    partitions: options.CreateInputs = None,
+    replace_lost: options.ReplaceLost = False,
+    settings: options.OfCluster,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Create the app's own topics if all of them are absent, otherwise check them."""
+    from snapreplay.service.kafka.cluster import KafkaCluster
+    from snapreplay.service.topics.requirements import ensure_topics
+
+    done = await ensure_topics(
+        app, settings, KafkaCluster(settings), create_io_partitions=partitions, replace_lost=replace_lost
+    )
+    _print_lines(done, output)
+
+
+def _print_lines(lines: list[str], output: Format) -> None:
+    if output is Format.JSON:
+        print_json({"done": lines})
+    else:
+        print("\n".join(lines))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from snapreplay.api.cli.exits import ExitCode
-from snapreplay.api.cli.options import DryRun, Loaded, OfCluster, Output, Reason, Yes
+from snapreplay.api.cli import options
 from snapreplay.api.cli.output import Format, confirm, console, must_ask, note, print_json, table
 from snapreplay.counted import counted
 from snapreplay.errors import UsageError
@@ -20,16 +17,14 @@ if TYPE_CHECKING:
     from snapreplay.service.decisions.savepoints import Savepoint
     from snapreplay.service.publish.state import Begun
 
-SavepointName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the savepoint.")]
-
 
 async def create(
-    app: Loaded,
-    name: SavepointName,
+    app: options.Loaded,
+    name: options.SavepointName,
     *,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the savepoint keeps it.")] = "",
-    settings: OfCluster,
-    output: Output = Format.TABLE,
+    reason: options.SavepointReason = "",
+    settings: options.OfCluster,
+    output: options.Output = Format.TABLE,
 ) -> None:
     """Keep the state of every partition, after its last committed batch, under a name.
 
@@ -40,7 +35,7 @@ async def create(
     _print_parts(await create(app, settings, KafkaCluster(settings), name, reason), output)
 
 
-async def list_(app: Loaded, *, settings: OfCluster, output: Output = Format.TABLE) -> None:
+async def list_(app: options.Loaded, *, settings: options.OfCluster, output: options.Output = Format.TABLE) -> None:
     """List the savepoints of an app, also those that cannot be used, and why."""
     from snapreplay.service.decisions.savepoints import find
     from snapreplay.service.kafka.cluster import KafkaCluster
@@ -58,7 +53,13 @@ async def list_(app: Loaded, *, settings: OfCluster, output: Output = Format.TAB
     console().print(table(columns, map(_row, found), right="partitions entries"))
 
 
-async def show(app: Loaded, name: SavepointName, *, settings: OfCluster, output: Output = Format.TABLE) -> None:
+async def show(
+    app: options.Loaded,
+    name: options.SavepointName,
+    *,
+    settings: options.OfCluster,
+    output: options.Output = Format.TABLE,
+) -> None:
     """Show the parts of a savepoint, and prove them: every entry is read and compared with the digest.
 
     Exit code 4: it cannot be used."""
@@ -71,7 +72,9 @@ async def show(app: Loaded, name: SavepointName, *, settings: OfCluster, output:
         raise unusable(found)
 
 
-async def drop(app: Loaded, name: SavepointName, *, yes: Yes = False, settings: OfCluster) -> None:
+async def drop(
+    app: options.Loaded, name: options.SavepointName, *, yes: options.Yes = False, settings: options.OfCluster
+) -> None:
     """Delete a savepoint for good. Apps that have begun with it keep their state."""
     from snapreplay.service.decisions.savepoints import drop
     from snapreplay.service.kafka.cluster import KafkaCluster
@@ -82,22 +85,15 @@ async def drop(app: Loaded, name: SavepointName, *, yes: Yes = False, settings: 
 
 
 async def reset(
-    app: Loaded,
+    app: options.Loaded,
     *,
-    savepoint: Annotated[str, typer.Option("--savepoint", metavar="NAME", help="Go on with this savepoint.")] = "",
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="earliest|latest|TIME",
-            help="Begin with an empty state: at the start or the end of the inputs, or at a time.",
-        ),
-    ] = "",
-    reason: Reason = "",
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    settings: OfCluster,
-    output: Output = Format.TABLE,
+    savepoint: options.ResetTo = "",
+    start: options.ResetFrom = "",
+    reason: options.Reason = "",
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    settings: options.OfCluster,
+    output: options.Output = Format.TABLE,
 ) -> None:
     """Set a stopped app back to a savepoint, or to an empty state. Its present state is given up.
 
@@ -124,11 +120,11 @@ async def reset(
 
 
 def _print_resets(proposed: Sequence[Reset], *, stderr: bool) -> None:
-    out = console(stderr=stderr)
+    tell = note if stderr else print
     for each in proposed:
         said = "is there already" if each.is_done else each.decision["decided"]
         batch = each.last.increment.batch
-        out.print(f"partition {each.context.partition}, batch {batch}: {said}", markup=False, soft_wrap=True)
+        tell(f"partition {each.context.partition}, batch {batch}: {said}")
 
 
 def _reset_document(reset: Reset, begun: Begun | None) -> dict[str, object]:
@@ -144,16 +140,14 @@ def _reset_document(reset: Reset, begun: Begun | None) -> dict[str, object]:
 
 
 async def delete(
-    app_id: Annotated[str, typer.Argument(metavar="APP_ID", help="Id of the app, as in App(…).")],
+    app_id: options.AppId,
     *,
-    dead_letters: Annotated[bool, typer.Option("--dead-letters", help="Delete its dead letters, too.")] = False,
-    savepoints: Annotated[bool, typer.Option("--savepoints", help="Delete all its savepoints, too.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; delete nothing.")] = False,
-    yes: Annotated[
-        str, typer.Option("--yes", "-y", metavar="APP_ID", help="The app id once more; do not ask before it is done.")
-    ] = "",
-    settings: OfCluster,
-    output: Output = Format.TABLE,
+    dead_letters: options.DeadLetters = False,
+    savepoints: options.AllSavepoints = False,
+    dry_run: options.DryDeletion = False,
+    yes: options.YesOfApp = "",
+    settings: options.OfCluster,
+    output: options.Output = Format.TABLE,
 ) -> None:
     """Delete the topics and groups of an app. Its inputs and outputs stay, and so do other apps.
 
@@ -168,9 +162,8 @@ async def delete(
     deletion = await propose(app_id, cluster, dead_letters=dead_letters, savepoints=savepoints)
     if asks or output is Format.TABLE:
         _print_deletion(deletion, stderr=output is Format.JSON)
-    if asks and typer.prompt("Type the app id to delete it", err=True) != app_id:
-        note("that is not the app id: nothing was deleted")
-        raise typer.Exit(ExitCode.REFUSED)
+    if asks:
+        confirm("Type the app id to delete it", app_id)
     if not dry_run:
         await carry_out(deletion, cluster)
     if output is Format.JSON:
@@ -181,11 +174,11 @@ async def delete(
 
 
 def _print_deletion(deletion: Deletion, *, stderr: bool) -> None:
-    out = console(stderr=stderr)
+    tell = note if stderr else print
     for topic in deletion.topics:
-        out.print(f"deletes {topic}", markup=False, soft_wrap=True)
+        tell(f"deletes {topic}")
     for topic in deletion.kept:
-        out.print(f"keeps {topic}", markup=False, soft_wrap=True)
+        tell(f"keeps {topic}")
 
 
 def _print_parts(savepoint: Savepoint, output: Format) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
-import typer
-
+from snapreplay.api.cli import options
 from snapreplay.api.cli.exits import ExitCode
-from snapreplay.api.cli.options import AppName, AppOrId, Master, OfCluster, Output, app_id_of, service_url
+from snapreplay.api.cli.options import app_id_of, service_url
 from snapreplay.api.cli.output import Format, console, note, print_error, print_json, table
 from snapreplay.counted import counted, counted_or_no
 from snapreplay.errors import SnapreplayError, UsageError
-from snapreplay.snapshots.proof.proven import Level
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,51 +24,42 @@ if TYPE_CHECKING:
 
 
 def audit(
-    app: AppOrId = None,
+    app: options.AppOrId = None,
     *,
-    app_id: Annotated[
-        str | None, typer.Option("--app-id", metavar="NAME", help="Audit without the app's code.")
-    ] = None,
-    level: Annotated[
-        Level, typer.Option("--level", help="What is proved. Each level includes those before it.")
-    ] = Level.INTEGRITY,
-    since_last: Annotated[
-        bool,
-        typer.Option(
-            "--since-last", help="Prove only what came after the last proof, and record the new one in Kafka."
-        ),
-    ] = False,
-    engine: Annotated[
-        Literal["spark", "python"], typer.Option("--engine", help="python: in this process, without Spark and Java.")
-    ] = "spark",
-    master: Master = None,
-    settings: OfCluster,
-    output: Output = Format.TABLE,
-) -> None:
+    app_id: options.AuditedId = None,
+    level: options.ProofLevel = "integrity",
+    since_last: options.SinceLast = False,
+    engine: options.Engine = "spark",
+    master: options.Master = None,
+    settings: options.OfCluster,
+    output: options.Output = Format.TABLE,
+) -> ExitCode:
     """Prove, from the topics alone, that the log is whole.
 
     Exit code 0: no findings; 1: findings; 2: could not run; 4: the proof could not be recorded."""
-    audited = audited_app(app, app_id, level)
+    from snapreplay.snapshots.proof.proven import Level
+
+    audited, proved = audited_app(app, app_id, level), Level(level)
     if engine == "python":
         from snapreplay.service.auditing import audit as in_this_process
 
         if master is not None:
             raise UsageError("--engine python uses no Spark cluster", hint="leave out --master, or --engine python")
-        report = in_this_process(settings, audited, level, app, since_last=since_last)
+        report = in_this_process(settings, audited, proved, app, since_last=since_last)
     else:
         from snapreplay.spark import audit as with_spark
 
-        report = with_spark(settings, audited, level, app, since_last=since_last, master=master)
+        report = with_spark(settings, audited, proved, app, since_last=since_last, master=master)
     print_audit(report, output)
     if report.not_recorded:
         print_error(f"the proof was not recorded: {report.not_recorded}", "")
     unrecorded = ExitCode.OPERATOR if report.not_recorded else ExitCode.OK
-    raise typer.Exit(ExitCode.FINDINGS if report.findings else unrecorded)
+    return ExitCode.FINDINGS if report.findings else unrecorded
 
 
-def audited_app(app: str | None, app_id: str | None, level: Level) -> str:
+def audited_app(app: str | None, app_id: str | None, level: str) -> str:
     audited = app_id_of("audit", app, app_id)
-    if app is None and level is Level.REPLAY:
+    if app is None and level == "replay":
         raise UsageError(
             f"--level replay runs the handlers of {audited!r}, but --app-id names no code",
             hint="name the app instead: `snapreplay audit module:app --level replay`",
@@ -123,27 +112,15 @@ def _listed(columns: Sequence[str], facts: Iterable[object]) -> Table:
 
 
 def compact(
-    app: AppOrId = None,
+    app: options.AppOrId = None,
     *,
-    app_id: Annotated[
-        str | None, typer.Option("--app-id", metavar="NAME", help="Compact without the app's code.")
-    ] = None,
-    wait: Annotated[
-        float,
-        typer.Option(
-            "--wait", metavar="SECONDS", min=0.0, help="Longest wait for the owners to adopt or reject the proposals."
-        ),
-    ] = 0.0,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            "--url", metavar="URL", help="Running service to tell of the proposals. Default: the owners find them."
-        ),
-    ] = None,
-    master: Master = None,
-    settings: OfCluster,
-    output: Output = Format.TABLE,
-) -> None:
+    app_id: options.CompactedId = None,
+    wait: options.WaitSeconds = 0.0,
+    url: options.ToldUrl = None,
+    master: options.Master = None,
+    settings: options.OfCluster,
+    output: options.Output = Format.TABLE,
+) -> ExitCode:
     """Make new snapshots with Spark, and propose them to the owners.
 
     A new snapshot is the newest one with all changes since then. Exit code 0: proposed, adopted or nothing to do;
@@ -154,10 +131,16 @@ def compact(
     with _owner(url) as owner:
         report = run(settings, compacted, app, wait_s=wait, owner=owner, master=master)
     print_compaction(report, output)
-    raise typer.Exit(report.exit_code)
+    return ExitCode(report.exit_code)
 
 
-def draft_upgrade(app: AppName, *, master: Master = None, settings: OfCluster, output: Output = Format.TABLE) -> None:
+def draft_upgrade(
+    app: options.AppName,
+    *,
+    master: options.Master = None,
+    settings: options.OfCluster,
+    output: options.Output = Format.TABLE,
+) -> ExitCode:
     """Upgrade the stored entries with Spark beforehand, for the start of this version.
 
     The older version may run meanwhile. Exit code 0: drafted or nothing to do; 1: a partition got no draft, and its
@@ -166,7 +149,7 @@ def draft_upgrade(app: AppName, *, master: Master = None, settings: OfCluster, o
 
     report = run(settings, app, master=master)
     print_compaction(report, output)
-    raise typer.Exit(report.exit_code)
+    return ExitCode(report.exit_code)
 
 
 @contextmanager

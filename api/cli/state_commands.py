@@ -6,13 +6,10 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from snapreplay.api.cli.exits import ExitCode
+from snapreplay.api.cli import options
 from snapreplay.api.cli.logs import escaped
-from snapreplay.api.cli.options import Output, Running
 from snapreplay.api.cli.output import Format, note, print_json
 from snapreplay.counted import counted
 from snapreplay.errors import UsageError
@@ -22,37 +19,18 @@ if TYPE_CHECKING:
 
 PAGE_ENTRIES = 500
 
-StoreName = Annotated[
-    str, typer.Argument(metavar="STORE", help="Name of a store; `default` where the state is one map.")
-]
-OfPartition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="State partition. Default: all.")]
-Stale = Annotated[
-    bool, typer.Option("--stale", help="Let warm copies answer where the owner is another process; says how old.")
-]
-
 
 def get(
-    store: StoreName,
-    key: Annotated[
-        str,
-        typer.Argument(
-            metavar="KEY", help="A str as it is, an int in digits, bytes in base64, a tuple as a JSON array."
-        ),
-    ],
+    store: options.StoreName,
+    key: options.Key,
     *,
-    partition: OfPartition = None,
-    stale: Stale = False,
-    min_batch: Annotated[
-        int, typer.Option("--min-batch", min=0, help="Wait a moment for this batch of the partition.")
-    ] = 0,
-    history: Annotated[
-        bool, typer.Option("--history", help="Print instead which batches changed it, newest first, from the log.")
-    ] = False,
-    count: Annotated[
-        int, typer.Option("-n", "--lines", min=1, max=100, help="Changes of each partition at most, with --history.")
-    ] = 20,
-    client: Running,
-    output: Output = Format.TABLE,
+    partition: options.AnyPartition = None,
+    stale: options.Stale = False,
+    min_batch: options.MinBatch = 0,
+    history: options.KeyHistory = False,
+    count: options.ChangeLines = 20,
+    client: options.Running,
+    output: options.Output = Format.TABLE,
 ) -> None:
     """Look a key up in the state of a running service, as of the last committed batch.
 
@@ -127,16 +105,16 @@ def _print_values(found: Json) -> None:
 
 
 def scan(
-    store: StoreName,
+    store: options.StoreName,
     *,
-    partition: OfPartition = None,
-    prefix: Annotated[str | None, typer.Option("--prefix", help="Keys that begin with it; ordered maps only.")] = None,
-    start: Annotated[str | None, typer.Option("--from", metavar="KEY", help="From this key on.")] = None,
-    end: Annotated[str | None, typer.Option("--to", metavar="KEY", help="Up to this key, without it.")] = None,
-    count: Annotated[int, typer.Option("-n", "--lines", min=0, help="Entries at most; 0: all.")] = 100,
-    stale: Stale = False,
-    client: Running,
-    output: Output = Format.TABLE,
+    partition: options.AnyPartition = None,
+    prefix: options.Prefix = None,
+    start: options.FromKey = None,
+    end: options.ToKey = None,
+    count: options.EntryLines = 100,
+    stale: options.Stale = False,
+    client: options.Running,
+    output: options.Output = Format.TABLE,
 ) -> None:
     """Print entries of the state of a running service, partition by partition.
 
@@ -145,9 +123,9 @@ def scan(
     try:
         with client:
             is_all = _print_entries(client, store, partition, bounds, count, output)
-    except BrokenPipeError as error:  # `| head` has what it wanted
+    except BrokenPipeError:  # `| head` has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(ExitCode.OK) from error
+        return
     if not is_all:
         note(f"there are more entries than {count}: `-n 0` prints all")
 

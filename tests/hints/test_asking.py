@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from snapreplay.api import server
 from snapreplay.api.app import create_app
-from snapreplay.api.cli import client, options, running, spark_commands
+from snapreplay.api.cli import client, options, spark_commands
 from snapreplay.api.cli.root import app as commands
 from snapreplay.api.events import StatusEvents
 from snapreplay.api.guard import Hosts, allowed_hosts
@@ -148,8 +148,8 @@ def test_a_body_is_sent_as_json(http):
 
 OPTIONS: dict[str, tuple[Callable[[], Any], str, Callable[[str], Any]]] = {
     "a setting": (
-        lambda: running.settings_from(None, ["http.port"]), r"--set ([^\s`]+)",
-        lambda given: running.settings_from(None, [given]),
+        lambda: options.settings_from(None, ["http.port"]), r"--set ([^\s`]+)",
+        lambda given: options.settings_from(None, [given]),
     ),
     "a URL": (
         lambda: options.service_url("localhost", None, None), r"--url ([^\s`]+)",

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from snapreplay.api import views
-from snapreplay.api.cli import lag_view, plan_view
+from snapreplay.api.cli.asking_commands import lags_code, plans_code, print_lags, print_plans
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.fleet_views import held
 from snapreplay.service.clock import time_of, wall_ms
@@ -72,12 +72,12 @@ def test_what_a_dead_process_said_last_is_not_told_as_known(capsys, state):
     plans = [each for each in views.restore_plans(covered).items if each.partition == 1]
     lags = json.loads(msgspec.json.encode(views.Partitions((views.partition(mine, NOW),))))
     plans = json.loads(msgspec.json.encode(views.RestorePlans(tuple(plans))))
-    lag_view.print_lags(lags)
-    plan_view.print_plans(plans)
+    print_lags(lags)
+    print_plans(plans)
     said = capsys.readouterr().out
     is_known = state is PeerState.REACHABLE
     code = ExitCode.OK if is_known else ExitCode.NOT_YET
-    assert (lag_view.exit_code(lags), plan_view.exit_code(plans)) == (code, code)
+    assert (lags_code(lags), plans_code(plans)) == (code, code)
     assert said.count(f"partition 1 when last heard: its process p2 is {state}") == (0 if is_known else 2)
     assert ("was live" in said) is not is_known
 
@@ -89,6 +89,6 @@ def test_what_held_back_a_process_that_is_dead_is_no_finding_of_today(capsys, st
     theirs = msgspec.structs.replace(LIVE, partition=1, inputs=inputs, blocked_by_open_transaction=blocked)
     (mine,) = [each for each in held(app([], p2=(state, [theirs]))) if each.partition == 1]
     lags = json.loads(msgspec.json.encode(views.Partitions((views.partition(mine, NOW),))))
-    assert lag_view.exit_code(lags) == (ExitCode.FINDINGS if state is PeerState.REACHABLE else ExitCode.NOT_YET)
-    lag_view.print_lags(lags)
+    assert lags_code(lags) == (ExitCode.FINDINGS if state is PeerState.REACHABLE else ExitCode.NOT_YET)
+    print_lags(lags)
     assert ("is held back" in capsys.readouterr().out) is (state is PeerState.REACHABLE)

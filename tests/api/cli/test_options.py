@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.api.cli.options import service_url
-from snapreplay.api.cli.running import settings_from
+from snapreplay.api.cli.options import service_url, settings_from
 from snapreplay.errors import UsageError
 
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from snapreplay.api.cli import following
+from snapreplay.api.cli import operation_commands
 from snapreplay.api.cli.client import Client, ServiceUnreachable
 from snapreplay.service.control.protocol import Check
 from snapreplay.service.core.phase import Phase
@@ -154,7 +154,7 @@ def test_wait_follows_to_the_end(invoke, url, control, asked, state, code):
 def test_of_a_wait_that_is_interrupted_the_operation_is_named(invoke, url, control, monkeypatch, asked):
     """Ctrl-C ends the wait, and not the operation: it can be found, and cancelled."""
     pressed = SimpleNamespace(sleep=lambda _: signal.raise_signal(signal.SIGINT))
-    monkeypatch.setattr(following, "time", pressed)  # between two questions
+    monkeypatch.setattr(operation_commands, "time", pressed)  # between two questions
     result = invoke(*asked, "--wait", "--url", url)
     (operation,) = control.operations()
     assert (result.exit_code, operation.state) == (130, "running")

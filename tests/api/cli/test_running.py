@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
 import pytest
-from typer.main import get_command
 
-from snapreplay.api.cli import main, running, service_commands
-from snapreplay.api.cli.root import app
+from snapreplay.api.cli import main, running
 
-TREE: Any = get_command(app)
 PLAIN = [
     ["a.py"],
     ["--init", "a.py"],
@@ -42,8 +38,7 @@ def test_it_is_called_as_by_the_tree(invoke, monkeypatch, tmp_path, words):
     calls = []
     (tmp_path / "own.toml").write_text("[batch]\nrecords_max = 3\n")
     monkeypatch.setattr("snapreplay.app.load.load_app", lambda name: f"app of {name}")
-    for module in (running, service_commands):
-        monkeypatch.setattr(module, "run_app", lambda *given, **options: calls.append((given, options)))
+    monkeypatch.setattr(running, "run_app", lambda *given: calls.append(given))
     given = running.plain_run(["run", *words])
     assert given is not None
     running.run_plainly(given)
@@ -56,12 +51,6 @@ def test_it_is_called_as_by_the_tree(invoke, monkeypatch, tmp_path, words):
 def test_the_tree_is_asked_for_everything_else(words):
     """It explains what is wrong."""
     assert running.plain_run(words) is None
-
-
-def test_every_option_is_known():
-    """One that is added to the tree only would cost every start its time."""
-    taken = vars(running.plain_run(["run", "a.py"]))
-    assert {each.name for each in TREE.commands["run"].params} == taken.keys()
 
 
 @pytest.mark.parametrize(("words", "code"), [(["run", "no_such:app"], 2), (["run", "no_such:app", "--set", "x"], 2)])

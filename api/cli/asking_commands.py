@@ -1,0 +1,375 @@
+"""Commands that show what a running service knows: where each partition is, what a restore would take, how far the
+inputs are processed, its processes, and what has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from snapreplay.api.cli import options
+from snapreplay.api.cli.exits import ExitCode
+from snapreplay.api.cli.output import Format, console, note, print_json, table
+from snapreplay.counted import counted
+from snapreplay.service.clock import wall_time
+
+if TYPE_CHECKING:
+    from snapreplay.api.cli.client import Json
+
+ANSWERING = ("self", "reachable")
+"""The states of a process that can be asked."""
+
+
+def last_heard(row: Json) -> str:
+    """Say of a row about a partition that it may be wrong by now, such as "when last heard: its process 3f0c is dead";
+    empty: its process answers, or nobody has the partition."""
+    if row.get("process_state", "self") in (None, *ANSWERING):  # an older service does not say it
+        return ""
+    return f"when last heard: its process {row['process_id']} is {row['process_state']}"
+
+
+def restore_status(
+    *, watch: options.Watch = False, client: options.Running, output: options.Output = Format.TABLE
+) -> ExitCode:
+    """Show how far each partition of a running app is on its way to live. Any process may be asked.
+
+    Exit code 0: all are live; 1: a partition failed; 5: not all are live yet, or none is assigned."""
+    from snapreplay.api.cli import restore_view
+
+    with client:
+        if watch:
+            return restore_view.follow(client, output)
+        status = client.restore_status()
+
+    def show(found: Json) -> None:
+        restore_view.print_status(found, client.with_url)
+
+    return _shown(status, output, show, restore_view.exit_code)
+
+
+def _shown(
+    found: Json, output: Format, show: Callable[[Json], None], exit_code: Callable[[Json], ExitCode]
+) -> ExitCode:
+    """Print what was found, and return the exit code."""
+    if output is Format.JSON:
+        print_json(found)
+    else:
+        show(found)
+    return exit_code(found)
+
+
+def plan(*, client: options.Running, output: options.Output = Format.TABLE) -> ExitCode:
+    """Show what a recovery of each partition would do now, and how long it would take.
+
+    Exit code 0: each could be restored; 1: one could not; 5: not all were looked at yet."""
+    with client:
+        plans = client.restore_plan()
+    return _shown(plans, output, print_plans, plans_code)
+
+
+_PLAN_COLUMNS = ("partition", "start", "bytes", "records", "mode", "seconds", "fallbacks", "headroom")
+
+
+def print_plans(plans: Json) -> None:
+    """Print one row per partition, then what is wrong, and where the rates are from."""
+    console().print(
+        table(_PLAN_COLUMNS, [_plan_row(each) for each in plans["items"]], right="partition bytes records seconds")
+    )
+    lines = [line for each in plans["items"] for line in _plan_troubles(each)]
+    planned = [each["plan"] for each in plans["items"] if each["plan"] is not None]
+    measured = sorted({name for plan in planned for name in plan["rates"]["measured"]})
+    if planned:
+        lines.append(f"rates measured by a restore: {', '.join(measured) or 'none'}; all others are constants")
+    for line in lines:
+        print(line)
+
+
+def plans_code(plans: Json) -> ExitCode:
+    """Tell a script whether each could be restored, one could not, or it should ask again: one is not known (now)."""
+    if any(each["recoverable"] is False for each in plans["items"]):
+        return ExitCode.FINDINGS
+    known = [each["plan"] is not None and not last_heard(each) for each in plans["items"]]
+    return ExitCode.OK if known and all(known) else ExitCode.NOT_YET
+
+
+def _plan_row(partition: Json) -> list[object]:
+    plan = partition["plan"]
+    if plan is None or plan["first"] is None:
+        return [partition["partition"], None if plan is None else "none", *[None] * (len(_PLAN_COLUMNS) - 2)]
+    first = plan["first"]
+    return [
+        partition["partition"],
+        _start(first),
+        f"{first['size_bytes']:,}",
+        f"{first['records']:,}",
+        plan["mode"],
+        f"{first['predicted_seconds']:.2f}",
+        ", ".join(f"{_start(each)}: {each['predicted_seconds']:.2f} s" for each in plan["fallbacks"]) or None,
+        ", ".join(map(_headroom, plan["inputs"])) or None,
+    ]
+
+
+def _start(way: Json) -> str:
+    name = "genesis" if way["snapshot_id"] is None else way["snapshot_id"][:8]
+    return f"{name} (batch {way['batch']:,})"
+
+
+def _headroom(left: Json) -> str:
+    known = [each for each in (left["headroom_seconds"], left["size_headroom_seconds"]) if each is not None]
+    time_left = f", {min(known):,.0f} s" if known else ""
+    unknown = f" (by size: {left['size_unknown']})" if left["size_unknown"] else ""
+    return f"{left['topic']}: {left['headroom_offsets']:,} offsets{time_left}{unknown}"
+
+
+def _plan_troubles(partition: Json) -> list[str]:
+    name, plan = f"partition {partition['partition']}", partition["plan"]
+    unusable = plan["unusable"] if plan is not None else {}
+    lines = [f"{name}: snapshot {each} cannot be used: {why}" for each, why in unusable.items()]
+    objective, drill = partition["objective"], partition["drill"]
+    if drill is not None and drill["state"] == "failed":
+        lines.append(f"{name}: the last drill failed: {drill['detail']}")
+    if heard := last_heard(partition):
+        lines.append(f"{name} {heard}")
+    if objective is not None and not objective["is_met"]:
+        lines.append(f"{name} does not meet restore.objective_seconds: {objective['reason']}")
+    if partition["recoverable"] is False:
+        lines.append(f"{name} is not recoverable: {partition['unrecoverable_reason']}")
+    elif plan is None:
+        phase = partition["phase"] or "unknown"
+        lines.append(f"{name} is {phase}: no plan yet; a live partition is looked at once a minute")
+    return lines
+
+
+def lag(*, client: options.Running, output: options.Output = Format.TABLE) -> ExitCode:
+    """Show how far each input is processed: the lag to its last stable offset and the one to its high watermark. Also
+    show which transaction holds an input back, and how long it has been open.
+
+    Exit code 0: nothing is held back; 1: an input is; 5: a lag is not known yet."""
+    with client:
+        partitions = client.partitions()
+    return _shown(partitions, output, print_lags, lags_code)
+
+
+_LAG_COLUMNS = ("partition", "phase", "input", "position", "stable", "lag", "watermark", "lag to it")
+_LAG_NUMBERS = ("position", "end_offset", "lag", "high_watermark", "lag_to_high_watermark")
+
+
+def print_lags(partitions: Json) -> None:
+    """Print one row per partition and input, then what may be wrong by now, and what holds back a topic."""
+    rows = [row for each in partitions["items"] for row in _lag_rows(each)]
+    shown = table(_LAG_COLUMNS, rows)
+    for column in (0, *range(3, len(_LAG_COLUMNS))):
+        shown.columns[column].justify = "right"
+    console().print(shown)
+    for each in partitions["items"]:
+        if heard := last_heard(each):
+            print(f"partition {each['partition']} {heard}")
+            continue  # what held it back then may be over
+        for blocked in each["blocked_by_open_transaction"]:
+            print(f"partition {each['partition']}: {_held_back(blocked, wall_time())}")
+
+
+def lags_code(partitions: Json) -> ExitCode:
+    """Tell a script whether an input or the log is held back, or whether to ask again: a lag is not known (now)."""
+    items = partitions["items"]
+    if any(each["blocked_by_open_transaction"] and not last_heard(each) for each in items):
+        return ExitCode.FINDINGS
+    return ExitCode.OK if items and all(map(_is_lag_known, items)) else ExitCode.NOT_YET
+
+
+def _is_lag_known(partition: Json) -> bool:
+    lags = [each["lag"] for each in partition["inputs"]]
+    return bool(lags) and None not in lags and not last_heard(partition)
+
+
+def _lag_rows(partition: Json) -> list[list[object]]:
+    phase = partition["phase"] or "unknown"
+    start = [partition["partition"], f"was {phase}" if last_heard(partition) and partition["phase"] else phase]
+    rows = [
+        [*start, each["topic"], *(None if each[name] is None else f"{each[name]:,}" for name in _LAG_NUMBERS)]
+        for each in partition["inputs"]
+    ]
+    return rows or [[*start, *[None] * (len(_LAG_COLUMNS) - len(start))]]
+
+
+def _held_back(blocked: Json, now: datetime) -> str:
+    what = (
+        f"{blocked['topic']} is held back at offset {blocked['last_stable_offset']:,}:"
+        f" {counted(blocked['offsets'], 'offset')} wait behind"
+    )
+    return f"{what} {_who(blocked['held_by'], now)}"
+
+
+def _who(held_by: Json | None, now: datetime) -> str:
+    if held_by is None:
+        return "an open transaction"
+    who = f"the open transaction of producer id {held_by['producer_id']}"
+    if held_by["transactional_id"] is None:
+        since = held_by["last_record_at"]
+        last = f"; its last record is {_seconds(since, now)} s old" if since else ""
+        return f"{who}, which no coordinator names (it hangs, or Describe on its transactional id is missing){last}"
+    of = f"{who}, transactional id {held_by['transactional_id']!r}"
+    if held_by["started_at"] is None:
+        return of
+    return f"{of}, open for {_seconds(held_by['started_at'], now)} s of at most {held_by['timeout_seconds']:,.0f} s"
+
+
+def _seconds(since: str, now: datetime) -> str:
+    return f"{max(0.0, (now - datetime.fromisoformat(since)).total_seconds()):,.0f}"
+
+
+def config(*, client: options.Running, output: options.Output = Format.TABLE) -> None:
+    """Show the settings that a running process uses, and where each was given. Secrets are masked."""
+    with client:
+        answer = client.config()
+    if output is Format.JSON:
+        print_json(answer)
+        return
+    columns = ("name", "value", "origin")
+    rows = [[str(each[name]) for name in columns] for each in answer["items"][0]["settings"]]
+    console().print(table(columns, rows))
+
+
+SNAPSHOT_FIELDS = (
+    *("started_at", "partition", "snapshot_id", "state", "reason", "batch", "entries", "size_bytes"),
+    *("manifest_offset", "host", "error"),
+)
+
+
+PROCESS_FIELDS = (
+    "instance_id",
+    "process_id",
+    "host",
+    "url",
+    "state",
+    "since",
+    "partitions",
+    "drain",
+    "version",
+    "last_error",
+)
+
+
+def processes(*, client: options.Running, output: options.Output = Format.TABLE) -> None:
+    """List the processes of the app: who they are, which can be asked, since when, and why not."""
+    with client:
+        found = client.processes()
+    if output is Format.JSON:
+        print_json({"items": found})
+        return
+    drains = ((each["drain"] or {}).get("state") for each in found)
+    said = [
+        {**each, "partitions": _listed(each["partitions"]), "drain": drain}
+        for each, drain in zip(found, drains, strict=True)
+    ]
+    _print_fields(PROCESS_FIELDS, said)
+
+
+def operations(*, count: options.Lines = 20, client: options.Running, output: options.Output = Format.TABLE) -> None:
+    """List the last operations (50 at most) of all processes of the app, newest first, with the ids for `cancel`."""
+    with client:
+        found = client.operations()["items"][:count]
+    if output is Format.JSON:
+        print_json({"items": found})
+        return
+    columns = ("begun at", "operation", "kind", "state", "partitions", "host", "reason or result")
+    _print_table(columns, map(_row, found))
+
+
+def snapshots(
+    *, count: options.SnapshotLines = 20, client: options.Running, output: options.Output = Format.TABLE
+) -> None:
+    """List the last full snapshots of all processes of the app, newest first. A recovery uses only
+    those in state `pointed`."""
+    with client:
+        found = client.snapshots(count)["items"]
+    if output is Format.JSON:
+        print_json({"items": found})
+        return
+    _print_fields(SNAPSHOT_FIELDS, found, right="batch entries")
+
+
+def group_changes(*, count: options.Lines = 20, client: options.Running, output: options.Output = Format.TABLE) -> None:
+    """List who joined the group of the app, left it or was expelled, as each process has seen it, newest first."""
+    with client:
+        items = client.group_changes()["items"]
+    found = [{**each, "changes": each["changes"][:count]} for each in items]
+    if output is Format.JSON:
+        print_json({"items": found})
+        return
+    columns = ("heard at", "by", "generation", "members", "its partitions", "change")
+    rows = (
+        (each["at"], who["host"], each["generation"], each["members"], _listed(each["partitions"]), _change(each))
+        for who in found
+        for each in who["changes"]
+    )
+    _print_table(columns, rows, right="generation members")
+
+
+def history(
+    partition: options.PartitionNumber, *, client: options.Running, output: options.Output = Format.TABLE
+) -> None:
+    """List who has owned a partition, which snapshots its increments pointed to, and what was decided about its state,
+    from its log, newest first."""
+    with client:
+        found = client.partition_history(partition)
+    if output is Format.JSON:
+        print_json(found)
+        return
+    owners = ("claimed_at", "instance_id", "host", "owner_epoch", "last_batch", "last_commit_at")
+    snapshots = ("snapshot_id", "batch", "batch_at", "manifest_offset", "is_kept")
+    decisions = ("at", "batch", "finding", "problem", "decided", "by", "reason")
+    _print_fields(owners, found["ownerships"])
+    _print_fields(snapshots, found["snapshots"])
+    if decided := found.get("decisions"):  # an older service does not say it
+        _print_fields(decisions, decided)
+    if not found["is_whole"]:
+        note("the log has more: this is what could be read in 5 s, at most 100 owners")
+
+
+def _print_fields(names: Sequence[str], items: Iterable[Json], right: str = "") -> None:
+    """Print these members of each item."""
+    shown = [name.replace("_", " ") for name in names]
+    _print_table(shown, ([each[name] for name in names] for each in items), right)
+
+
+def _print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], right: str = "") -> None:
+    console().print(table(columns, rows, right=right), soft_wrap=True)
+
+
+def _row(operation: Json) -> list[object]:
+    numbers = _listed(part["partition"] for part in operation["parts"])
+    names = ("created_at", "id", "kind", "state")
+    return [*(operation[name] for name in names), numbers, operation["host"], _said(operation)]
+
+
+def _listed(values: Iterable[Any]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _said(operation: Json) -> str:
+    """Return the reason, and what has become of the parts."""
+    details = dict.fromkeys(part["detail"] for part in operation["parts"] if part["detail"])
+    return "; ".join(filter(None, [operation["reason"], *details]))
+
+
+def _change(change: Json) -> str:
+    """Return who has come or gone, and how."""
+    told = [
+        f"{_listed(each['instance_id'] for each in change[kind])} {kind}"
+        for kind in ("joined", "left", "expelled", "gone", "absent")
+        if change[kind]
+    ]
+    return "; ".join([*told, *(["this process came back"] if change["is_anew"] else [])]) or "-"
+
+
+def health(*, ready: options.Ready = False, client: options.Probed) -> ExitCode:
+    """Check the health of a running service, for a container.
+
+    Exit code 0: healthy; 1: not healthy, or nothing answers."""
+    with client:
+        probe = client.probe("/readyz" if ready else "/healthz")
+    failing = [check for check in probe.get("checks", ()) if not check["ok"]]
+    for check in failing:
+        note(f"{check['name']}: {check['detail'] or 'not ok'}")
+    return ExitCode.OK if probe.get("status") == "ok" else ExitCode.FINDINGS
