@@ -46,8 +46,8 @@ __all__ = [
 _HOME = {
     "RealHarness": "real_harness",
     "Received": "real_harness",
-    "ServiceEnded": "service_process",
-    "broker": "real_broker",
+    "ServiceEnded": "real_harness",
+    "broker": "real_harness",
 }
 
 
