@@ -1,4 +1,4 @@
-"""A dict consumer without snapreplay, in each way of keeping offsets that docs/offsets.md describes.
+"""A dict consumer without snapreplay, in each way of keeping offsets that docs/how-it-works.md describes.
 
     plain_consumer.py BOOTSTRAP_SERVERS NAME
 

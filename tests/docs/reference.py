@@ -101,9 +101,11 @@ def _default(given: Any) -> str:
 def python_page() -> str:
     """Make docs/python.md."""
     lines = [
-        "# The Python API in detail\n",
+        "# The Python API\n",
         f"The signature and the description of every public name of the Python package. {_MADE}\n",
-        "[api.md](api.md) lists the names on one page; [settings.md](settings.md) has every setting.\n",
+        "Every other module is internal and may change at any time. A public name is removed only after a minor version"
+        " in which its use gives a `DeprecationWarning`. All names are typed: mypy and pyright in strict mode accept"
+        " the examples of these pages. [settings.md](settings.md) has every setting.\n",
     ]
     for module in MODULES:
         lines.append(f"## `{module}`\n")

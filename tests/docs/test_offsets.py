@@ -1,4 +1,4 @@
-"""docs/offsets.md row by row on a real broker: what a crash loses or repeats in each way of keeping offsets."""
+"""docs/how-it-works.md row by row on a real broker: what a crash loses or repeats in each way of keeping offsets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
 
 def _rows() -> dict[str, Outcome]:
     """The table of the document: its last column names the function in plain_consumer.py."""
-    text = (HERE.parents[1] / "docs" / "offsets.md").read_text(encoding="utf-8")
+    text = (HERE.parents[1] / "docs" / "how-it-works.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\|.*\| (\d+) \| (\d+) \| (\d+) \| `(\w+)` \|$", text, flags=re.MULTILINE)
     return {way: Outcome(int(lost), int(repeated), int(last)) for lost, repeated, last, way in rows}
 
