@@ -8,7 +8,8 @@ NO_TIMESTAMP = -1
 """The timestamp of a record that has none (Kafka's RecordBatch.NO_TIMESTAMP). Brokers also take other negative ones."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TEN_YEARS_MS = 3_652 * 86_400_000
+FAR_AHEAD_MS = 3_652 * 86_400_000
+"""Ten years."""
 _YEAR_2015_MS, _YEAR_2050_MS = 1_420_070_400_000, 2_524_608_000_000
 _YEARS_2001_TO_2050_S = range(1_000_000_000, _YEAR_2050_MS // 1000)
 _UNITS = (("microseconds", 1_000), ("nanoseconds", 1_000_000))
@@ -20,7 +21,7 @@ def is_far_ahead(timestamp_ms: int, stream_time_ms: int) -> bool:
 
     No clock is asked, so that a replay decides the same.
     """
-    if timestamp_ms - stream_time_ms <= _TEN_YEARS_MS:
+    if timestamp_ms - stream_time_ms <= FAR_AHEAD_MS:
         return False
     return stream_time_ms >= _YEAR_2015_MS or timestamp_ms > _YEAR_2050_MS
 

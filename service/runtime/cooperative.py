@@ -9,13 +9,12 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from snapreplay.app.batch import Portion
-from snapreplay.app.fold import Fold
+from snapreplay.app.fold import SLICE_RECORDS, Fold
 from snapreplay.snapshots.log.reading import Reading, Slice, Source
 from snapreplay.state.steps import Steps
 
 T = TypeVar("T")
 
-SLICE_RECORDS = 256
 # Other partitions, commits and snapshots share this loop.
 YIELD_AFTER_SECONDS = 0.001
 # A transaction is a chain of steps in several tasks of the client, each in a turn of the loop. With one turn per pause
@@ -131,15 +130,11 @@ def feeding(fold: Fold, portion: Portion) -> Steps[None]:
     Slices begin with one record and grow while they are quick: 256 calls of 20 ms without a pause would let every
     transaction under way in this loop pass its deadline.
     """
-    if fold.is_timed or portion.skipped:
-        yield from fold.applying(portion)
-        return
-    records, time = portion.records, asyncio.get_running_loop().time
-    start, size = 0, 1
-    while start < len(records):
-        began = time()
-        fold.feed(records[start : start + size])
-        start += size
+    time = asyncio.get_running_loop().time
+    fold.slice_records, began = 1, time()
+    for _ in fold.applying(portion):
+        size = fold.slice_records
         fitting = int(size * YIELD_AFTER_SECONDS / max(time() - began, 1e-6))
-        size = max(1, min(fitting, 2 * size, SLICE_RECORDS))
+        fold.slice_records = max(1, min(fitting, 2 * size, SLICE_RECORDS))
         yield
+        began = time()

@@ -24,6 +24,7 @@ from snapreplay.state.gate import Gate
 from snapreplay.state.keys import stored_key
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.timers import Event, Kind, TimerKey, Timetable
+from snapreplay.times import FAR_AHEAD_MS
 
 NO_PORTION = Portion()
 
@@ -69,7 +70,7 @@ class Turns:
         self._gate = gate
         self._app_id, self._partition = app.app_id, partition
         self._specs = app.timers
-        self._store, self._timetable, self._out = store, timetable, out
+        self._store, self._clock, self._timetable, self._out = store, store.clock, timetable, out
         self._periodic = [
             (TimerKey("", name, b"").encoded(), name)
             for name, spec in sorted(app.timers.items())
@@ -105,11 +106,15 @@ class Turns:
         }
 
     def is_quiet(self, to_ms: int) -> bool:
-        """Say whether certainly nothing is due, so that `passing` need not be called."""
+        """Say whether certainly nothing is due, so that `passing` need not be called; and tell the clock up to which
+        time a record needs no further look."""
         if self._new:
             return False
+        clock = self._clock
         not_before_ms = self._timetable.not_before_ms
-        return not_before_ms is None or not_before_ms > max(to_ms, self._store.stream_time_ms)
+        far_ms = clock.stream_time_ms + FAR_AHEAD_MS  # a record from there on may lie too far ahead
+        clock.quiet_before_ms = far_ms if not_before_ms is None else min(not_before_ms, far_ms)
+        return not_before_ms is None or not_before_ms > max(to_ms, clock.stream_time_ms)
 
     def passing(self, to_ms: int, most: int = sys.maxsize, alone: OnFailure | None = None) -> Steps[RecordError | None]:
         """Let everything happen that is due at or before `to_ms`, or only the first `most`. `alone`: do each event on

@@ -126,9 +126,15 @@ class Image(Protocol):
 
 
 class Clock(Protocol):
-    """The place where stream time is set."""
+    """The place where stream time is set.
+
+    Attributes:
+        quiet_before_ms: before this stream time no timer and no entry that expires is due, and no record lies far
+            ahead; -1: not known. What is set for an earlier time lowers it.
+    """
 
     stream_time_ms: int
+    quiet_before_ms: int
 
 
 class Store(Protocol):

@@ -36,10 +36,10 @@ V = TypeVar("V")
 class MapClock:
     """Stream time of a state; its maps share one."""
 
-    __slots__ = ("stream_time_ms",)
+    __slots__ = ("quiet_before_ms", "stream_time_ms")
 
     def __init__(self) -> None:
-        self.stream_time_ms = -1
+        self.stream_time_ms = self.quiet_before_ms = -1
 
 
 class MapStore(Generic[K, V]):

@@ -35,6 +35,7 @@ class ObjectStore(Store):
     digest = None
     shard_count = 1
     size_bytes = 0
+    quiet_before_ms = -1
 
     def __init__(self, state: State) -> None:
         """Hold `state`, or raise UsageError: only one of `begin` and `rollback`, or a `snapshot()` that breaks its

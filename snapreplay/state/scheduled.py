@@ -37,6 +37,12 @@ class ScheduledStore(MapStore[K, V], Generic[K, V]):
     def due_ms(self, stored: bytes | None) -> int | None:
         """Say when an entry with this value is due; None: never."""
 
+    def move(self, key: bytes, old_ms: int | None, new_ms: int | None) -> None:
+        """Move an encoded key in the agenda, see `Agenda.set`."""
+        self.agenda.set(key, old_ms, new_ms)
+        if new_ms is not None and new_ms < self.clock.quiet_before_ms:
+            self.clock.quiet_before_ms = new_ms
+
     def begin(self) -> None:
         self.agenda.rollback()
         super().begin()
@@ -123,7 +129,7 @@ class ExpiringStore(ScheduledStore[K, V], Generic[K, V]):
             before_ms = touched_at(self._below(encoded, crc32(encoded) & self._mask) or b"")
         self._touched_ms[key] = now_ms
         if before_ms != now_ms:
-            self.agenda.set(encoded, self._due(before_ms), self._due(now_ms))
+            self.move(encoded, self._due(before_ms), self._due(now_ms))
 
     def expire(self, key: bytes) -> None:
         """Delete an entry, as a handler would. Raises StoredValueUnreadable: the key or the value has another type

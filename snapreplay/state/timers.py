@@ -72,7 +72,7 @@ class TimerStore(ScheduledStore[bytes, int]):
         before_ms = self.at_ms(key)
         if before_ms == at_ms:
             return
-        self.agenda.set(key, before_ms, at_ms)
+        self.move(key, before_ms, at_ms)
         if at_ms is None:
             self.live[key] = DELETED
             self.went(key)
@@ -105,7 +105,7 @@ class Scheduler:
     def __init__(self, store: TimerStore, names: Collection[str]) -> None:
         self.firing_ms: int | None = None
         self._store = store
-        self._names = names
+        self._names = sorted(names)
 
     def set(self, store: str, key: bytes, at_ms: object, name: str | None, now_ms: int = -1) -> None:
         """Set a timer. `now_ms`: stream time. Raises RecordError: the app has no such timer, or this is no time, or one
@@ -145,7 +145,7 @@ class Scheduler:
         return self._store.at_ms(self._encoded(store, key, name))
 
     def _encoded(self, store: str, key: bytes, name: str | None) -> bytes:
-        names = sorted(self._names)
+        names = self._names
         if name is None and len(names) == 1:
             return TimerKey(store, names[0], key).encoded()
         if name is None or name not in self._names:
