@@ -1,10 +1,19 @@
 """Tests of what stream time does: against the same by hand, in every cut into batches, and in every recovery."""
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from snapreplay.app.app import App
 from snapreplay.app.batch import ErrorPolicy
+from snapreplay.app.codecs import json
+from snapreplay.app.fold import Fold
+from snapreplay.app.record import RawRecord
+from snapreplay.app.topic import Topic
+from snapreplay.errors import RecordError
+from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
+from snapreplay.state.stores import Stores
 from tests.support.timed_bench import TTL, ByHand, TimedBench, step
 
 DOES = ["put", "touch", "get", "keep", "delete", "set", "set", "other", "cancel", "fail"]
@@ -94,3 +103,86 @@ def test_a_batch_without_room_takes_no_record():
     left = bench.batch([step(1, "a", "put", 1, 16)], 1)
     applied = bench.done[-1][2]
     assert (len(left), applied.record_count, applied.timers_count) == (1, 0, 1)
+
+
+ORDERS, SEEN, AT_MS = Topic("orders"), Topic("seen", value=json()), 1_700_000_000_000
+
+
+def seeing():
+    """A fold of an app that sends what happens, and with each record what it sees. A value is what to do: (set, ms),
+    (keep, 0) or (cancel, 0)."""
+    app = App(
+        "seeing",
+        inputs=[ORDERS],
+        outputs=[SEEN],
+        state=lambda: Stores(kept=MapState(str, int, ttl_ms=5_000), plain=MapState(str, int)),
+        version="1",
+    )
+
+    @app.handler(ORDERS)
+    def on_order(record, state, out):
+        out.send(SEEN, key=record.key, value=["order", record.timestamp_ms - AT_MS, list(state.kept)])
+        match record.value:
+            case ["set", later_ms]:
+                state.plain.schedule(record.key, record.timestamp_ms + later_ms)
+            case ["cancel", _]:
+                state.plain.cancel(record.key)
+            case ["keep", _]:
+                state.kept[record.key] = 1
+
+    @app.timer("ring")
+    def on_ring(timer, state, out):
+        out.send(SEEN, key=timer.key, value=["ring", timer.at_ms - AT_MS, list(state.kept)])
+
+    return Fold(app, app.new_store(), 0)
+
+
+def orders(first, *steps):
+    """Records of the key "a": (milliseconds after AT_MS, what to do)."""
+    return [
+        RawRecord("orders", 0, first + n, AT_MS + at_ms, b"a", json().encode(do)) for n, (at_ms, do) in enumerate(steps)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("do", "second"),
+    [
+        (["set", 2_000], ["ring", 2_000, []]),
+        (["set", -2_000], ["ring", -2_000, []]),
+        (["set", 20_000], ["order", 10_000, []]),
+        (["keep", 0], ["order", 10_000, []]),
+    ],
+    ids=["timer", "timer of the past", "later timer", "expiry"],
+)
+def test_what_a_record_sets_is_due_before_the_next_one_of_its_batch(do, second):
+    """Nothing was due within hours when the batch began."""
+    fold = seeing()
+    fold.begin({"orders": 0})
+    fold.feed(orders(0, (0, ["set", 9_000_000]), (1, do), (10_000, ["get", 0]), (10_000, ["get", 0])))
+    told = [json().decode(each.value) for each in fold.finish().outputs]
+    if second[0] == "ring":
+        second[1] += 1
+    assert told[:2] == [["order", 0, []], ["order", 1, []]]
+    assert told[2] == second
+
+
+def test_what_a_dropped_batch_has_cancelled_is_due():
+    fold, offsets = seeing(), {"orders": 0}
+    fold.begin(offsets)
+    fold.feed(orders(0, (0, ["set", 5_000])))
+    offsets = fold.finish().positions
+    fold._store.merge()
+    fold.begin(offsets)
+    fold.feed(orders(1, (1, ["cancel", 0]), (2_000, ["get", 0]), (2_001, ["get", 0])))
+    fold.abandon()
+    fold.begin(offsets)
+    fold.feed(orders(1, (6_000, ["get", 0])))
+    assert [json().decode(each.value)[0] for each in fold.finish().outputs] == ["ring", "order"]
+
+
+def test_a_timestamp_far_ahead_is_refused_where_nothing_is_pending():
+    """Also behind others of its batch."""
+    fold = seeing()
+    fold.begin({"orders": 0})
+    with pytest.raises(RecordError, match="orders-0-2: the timestamp"):
+        fold.feed(orders(0, (0, ["get", 0]), (1, ["get", 0]), (AT_MS * 1000, ["get", 0])))
