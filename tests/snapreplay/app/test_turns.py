@@ -173,7 +173,7 @@ def test_what_a_dropped_batch_has_cancelled_is_due():
     offsets = fold.finish().positions
     fold._store.merge()
     fold.begin(offsets)
-    fold.feed(orders(1, (1, ["cancel", 0]), (2_000, ["get", 0]), (2_001, ["get", 0])))
+    fold.feed(orders(1, (1, ["cancel", 0]), (6_000, ["get", 0])))
     fold.abandon()
     fold.begin(offsets)
     fold.feed(orders(1, (6_000, ["get", 0])))
