@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from snapreplay.app.batch import ErrorPolicy, Portion
-from snapreplay.app.fold import Fold
+from snapreplay.app.fold import SLICE_RECORDS, Fold
 from snapreplay.app.ranges import SkippedRange
 from snapreplay.app.record import RawRecord
 from snapreplay.errors import RecordError, RecordId
@@ -70,8 +70,8 @@ async def test_every_record_is_applied_once_in_order():
     """Also those behind the last whole slice."""
     seen = []
     fold = fold_of(lambda value, account: seen.append(account["n"]))
-    await run_cooperatively(feeding(fold, Portion(records(module.SLICE_RECORDS * 2 + 3))))
-    assert seen == list(range(1, module.SLICE_RECORDS * 2 + 4))
+    await run_cooperatively(feeding(fold, Portion(records(SLICE_RECORDS * 2 + 3))))
+    assert seen == list(range(1, SLICE_RECORDS * 2 + 4))
 
 
 async def test_slow_records_are_taken_one_by_one():

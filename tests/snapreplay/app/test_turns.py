@@ -129,6 +129,8 @@ def seeing():
                 state.plain.cancel(record.key)
             case ["keep", _]:
                 state.kept[record.key] = 1
+            case _:
+                pass
 
     @app.timer("ring")
     def on_ring(timer, state, out):
