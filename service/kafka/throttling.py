@@ -1,13 +1,17 @@
-"""The throttle times of brokers for clients over a quota (KIP-219). A broker answers a request at once, with a throttle
-time for which it then mutes the connection. aiokafka 0.14.0 ignores it: its next request gets no answer before its
-deadline, and a transaction is in doubt although nothing is wrong.
+"""The limits of brokers that the connections of this process meet: quotas, and numbers of connections.
+
+A client over a quota gets its answer at once, with a throttle time for which the broker then mutes the connection
+(KIP-219). aiokafka 0.14.0 ignores it: its next request gets no answer before its deadline, and a transaction is in
+doubt although nothing is wrong. A broker that has as many connections as it may closes each new one without an answer.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import Counter, deque
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from snapreplay.service.control.counters import THROTTLED_SECONDS
 from snapreplay.service.core.repeats import Repeats
@@ -61,6 +65,54 @@ class Throttling:
 
 
 THROTTLING = Throttling()
+
+CLOSED_MIN, CLOSED_SECONDS = 3, 10.0
+"""A broker that is stopped may close a new connection, too, but not so many."""
+TOO_MANY_HINT = (
+    "raise max.connections.per.ip, or max.connections, on every broker: a process needs about ten connections for each"
+    " of its partitions"
+)
+
+
+class ClosedConnections:
+    """The new connections that brokers have closed without an answer, although others to the same address are open.
+    Any thread."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, WeakSet[Any]] = {}
+        self._closed: deque[tuple[float, str]] = deque(maxlen=1000)
+        self._said = Repeats()
+
+    def accepted(self, address: str, connection: Any) -> None:
+        self._open.setdefault(address, WeakSet()).add(connection)
+
+    def closed(self, address: str) -> None:
+        if not any(each.connected() for each in list(self._open.get(address, ()))):
+            return  # it may speak another protocol, or be no broker
+        now = time.monotonic()
+        self._closed.append((now, address))
+        said = self._said.met(address, now) if self.problem else None
+        if said is not None:
+            log.warning("%s%s", self, said.more(now))
+
+    @property
+    def problem(self) -> str:
+        """The broker that closed most of them in the last `CLOSED_SECONDS`; empty: too few were."""
+        since = time.monotonic() - CLOSED_SECONDS
+        found = Counter(address for at, address in list(self._closed) if at > since)
+        address, count = found.most_common(1)[0] if found else ("", 0)
+        if count < CLOSED_MIN:
+            return ""
+        return (
+            f"the broker at {address} closes new connections without an answer while others are open: it has as many as"
+            " max.connections.per.ip or max.connections allows"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.problem} ({TOO_MANY_HINT})" if self.problem else ""
+
+
+CLOSED = ClosedConnections()
 
 
 def wait_of(answer: Any) -> float:
