@@ -350,8 +350,12 @@ class _TolerantRecords(PartitionRecords):
         try:
             return next(self._records_iterator)
         except UnicodeDecodeError:
-            self._records_iterator = self._decoded_here()
-            return next(self._records_iterator)
+            pass
+        except CorruptRecordException as error:  # the client's parser without its C extension wraps it
+            if not isinstance(error.__cause__, UnicodeDecodeError):
+                raise
+        self._records_iterator = self._decoded_here()
+        return next(self._records_iterator)
 
     def _decoded_here(self) -> Iterator[RawRecord]:
         """Yield the rest of the batch at the position, then what the client decodes behind it."""

@@ -4,9 +4,13 @@ import gzip
 
 import pytest
 from aiokafka.codec import lz4_encode, snappy_encode, zstd_encode
+from aiokafka.consumer import fetcher
 from aiokafka.errors import CorruptRecordException
+from aiokafka.record import memory_records
+from aiokafka.record.default_records import _DefaultRecordBatchPy
 
 from snapreplay.app.record import RawRecord
+from snapreplay.service.kafka import fetch_by_id
 from snapreplay.service.kafka.record_batch import batch_holding
 from snapreplay.service.ports import TopicPartition
 from tests.support.foreign_records import Foreign, batch, produce
@@ -44,10 +48,15 @@ def test_a_cut_batch_is_damaged_and_nothing_else(cut):
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize(("codec", "packed"), [CODECS[0], CODECS[1]])
-async def test_records_around_an_odd_name_are_all_read(cluster, broker, new_topic, codec, packed):
+@pytest.mark.parametrize(("codec", "packed", "pure"), [(*CODECS[0], False), (*CODECS[1], False), (*CODECS[0], True)])
+async def test_records_around_an_odd_name_are_all_read(cluster, broker, new_topic, codec, packed, pure, monkeypatch):
     """Before it and behind it, in its batch and in others, at a first and at a later record of a fetch; by one read
-    from the start, one from the middle of the batch, and one that follows."""
+    from the start, one from the middle of the batch, and one that follows. Also by the client's parser in Python, which
+    wraps the error."""
+    if pure:
+        monkeypatch.setattr(memory_records, "DefaultRecordBatch", _DefaultRecordBatchPy)
+        for module in (fetcher, fetch_by_id):
+            monkeypatch.setattr(module, "MemoryRecords", memory_records._MemoryRecordsPy)
     source = TopicPartition(await new_topic(), 0)
     for each in (
         batch(records([], [(b"n", None)])),
