@@ -19,7 +19,7 @@ from snapreplay.app.app import App
 from snapreplay.counted import counted
 from snapreplay.errors import DamagedError, ReleaseError, SnapreplayError, UsageError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.chain import standing_for
+from snapreplay.service.core.chain import decided_at, standing_for
 from snapreplay.service.core.kafka_errors import Fenced, OffsetTrimmed
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.refusals import LogCut
@@ -33,10 +33,10 @@ from snapreplay.service.publish.state import Begun, LogWentOn, begin_anew, by_wh
 from snapreplay.service.recovery.comparison import DigestMismatch
 from snapreplay.service.recovery.examine import Examiner, News, OnNews
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
-from snapreplay.service.topics.increments import newer_claim
+from snapreplay.service.topics.increments import increment_at, newer_claim
 from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.service.topics.reading import decided_bounds, reading
-from snapreplay.snapshots.format.records import PATCHED_KIND
+from snapreplay.snapshots.format.records import NO_OFFSET, PATCHED_KIND
 from snapreplay.snapshots.log.batches import BrokenChain, ChangesLost
 from snapreplay.snapshots.plan import begun_anew_at
 from snapreplay.state.correction import Correction, correct, corrections_of, entry_of, refusals, refuse, timers_of
@@ -53,6 +53,8 @@ TAKEN_OVER_SECONDS = 20.0
 LOOK_SECONDS = 0.1
 TOLD_ENTRIES = 20
 """The most entries that a decision names."""
+DELETED = "deleted"
+"""The key of a decision with the entries that it has deleted."""
 
 
 class OwnerTookItBack(ReleaseError):
@@ -128,22 +130,42 @@ async def propose(
     patches: list[Patch] = []
     try:
         for context in contexts:
-            found = await _patch(context, corrections, on_news)
-            if found.corrections:
-                patches.append(found)
-            else:
-                await found.examiner.close()
+            patches.append(await _patch(context, corrections, on_news))  # noqa: PERF401 - closed if a later one fails
+        placed = {one.line for each in patches for one in each.corrections}
+        nowhere = [each for each in corrections if each.line not in placed and each.value is msgspec.UNSET]
+        if nowhere:
+            patches = [await _with_deleted(each, nowhere) for each in patches]
         refuse(_misplaced(corrections, patches))
-        done = [each for each in patches if await _is_done(each)]
+        done = [each for each in patches if each.corrections and await _is_done(each)]
         for each in done:
             on_news(f"partition {each.partition}: done already, its lines have been carried out")
-            patches.remove(each)
-            await each.examiner.close()
+        await close(each for each in patches if each in done or not each.corrections)
+        patches = [each for each in patches if each.corrections and each not in done]
         refuse([why for each in patches for why in _refused(each)])
     except BaseException:
         await close(patches)
         raise
     return patches
+
+
+async def _with_deleted(patch: Patch, nowhere: Sequence[Correction]) -> Patch:
+    """Add the lines whose entries the newest decision about this partition has deleted: such a line names no partition,
+    and no partition has its key any more."""
+    context, last = patch.context, patch.last
+    offset = decided_at(last.increment, last.offset)
+    if offset == NO_OFFSET:
+        return patch
+    async with reading(context.cluster) as reader:
+        decided = await increment_at(reader, context.increments, offset)
+    deleted = set(((decided.decision or {}) if decided else {}).get(DELETED, "").split())
+    mine = [each._replace(partition=patch.partition) for each in nowhere if _deletion(each) in deleted]
+    return replace(patch, corrections=[*patch.corrections, *mine])
+
+
+def _deletion(correction: Correction) -> str:
+    """Return 12 hex digits that stand for the entry, with the value that it had."""
+    had = correction.stored[0] or b""
+    return hashlib.sha256(correction.place.encode() + b"\n" + had).hexdigest()[:12]
 
 
 async def _is_done(patch: Patch) -> bool:
@@ -379,10 +401,11 @@ def _decision(
     told = [f"{each}{with_timers(timers.get(each.line, ()))}" for each in corrections]
     told[TOLD_ENTRIES:] = [f"and {len(told) - TOLD_ENTRIES} more"] if len(told) > TOLD_ENTRIES else []
     digest = hashlib.sha256(f"{patch.context.increments} {patch.last.offset} {corrections}".encode()).hexdigest()
+    deleted = [_deletion(each) for each in corrections if each.value is msgspec.UNSET]
     return {
         "finding": f"{PATCHED_KIND}-{digest[:8]}",
         "problem": f"{counted(len(corrections), 'entry')} of the state after batch {batch} had to be corrected",
         "decided": f"{'; '.join(told)}; digest {before} became {after}; no handler ran, and no outputs were written",
         "reason": "; ".join(dict.fromkeys(each.reason for each in corrections))[:1000],
         "by": by_whom(),
-    }
+    } | ({DELETED: " ".join(deleted)} if deleted else {})

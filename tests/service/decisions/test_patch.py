@@ -177,6 +177,22 @@ async def test_a_patch_that_stopped_half_way_is_run_again_as_it_is(bench):
         await proposed(two, *[{**each, "value": 8} for each in lines])
 
 
+async def test_a_deletion_that_has_been_carried_out_is_done_already_wherever_it_was(bench):
+    """No partition has the key any more, and the line names none: the decision about the partition does. A line that
+    expects another value has not been carried out, and nor has any after another decision."""
+    await past(bench)
+    line = {"key": "k1", "expected": {"n": 7, "sum": 427}, "delete": True}
+    await patched(bench, LINE, line)
+    assert await proposed(bench, LINE, line) == []
+    assert await proposed(bench, line) == []
+    for other in ({**line, "expected": RIGHT}, {**line, "key": "k99"}):
+        with pytest.raises(NotCorrected, match="is in no partition"):
+            await proposed(bench, other)
+    await patched(bench, {"key": "k0", "expected": RIGHT, "value": WRONG})
+    with pytest.raises(NotCorrected, match="is in no partition"):
+        await proposed(bench, line)
+
+
 async def test_an_owner_without_input_comes_back_to_the_corrected_state(bench):
     """Nothing is committed that could tell it of the fence: the end of its log does."""
     await past(bench)
