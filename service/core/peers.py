@@ -54,12 +54,9 @@ def other_programs(app_id: str, declares: str, peers: Iterable[Peer]) -> dict[st
     another module. Two programs differ in two of these at least. Of an older process that says nothing,
     nothing is known.
     """
-    ours, found = declares.split("-"), dict[str, str]()
+    found = dict[str, str]()
     for peer in peers:
-        theirs = peer.declares.split("-")
-        if len(theirs) != len(ours):
-            continue
-        other = [what for what, mine, its in zip(_DECLARED, ours, theirs, strict=True) if mine != its]
+        other = differing(declares, peer.declares)
         if len(other) >= APART_MIN:
             found[peer.process_id] = (
                 f"process {peer.process_id} on {peer.host} runs another program under app id {app_id!r}: it has other"
@@ -68,6 +65,14 @@ def other_programs(app_id: str, declares: str, peers: Iterable[Peer]) -> dict[st
                 " upgrade this ends with the last old process)"
             )
     return found
+
+
+def differing(declares: str, other: str) -> list[str]:
+    """Name the parts in which two programs differ, as `declared` says of each; none if one of them says nothing."""
+    ours, theirs = declares.split("-"), other.split("-")
+    if len(ours) != len(theirs):
+        return []
+    return [what for what, mine, its in zip(_DECLARED, ours, theirs, strict=True) if mine != its]
 
 
 _DECLARED = ("outputs", "handlers", "modules")

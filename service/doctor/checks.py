@@ -14,6 +14,7 @@ from snapreplay.service.clock import time_of
 from snapreplay.service.config.typed import addressed
 from snapreplay.service.core import broker_limits
 from snapreplay.service.core.inspected import OpenTransaction
+from snapreplay.service.core.peers import APART_MIN, declared, differing
 from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, DoctorFacts, Log, StateSeen, partitions
 from snapreplay.service.doctor.key_checks import keyed_alike
@@ -224,6 +225,31 @@ def foreign(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that only processes of the app are in its group."""
     if facts.app is not None and facts.foreign is not None:
         yield Diagnosis("group", f"group {facts.app.app_id}", facts.foreign.message, facts.foreign.hint)
+
+
+@_check
+def programs(facts: DoctorFacts) -> Iterator[Diagnosis]:
+    """Check that the processes of the group run one program, and the one that is examined or a version of it."""
+    if facts.app is None:
+        return
+    running = dict[str, list[str]]()
+    for peer in facts.peers:
+        if peer.declares:
+            running.setdefault(peer.declares, []).append(f"process {peer.process_id} on {peer.host}")
+    examined = declared(facts.app)
+    if running and all(len(differing(examined, each)) >= APART_MIN for each in running):
+        running[examined] = [f"{facts.app_name}, which is examined here,"]
+    first, *others = sorted(running, key=lambda each: (-len(running[each]), each)) or [""]
+    for other in others:
+        yield Diagnosis(
+            "programs",
+            f"group {facts.app.app_id}",
+            f"{' and '.join(running[first])} {'run' if len(running[first]) > 1 else 'runs'} another program than"
+            f" {' and '.join(running[other])}: they differ in their {' and '.join(differing(first, other))}. Each"
+            " processes some of the partitions, with the state of the other",
+            'if they are two programs, stop one of them and give it an app id of its own: `App("NEW-ID", …)`. If they'
+            " are two versions in a rolling upgrade, do nothing: this ends with the last old process",
+        )
 
 
 @_check

@@ -17,6 +17,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.broker_limits import Quota
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas, WriteProbe
 from snapreplay.service.core.kafka_errors import GroupRefused
+from snapreplay.service.core.peers import Peer
 from snapreplay.service.ports import TopicFacts, TopicPartition
 from snapreplay.service.topics.requirements import left_out, matched_inputs, matching, own_topics
 from snapreplay.snapshots.format.records import Paused
@@ -107,6 +108,7 @@ class DoctorFacts:
         owned: partitions that the group has assigned to a process.
         stuck: partitions whose last transaction has been ending for more than a moment.
         members: number of processes in the group, including those without a partition.
+        peers: those of them that have advertised themselves.
         savepoints: the names of those of the app.
         keys: by input, the keys of some of its newest records, each with its partition; without null and empty ones,
             which any producer may put anywhere.
@@ -130,6 +132,7 @@ class DoctorFacts:
     owned: frozenset[int] = frozenset()
     stuck: Mapping[int, EndingTransaction] = field(default_factory=dict)
     members: int = 0
+    peers: tuple[Peer, ...] = ()
     savepoints: tuple[str, ...] = ()
     keys: Mapping[str, Mapping[bytes, int]] = field(default_factory=dict)
     quotas: tuple[Quota, ...] = ()

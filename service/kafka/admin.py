@@ -30,7 +30,8 @@ from snapreplay.app.names import alter
 from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import GroupInUse, OffsetBeyondEnd
-from snapreplay.service.kafka.assignor import StandbyAssignor
+from snapreplay.service.core.peers import Peer
+from snapreplay.service.kafka.assignor import StandbyAssignor, peer_in
 from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.entry import entered
@@ -61,11 +62,12 @@ _FORBIDDEN = TopicAuthorizationFailedError.errno
 @dataclass(frozen=True)
 class GroupMember:
     """A member of a consumer group as its coordinator knows it. `instance_id` is empty for a dynamic one; a static one
-    that died stays a member until its session times out."""
+    that died stays a member until its session times out. `peer`: as it has advertised itself, if it has."""
 
     member_id: str
     instance_id: str
     partitions: frozenset[TopicPartition]
+    peer: Peer | None = None
 
 
 class ForeignMember(NamedTuple):
@@ -207,8 +209,8 @@ class KafkaAdmin:
         if protocol not in _OUR_PROTOCOLS:
             return []
         return [
-            GroupMember(member_id, instance_id or "", _assigned(assignment))
-            for member_id, instance_id, _, _, _, assignment, _ in members
+            GroupMember(member_id, instance_id or "", _assigned(assignment), peer_in(metadata))
+            for member_id, instance_id, _, _, metadata, assignment, _ in members
         ]
 
     async def foreign_members(self, group_id: str, *, is_foreign: bool = False) -> list[ForeignMember]:

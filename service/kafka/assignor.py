@@ -123,6 +123,12 @@ def _unpacked(packed: bytes) -> tuple[Peer, ...]:
         return ()
 
 
+def peer_in(metadata: bytes) -> Peer | None:
+    """Return who a member is, from what it joined with; None: it does not say."""
+    member = _read(ConsumerProtocolMemberMetadata.decode(metadata).user_data, Member) if metadata else None
+    return member.peer if member is not None else None
+
+
 def _member(name: str, user_data: bytes) -> Member:
     """Return what a member says; of one that says nothing readable only that it is there."""
     member = _read(user_data, Member)

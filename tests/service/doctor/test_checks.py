@@ -10,6 +10,7 @@ import pytest
 
 from snapreplay import App, MapState, Topic
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas, WriteProbe
+from snapreplay.service.core.peers import Peer, declared
 from snapreplay.service.doctor import checks
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Log, Machine, StateSeen
 from snapreplay.service.ports import TopicPartition
@@ -139,6 +140,27 @@ def test_what_no_partition_could_be_had_with(refused, where, acl):
     finding = only(checks.identities, facts(refused=refused))
     assert (finding.where, "Denied" in finding.problem) == (where, True)
     assert acl in finding.remedy
+
+
+def test_two_programs_under_one_app_id():
+    """Both are named, with what differs, also if only one part does; a program that does not run only if most does."""
+    seen = facts()
+    assert seen.app
+    mine = declared(seen.app)
+    _, handlers, modules = mine.split("-")
+
+    def found(*declares):
+        peers = tuple(Peer(f"p{n}", "", f"host-{n}", "", declares=each) for n, each in enumerate(declares))
+        return [each.problem for each in checks.programs(replace(seen, peers=peers))]
+
+    (one,) = found(mine, f"0000-{handlers}-{modules}", mine)
+    assert one.startswith("process p0 on host-0 and process p2 on host-2 run another program than process p1 on host-1")
+    assert "they differ in their outputs." in one
+    (two,) = found(f"0000-0000-{modules}")
+    assert "MODULE:APP, which is examined here," in two
+    assert "outputs and handlers." in two
+    for healthy in ((), (mine, mine), ("", mine), (f"0000-{handlers}-{modules}",)):
+        assert found(*healthy) == []
 
 
 # ---- open transactions: whose, since when, and what ends them
