@@ -77,7 +77,8 @@ async def write(context: Context, marked: SnapshotMark, progress: RestoreProgres
     """Write the snapshot. It exists only when a committed increment holds the pointer returned here.
 
     Raises:
-        Unreachable, RefusedRecord, OffsetUnknown, SnapshotTorn: abandoned; what was written is an orphan nobody reads.
+        Unreachable, RefusedRecord, OffsetUnknown, SnapshotTorn: abandoned. The fact `orphans` counts the chunks that
+            were written and that no manifest names.
         ImageDiffers: STOP.
     """
     status = SnapshotStatus(
@@ -88,6 +89,7 @@ async def write(context: Context, marked: SnapshotMark, progress: RestoreProgres
     try:
         pointer = await writer.write()
     except SnapreplayError as error:
+        error.facts["orphans"] = len(writer.refs)
         _ended(context, progress, msgspec.structs.replace(status, state=SnapshotState.FAILED, error=error.message))
         raise
     except BaseException:

@@ -49,6 +49,7 @@ from snapreplay.state.contract import Store
 log = logging.getLogger("snapreplay.partition")
 
 LOOK_SECONDS = 1.0
+ASIDE_SECONDS_MIN, ASIDE_SECONDS_MAX = 5.0, 3600.0  # between attempts that leave chunks behind
 OTHERS_SECONDS = 5.0
 
 
@@ -76,6 +77,7 @@ class Memory:
         self.proven: bool | None = None
         self.copy: WarmCopy | None = None
         self._aside: tuple[Increment, str] | None = None  # a snapshot that nothing points to, and what it is of
+        self._aside_failures, self._aside_not_before = 0, 0.0
         self._said = Repeats()
 
     def take(self, store: Store, copy: WarmCopy) -> None:
@@ -162,11 +164,14 @@ class Memory:
         """Write the state as a snapshot that nothing points to, if it is the only copy. Nothing can be committed now,
         and whatever ends this process must not end the state: the next start offers the snapshot to `accept`.
 
-        Once for each state. Not where a batch is in doubt whose commit was asked for: only the log will tell what the
+        Once for each state. An attempt that failed half-way leaves chunks that cannot be deleted, so the next one waits
+        longer each time. Not where a batch is in doubt whose commit was asked for: only the log will tell what the
         state is then. Nor where another process may have a newer one.
         """
         kept, store, context = self.kept, self.store, self._context
         if kept is None or store is None or not store.can_drop or self._written_aside:
+            return
+        if _now() < self._aside_not_before:
             return
         if Healing.doubt(kept, None) not in (Warm.KEPT, Warm.DROPPED):
             return
@@ -182,7 +187,12 @@ class Memory:
             line = self._said.line(f"its state cannot be written to {topic} either: {error}", _now())
             if line is not None:
                 log.error("partition %d: %s", number, line)  # noqa: TRY400 - it says what failed
+            if error.facts.get("orphans"):
+                self._aside_failures += 1
+                wait_seconds = min(ASIDE_SECONDS_MIN * 2**self._aside_failures, ASIDE_SECONDS_MAX)
+                self._aside_not_before = _now() + wait_seconds
             return
+        self._aside_failures = 0
         self._aside = kept.last, written.pointer.snapshot_id
         log.error("partition %d: %s", number, self.unsaved)
 

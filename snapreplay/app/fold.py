@@ -79,7 +79,7 @@ class Fold:
             self._turns = Turns(app, store, store.timetable, partition, self._out, self._gate)
         self.slice_records = SLICE_RECORDS
         self._coverage = InputRanges({})
-        self._recorded_ms: int | None = None  # stream time after the batch, as its log has it: only in a replay
+        self._far_moves_time = False
         self._began_at_ms = -1
         self._outputs_xxh64: dict[str, int] = {}
         self._carries = carries
@@ -286,10 +286,8 @@ class Fold:
         return True
 
     def _stays(self, record: InputRecord) -> bool:
-        """Say whether stream time stays although this record, which is skipped, has a later timestamp. In a replay, a
-        timestamp that stream time has reached did move it: earlier versions knew none that lies too far ahead."""
-        recorded_ms = self._recorded_ms
-        return self._is_far_ahead(record) and (recorded_ms is None or record.timestamp > recorded_ms)
+        """Say whether stream time stays although this record, which is skipped, has a later timestamp."""
+        return self._is_far_ahead(record) and not self._far_moves_time
 
     def _is_far_ahead(self, record: InputRecord) -> bool:
         return is_far_ahead(record.timestamp, self._clock.stream_time_ms)
@@ -318,7 +316,7 @@ class Fold:
     def _start(self, positions: Mapping[str, int], portion: Portion | None) -> None:
         self._coverage = InputRanges(positions)
         portion = portion or NO_PORTION
-        self._recorded_ms = portion.to_ms if portion.is_recorded else None
+        self._far_moves_time = portion.is_recorded and _far_moves_time(portion, self._clock.stream_time_ms)
         self._began_at_ms = self._clock.stream_time_ms
         self._out.staged.clear()
         self._outputs_xxh64 = {}
@@ -405,6 +403,21 @@ class Fold:
         except RecordError as error:
             topic, handler, *_ = self._ways[record.topic]
             raise record_error(record, topic, handler, error) from error.__cause__
+
+
+def _far_moves_time(portion: Portion, stream_time_ms: int) -> bool:
+    """Say whether a version without a bound on timestamps has processed this recorded batch: every skipped record moved
+    stream time then. Without that, its records do not come to the stream time that the log has."""
+    if not portion.skipped:
+        return False
+    skipped = offsets_of(portion.skipped)
+    for record in portion.records:
+        if not is_far_ahead(record.timestamp, stream_time_ms):
+            stream_time_ms = max(stream_time_ms, record.timestamp)
+        elif (record.topic, record.offset) not in skipped:
+            return True
+    # What fired after the last record has moved it, too.
+    return not portion.fired_count and portion.to_ms is not None and stream_time_ms < portion.to_ms
 
 
 _Way = tuple[Topic[Any, Any], Callable[..., Any], Callable[[Any], Any], Callable[[Any], Any], bool]

@@ -9,6 +9,7 @@ from snapreplay.service.core.kafka_errors import RefusedRecord, Unreachable
 from snapreplay.service.recovery.acceptable_failures import Resolution
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.executor import RecoveryExecutor
+from tests.simulation.cluster import SimCluster
 from tests.simulation.producer import SimProducer
 from tests.support import inside
 from tests.support.accepting import accepted
@@ -214,6 +215,41 @@ async def test_a_stop_that_can_commit_nothing_writes_the_state_aside(bench, monk
     await accepted(bench, status.error.hint)
     async with bench.live() as two:
         await bench.assert_exactly_once(two)
+
+
+@virtual
+async def test_attempts_that_fail_half_way_do_not_fill_the_topic(bench, monkeypatch):
+    """Whatever such an attempt has written stays at the end of the topic. Where nothing could be written, it is tried
+    again soon."""
+    appender, failing = SimCluster.appender, ["half-way"]
+
+    async def refusing(self):
+        made, left = await appender(self), 1 if failing == ["half-way"] else 0
+        append = made.append
+
+        async def refuses(*given):
+            nonlocal left
+            if failing and not left:
+                raise Unreachable("no leader")
+            left -= 1
+            return await append(*given)
+
+        made.append = refuses
+        return made
+
+    monkeypatch.setattr(SimCluster, "appender", refusing)
+    one = await refused(bench)
+    compacted(bench)
+    log = bench.log(bench.snapshots)
+    await asyncio.sleep(900)
+    assert 4 < log.end < 10
+    failing[:] = ["at once"]
+    await asyncio.sleep(1200)
+    left = log.end
+    failing.clear()
+    await until(lambda: one.status.snapshot.state == "written", "written", 10.0)
+    assert log.end > left
+    await killed(bench, one)
 
 
 @pytest.mark.parametrize("recoverable", [True, False])

@@ -221,3 +221,25 @@ def test_a_timer_in_another_unit_is_suspected(at, unit):
         harness.feed(bills, key="ada", value=0, timestamp_ms=NOW_MS)
     assert f"looks like {unit} since the epoch (20" in caught.value.message
     harness.feed(bills, key="ada", value=SECONDS * 1000, timestamp_ms=NOW_MS)  # as the hint says
+
+
+def test_a_replay_skips_a_far_record_although_others_reach_its_time():
+    """Each of them lies within ten years of the one before: the skipped one did not move stream time, the timer that is
+    due before it fires later, and sees what the records between have done."""
+    app: App[MapState[str, int]] = App("steps", inputs=[bills], outputs=[reminders], state=lambda: MapState(str, int))
+
+    @app.handler(bills)
+    def on_bill(record, state, out):
+        state[record.key] = state.get(record.key, 0) + 1
+        state.schedule(record.key, record.timestamp_ms + YEAR_MS, timer="remind")
+
+    @app.timer("remind")
+    def on_remind(timer, state, out):
+        out.send(reminders, key=timer.key, value=state[timer.key])
+
+    harness = Harness(app, policy=ErrorPolicy.DEAD_LETTER)
+    years = (0, 0.5, 11, 0.75, 10, 12)
+    harness.feed_batch([record(bills, key="ada", value=1, timestamp_ms=NOW_MS + int(n * YEAR_MS)) for n in years])
+    assert [error.facts["timestamp_ms"] for error in harness.errors] == [NOW_MS + 11 * YEAR_MS]
+    assert [each.value for each in harness.outputs(reminders)] == [3, 4]
+    harness.crash()
