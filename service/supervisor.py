@@ -22,8 +22,7 @@ from snapreplay.service.core.assignment import Holding, Share
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.partition.lifecycle import tell_defect
-from snapreplay.service.partition.runner import PartitionRunner
+from snapreplay.service.partition.runner import PartitionRunner, tell_defect
 from snapreplay.service.partition.standby import Standbys, StandbyTask
 from snapreplay.service.partition.takeovers import Takeovers
 from snapreplay.service.ports import Cluster, ConsumerGroup, Reader, TopicPartition

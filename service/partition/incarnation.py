@@ -38,34 +38,25 @@ TopicChanges = tuple[TopicChange, ...]
 
 
 class TopicsSeen:
-    """One per runner. Compares what is seen with the ids that the chain records.
+    """Compares the topics of the cluster with the ids that the chain records. One per incarnation."""
 
-    Changes of inputs are reported each time, since looking again costs little. Changes of own topics are reported when
-    two looks in a row agree: a broker that lags behind the controllers may not know a new topic yet.
-    """
-
-    def __init__(
-        self,
-        context: Context,
-        inputs_changed: Callable[[TopicChanges], None],
-        own_topics_changed: Callable[[TopicChanges], None],
-    ) -> None:
+    def __init__(self, context: Context) -> None:
         self._own = (context.increments.topic, context.snapshots.topic)
-        self._inputs_changed = inputs_changed
-        self._own_topics_changed = own_topics_changed
-        self._told: TopicChanges = ()
+        self._reported: TopicChanges = ()
         self._before: TopicChanges = ()
 
-    def seen(self, recorded: Mapping[str, str], found: Mapping[str, str]) -> None:
-        """Compare `found` with `recorded`, topic → id of the newest committed increment; tell of what differs."""
-        inputs = changes(sorted(recorded.keys() - set(self._own)), recorded, found)
-        if inputs:
-            self._inputs_changed(inputs)
-        own = changes(self._own, recorded, found)
-        if own == self._before and own != self._told:
-            self._told = own
-            self._own_topics_changed(own)
-        self._before = own
+    def inputs(self, recorded: Mapping[str, str], found: Mapping[str, str]) -> TopicChanges:
+        """Return the inputs whose id differs from the recorded one. Each time: comparing them again costs little."""
+        return changes(sorted(recorded.keys() - set(self._own)), recorded, found)
+
+    def own(self, recorded: Mapping[str, str], found: Mapping[str, str]) -> TopicChanges | None:
+        """Return the own topics whose id differs, once per change; None: no news. Two looks in a row must agree: a
+        broker that lags behind the controllers may not know a new topic yet."""
+        before, self._before = self._before, changes(self._own, recorded, found)
+        if self._before != before or self._before == self._reported:
+            return None
+        self._reported = self._before
+        return self._reported
 
 
 log = logging.getLogger("snapreplay.partition")
@@ -100,7 +91,7 @@ class Incarnation:
         self._found: SnapreplayError | None = None  # while it was LIVE
         self._end = Ended(None, batch=lifecycle.ownership.batch)  # as known
         self.standstill = Standstill(context, reporter, self._taken, self._end_with, self._lose)
-        self._topics_seen = TopicsSeen(context, self._inputs_changed, self._own_topics_changed)
+        self._topics_seen = TopicsSeen(context)
 
     def pause(self, live: Live, paused: Paused | None, done: OnDone) -> None:
         """Pause, or go on (None). Nobody waits for a drill of a paused partition."""
@@ -131,7 +122,11 @@ class Incarnation:
         """Compare what is seen with what is recorded. `appeared`: a topic that a recovery may wait for is there
         now. Only then does it wake: told each second, no back-off would last."""
         if self.live is not None:
-            self._topics_seen.seen(self.live.topic_ids, ids)
+            recorded = self.live.topic_ids
+            if inputs := self._topics_seen.inputs(recorded, ids):
+                self.live.doubt_inputs("; ".join(map(str, inputs)))
+            if (own := self._topics_seen.own(recorded, ids)) is not None:
+                self._own_topics_changed(self.live, own)
         elif self._driver is not None and appeared:
             self._driver.wake()
 
@@ -308,21 +303,10 @@ class Incarnation:
         else:
             self._end_with(Superseded(newer, self._context.partition))
 
-    def _inputs_changed(self, changes: TopicChanges) -> None:
-        """Compare the inputs; called every second for as long as they are changed."""
-        if self.live is not None:
-            self.live.doubt_inputs("; ".join(map(str, changes)))
-
-    def _own_topics_changed(self, changes: TopicChanges) -> None:
-        """Hear of T-ZengLiang or T-QuanLiang, which is missing or another topic than the chain records; nothing: they
-        are again what is recorded. Once per change.
-
-        Without the increments topic nothing can be committed; the other one can wait.
-        """
-        live, context = self.live, self._context
-        if live is None:
-            return
-        by_topic = {each.topic: each for each in changes}
+    def _own_topics_changed(self, live: Live, changes: TopicChanges) -> None:
+        """React to own topics that are missing, or other topics than the chain records; none: they are again what is
+        recorded. Without the increments topic nothing can be committed; the snapshots topic can wait."""
+        context, by_topic = self._context, {each.topic: each for each in changes}
         increments = by_topic.get(context.increments.topic)
         if increments is not None:
             self._lose(lost(context.expected, increments, live.last))

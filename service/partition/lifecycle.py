@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.protocol import OnDone, OperationState
@@ -22,9 +22,6 @@ from snapreplay.service.core.ownership import Ownership
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.runtime.context import ClusterView, Context
 from snapreplay.service.runtime.tasks import cancel_and_wait
-
-if TYPE_CHECKING:
-    from snapreplay.service.partition.runner import PartitionRunner
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -187,17 +184,3 @@ class TakeoverBackoff:
             for task in waiting:
                 await cancel_and_wait(task)
         self._reassigned.clear()
-
-
-class EndedUnasked(RuntimeError):
-    """A partition is not processed any more, and it was not to end."""
-
-
-def tell_defect(runner: PartitionRunner, ended: asyncio.Task[None]) -> None:
-    """Tell of a runner that ended by a defect, as nobody awaits it before `stop`: without this its partition would
-    stop unnoticed, whatever ended it."""
-    error = None if ended.cancelled() else ended.exception()
-    if error is None and not runner.is_asked_to_end:
-        error = EndedUnasked("its task ended, but nobody had asked it to")
-    if error is not None:
-        runner.died(error)

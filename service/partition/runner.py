@@ -22,7 +22,6 @@ from snapreplay.service.live.value_check import ValueCheck
 from snapreplay.service.partition.incarnation import Incarnation
 from snapreplay.service.partition.lifecycle import Lifecycle, LookedAt, RetryRequest, TakeoverBackoff
 from snapreplay.service.partition.readable import Readable
-from snapreplay.service.partition.standstill import Suspicion
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.recovery.memory import OTHERS_SECONDS, Memory
 from snapreplay.service.runtime.context import ClusterView, Context
@@ -57,7 +56,6 @@ class PartitionRunner:
         self._values = ValueCheck(context, self._reporter)
         self._retry = RetryRequest()
         self._takeover = TakeoverBackoff(context)
-        self._suspicion = Suspicion(context, self.refuse)
         self._incarnation = self._next_incarnation()
         self._taken_back = asyncio.Event()
         self._dead = False
@@ -224,10 +222,8 @@ class PartitionRunner:
         self._on_failed(error)
 
     def suspect(self) -> None:
-        """Ask the log whether a process with our instance id has claimed the partition, as the group threw us out
-        again and again. Without input no fence would ever tell."""
-        if self._live is not None:
-            self._suspicion.ask(self._live.owner_epoch)
+        """Ask the log who owns the partition: the group threw us out again and again."""
+        self._incarnation.standstill.suspect()
 
     def view_seen(self, found: ClusterView) -> None:
         """Use what is new in the cluster: the largest record that each output takes, and topics that match a pattern
@@ -257,7 +253,6 @@ class PartitionRunner:
             self._lifecycle.update(is_holding=False)
         finally:
             await cancel_and_wait(watch)
-            await self._suspicion.end()
             self._retry.answer(OperationState.FAILED, "the partition was stopped, or another process has it now")
             self._reporter.phase(Phase.CLOSED)
 
@@ -462,3 +457,16 @@ class PartitionRunner:
         """Leave LIVE, so that nobody takes the partition for ready while it waits for its next recovery."""
         if self.phase is Phase.LIVE:
             self._reporter.phase(Phase.FENCING)
+
+
+class EndedUnasked(RuntimeError):
+    """A partition is not processed any more, and it was not to end."""
+
+
+def tell_defect(runner: PartitionRunner, ended: asyncio.Task[None]) -> None:
+    """Report a runner that ended by a defect. Nobody awaits it before `stop`: its partition would stop unnoticed."""
+    error = None if ended.cancelled() else ended.exception()
+    if error is None and not runner.is_asked_to_end:
+        error = EndedUnasked("its task ended, but nobody had asked it to")
+    if error is not None:
+        runner.died(error)

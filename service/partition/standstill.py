@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
 from snapreplay.errors import SnapreplayError, StopError
-from snapreplay.service.core import refusals
 from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.kafka_errors import Fenced
 from snapreplay.service.core.repeats import Repeats
@@ -17,7 +16,7 @@ from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.live.pipeline import Live
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.service.runtime.tasks import cancel_and_wait, watched
+from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.service.topics.increments import newer_owner, why_claim_gone, why_gone
 from snapreplay.service.topics.reading import Patience, reading
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim
@@ -75,17 +74,19 @@ class Standstill:
         the newest any more when it is LIVE."""
         self._since = asyncio.get_running_loop().time()
         if self._live is not None:
-            told = f"the process stood still for {seconds:.1f} s; whether it is still the owner is being checked"
-            self._doubted(told)
-            self._ask(self._live)
+            self._check(self._live, f"the process stood still for {seconds:.1f} s")
+
+    def suspect(self) -> None:
+        """Doubt the ownership: another process seems to have our instance id. Without input no fence would tell."""
+        if self._live is not None:
+            self._since = asyncio.get_running_loop().time()
+            self._check(self._live, "another process seems to have the instance id of this one")
 
     def went_live(self, live: Live) -> None:
         self._live = live
         self._last_look, self._judged_end = _look_number(), NO_OFFSET
         if self._since is not None:
-            told = "the process stood still while it recovered; whether it is still the owner is being checked"
-            self._doubted(told)
-            self._ask(live)
+            self._check(live, "the process stood still while it recovered")
 
     @property
     def owned_at(self) -> float:
@@ -128,7 +129,8 @@ class Standstill:
         if self._asking is not None:
             await cancel_and_wait(self._asking)
 
-    def _ask(self, live: Live) -> None:
+    def _check(self, live: Live, why: str) -> None:
+        self._doubted(f"{why}; whether it is still the owner is being checked")
         self._start(self._settle(live))
 
     def _start(self, asking: Coroutine[None, None, None]) -> None:
@@ -239,35 +241,3 @@ def _known_end(live: Live) -> int:
 def _look_number() -> int:
     """Return the number of the look that is due, for all partitions of a process the same."""
     return int(asyncio.get_running_loop().time() / LOOK_SECONDS)
-
-
-class Suspicion:
-    """One per partition and process; one question at a time."""
-
-    def __init__(self, context: Context, refuse: Callable[[SnapreplayError], None]) -> None:
-        """Take `refuse`, which is called with the error if there is such a process."""
-        self._context = context
-        self._refuse = refuse
-        self._asking: asyncio.Task[None] | None = None
-
-    def ask(self, owner_epoch: int | None) -> None:
-        """Ask whether a newer process has claimed the partition since `owner_epoch`, ours; None: nothing to ask."""
-        if owner_epoch is None or (self._asking is not None and not self._asking.done()):
-            return
-        asking = asyncio.get_running_loop().create_task(self._ask(owner_epoch))
-        self._asking = watched(asking, "the question who owns a partition")
-
-    async def end(self) -> None:
-        """Stop asking."""
-        if self._asking is not None:
-            await cancel_and_wait(self._asking)
-
-    async def _ask(self, owner_epoch: int) -> None:
-        try:
-            newer = await newer_owner(self._context, owner_epoch)
-        except SnapreplayError as error:
-            log.warning("partition %d: cannot find out who owns it: %s", self._context.partition, error)
-            return
-        duplicate = refusals.duplicate_instance(self._context.expected, newer) if newer else None
-        if duplicate is not None:
-            self._refuse(duplicate)

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from snapreplay.service.doctor.collect import examine
-from snapreplay.service.partition.incarnation import TopicsSeen
+from snapreplay.service.partition.incarnation import Incarnation
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.spark import audit
 from tests.checker import app, load, verify
@@ -26,7 +26,7 @@ async def send(stage: Stage, seed: int) -> None:
 async def replaced_under(stage: Stage, service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """T-ZengLiang, while nobody looks at ids: at least one batch is committed to the new one before it is noticed."""
     with monkeypatch.context() as blind:
-        blind.setattr(TopicsSeen, "seen", lambda *_: None)
+        blind.setattr(Incarnation, "topics_seen", lambda *_, **__: None)
         topic = f"{stage.app.app_id}-increments"
         await asyncio.to_thread(recreate, stage.bootstrap_servers, topic, 1, KEPT)
         await send(stage, 2)

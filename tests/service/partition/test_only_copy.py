@@ -1,6 +1,7 @@
 """A state that is only in the memory of a process: whoever might stop that is told."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -224,7 +225,8 @@ async def test_attempts_that_fail_half_way_do_not_fill_the_topic(bench, monkeypa
     appender, failing = SimCluster.appender, ["half-way"]
 
     async def refusing(self):
-        made, left = await appender(self), 1 if failing == ["half-way"] else 0
+        made: Any = await appender(self)
+        left = 1 if failing == ["half-way"] else 0
         append = made.append
 
         async def refuses(*given):

@@ -3,18 +3,13 @@
 import asyncio
 import dataclasses
 import json
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from snapreplay.service.core.kafka_errors import Unreachable
-from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.partition import standstill as module
-from snapreplay.service.partition.standstill import Suspicion
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.runtime.pulse import Pulse
-from tests.service.core.test_refusals import EXPECTED, claim
 from tests.support import inside
 from tests.support.clocks import time_is
 from tests.support.in_memory import InMemory, virtual
@@ -173,50 +168,3 @@ async def test_a_standstill_during_the_recovery_counts_when_it_is_live(bench, mo
     one.board.subscribe(lambda status: doubts.append((status.phase, status.ownership_doubt)))
     await until(lambda: doubts and doubts[-1][0] == "live" and not doubts[-1][1], "no doubt")
     assert next(doubt for phase, doubt in doubts if phase == "live").startswith("the process stood")
-
-
-CONTEXT: Any = SimpleNamespace(partition=0, expected=EXPECTED)
-
-
-@pytest.mark.parametrize(
-    ("answer", "told"), [(None, 0), (claim(instance_id="another"), 0), (claim(), 1), (Unreachable("nobody there"), 0)]
-)
-async def test_only_a_younger_process_of_our_name_is_told(monkeypatch, answer, told):
-    """No claim, somebody else's and no answer change nothing."""
-
-    async def newer(*_):
-        asked.set()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    asked, heard = asyncio.Event(), list[Any]()
-    monkeypatch.setattr(module, "newer_owner", newer)
-    suspicion = Suspicion(CONTEXT, heard.append)
-    suspicion.ask(7)
-    await asked.wait()
-    assert [type(each) for each in heard] == [DuplicateInstance] * told
-    await suspicion.end()
-
-
-async def test_one_question_at_a_time(monkeypatch):
-    """The log is slow; what is asked meanwhile is asked already. At the end nothing is left."""
-    asked: list[object] = []
-
-    async def newer(_, owner_epoch):
-        asked.append(owner_epoch)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            asked.append("ended")
-
-    monkeypatch.setattr(module, "newer_owner", newer)
-    suspicion = Suspicion(CONTEXT, lambda _: None)
-    suspicion.ask(None)
-    assert asked == []
-    for _ in range(3):
-        suspicion.ask(7)
-        await asyncio.sleep(0)
-    assert asked == [7]
-    await suspicion.end()
-    assert asked == [7, "ended"]
