@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-from fastapi import Depends, Header, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay.api import events, page, state_views
-from snapreplay.api.events import StatusEvents
-from snapreplay.api.forwarding import Forwarder
-from snapreplay.api.guard import ASKER, ASKER_HEADER
-from snapreplay.api.last_hour import LastHourRecorder
-from snapreplay.api.peers import Peers
+from snapreplay.api.context import STATUS, has_body
 from snapreplay.service.control.protocol import StatusDocument, StatusSource
 
 KEPT_MAX = 64
-STATUS = "snapreplay.status"
 _CONSTANT = "/openapi.json"
 _NEGOTIATED = b"accept"
 
@@ -82,69 +73,3 @@ class KeptAnswers:
 
         await self._app({**scope, "method": "GET"}, receive, kept)
         return _Answer(start, b"".join(parts))
-
-
-def has_body(scope: Scope) -> bool:
-    """Say whether a body is announced; nothing of it is read."""
-    return any(
-        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
-        for name, value in scope["headers"]
-    )
-
-
-KEY, FINGERPRINT = "Idempotency-Key", "Snapreplay-Fingerprint"
-
-
-class ApiContext(NamedTuple):
-    source: StatusSource
-    status: StatusDocument
-    events: StatusEvents
-    peers: Peers
-    hour: LastHourRecorder
-    forwarder: Forwarder
-    now: Callable[[], datetime]
-    key: str = ""
-    """The idempotency key of this request; empty: it has none."""
-    fingerprint: str = ""
-    asker: str = ""
-    """The name of whoever asks."""
-
-    @property
-    def passed_on(self) -> Mapping[str, str]:
-        """The headers of what is passed on of this request."""
-        headers: dict[str, str] = {}
-        if self.key:
-            headers |= {KEY: self.key, FINGERPRINT: self.fingerprint}
-        if self.asker:
-            headers[ASKER_HEADER] = self.asker
-        return headers
-
-
-async def context_of(request: Request) -> ApiContext:
-    """Return what a route needs."""
-    source, *others = request.app.state.context
-    # `KeptAnswers` has looked already, to know whether it must ask a handler at all.
-    status = request.scope.get(STATUS) or await source.look()
-    key = request.headers.get(KEY, "")
-    here = ApiContext(source, status, *others)._replace(asker=request.scope.get(ASKER, ""))
-    return here._replace(key=key, fingerprint=await _fingerprint(request)) if key else here
-
-
-async def _fingerprint(request: Request) -> str:
-    """Return that of the request as the client made it: a process that passes a part of it on says so."""
-    asked = request.url.path.encode() + b"\n" + await request.body()
-    return request.headers.get(FINGERPRINT) or hashlib.sha256(asked).hexdigest()[:32]
-
-
-async def _documented(
-    idempotency_key: Annotated[
-        str | None, Header(max_length=200, description="A request that is sent again with it is done once.")
-    ] = None,
-) -> None:
-    """Document and check the header; `context_of` takes it."""
-
-
-Keyed = Depends(_documented)
-
-
-Here = Annotated[ApiContext, Depends(context_of)]

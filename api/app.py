@@ -12,14 +12,14 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay import __version__
-from snapreplay.api import examples, last_hour_routes, page, problem_answers, problems, views
+from snapreplay.api import operation_routes, page, problem_answers, problems, state_routes, views
 from snapreplay.api.answers import KeptAnswers
+from snapreplay.api.context import CHECKED
 from snapreplay.api.events import StatusEvents
 from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import Guard, Hosts
 from snapreplay.api.last_hour import LastHourRecorder
 from snapreplay.api.peers import Peers
-from snapreplay.api.queries import CHECKED
 from snapreplay.api.routes import ROUTERS
 from snapreplay.api.tokens import NO_TOKENS, HttpTokens
 from snapreplay.service.clock import wall_time
@@ -33,7 +33,9 @@ reach. Errors are RFC 9457 problem documents; `type` is stable.
 _TAGS = [
     {"name": "partitions", "description": "Recovery, position and state of each partition."},
     {"name": "state", "description": "Entries of the state, by key and in ranges."},
-    {"name": "snapshots", "description": "Full snapshots and the operations that write them."},
+    {"name": "snapshots", "description": "Full snapshots of each partition."},
+    {"name": "savepoints", "description": "States of all partitions that are kept under a name."},
+    {"name": "operations", "description": "What an app can be asked to do, and what became of it."},
     {"name": "fleet", "description": "All processes of the app, and what each tells the others."},
     {"name": "process", "description": "Probes, metrics, facts."},
 ]
@@ -80,7 +82,7 @@ def create_app(
     app.add_middleware(BodyLimit)
     app.add_middleware(KeptAnswers, source=source)
     app.add_middleware(Guard, hosts=hosts or Hosts(), tokens=tokens)
-    for router in (*ROUTERS, last_hour_routes.ROUTER):
+    for router in (*ROUTERS, state_routes.ROUTER, operation_routes.ROUTER):
         app.include_router(router, dependencies=[CHECKED])
     page.install(app)
     return app
@@ -88,7 +90,7 @@ def create_app(
 
 class _Api(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """Describe the API with examples and problems. Made at the first request, so that the start need not wait."""
+        """Describe the API with all problems. Made at the first request, so that the start need not wait."""
         if self.openapi_schema is None:
             self.openapi_schema = _document(self)
         return self.openapi_schema
@@ -104,8 +106,6 @@ def _document(app: FastAPI) -> dict[str, Any]:
             operation["security"] = []
             del operation["responses"][str(problems.NO_TOKEN.status)]
             del operation["responses"][str(problems.NO_CERTIFICATE.status)]
-        for status, response in operation["responses"].items():
-            _add_example(status, response.get("content", {}).get("application/json", {}))
     problem = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     nested = problem.pop("$defs", {})
     token: dict[str, list[str]] = {"token": []}
@@ -113,13 +113,6 @@ def _document(app: FastAPI) -> dict[str, Any]:
     document["components"]["securitySchemes"] = {"token": _TOKEN}
     document["components"]["schemas"].update(views.schemas() | nested | {"Problem": problem})
     return document
-
-
-def _add_example(status: str, content: dict[str, Any]) -> None:
-    # Here and not at the routes: FastAPI drops every null of an example given there.
-    name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
-    if name:
-        content["example"] = examples.PROBES[status] if name == "Probe" else examples.BY_SCHEMA[name]
 
 
 BODY_BYTES_MAX = 256 * 1024

@@ -8,26 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from snapreplay.service.clock import boot_seconds
-from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
-from snapreplay.service.control.metrics import counted
+from snapreplay.service.control.operations import Command, Operation
 from snapreplay.service.control.partition_history import HISTORY_SECONDS, PartitionHistory
-from snapreplay.service.control.protocol import (
-    Command,
-    Control,
-    Family,
-    LoopBlocked,
-    Once,
-    Operation,
-    StatusDocument,
-    TooManyCommands,
-)
+from snapreplay.service.control.protocol import Control, LoopBlocked, StatusDocument, TooManyCommands
 from snapreplay.service.control.savepoint_list import SavepointList
 from snapreplay.service.control.state_reads import (
     BATCH_SECONDS,
@@ -86,10 +76,7 @@ class Asking:
         assert self._newest is not None  # noqa: S101 - made above where it is missing
         return self._newest
 
-    async def counted(self) -> Sequence[Family]:
-        return counted(EVENTS)
-
-    async def perform(self, command: Command | Once) -> Operation:
+    async def perform(self, command: Command) -> Operation:
         begun: Future[Operation] = Future()
 
         def perform() -> None:

@@ -186,6 +186,11 @@ def held(covered: Covered) -> list[Held]:
     return _held_by_any(covered.says, covered.own.facts.partition_count)
 
 
+def find_partition(covered: Covered, partition: int) -> Held | None:
+    """Find what is known of a partition; None: there is no such partition, or not here."""
+    return next((each for each in held(covered) if each.partition == partition), None)
+
+
 def _held_by_any(says: Sequence[Says], partition_count: int | None) -> list[Held]:
     """List every partition once, as it is said by the process that most likely has it.
 

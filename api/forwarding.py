@@ -5,7 +5,6 @@ process alone, so nobody passes it on again.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,9 +12,11 @@ from typing import Any
 import msgspec
 
 from snapreplay.api import problems
-from snapreplay.api.fleet_views import Process
+from snapreplay.api.fleet_views import Covered, Process, held
 from snapreplay.api.peer_client import NO_HEADERS, Caller, NoAnswer, asked, whole
-from snapreplay.service.control.protocol import Operation
+from snapreplay.errors import PartitionNotLive
+from snapreplay.service.control.operations import Command, Operation
+from snapreplay.service.core.phase import Phase
 
 FORWARD_SECONDS = 5.0
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
@@ -32,24 +33,18 @@ class Forwarder:
         self._reading = asyncio.Semaphore(READS_MAX)
         self.begun: OrderedDict[str, tuple[str, Operation]] = OrderedDict()
 
-    async def ask(
-        self,
-        process: Process,
-        path: str,
-        body: Mapping[str, object] | None = None,
-        passed_on: Mapping[str, str] = NO_HEADERS,
-        method: str = "POST",
-    ) -> Begun:
+    async def ask(self, process: Process, command: Command, passed_on: Mapping[str, str] = NO_HEADERS) -> Begun:
         """Let this process begin an operation, or cancel one. `passed_on`: headers of the request.
 
         Raises:
             ProblemError: it refuses, with its own reason; or it does not answer.
         """
-        sent = json.dumps(body).encode() if body else b""
+        sent = msgspec.json.encode(command.body) if command.body else b""
+        target = f"{command.target}?scope=local"
         try:
             async with (
                 asyncio.timeout(FORWARD_SECONDS),
-                asked(self._caller, process.url or "", method, f"{path}?scope=local", sent, passed_on) as answer,
+                asked(self._caller, process.url or "", command.method, target, sent, passed_on) as answer,
             ):
                 document = await whole(answer, ANSWER_BYTES_MAX)
         except TimeoutError:
@@ -87,13 +82,13 @@ class Forwarder:
             raise problems.owner_away(process, str(error)) from error
 
     async def ask_all(
-        self, wanted: Sequence[tuple[Process, Mapping[str, object]]], path: str, passed_on: Mapping[str, str]
+        self, wanted: Sequence[tuple[Process, Command]], passed_on: Mapping[str, str]
     ) -> tuple[list[Begun], list[problems.ProblemError]]:
         """Let each of these processes begin an operation, all at once."""
 
-        async def one(process: Process, body: Mapping[str, object]) -> Begun | problems.ProblemError:
+        async def one(process: Process, command: Command) -> Begun | problems.ProblemError:
             try:
-                return await self.ask(process, path, body, passed_on)
+                return await self.ask(process, command, passed_on)
             except problems.ProblemError as refused:
                 return refused
 
@@ -102,3 +97,37 @@ class Forwarder:
         results: list[Any] = [each.result() for each in tasks]
         refused = [each for each in results if isinstance(each, problems.ProblemError)]
         return [each for each in results if not isinstance(each, problems.ProblemError)], refused
+
+
+Share = tuple[Process, list[int]]
+
+
+def shares(covered: Covered, partitions: Sequence[int] | None) -> tuple[tuple[int, ...] | None, list[Share]]:
+    """Say which of these partitions are this process's matter (None: all that are live; empty: none), and which are
+    that of other ones. `partitions` None: all that are live.
+
+    Raises:
+        ProblemError, PartitionNotLive: one of them is refused by what is known of it.
+    """
+    this, found = covered.says[0].process, {each.partition: each for each in held(covered)}
+    if covered.own.facts.partition_count is None:
+        raise problems.not_reached()
+    wanted = sorted(set(partitions)) if partitions is not None else _live(covered)
+    found_shares: dict[str, Share] = {}
+    for number in wanted:
+        who = (found[number].holder if number in found else None) or this
+        if who != this and not who.can_be_asked:
+            raise problems.owner_away(who, who.last_error)
+        # One alone is refused by its owner; of several, none shall begin then.
+        if who != this and len(wanted) > 1 and found[number].phase_now != Phase.LIVE:
+            raise PartitionNotLive(number, f"it is {found[number].phase_now}, not live, in process {who.process_id}")
+        found_shares.setdefault(who.process_id, (who, []))[1].append(number)
+    _, own = found_shares.pop(this.process_id, (this, []))
+    return (None if partitions is None and own else tuple(own)), list(found_shares.values())
+
+
+def _live(covered: Covered) -> list[int]:
+    live = [each.partition for each in held(covered) if each.phase_now == Phase.LIVE]
+    if not live:
+        raise problems.nothing_live()
+    return live

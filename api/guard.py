@@ -22,7 +22,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from snapreplay.api import page, problems
 from snapreplay.api.probing import WITHOUT_TOKEN
 from snapreplay.api.serving import CERTIFICATE, PROBES_PORT
-from snapreplay.api.tokens import Asker, HttpTokens, Role, escaped
+from snapreplay.api.tokens import Asker, HttpTokens, escaped
+from snapreplay.service.control.operations import COMMANDS, Role
 from snapreplay.service.core.repeats import Repeats
 
 log = logging.getLogger("snapreplay.http")
@@ -127,17 +128,15 @@ ASKER_HEADER = "Snapreplay-Asker"
 ROLE_HEADER = b"snapreplay-role"
 """Tells the page which buttons are of use."""
 
-_OF_AN_OPERATOR = re.compile(
-    r"/trigger-snapshot|/api/v1/partitions/[^/]+/(retry|pause|resume|drill)"
-    r"|/api/v1/processes/[^/]+/(drain|undrain)|/api/v1/operations/[^/]+|/api/v1/savepoints"
-)
+_ROLES = [(each.method, re.compile(re.sub(r"{\w+}", "[^/]+", each.path)), each.role) for each in COMMANDS]
 
 
 def least_role(method: str, path: str) -> Role:
-    """Return the role that a request needs: whatever is not named here is an admin's."""
+    """Return the role that a request needs. What is no command is an admin's."""
     if method in _READS:
         return Role.VIEWER
-    return Role.OPERATOR if _OF_AN_OPERATOR.fullmatch(path) else Role.ADMIN
+    needed = (role for of, pattern, role in _ROLES if of == method and pattern.fullmatch(path))
+    return next(needed, Role.ADMIN)
 
 
 class Guard:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 
 from snapreplay.api.fleet_views import Covered, Process, Scope
 from snapreplay.api.forwarding import Forwarder
-from snapreplay.api.last_hour import EVERY_SECONDS, Row
+from snapreplay.api.last_hour import EVERY_SECONDS, ROWS, Row
 from snapreplay.api.problems import ProblemError
 from snapreplay.service.clock import time_of
 from snapreplay.service.control.vocabulary import Count, Seconds, Time, one_of, said
@@ -66,6 +67,13 @@ def joined(told: Iterable[Mapping[int, Row]], slots: range) -> dict[int, Row]:
             if slot in slots and (slot not in found or row.partitions > found[slot].partitions):
                 found[slot] = row
     return found
+
+
+def slots(now: datetime, since: datetime | None) -> range:
+    """Return the slots of the last hour, or those of it that end after `since`."""
+    newest = round(now.timestamp() / EVERY_SECONDS)
+    first = newest - ROWS + 1
+    return range(first if since is None else max(first, int(since.timestamp() // EVERY_SECONDS) + 1), newest + 1)
 
 
 async def asked(forwarder: Forwarder, covered: Covered, partition: int | None, slots: range) -> list[dict[int, Row]]:

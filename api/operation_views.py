@@ -12,9 +12,8 @@ from typing import Annotated
 import msgspec
 
 from snapreplay.api.fleet_views import Age, Host, Process, ProcessId, Says
-from snapreplay.service.control import protocol
 from snapreplay.service.control.operation_registry import ENDED, whole
-from snapreplay.service.control.protocol import OperationState
+from snapreplay.service.control.operations import Operation, OperationPart, OperationState
 from snapreplay.service.control.vocabulary import said
 from snapreplay.service.core.liveness import PeerState
 
@@ -22,17 +21,17 @@ JOIN = "+"
 _LEFT_UNDONE = (PeerState.DEAD, PeerState.ENDED)
 
 
-class OperationPart(protocol.OperationPart, frozen=True, kw_only=True):
+class AppOperationPart(OperationPart, frozen=True, kw_only=True):
     """One partition's share of an operation."""
 
     process_id: Annotated[str, said("Of the process that carries it out.")]
     host: Annotated[str, said("Of that process.")]
 
 
-class Operation(protocol.Operation, frozen=True, kw_only=True):
+class AppOperation(Operation, frozen=True, kw_only=True):
     """An asynchronous request and its result."""
 
-    parts: tuple[OperationPart, ...]
+    parts: tuple[AppOperationPart, ...]
     process_id: Annotated[ProcessId, said("Of the process that carries it out; null: several do, each a part.")]
     host: Host
     age_seconds: Age
@@ -45,7 +44,7 @@ LISTED_MAX = 50
 class Operations(msgspec.Struct, frozen=True):
     """The last 50 operations, newest first. Older ones are found by their ids."""
 
-    items: tuple[Operation, ...]
+    items: tuple[AppOperation, ...]
 
 
 def operations(says: Sequence[Says]) -> Operations:
@@ -56,22 +55,20 @@ def operations(says: Sequence[Says]) -> Operations:
     return Operations(tuple(joined([each]) for each in found[:LISTED_MAX]))
 
 
-def find(
-    operation_id: str, says: Sequence[Says], begun: Mapping[str, tuple[str, protocol.Operation]]
-) -> Operation | None:
+def find(operation_id: str, says: Sequence[Says], begun: Mapping[str, tuple[str, Operation]]) -> AppOperation | None:
     """Find an operation of one or several processes."""
     found = located(operation_id, says, begun)
     return joined(found) if found else None
 
 
 def located(
-    operation_id: str, says: Sequence[Says], begun: Mapping[str, tuple[str, protocol.Operation]]
-) -> list[tuple[Process, protocol.Operation]]:
+    operation_id: str, says: Sequence[Says], begun: Mapping[str, tuple[str, Operation]]
+) -> list[tuple[Process, Operation]]:
     """Find what each process has of an operation; empty: it is not known. `begun` are those that were begun so lately
     that their processes may not have told them yet: by whom, and how they began."""
     told = {each.id: (who, each) for who, document in says if document for each in document.operations}
     processes = {who.process_id: who for who, _ in says}
-    found: list[tuple[Process, protocol.Operation]] = []
+    found: list[tuple[Process, Operation]] = []
     for each in operation_id.split(JOIN):
         by, began = begun.get(each, ("", None))
         if each in told:
@@ -83,14 +80,14 @@ def located(
     return found
 
 
-def joined(found: Sequence[tuple[Process, protocol.Operation]]) -> Operation:
+def joined(found: Sequence[tuple[Process, Operation]]) -> AppOperation:
     """Return the operations of several processes as one. What a process left undone when it died has failed."""
     one = found[0][0] if len(found) == 1 else None
     first = found[0][1]
     parts = sorted((_part(part, by) for by, each in found for part in each.parts), key=lambda part: part.partition)
     ends = [each.finished_at for _, each in found if each.finished_at is not None]
     ages = [by.age_seconds for by, _ in found if by.age_seconds is not None]
-    return Operation(
+    return AppOperation(
         JOIN.join(each.id for _, each in found),
         first.kind,
         _state(part.state for part in parts),
@@ -104,11 +101,11 @@ def joined(found: Sequence[tuple[Process, protocol.Operation]]) -> Operation:
     )
 
 
-def _part(part: protocol.OperationPart, by: Process) -> OperationPart:
+def _part(part: OperationPart, by: Process) -> AppOperationPart:
     state, detail = part.state, part.detail
     if by.state in _LEFT_UNDONE and state not in ENDED:
         state, detail = OperationState.FAILED, f"process {by.process_id} on {by.host} is {by.state}: {by.last_error}"
-    return OperationPart(part.partition, state, part.snapshot_id, detail, process_id=by.process_id, host=by.host)
+    return AppOperationPart(part.partition, state, part.snapshot_id, detail, process_id=by.process_id, host=by.host)
 
 
 def _state(parts: Iterable[str]) -> OperationState:

@@ -10,140 +10,118 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from snapreplay.api import events
-from snapreplay.api.problems import (
-    ADOPTING,
-    BUSY,
-    BUSY_LINE,
-    DRAINING,
-    DRILLING,
-    INTERNAL,
-    INVALID,
-    KEEPING,
-    KEY_REUSED,
-    LOOP_BLOCKED,
-    MALFORMED,
-    NO_SUCCESSOR,
-    NOT_CANCELLABLE,
-    NOT_FAILED,
-    NOT_OWNED,
-    PAUSING,
-    RESUMING,
-    RETRYING,
-    TOO_LARGE,
-    FieldError,
-    ProblemError,
-    ProblemKind,
-    not_reached,
-    response,
-    unknown_partition,
-    wrong_media,
-)
+from snapreplay.api import events, problems
+from snapreplay.api.problems import FieldError, ProblemError, ProblemKind
 from snapreplay.errors import PartitionNotLive, UnknownPartition
-from snapreplay.service.control.draining import NoSuccessor
-from snapreplay.service.control.operation_registry import NotCancellable
-from snapreplay.service.control.protocol import Busy, KeyReused, LoopBlocked, NotFailed, TooManyCommands
+from snapreplay.service.control.operations import Busy, NoSuccessor, NotCancellable, NotFailed
+from snapreplay.service.control.protocol import LoopBlocked, TooManyCommands
+from snapreplay.service.control.savepoint_list import SavepointsUnread
+from snapreplay.service.control.state_reads import BatchNotReached, NoMap, NotReadable, ReadLate, UnknownMap, WrongRead
+
+KIND_OF: dict[type[Exception], ProblemKind] = {
+    UnknownPartition: problems.UNKNOWN_PARTITION,
+    PartitionNotLive: problems.NOT_OWNED,
+    NotFailed: problems.NOT_FAILED,
+    Busy: problems.BUSY,
+    NoSuccessor: problems.NO_SUCCESSOR,
+    NotCancellable: problems.NOT_CANCELLABLE,
+    LoopBlocked: problems.LOOP_BLOCKED,
+    TooManyCommands: problems.BUSY_LINE,
+    UnknownMap: problems.UNKNOWN_STORE,
+    NoMap: problems.NO_MAP,
+    WrongRead: problems.INVALID,
+    NotReadable: problems.NOT_READABLE,
+    BatchNotReached: problems.NOT_REACHED_BATCH,
+    ReadLate: problems.LATE,
+    SavepointsUnread: problems.SAVEPOINTS_UNREAD,
+}
+"""Error of the service → kind of the problem that answers it."""
+_HINTS: dict[type[Exception], str] = {
+    NotFailed: "GET /restore-status shows its phase",
+    PartitionNotLive: "GET /restore-status shows which process has it, and its phase",
+    NotCancellable: "GET /api/v1/operations shows it",
+    NoMap: "only a MapState or Stores has entries with keys; the output topics may have what you look for",
+    BatchNotReached: "read again, or leave `min_batch` out to read what there is",
+    ReadLate: "a handler keeps the partitions' loop to itself, or the process is frozen; GET /healthz says which",
+}
+"""For HTTP, where the hint of the error is for a program or the command line."""
 
 
 def install(app: FastAPI) -> None:
     """Make every error of `app` a problem document, including those of the framework."""
-    for error in (
-        ProblemError,
-        UnknownPartition,
-        PartitionNotLive,
-        NotFailed,
-        Busy,
-        KeyReused,
-        NoSuccessor,
-        NotCancellable,
-        LoopBlocked,
-        TooManyCommands,
-        RequestValidationError,
-        HTTPException,
-        Exception,
-    ):
+    for error in (*KIND_OF, ProblemError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error, _answer)
 
 
 async def _answer(request: Request, error: Exception) -> JSONResponse:
-    return response(_as_problem(request, error), request.url.path)
+    return problems.response(_as_problem(request, error), request.url.path)
 
 
 def _as_problem(request: Request, error: Exception) -> ProblemError:
     match error:
         case ProblemError():
             return error
-        case UnknownPartition(partition_count=None):
-            return not_reached()
-        case UnknownPartition(partition=partition, partition_count=int(count)):
-            return unknown_partition(partition, count)
-        case PartitionNotLive():
-            return ProblemError(
-                NOT_OWNED,
-                f"partition {error.partition}: {error.detail}",
-                partition=error.partition,
-                hint="GET /restore-status shows which process has it, and its phase",
-            )
-        case NoSuccessor():
-            return ProblemError(NO_SUCCESSOR, error.message, hint=error.hint)
-        case NotCancellable():
-            hint = "GET /api/v1/operations shows it"
-            return ProblemError(NOT_CANCELLABLE, error.message, operation_id=error.operation_id, hint=hint)
-        case NotFailed() | Busy() | KeyReused() | LoopBlocked() | TooManyCommands():
-            return _not_now(error)
         case RequestValidationError():
             return _invalid(request, error)
         case HTTPException():
             return _framework(request, error)
         case _:
-            return ProblemError(INTERNAL, "the request failed; the log of the service has the reason")
+            return of_service(error)
 
 
-def _not_now(error: NotFailed | Busy | KeyReused | LoopBlocked | TooManyCommands) -> ProblemError:
-    match error:
-        case NotFailed():
-            hint = "GET /restore-status shows its phase"
-            return ProblemError(NOT_FAILED, error.message, partition=error.partition, hint=hint)
-        case Busy():
-            return _busy(error)
-        case KeyReused():
-            return ProblemError(KEY_REUSED, error.message, hint="a new request needs a new key, such as a random UUID")
-        case LoopBlocked():
-            return ProblemError(LOOP_BLOCKED, error.message, headers={"Retry-After": "5"}, hint=error.hint)
-        case TooManyCommands():
-            return ProblemError(BUSY_LINE, error.message, headers={"Retry-After": "1"})
+def of_service(error: Exception) -> ProblemError:
+    """Return the problem of an error of the service."""
+    if isinstance(error, UnknownPartition):
+        count = error.partition_count
+        return problems.not_reached() if count is None else problems.unknown_partition(error.partition, count)
+    if isinstance(error, WrongRead):
+        return problems.wrong(error.where, error.why)
+    if isinstance(error, NotReadable):
+        return _not_readable(error)
+    kind = next((found for each, found in KIND_OF.items() if isinstance(error, each)), None)
+    if kind is None:
+        return ProblemError(problems.INTERNAL, "the request failed; the log of the service has the reason")
+    members = {
+        name: getattr(error, name) for name in ("partition", "operation_id") if getattr(error, name, None) is not None
+    }
+    hint = _HINTS.get(type(error)) or getattr(error, "hint", "") or None
+    if isinstance(error, Busy):
+        operation = error.operation_id
+        hint = f"GET /api/v1/operations/{operation} shows it" if operation else "try again when it has ended"
+    if isinstance(error, PartitionNotLive):
+        return ProblemError(kind, f"partition {error.partition}: {error.detail}", hint=hint, **members)
+    return ProblemError(kind, str(getattr(error, "message", error)), headers=_pause(error), hint=hint, **members)
 
 
-def _busy(error: Busy) -> ProblemError:
-    operation = error.operation_id
+def _pause(error: Exception) -> dict[str, str]:
+    """Say in the headers when it is of use to ask again."""
+    if isinstance(error, LoopBlocked):
+        return {"Retry-After": "5"}
+    soon = (TooManyCommands, BatchNotReached, ReadLate, SavepointsUnread)
+    return {"Retry-After": "1"} if isinstance(error, soon) else {}
+
+
+def _not_readable(error: NotReadable) -> ProblemError:
+    if error.phase is None:
+        hint = "GET /restore-status?scope=app names the process that owns it, if one is known"
+        return ProblemError(problems.NOT_HERE, error.message, partition=error.partition, hint=hint)
+    hint = f"GET /restore-status says how far it is; it is {error.phase}"
     return ProblemError(
-        _BUSY_WITH[error.kind],
+        problems.NOT_READABLE,
         error.message,
         partition=error.partition,
-        operation_id=operation,
-        hint=f"GET /api/v1/operations/{operation} shows it" if operation else "try again when it has ended",
+        phase=error.phase,
+        headers={"Retry-After": "1"},
+        hint=hint,
     )
-
-
-_BUSY_WITH = {
-    "snapshot": BUSY,
-    "adopt": ADOPTING,
-    "retry": RETRYING,
-    "pause": PAUSING,
-    "resume": RESUMING,
-    "drill": DRILLING,
-    "drain": DRAINING,
-    "savepoint": KEEPING,
-    "savepoint-drop": KEEPING,
-}
 
 
 def _framework(request: Request, error: HTTPException) -> ProblemError:
     """Translate what routing and parsing refuse: unknown path, method not allowed, undecodable or endless body."""
-    if error.status_code == MALFORMED.status:
-        return ProblemError(MALFORMED, "the body cannot be decoded as JSON in UTF-8")
-    if error.status_code == TOO_LARGE.status:
-        return ProblemError(TOO_LARGE, str(error.detail))
+    if error.status_code == problems.MALFORMED.status:
+        return ProblemError(problems.MALFORMED, "the body cannot be decoded as JSON in UTF-8")
+    if error.status_code == problems.TOO_LARGE.status:
+        return ProblemError(problems.TOO_LARGE, str(error.detail))
     kind = ProblemKind("", error.status_code, HTTPStatus(error.status_code).phrase)
     hint = "GET /openapi.json lists the paths and methods"
     headers = {"Allow": _methods(request)} if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED else error.headers
@@ -167,10 +145,10 @@ def _invalid(request: Request, error: RequestValidationError) -> ProblemError:
     for each in found:
         if each["type"] == "json_invalid":
             at, reason = each["loc"][-1], each.get("ctx", {}).get("error", "")
-            return ProblemError(MALFORMED, f"the body is not JSON at character {at}: {reason}")
+            return ProblemError(problems.MALFORMED, f"the body is not JSON at character {at}: {reason}")
     media = request.headers.get("content-type", "")
     if found[0]["loc"] == ("body",) and "json" not in media:
-        return wrong_media(media)
+        return problems.wrong_media(media)
     # The value is not echoed: it may be huge, or a secret sent by mistake.
     errors = tuple(
         FieldError(where=".".join(str(part) for part in each["loc"]), message=each["msg"].removeprefix("Value error, "))
@@ -178,4 +156,4 @@ def _invalid(request: Request, error: RequestValidationError) -> ProblemError:
     )
     where, message = errors[0].where, errors[0].message
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return ProblemError(INVALID, f"{where}: {message[:1].lower()}{message[1:]}{more}", errors=errors)
+    return ProblemError(problems.INVALID, f"{where}: {message[:1].lower()}{message[1:]}{more}", errors=errors)

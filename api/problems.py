@@ -6,44 +6,63 @@ to do. The text of an unexpected exception never leaves the process, but it is l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, cast
 
 import msgspec
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from snapreplay.api.fleet_views import Process
-from snapreplay.api.problem_kinds import MEDIA_TYPE, URN, members
-from snapreplay.api.problem_kinds import ProblemError as ProblemError  # noqa: PLC0414 - one of the problems
-from snapreplay.api.problem_kinds import ProblemKind as ProblemKind  # noqa: PLC0414 - too
+from snapreplay.counted import counted
+from snapreplay.service.control.state_reads import NotRead
+
+MEDIA_TYPE = "application/problem+json"
+URN = "urn:snapreplay:problem:"
+
+
+class ProblemKind(NamedTuple):
+    """One kind of problem; `name` ends its `type`."""
+
+    name: str
+    status: int
+    title: str
+
+
+class ProblemError(Exception):
+    """A problem that a route raises; answered as a problem document.
+
+    Safe: What was refused was not begun, and the service continues. If the answer says that a part was begun, or that
+    this is not known, GET /api/v1/operations shows what was begun.
+    """
+
+    def __init__(
+        self, kind: ProblemKind, detail: str, *, headers: Mapping[str, str] | None = None, **members: object
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.members = members
+
 
 UNKNOWN_PARTITION = ProblemKind("unknown-partition", 404, "No such partition")
 NOT_HERE = ProblemKind("partition-not-here", 404, "Partition not here")
 UNKNOWN_OPERATION = ProblemKind("unknown-operation", 404, "No such operation")
 NOT_OWNED = ProblemKind("partition-not-live", 409, "Partition not owned or not live")
 NOTHING_LIVE = ProblemKind("nothing-live", 409, "No live partition")
-BUSY = ProblemKind("snapshot-running", 409, "A snapshot is already running")
+BUSY = ProblemKind("operation-running", 409, "An operation of this kind is already running")
 NOT_FAILED = ProblemKind("partition-not-failed", 409, "Partition not failed")
-RETRYING = ProblemKind("retry-running", 409, "A retry is already running")
-ADOPTING = ProblemKind("adoption-running", 409, "An adoption is already running")
-PAUSING = ProblemKind("pause-running", 409, "A pause is already asked for")
-RESUMING = ProblemKind("resume-running", 409, "A resume is already asked for")
-DRAINING = ProblemKind("drain-running", 409, "A drain is already running")
 NO_SUCCESSOR = ProblemKind("no-successor", 409, "Nobody would take the partitions")
 NOT_CANCELLABLE = ProblemKind("operation-not-cancellable", 409, "The operation cannot be cancelled")
-KEEPING = ProblemKind("savepoint-running", 409, "A savepoint is already being kept or dropped")
 UNKNOWN_SAVEPOINT = ProblemKind("unknown-savepoint", 404, "No such savepoint")
 SAVEPOINTS_UNREAD = ProblemKind("savepoints-not-readable", 503, "The savepoints cannot be read now")
-UNKNOWN_AFTER = ProblemKind("unknown-after", 404, "No such row to go on behind")
 UNKNOWN_PROCESS = ProblemKind("unknown-process", 404, "No such process")
-DRILLING = ProblemKind("drill-running", 409, "A drill is already running")
 MALFORMED = ProblemKind("malformed-body", 400, "The body is not JSON")
 TOO_LARGE = ProblemKind("body-too-large", 413, "The body is too large")
 MEDIA = ProblemKind("media-type", 415, "The body is not declared as JSON")
 INVALID = ProblemKind("invalid-request", 422, "The request is not valid")
-KEY_REUSED = ProblemKind("key-reused", 422, "The key is of another request")
 TWO_LENGTHS = ProblemKind("two-lengths", 400, "Two lengths")
 MALFORMED_HEADER = ProblemKind("malformed-header", 400, "A header cannot be read")
 NO_TOKEN = ProblemKind("no-token", 401, "A token is needed")
@@ -59,19 +78,15 @@ NOT_REACHED = ProblemKind("cluster-not-reached", 503, "The Kafka cluster has not
 OWNER_AWAY = ProblemKind("owner-unreachable", 503, "The owner of the partition cannot be asked")
 PARTLY = ProblemKind("partly-begun", 409, "Not begun for all partitions")
 INTERNAL = ProblemKind("internal", 500, "Internal error")
+UNKNOWN_STORE = ProblemKind("unknown-store", 404, "No such store")
+NO_KEY = ProblemKind("key-not-found", 404, "No such key")
+NO_MAP = ProblemKind("state-not-a-map", 409, "The state is no map")
+NOT_REACHED_BATCH = ProblemKind("batch-not-reached", 409, "The batch has not come")
+NOT_READABLE = ProblemKind("partition-not-readable", 503, "The partition cannot be read now")
+LATE = ProblemKind("read-late", 503, "The state was not read in time")
 
 
-OF_A_POST = (
-    ROLE,
-    TWO_LENGTHS,
-    MALFORMED_HEADER,
-    FOREIGN_HOST,
-    FOREIGN_ORIGIN,
-    MEDIA,
-    BUSY_LINE,
-    LOOP_BLOCKED,
-    KEY_REUSED,
-)
+OF_A_POST = (ROLE, TWO_LENGTHS, MALFORMED_HEADER, FOREIGN_HOST, FOREIGN_ORIGIN, MEDIA, BUSY_LINE, LOOP_BLOCKED)
 """What every request that is to do something may be answered with."""
 
 
@@ -197,11 +212,6 @@ def unknown_savepoint(name: str) -> ProblemError:
     return ProblemError(UNKNOWN_SAVEPOINT, f"the app has no savepoint {name}", hint=hint)
 
 
-def unknown_after() -> ProblemError:
-    """Make the error for a page behind a row that is not listed (any more)."""
-    return ProblemError(UNKNOWN_AFTER, "no row of that name (after) is listed any more: begin with the first page")
-
-
 def unknown_process(process_id: str) -> ProblemError:
     """Make the error for a process that is not known here as one of the app."""
     hint = "GET /api/v1/processes lists them"
@@ -287,5 +297,50 @@ def wrong_media(media: str) -> ProblemError:
 
 def response(problem: ProblemError, path: str) -> JSONResponse:
     """Make the answer to a request for `path`."""
-    document = Problem.model_validate(members(problem, path)).model_dump(mode="json", exclude_none=True)
-    return JSONResponse(document, problem.kind.status, headers=problem.headers, media_type=MEDIA_TYPE)
+    kind = problem.kind
+    document = Problem(
+        type=URN + kind.name if kind.name else "about:blank",
+        title=kind.title,
+        status=kind.status,
+        detail=problem.detail,
+        instance=path,
+        **cast("Any", problem.members),
+    )
+    return JSONResponse(
+        document.model_dump(mode="json", exclude_none=True), kind.status, headers=problem.headers, media_type=MEDIA_TYPE
+    )
+
+
+def wrong(where: str, why: str) -> ProblemError:
+    """Make the error for a part of a request. The value itself is not repeated: it may be a secret."""
+    return ProblemError(INVALID, f"{where}: {why}", errors=(FieldError(where=where, message=why),))
+
+
+def missing(partition: int, partition_count: int | None) -> ProblemError:
+    """Make the error for a partition that this process does not have."""
+    if partition_count is None:
+        return not_reached()
+    if partition >= partition_count:
+        return unknown_partition(partition, partition_count)
+    return ProblemError(
+        NOT_HERE,
+        f"partition {partition} exists (there are {partition_count}), but this process does not own it",
+        partition=partition,
+        partition_count=partition_count,
+    )
+
+
+def key_not_found(read: Sequence[int], not_read: Sequence[NotRead]) -> ProblemError:
+    """Make the error for a key that was not found: it is not there, or that is not known."""
+    if not not_read:
+        asked = f"{counted(len(read), 'partition')} {'was' if len(read) == 1 else 'were'} read"
+        return ProblemError(NO_KEY, f"the key is not in the store: {asked}", partitions=tuple(read))
+    missing = "; ".join(f"partition {each.partition}: {each.reason}" for each in not_read[:5])
+    missing += f"; and {len(not_read) - 5} more" if len(not_read) > 5 else ""
+    return ProblemError(
+        NOT_READABLE,
+        f"the key was not found, but {counted(len(not_read), 'partition')} could not be read: {missing}",
+        partitions=tuple(read),
+        headers={"Retry-After": "1"},
+        hint="GET /restore-status says what each partition is doing, and which process owns it",
+    )

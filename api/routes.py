@@ -1,4 +1,4 @@
-"""All routes: the state of every partition, full snapshots on demand and the operations that write them, probes,
+"""The routes that read: the state of every partition, its snapshots and savepoints, the processes of the app, probes,
 metrics and facts.
 
 Handlers are `async` and only ask a `StatusSource`. Nothing here may block, because the same loop answers probes.
@@ -6,84 +6,41 @@ Handlers are `async` and only ask a `StatusSource`. Nothing here may block, beca
 
 from __future__ import annotations
 
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from operator import attrgetter
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path, Query, Request, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
-from pydantic import BeforeValidator, Field
+from pydantic import AwareDatetime, BeforeValidator, Field
 
-from snapreplay.api import (
-    action_routes,
-    operation_routes,
-    probing,
-    problems,
-    savepoint_routes,
-    state_problems,
-    state_routes,
-    views,
-)
-from snapreplay.api.action_routes import (
-    PARTITION_MAX,
-    PartitionNumber,
-    PathPartition,
-    Pause,
-    begun_by_owners,
-    begun_here,
-    missing,
-    whole,
-)
-from snapreplay.api.answers import ApiContext, Here, Keyed
-from snapreplay.api.fleet_routes import ROUTER, Covers
-from snapreplay.api.fleet_views import Covered, held
-from snapreplay.api.operation_views import joined
-from snapreplay.api.owners import find_partition
-from snapreplay.api.pages import AFTER, cut
+from snapreplay.api import event_stream, events, last_hour_view, probing, problems, views
+from snapreplay.api.context import ApiContext, Covers, Here
+from snapreplay.api.fleet_views import Scope, find_partition, held
+from snapreplay.api.guard import IS_STILL_KNOWN
+from snapreplay.api.limits import connections_max
+from snapreplay.api.operation_routes import canonical
 from snapreplay.api.probing import Probing
-from snapreplay.errors import RetryableError, UsageError
+from snapreplay.errors import UnknownPartition
+from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.metrics import DocumentCollector
+from snapreplay.service.control.operations import PARTITION_MAX
 from snapreplay.service.control.partition_history import PartitionHistory
-from snapreplay.service.control.protocol import Check, ServiceFacts, SetDrained, TriggerSnapshot
+from snapreplay.service.control.protocol import Check, ServiceFacts
+from snapreplay.service.control.savepoint_list import SavepointList, SavepointShown
 from snapreplay.service.control.snapshots_seen import SNAPSHOTS_KEPT
 
-_partitions, _snapshots, _process = (
+_partitions, _snapshots, _savepoints, _fleet, _process = ROUTERS = [
     APIRouter(tags=[tag], generate_unique_id_function=attrgetter("name"))
-    for tag in ("partitions", "snapshots", "process")
-)
-ROUTERS = (
-    *(
-        _partitions,
-        action_routes.ROUTER,
-        state_routes.ROUTER,
-        _snapshots,
-        operation_routes.ROUTER,
-        savepoint_routes.ROUTER,
-        ROUTER,
-        _process,
-    ),
-)
+    for tag in ("partitions", "snapshots", "savepoints", "fleet", "process")
+]
 
-# ---- what is taken
-
-PARTITIONS_MAX = 10_000
-
-
-class SnapshotRequest(problems.Model):
-    """The partitions to write a full snapshot of, and why."""
-
-    partitions: Annotated[
-        list[Annotated[PartitionNumber, BeforeValidator(whole)]] | None,
-        Field(min_length=1, max_length=10_000, description="If left out: all live partitions."),
-    ] = None
-    reason: Annotated[str, Field(max_length=500, description="Kept with the operation and the snapshot.")] = ""
-
-
-_REQUESTS = {
-    "all": {"summary": "All live partitions", "value": {}},
-    "some": {"summary": "Two partitions, with a reason", "value": {"partitions": [0, 2], "reason": "before deploy 42"}},
-}
-
-_MAINTENANCE = {"one": {"summary": "With a reason", "value": {"reason": "kernel update"}}}
+PartitionNumber = Annotated[int, Field(ge=0, le=PARTITION_MAX), BeforeValidator(canonical)]
+PathPartition = Annotated[PartitionNumber, Path(description="Number of a state partition.")]
 
 # ---- partitions
 
@@ -102,20 +59,10 @@ async def restore_plan(covered: Covers) -> Response:
     return views.answer(views.restore_plans(covered))
 
 
-@_partitions.get(
-    "/api/v1/partitions", responses=views.answered(views.Partitions, problems.UNKNOWN_AFTER, problems.INVALID)
-)
-async def list_partitions(
-    here: Here,
-    covered: Covers,
-    limit: Annotated[int, Query(ge=1, le=PARTITIONS_MAX, description="Partitions of this answer, at most.")] = (
-        PARTITIONS_MAX
-    ),
-    after: Annotated[int | None, Query(ge=0, le=PARTITION_MAX, description=AFTER)] = None,
-) -> Response:
+@_partitions.get("/api/v1/partitions", responses=views.answered(views.Partitions, problems.INVALID))
+async def list_partitions(here: Here, covered: Covers) -> Response:
     """List all partitions, or those that this process owns or recently owned, ordered by number."""
-    page, next_after = cut(held(covered), attrgetter("partition"), after, limit)
-    return views.answer(views.Partitions(tuple(views.partition(each, here.now()) for each in page), next_after))
+    return views.answer(views.Partitions(tuple(views.partition(each, here.now()) for each in held(covered))))
 
 
 @_partitions.get(
@@ -128,7 +75,7 @@ async def get_partition(here: Here, covered: Covers, partition: PathPartition) -
     """Describe one partition."""
     found = find_partition(covered, partition)
     if found is None:
-        raise missing(here, partition)
+        raise problems.missing(partition, here.status.facts.partition_count)
     return views.answer(views.partition(found, here.now()))
 
 
@@ -137,119 +84,149 @@ async def get_partition(here: Here, covered: Covers, partition: PathPartition) -
     responses=views.answered(
         PartitionHistory,
         *(problems.UNKNOWN_PARTITION, problems.INVALID, problems.NOT_REACHED, problems.BUSY_LINE),
-        *(state_problems.NOT_READABLE, state_problems.LATE),
+        *(problems.NOT_READABLE, problems.LATE),
     ),
 )
 async def get_history(request: Request, partition: PathPartition) -> Response:
     """Read from its log who has owned a partition, which snapshots were pointed to, and what was decided about its
     state. Any process may be asked."""
-    try:
-        return views.answer(await request.app.state.states.history(partition))
-    except (UsageError, RetryableError) as error:
-        raise state_problems.of(error) from error
+    return views.answer(await request.app.state.states.history(partition))
 
 
-# ---- snapshots
+# ---- snapshots and savepoints
 
 
-@_snapshots.post(
-    "/trigger-snapshot",
-    status_code=202,
-    summary="Write full snapshots now",
-    dependencies=[Keyed],
-    responses=views.begun(
-        problems.MALFORMED,
-        problems.UNKNOWN_PARTITION,
-        problems.NOT_OWNED,
-        problems.NOTHING_LIVE,
-        problems.BUSY,
-        problems.PARTLY,
-        problems.TOO_LARGE,
-        problems.INVALID,
-        problems.NOT_REACHED,
-        problems.OWNER_AWAY,
-    ),
-)
-async def trigger_snapshot(
-    here: Here, covered: Covers, request: Annotated[SnapshotRequest | None, Body(openapi_examples=_REQUESTS)] = None
-) -> Response:
-    """Request a full snapshot of each of these partitions, or without a body of all live ones. Processing continues
-    meanwhile. If one partition is refused, no snapshot is started; only if its process refuses it after others have
-    begun, the answer says what has begun."""
-    wanted = request or SnapshotRequest()
-    return await begun_by_owners(
-        here,
-        covered,
-        wanted.partitions,
-        "/trigger-snapshot",
-        lambda numbers: TriggerSnapshot(numbers, wanted.reason),
-        {"reason": wanted.reason},
-    )
-
-
-@_snapshots.get(
-    "/api/v1/snapshots", responses=views.answered(views.Snapshots, problems.UNKNOWN_AFTER, problems.INVALID)
-)
+@_snapshots.get("/api/v1/snapshots", responses=views.answered(views.Snapshots, problems.INVALID))
 async def list_snapshots(
     covered: Covers,
     limit: Annotated[int, Query(ge=1, le=SNAPSHOTS_KEPT, description="Snapshots of this answer, at most.")] = (
         SNAPSHOTS_KEPT
     ),
-    after: Annotated[str | None, Query(max_length=200, description=AFTER)] = None,
 ) -> Response:
     """List the full snapshots that this process, or any one, wrote or used, newest first, at most 500."""
-    return views.answer(views.snapshots(covered.says, after, limit))
+    return views.answer(views.snapshots(covered.says, limit))
+
+
+_UNREAD = (problems.INVALID, problems.SAVEPOINTS_UNREAD, problems.BUSY_LINE, problems.LATE)
+
+
+@_savepoints.get("/api/v1/savepoints", responses=views.answered(SavepointList, *_UNREAD))
+async def list_savepoints(request: Request) -> Response:
+    """Read from Kafka which savepoints the app has, also those that cannot be used, and why."""
+    return views.answer(await request.app.state.states.savepoints(""))
+
+
+@_savepoints.get(
+    "/api/v1/savepoints/{name}", responses=views.answered(SavepointShown, problems.UNKNOWN_SAVEPOINT, *_UNREAD)
+)
+async def get_savepoint(
+    request: Request,
+    name: Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]+$", max_length=200, description="Of the savepoint.")],
+) -> Response:
+    """Read one from Kafka: its increments and manifests. `snapreplay savepoint show` proves every entry, too."""
+    found = (await request.app.state.states.savepoints(name)).items
+    if not found:
+        raise problems.unknown_savepoint(name)
+    return views.answer(found[0])
+
+
+# ---- the app as a whole
+
+
+@_fleet.get("/api/v1/processes", responses=views.answered(views.Processes, problems.INVALID))
+async def list_processes(here: Here) -> Response:
+    """List the processes of the app: this one, the others of its group as of the last assignment, then those that
+    died within the last quarter of an hour."""
+    return views.answer(views.Processes(tuple(each.process for each in here.fleet)))
+
+
+@_fleet.get("/api/v1/group-changes", responses=views.answered(views.GroupChanges, problems.INVALID))
+async def list_group_changes(covered: Covers) -> Response:
+    """List the last 50 generations of the group that each process has seen: who joined, left, or was expelled."""
+    return views.answer(views.group_changes(covered))
+
+
+def written(value: object) -> object:
+    # pydantic also takes seconds since 1970, which the documented format does not have.
+    if isinstance(value, str) and not re.match(r"\d{4}-", value):
+        raise ValueError("a time is as in RFC 3339, such as 2026-11-03T08:00:00Z")
+    return value
+
+
+@_fleet.get(
+    last_hour_view.PATH, responses=views.answered(last_hour_view.LastHour, problems.UNKNOWN_PARTITION, problems.INVALID)
+)
+async def get_last_hour(
+    here: Here,
+    covered: Covers,
+    partition: Annotated[PartitionNumber | None, Query(description="Without it: the whole app.")] = None,
+    since: Annotated[
+        Annotated[AwareDatetime, BeforeValidator(written)] | None, Query(description="Only what came after it.")
+    ] = None,
+) -> Response:
+    """Tell throughput, commits, sizes, predicted restores and lags of the last hour, as this process has seen them of
+    all processes of the app; `scope=app` also asks the others what they have seen."""
+    count = covered.own.facts.partition_count
+    if partition is not None and count is not None and partition >= count:
+        raise UnknownPartition(partition, count)
+    slots = last_hour_view.slots(here.now(), since)
+    told = [here.hour.rows(partition, slots[-1])] if slots else []
+    if slots and covered.scope is Scope.APP:
+        told += await last_hour_view.asked(here.forwarder, covered, partition, slots)
+    return views.answer(last_hour_view.view(last_hour_view.joined(told, slots), partition, covered.scope))
+
+
+LOGIN_SECONDS = 1.0
+"""Between two looks at the login of a stream."""
+
+
+@_fleet.get(
+    events.PATH,
+    response_class=StreamingResponse,
+    responses={
+        200: {"description": "Events, until the service ends.", "content": {event_stream.MEDIA_TYPE: {}}},
+        **problems.documented(problems.TOO_MANY_STREAMS, problems.INVALID),
+    },
+)
+async def follow_events(
+    request: Request,
+    here: Here,
+    follower: Annotated[
+        str, Query(max_length=200, description="The process id of a peer that follows; others leave it out.")
+    ] = "",
+    last_event_id: Annotated[
+        str, Header(max_length=100, description="The id of the last event on an earlier stream: only news comes.")
+    ] = "",
+) -> Response:
+    """Tell what this process does while it goes on, as server-sent events. `status`: a status document as JSON; the
+    first one has all members, each further one those that changed, at most once a second. Twice a second a comment says
+    for how long the service has been silent, and how old the status is. `bye`: the service ends in good order. A stream
+    ends when its token is revoked or expires, or gets another role."""
+    document = here.status
+    is_peer = any(each.process_id == follower for each in document.peers)
+    places = connections_max()
+    if here.events.readers >= (places if is_peer else places - places // 2):
+        raise problems.too_many_streams(here.events.readers)
+    return StreamingResponse(
+        _while_known(here.events.stream(document, last_event_id), request.scope[IS_STILL_KNOWN]),
+        media_type=event_stream.MEDIA_TYPE,
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _while_known(pieces: AsyncGenerator[bytes], is_still_known: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """Yield the pieces as long as the login of the request is good. Something is sent twice a second, always."""
+    asked_at = time.monotonic()
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if time.monotonic() - asked_at >= LOGIN_SECONDS:
+                asked_at = time.monotonic()
+                if not is_still_known():
+                    return
+            yield piece
 
 
 # ---- process
-
-_DRAINED = (problems.UNKNOWN_PROCESS, problems.INVALID, problems.OWNER_AWAY)
-ProcessId = Annotated[str, Path(max_length=200, description="GET /api/v1/processes lists them.")]
-
-
-@_process.post(
-    "/api/v1/processes/{process_id}/drain",
-    status_code=202,
-    summary="Give the partitions of a process away, before maintenance",
-    dependencies=[Keyed],
-    responses=views.begun(problems.MALFORMED, problems.TOO_LARGE, problems.NO_SUCCESSOR, problems.DRAINING, *_DRAINED),
-)
-async def drain_process(
-    here: Here,
-    covered: Covers,
-    process_id: ProcessId,
-    request: Annotated[Pause | None, Body(openapi_examples=_MAINTENANCE)] = None,
-) -> Response:
-    """Let a process give its partitions to the others. Processes with warm copies take over first. It stays up, and
-    takes neither partitions nor copies until it is undrained or started again, unless no other process is left. The
-    operation has succeeded when all its partitions have left the process."""
-    reason = (request or Pause()).reason
-    return await _drained(here, covered, process_id, SetDrained(drained=True, by=here.asker, reason=reason))
-
-
-@_process.post(
-    "/api/v1/processes/{process_id}/undrain",
-    status_code=202,
-    summary="Let a drained process take partitions again",
-    dependencies=[Keyed],
-    responses=views.begun(problems.NO_SUCCESSOR, *_DRAINED),
-)
-async def undrain_process(here: Here, covered: Covers, process_id: ProcessId) -> Response:
-    """Let a process take partitions again, when the group assigns them. A drain that has not ended is cancelled."""
-    return await _drained(here, covered, process_id, SetDrained(drained=False, by=here.asker))
-
-
-async def _drained(here: ApiContext, covered: Covered, process_id: str, command: SetDrained) -> Response:
-    who = next((each.process for each in covered.says if each.process.process_id == process_id), None)
-    if who is None:
-        raise problems.unknown_process(process_id)
-    if who == covered.says[0].process:
-        return views.accepted(joined([await begun_here(here, covered, command)]))
-    if not who.can_be_asked:
-        raise problems.owner_away(who, who.last_error)
-    path = f"/api/v1/processes/{process_id}/{'drain' if command.drained else 'undrain'}"
-    body = {"reason": command.reason} if command.drained else None
-    return views.accepted(joined([await here.forwarder.ask(who, path, body, here.passed_on)]))
 
 
 def _probe_responses(ok: str, failing: str) -> dict[int | str, dict[str, Any]]:
@@ -309,7 +286,4 @@ async def get_config(covered: Covers) -> Response:
 async def metrics(here: Here, request: Request) -> Response:
     """Write every metric of docs/metrics.md."""
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return Response(
-        encode(DocumentCollector(here.status, await here.source.counted())),
-        media_type=content_type or CONTENT_TYPE_PLAIN_0_0_4,
-    )
+    return Response(encode(DocumentCollector(here.status, EVENTS)), media_type=content_type or CONTENT_TYPE_PLAIN_0_0_4)

@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
 
+import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import ValidationError
 
-from snapreplay.api import state_problems, state_views, views
-from snapreplay.api.action_routes import INTEGER_MAX, PARTITION_MAX
-from snapreplay.api.answers import context_of
-from snapreplay.api.fleet_routes import covered_by
-from snapreplay.api.fleet_views import Scope
-from snapreplay.api.state_forwarding import ForwardedRead, first, gather, newest, who_has
-from snapreplay.api.state_views import HISTORY_PATH, PATH, StateEntries, StateValues
-from snapreplay.errors import RetryableError, UsageError
+from snapreplay.api import problems, state_views, views
+from snapreplay.api.context import context_of, covered_by
+from snapreplay.api.fleet_views import Covered, Process, Scope, find_partition
+from snapreplay.api.forwarding import Forwarder
+from snapreplay.api.problems import URN, Problem, ProblemError, ProblemKind
+from snapreplay.api.state_views import HISTORY_PATH, PATH, StateEntries, StateValue, StateValues
 from snapreplay.service.control.key_history import CHANGES_MAX, ReadKeyHistory
-from snapreplay.service.control.state_reads import ENTRIES_MAX, NotReadable, ReadKey, ReadRange, StateAnswer, StateRead
+from snapreplay.service.control.operations import INTEGER_MAX, PARTITION_MAX
+from snapreplay.service.control.state_reads import (
+    ENTRIES_MAX,
+    AnsweredBy,
+    NotRead,
+    NotReadable,
+    ReadKey,
+    ReadRange,
+    StateAnswer,
+    StateRead,
+)
+from snapreplay.service.control.status import StandbyStatus
+from snapreplay.service.core.phase import CopyState, Phase
 
 T = TypeVar("T", StateValues, StateEntries)
+_OF_A_RANGE = (
+    *(problems.UNKNOWN_STORE, problems.UNKNOWN_PARTITION, problems.NOT_HERE, problems.NO_MAP),
+    *(problems.NOT_REACHED_BATCH, problems.INVALID, problems.NOT_READABLE, problems.OWNER_AWAY),
+    *(problems.LATE, problems.BUSY_LINE, problems.NOT_REACHED),
+)
+_OF_A_KEY = (problems.NO_KEY, *_OF_A_RANGE)
+_OF_A_HISTORY = (
+    *(problems.UNKNOWN_STORE, problems.UNKNOWN_PARTITION, problems.NO_MAP, problems.INVALID),
+    *(problems.NOT_READABLE, problems.LATE, problems.BUSY_LINE, problems.NOT_REACHED),
+)
 ROUTER = APIRouter(tags=["state"], generate_unique_id_function=attrgetter("name"))
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
 
@@ -48,7 +71,7 @@ AfterText = Annotated[str | None, Query(description="`next_after` of the entries
 @ROUTER.get(
     PATH + "{store}/{key:path}",
     summary="Look a key up",
-    responses=views.answered(state_views.StateValues, *state_problems.OF_A_KEY, description="As of the last batch."),
+    responses=views.answered(state_views.StateValues, *_OF_A_KEY, description="As of the last batch."),
 )
 async def get_key(
     *,
@@ -66,19 +89,19 @@ async def get_key(
     `partition` all are asked, and the answer has each that has the key."""
     if min_batch and partition is None:
         why = "it counts the batches of one partition: say which by `partition`"
-        raise state_problems.wrong("query.min_batch", why)
+        raise problems.wrong("query.min_batch", why)
     asked_store, asked_key = _raw(request)
     read = ReadKey(asked_store, asked_key, partition, stale, min_batch)
     values = await (_everywhere if partition is None else _value)(request, read, scope)
     if not values.items:
-        raise state_problems.not_found(values.read, values.not_read)
+        raise problems.key_not_found(values.read, values.not_read)
     return views.answer(values)
 
 
 @ROUTER.get(
     PATH + "{store}",
     summary="List entries",
-    responses=views.answered(state_views.StateEntries, *state_problems.OF_A_RANGE, description="As of the last batch."),
+    responses=views.answered(state_views.StateEntries, *_OF_A_RANGE, description="As of the last batch."),
 )
 async def list_entries(
     *,
@@ -101,7 +124,7 @@ async def list_entries(
         request.scope["query_string"].decode("ascii")
         unquote_to_bytes(request.scope["query_string"]).decode()
     except UnicodeDecodeError:
-        raise state_problems.wrong("query", "it is not UTF-8, percent-encoded") from None
+        raise problems.wrong("query", "it is not UTF-8, percent-encoded") from None
     read = ReadRange(asked_store, partition, prefix, start, end, after, limit, stale, min_batch)
     shown = partial(_entries, asked_store)
     return views.answer(await _one(request, read, scope, state_views.StateEntries, shown))
@@ -110,7 +133,7 @@ async def list_entries(
 @ROUTER.get(
     HISTORY_PATH + "{store}/{key:path}",
     summary="Read how a value came to be",
-    responses=views.answered(state_views.ShownChanges, *state_problems.OF_A_HISTORY, description="As the log has it."),
+    responses=views.answered(state_views.ShownChanges, *_OF_A_HISTORY, description="As the log has it."),
 )
 async def get_key_history(
     *,
@@ -126,10 +149,7 @@ async def get_key_history(
     """Read from the log of a partition which batches changed a key, newest first. Any process may be asked. It reads
     for at most 5 s and 64 MiB; the answer says how far it looked."""
     read = ReadKeyHistory(*_raw(request, HISTORY_PATH), partition, limit, before)
-    try:
-        return views.answer(state_views.changes(read, await request.app.state.states.key_history(read)))
-    except (UsageError, RetryableError) as error:
-        raise state_problems.of(error) from error
+    return views.answer(state_views.changes(read, await request.app.state.states.key_history(read)))
 
 
 def _raw(request: Request, path: str = PATH) -> tuple[str, str]:
@@ -140,7 +160,7 @@ def _raw(request: Request, path: str = PATH) -> tuple[str, str]:
             raise ValueError
         store, key = [unquote_to_bytes(part).decode() for part in (*parts, b"")][:2]
     except ValueError:
-        raise state_problems.wrong("path", "it is not UTF-8, percent-encoded; a % itself is %25") from None
+        raise problems.wrong("path", "it is not UTF-8, percent-encoded; a % itself is %25") from None
     return store, key
 
 
@@ -151,7 +171,7 @@ async def _value(request: Request, read: ReadKey, scope: Scope | None) -> StateV
 
 async def _everywhere(request: Request, read: ReadKey, scope: Scope | None) -> StateValues:
     """Look a key up in all partitions of this process, and unless it is asked for itself alone, in all others."""
-    answer = await _read(request, read)
+    answer: StateAnswer = await request.app.state.states.read(read)
     here = _values(read, answer)
     others = [number for number in range(answer.partition_count) if number not in here.read]
     if scope is Scope.LOCAL:
@@ -175,22 +195,12 @@ async def _one(
     except NotReadable as error:
         is_elsewhere = error.phase is None or read.is_stale_allowed
         if scope is Scope.LOCAL or not is_elsewhere:
-            raise state_problems.of(error) from error
+            raise
         asked = await _asked(request, scope)
         others = who_has(asked.covered, error.partition, is_stale_allowed=read.is_stale_allowed)
         if not others:
-            raise state_problems.of(error) from error
+            raise
         return await first(asked, others, kind)
-    except (UsageError, RetryableError) as error:
-        raise state_problems.of(error) from error
-
-
-async def _read(request: Request, read: StateRead) -> StateAnswer:
-    try:
-        answer: StateAnswer = await request.app.state.states.read(read)
-    except (UsageError, RetryableError) as error:
-        raise state_problems.of(error) from error
-    return answer
 
 
 async def _asked(request: Request, scope: Scope | None) -> ForwardedRead:
@@ -210,3 +220,137 @@ def _values(read: ReadKey, answer: StateAnswer) -> StateValues:
 
 def _entries(store: str, answer: StateAnswer) -> StateEntries:
     return state_views.entries(store, answer.parts[0], answer.partition_count)
+
+
+# ---- reads of partitions in other processes: each is asked for itself alone, and the answers are put together
+
+
+class ForwardedRead(NamedTuple):
+    """A request as it is passed on, and to whom it may be; `target` with the query that it came with."""
+
+    forwarder: Forwarder
+    covered: Covered
+    target: str
+
+    async def by(self, process: Process, kind: type[T]) -> T:
+        """Return the answer of this process.
+
+        Raises:
+            ProblemError: its own, or it cannot be asked.
+        """
+        if not process.can_be_asked:
+            raise problems.owner_away(process, process.last_error)
+        status, document = await self.forwarder.read(process, self.target)
+        try:
+            if status == 200:
+                return msgspec.json.decode(document, type=kind)
+            problem = Problem.model_validate_json(document)
+        except (msgspec.MsgspecError, ValidationError):
+            raise problems.owner_away(process, f"it answers {status}, which cannot be read") from None
+        if not problem.type.startswith(URN):
+            raise problems.owner_away(process, "it is of a version that has no reads")
+        members = problem.model_dump(exclude_none=True, exclude={"type", "title", "status", "detail", "instance"})
+        kind_of = ProblemKind(problem.type.removeprefix(URN), problem.status, problem.title)
+        if kind_of.name == problems.NOT_HERE.name:  # it has just moved
+            kind_of = problems.NOT_READABLE
+        headers = {"Retry-After": "1"} if kind_of.status == 503 else {}
+        raise ProblemError(kind_of, f"process {process.process_id}: {problem.detail}", headers=headers, **members)
+
+
+def who_has(covered: Covered, partition: int, *, is_stale_allowed: bool) -> list[Process]:
+    """List the other processes that may be asked for a partition: its owner, then those with a warm copy."""
+    this = covered.says[0].process
+    known = find_partition(covered, partition)
+    owner = known.holder if known else None
+    found = [owner] if owner is not None and owner != this else []
+    if is_stale_allowed:
+        copies = [who for who, told in covered.says[1:] if told and _is_warm(told.standbys, partition)]
+        found += [who for who in copies if who.can_be_asked and who not in found]
+    return found
+
+
+def _is_warm(standbys: Iterable[StandbyStatus], partition: int) -> bool:
+    return any((each.partition, each.state) == (partition, CopyState.WARM) for each in standbys)
+
+
+async def first(asked: ForwardedRead, processes: Sequence[Process], kind: type[T]) -> T:
+    """Return the first answer of these processes, asked one after the other.
+
+    Raises:
+        ProblemError: of the first one, its owner, if none of them has an answer.
+    """
+    refused: list[ProblemError] = []
+    for process in processes:
+        try:
+            return await asked.by(process, kind)
+        except ProblemError as error:
+            if error.kind.status != 503:
+                raise
+            refused.append(error)
+    raise refused[0]
+
+
+class Gathered(NamedTuple):
+    """The answers of several processes: the values of a key, the partitions that were read, and those that were not."""
+
+    items: tuple[StateValue, ...]
+    read: frozenset[int]
+    not_read: tuple[NotRead, ...]
+
+
+async def gather(asked: ForwardedRead, partitions: Iterable[int], *, is_stale_allowed: bool) -> Gathered:
+    """Ask those who have these partitions for a key, all at once."""
+    shares: dict[str, tuple[Process, set[int]]] = {}
+    not_read: list[NotRead] = []
+    for number in partitions:
+        found = who_has(asked.covered, number, is_stale_allowed=is_stale_allowed)
+        process = next((each for each in found if each.can_be_asked), None)
+        if process is not None:
+            shares.setdefault(process.process_id, (process, set()))[1].add(number)
+        elif found:
+            not_read.append(NotRead(number, None, f"process {found[0].process_id} owns it, and cannot be asked"))
+        else:
+            not_read.append(NotRead(number, None, "nobody is known to own it"))
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_by(asked, *share)) for share in shares.values()]
+    parts = [each.result() for each in tasks]
+    read = frozenset[int]().union(*(part.read for part in parts))
+    not_read += [each for part in parts for each in part.not_read]
+    items = newest(item for part in parts for item in part.items)
+    return Gathered(tuple(items), read, tuple(each for each in not_read if each.partition not in read))
+
+
+async def _by(asked: ForwardedRead, process: Process, wanted: set[int]) -> Gathered:
+    """Ask one process; what it says nothing of, it has no more."""
+    try:
+        answer = await asked.by(process, StateValues)
+    except ProblemError as error:
+        told: Iterable[int] = error.members.get("partitions") or ()  # type: ignore[assignment]  # of the document
+        read = frozenset(told)
+        return Gathered((), read, tuple(_refused(asked, number, error) for number in sorted(wanted - read)))
+    known = {*answer.read, *(each.partition for each in answer.not_read)}
+    moved = [NotRead(n, None, f"process {process.process_id} has it no more") for n in sorted(wanted - known)]
+    return Gathered(answer.items, frozenset(answer.read), (*answer.not_read, *moved))
+
+
+def _refused(asked: ForwardedRead, partition: int, error: ProblemError) -> NotRead:
+    """Say why a partition was not read: by its phase, if that says so. The refusal is about all that were asked."""
+    known = find_partition(asked.covered, partition)
+    phase = known.phase_now if known else "unknown"
+    if phase in (Phase.LIVE, "unknown"):
+        return NotRead(partition, None, error.detail)
+    return NotRead(partition, phase, f"it is {phase}")
+
+
+def newest(items: Iterable[StateValue]) -> list[StateValue]:
+    """List one value of each partition: during a move two processes may have it."""
+    best: dict[int, StateValue] = {}
+    for item in items:
+        known = best.get(item.partition)
+        if known is None or _rank(item) > _rank(known):
+            best[item.partition] = item
+    return [best[number] for number in sorted(best)]
+
+
+def _rank(item: StateValue) -> tuple[int, int, bool]:
+    return item.owner_epoch, item.batch, item.answered_by == AnsweredBy.OWNER

@@ -6,25 +6,17 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Mapping
-from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
 from snapreplay.api.renewed import Renewed
 from snapreplay.errors import UsageError
+from snapreplay.service.control.operations import Role
 
 _LINE = re.compile(
     r"(?:(?P<role>viewer|operator|admin):(?:(?!sha256:)(?P<name>[A-Za-z0-9._@-]{1,64}):)?)?"
     r"(?:sha256:(?P<hash>[0-9a-f]{64})|(?P<token>[A-Za-z0-9._~+/-]{16,512}=*))"
 )
-
-
-class Role(IntEnum):
-    """The roles of whoever asks; each may do what those before it may, too."""
-
-    VIEWER = 1
-    OPERATOR = 2
-    ADMIN = 3
 
 
 def escaped(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -26,10 +26,8 @@ from snapreplay.api.fleet_views import (
 )
 from snapreplay.api.json_values import encoded
 from snapreplay.api.last_hour_view import LastHour
-from snapreplay.api.operation_views import Operation, Operations
-from snapreplay.api.pages import NEXT, cut
+from snapreplay.api.operation_views import AppOperation, Operations
 from snapreplay.api.probing import Probe as Probe  # noqa: PLC0414 - shown, too
-from snapreplay.api.until_live import remaining_seconds
 from snapreplay.service.config.settings import SettingShown
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import ServiceFacts
@@ -39,7 +37,7 @@ from snapreplay.service.control.snapshots_seen import SNAPSHOTS_KEPT
 from snapreplay.service.control.status import PartitionError, PartitionStatus, Recovery, SnapshotStatus, StandbyStatus
 from snapreplay.service.control.vocabulary import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
 from snapreplay.service.core.group_changes import GroupChange
-from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.phase import ON_THE_WAY, Phase
 
 JSON = "application/json"
 _Shown = TypeVar("_Shown", bound=msgspec.Struct)
@@ -146,7 +144,6 @@ class Partitions(msgspec.Struct, frozen=True):
     """The partitions of this process or of the app, by number."""
 
     items: tuple[Partition, ...]
-    next_after: Annotated[Count | None, said(NEXT)] = None
 
 
 class PartitionPlan(msgspec.Struct, frozen=True):
@@ -216,7 +213,6 @@ class Snapshots(msgspec.Struct, frozen=True):
     """The full snapshots that this process wrote or used, or those of the app, newest first, at most 500."""
 
     items: tuple[Snapshot, ...]
-    next_after: Annotated[str | None, said(NEXT)] = None
 
 
 class Processes(msgspec.Struct, frozen=True):
@@ -262,10 +258,47 @@ def _summary(found: Sequence[Held], covered: Covered) -> RestoreSummary:
         partitions_by_phase=dict(phases),
         all_live=bool(found) and phases[Phase.LIVE] == len(found),
         percent=sum(percents) / len(percents) if percents else None,
-        eta_seconds=remaining_seconds(found),
+        eta_seconds=seconds_until_live(found),
         copies_wanted=None if covered.own.copies is None else covered.own.copies.wanted * len(found),
         copies_warm=covered.copies_warm,
     )
+
+
+ENDED_MIN, ENDED_MAX = 3, 10
+"""Restores of a process whose pace counts: the last ones. The first ones run beside the fences and claims of all."""
+
+
+def seconds_until_live(partitions: Iterable[Held]) -> float | None:
+    """Return the time until all partitions are live, by the pace of the restores that have ended: that of the process
+    that takes the longest. None: all are live, or a pace is not known.
+
+    The prediction of a restore leaves out that it waits for others. If a process restores many, that is most of its
+    time."""
+    of_process: dict[str, list[Held]] = {}
+    for each in partitions:
+        of_process.setdefault(each.process.process_id if each.process else "", []).append(each)
+    found = [_of_process(each) for each in of_process.values()]
+    wait = [each for each in found if each != 0.0]
+    return None if not wait or None in wait else max(each or 0.0 for each in wait)
+
+
+def _of_process(partitions: Sequence[Held]) -> float | None:
+    waiting = [each for each in partitions if each.phase_now in ON_THE_WAY]
+    if not waiting:
+        return 0.0
+    begun = [each.started_at for each in _restores(waiting) if each.started_at]
+    live = _restores(each for each in partitions if each.phase_now == Phase.LIVE)
+    # An earlier restore says nothing of how these get on. Times are compared within one process, by its clock.
+    first = min(begun, default=None)
+    ended = sorted(each.finished_at for each in live if each.finished_at and first and each.finished_at >= first)
+    ended = ended[-ENDED_MAX:]
+    if len(ended) < ENDED_MIN or ended[0] == ended[-1]:
+        return None
+    return len(waiting) * (ended[-1] - ended[0]).total_seconds() / (len(ended) - 1)
+
+
+def _restores(partitions: Iterable[Held]) -> list[Recovery]:
+    return [each.status.restore for each in partitions if each.status and each.status.restore]
 
 
 def _restore(found: Held) -> Restore:
@@ -332,7 +365,7 @@ def restore_plans(covered: Covered) -> RestorePlans:
     )
 
 
-def snapshots(says: Sequence[Says], after: str | None = None, limit: int = SNAPSHOTS_KEPT) -> Snapshots:
+def snapshots(says: Sequence[Says], limit: int = SNAPSHOTS_KEPT) -> Snapshots:
     """Return each snapshot once: as the process that wrote it says, which knows why it did."""
     found: dict[str, tuple[SnapshotStatus, Process]] = {}
     for who, told in says:
@@ -342,8 +375,7 @@ def snapshots(says: Sequence[Says], after: str | None = None, limit: int = SNAPS
     newest = [*found.values()]
     if len(says) > 1:
         newest.sort(key=lambda each: each[0].started_at, reverse=True)
-    page, next_after = cut(newest[:SNAPSHOTS_KEPT], lambda each: each[0].snapshot_id, after, limit)
-    return Snapshots(tuple(_with(each, Snapshot, **origin(who)) for each, who in page), next_after)
+    return Snapshots(tuple(_with(each, Snapshot, **origin(who)) for each, who in newest[:limit]))
 
 
 def _with(base: msgspec.Struct, shown: type[_Shown], **more: object) -> _Shown:
@@ -355,7 +387,7 @@ def answer(shown: msgspec.Struct, status_code: int = 200, headers: Mapping[str, 
     return Response(encoded(shown), status_code, headers, media_type=JSON)
 
 
-def accepted(operation: Operation) -> Response:
+def accepted(operation: AppOperation) -> Response:
     """Return the operation; the headers say where to follow it."""
     location = f"/api/v1/operations/{operation.id}"
     return answer(operation, 202, {"Location": location, "Retry-After": "1"})
@@ -380,7 +412,7 @@ def begun(*refused: problems.ProblemKind) -> dict[int | str, dict[str, Any]]:
         "Location": {"description": "Path of the operation.", "schema": {"type": "string"}},
         **problems.RETRY_AFTER,
     }
-    accepted = documented(Operation, "Accepted: follow the operation.") | {"headers": headers}
+    accepted = documented(AppOperation, "Accepted: follow the operation.") | {"headers": headers}
     return {202: accepted, **problems.documented(*problems.OF_A_POST, *refused)}
 
 

@@ -21,7 +21,7 @@ from benchmarks import harness
 from benchmarks.ledger_app import app
 from benchmarks.spark import compacted
 from snapreplay.service.config.settings import load_settings
-from snapreplay.service.control.protocol import Operation, OperationState
+from snapreplay.service.control.operations import AdoptSnapshot, Operation, OperationState
 from snapreplay.service.program import running
 from snapreplay.service.service import Service
 
@@ -91,7 +91,7 @@ def _propose(bootstrap_servers: str) -> None:
 
 async def _adopted(service: Service[Any], manifest_offset: int) -> None:
     """Ask in the way that HTTP does."""
-    operation = service.control.adopt(0, manifest_offset)
+    operation = service.control.perform(AdoptSnapshot(0, manifest_offset))
     async with asyncio.timeout(harness.DEADLINE_SECONDS):
         while operation.state is OperationState.RUNNING:
             await asyncio.sleep(0.01)  # between two looks, under the deadline

@@ -22,8 +22,8 @@ from snapreplay.errors import (
     UnknownPartition,
     UsageError,
 )
-from snapreplay.service.control.protocol import Command, Operation, OperationState
-from snapreplay.service.control.state_reads import NotReadable, Role
+from snapreplay.service.control.operations import Command, Operation, OperationState
+from snapreplay.service.control.state_reads import AnsweredBy, NotReadable
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.partition.readable import Readable
@@ -79,7 +79,9 @@ class Views:
 
     def _position(self, partition: int, *, stale: bool) -> Position:
         found = self._found(partition, stale=stale)
-        return Position(found.last.batch, dict(found.last.positions), found.role is Role.STANDBY, found.age_seconds)
+        return Position(
+            found.last.batch, dict(found.last.positions), found.role is AnsweredBy.STANDBY, found.age_seconds
+        )
 
     def _found(self, partition: int, *, stale: bool) -> Readable:
         runners, count = self._mine(), self._partition_count()

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
-from snapreplay.service.control.partition_history import PartitionHistory
-from snapreplay.service.control.protocol import (
-    Adopt,
-    Cancel,
+from snapreplay.service.control.operations import (
+    AdoptSnapshot,
+    CancelOperation,
     Command,
+    DrainProcess,
+    DrillPartition,
     Operation,
-    Retry,
-    SetDrained,
-    SetPaused,
-    StartDrill,
+    PausePartition,
+    ResumePartition,
+    RetryPartition,
     TriggerSnapshot,
+    UndrainProcess,
 )
+from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.status import SnapshotStatus
 from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.embedding import Views, ended
@@ -54,7 +56,7 @@ class Operating:
         Raises:
             UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
         """
-        return await self._ended(SetPaused(partition, paused=True, reason=reason))
+        return await self._ended(PausePartition(partition, reason))
 
     async def resume(self, partition: int) -> Operation:
         """Process a paused partition again, from the next record on.
@@ -62,7 +64,7 @@ class Operating:
         Raises:
             UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
         """
-        return await self._ended(SetPaused(partition, paused=False))
+        return await self._ended(ResumePartition(partition))
 
     async def retry(self, partition: int) -> Operation:
         """Let a FAILED partition recover again, after the cause was repaired or accepted, and wait until it is LIVE.
@@ -70,7 +72,7 @@ class Operating:
         Raises:
             UnknownPartition, PartitionNotLive, NotFailed, Busy, ServiceClosed: nothing was started.
         """
-        return await self._ended(Retry(partition))
+        return await self._ended(RetryPartition(partition))
 
     async def adopt(self, partition: int, manifest_offset: int) -> Operation:
         """Judge a snapshot that a job proposes, by the offset of its manifest, and wait until it is pointed to or
@@ -79,7 +81,7 @@ class Operating:
         Raises:
             UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
         """
-        return await self._ended(Adopt(partition, manifest_offset))
+        return await self._ended(AdoptSnapshot(partition, manifest_offset))
 
     async def drill(self, partition: int) -> Operation:
         """Restore a LIVE partition into a store that is thrown away, and compare the digests.
@@ -87,7 +89,7 @@ class Operating:
         Raises:
             UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
         """
-        return await self._ended(StartDrill(partition))
+        return await self._ended(DrillPartition(partition))
 
     async def drain(self, reason: str = "") -> Operation:
         """Give all partitions to other processes before maintenance, and wait until they are gone. This one takes none
@@ -99,11 +101,11 @@ class Operating:
         Raises:
             NoSuccessor, Busy, ServiceClosed: nothing was started.
         """
-        return await self._ended(SetDrained(drained=True, by=THE_PROGRAM, reason=reason))
+        return await self._ended(DrainProcess(by=THE_PROGRAM, reason=reason))
 
     async def undrain(self) -> None:
         """Take partitions again, when the group assigns them."""
-        await self._ended(SetDrained(drained=False, by=THE_PROGRAM))
+        await self._ended(UndrainProcess(by=THE_PROGRAM))
 
     def operations(self) -> tuple[Operation, ...]:
         """List the last 1,000 operations of this process, newest first, whoever has begun them.
@@ -122,7 +124,7 @@ class Operating:
             ServiceClosed: not started yet, or stopped.
         """
         self._views.check_open()
-        return self._control.perform(Cancel(operation_id, THE_PROGRAM))
+        return self._control.perform(CancelOperation(operation_id, by=THE_PROGRAM))
 
     def snapshots(self) -> tuple[SnapshotStatus, ...]:
         """List the last 500 full snapshots that this process wrote or used, newest first.

@@ -16,33 +16,28 @@ import msgspec
 import snapreplay
 from snapreplay.app.app import App
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
-from snapreplay.service.clock import boot_seconds, time_of, wall_ms, wall_time
+from snapreplay.service.clock import boot_seconds, time_of, wall_time
 from snapreplay.service.config.settings import Settings, effective
 from snapreplay.service.config.typed import addressed
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.operation_registry import OperationRegistry, Part
-from snapreplay.service.control.partition_history import PartitionHistory
-from snapreplay.service.control.protocol import (
-    Adopt,
-    Cancel,
-    Check,
+from snapreplay.service.control.operations import (
+    CancelOperation,
     Command,
     NotFailed,
-    Once,
     OnDone,
     Operation,
     OperationState,
-    Retry,
-    ServiceFacts,
-    SetDrained,
-    SetPaused,
-    StartDrill,
-    StatusDocument,
-    TriggerSnapshot,
-    partition_check,
+    PartitionsCommand,
+    ProcessCommand,
+    RetryPartition,
+    SavepointCommand,
+    UndrainProcess,
 )
-from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoint, SavepointList, SavepointsUnread
+from snapreplay.service.control.partition_history import PartitionHistory
+from snapreplay.service.control.protocol import Check, ServiceFacts, StatusDocument, partition_check
+from snapreplay.service.control.savepoint_list import SavepointList, SavepointsUnread
 from snapreplay.service.control.snapshots_seen import SnapshotsSeen
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
@@ -53,12 +48,10 @@ from snapreplay.service.core.phase import Phase
 from snapreplay.service.decisions.savepoints import Savepoints
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.kafka.throttling import CLOSED, THROTTLING
-from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.state_reads import StateReads, running
 from snapreplay.service.supervisor import Supervisor
-from snapreplay.snapshots.format.records import Paused
 
 log = logging.getLogger("snapreplay")
 
@@ -103,15 +96,10 @@ class _Waking:
             loop.call_soon_threadsafe(event.set)
 
 
-def _if_live(ask: Callable[[PartitionRunner, Part], bool]) -> _Act:
-    """Let a runner be asked something; it says whether its partition is LIVE."""
-
-    def act(supervisor: Supervisor, partition: int, done: Part) -> None:
-        runner = supervisor.runners.get(partition)
-        if runner is None or not ask(runner, done):
-            done(OperationState.FAILED, None, "the partition is not LIVE here any more")
-
-    return act
+def _begin(command: PartitionsCommand, supervisor: Supervisor, partition: int, done: Part) -> None:
+    runner = supervisor.runners.get(partition)
+    if runner is None or not command.begin(runner, done):
+        done(OperationState.FAILED, None, "the partition is not LIVE here any more")
 
 
 class ServiceControl:
@@ -164,34 +152,20 @@ class ServiceControl:
             copies=self._membership.share.copied if self._membership is not None else None,
         )
 
-    def perform(self, command: Command | Once) -> Operation:
-        if not isinstance(command, Once):
-            return self._perform(command)
-        begun = self._operations.begun_by(command)
-        if begun is None:
-            begun = self._perform(command.command)
-            self._operations.remember(command, begun)
-        return begun
-
-    def _perform(self, command: Command) -> Operation:
+    def perform(self, command: Command) -> Operation:
         match command:
-            case TriggerSnapshot(partitions, reason):
-                return self.trigger_snapshot(partitions, reason)
-            case Adopt(partition, manifest_offset):
-                return self.adopt(partition, manifest_offset)
-            case Retry(partition):
-                return self.retry(partition)
-            case SetPaused(partition, paused, reason):
-                return self.set_paused(partition, reason, paused=paused)
-            case StartDrill(partition):
-                drill = _if_live(lambda runner, done: runner.request_drill(done))
-                return self._begun("drill", "", self._wanted([partition]), drill)
-            case SetDrained():
+            case RetryPartition(partition):
+                return self._retried(command, partition)
+            case PartitionsCommand():
+                return self._begun(command, self._wanted(command.numbers), partial(_begin, command))
+            case ProcessCommand():
                 return self._set_drained(command)
-            case KeepSavepoint() | DropSavepoint():
+            case SavepointCommand():
                 return self._savepoint(command)
-            case Cancel(operation_id, by):
-                return self._cancel(operation_id, by)
+            case CancelOperation(operation_id):
+                return self._cancel(operation_id, command.by)
+            case _:
+                raise TypeError(f"no command of a service: {command!r}")
 
     def read(self, read: StateRead) -> StateAnswer:
         return self._reads.read(read, *running(self._supervisor, self._view, read.partition or 0))
@@ -240,28 +214,6 @@ class ServiceControl:
             drain=self._draining.status,
             trouble=self.trouble,
         )
-
-    def trigger_snapshot(self, partitions: Sequence[int] | None, reason: str) -> Operation:
-        wanted = self._wanted(partitions)
-        ask = _if_live(lambda runner, done: runner.request_snapshot("trigger", done))
-        return self._begun("snapshot", reason, wanted, ask)
-
-    def adopt(self, partition: int, manifest_offset: int) -> Operation:
-        wanted = self._wanted([partition])
-        ask = _if_live(lambda runner, done: runner.request_adoption(manifest_offset, done))
-        return self._begun("adopt", f"manifest at offset {manifest_offset}", wanted, ask)
-
-    def retry(self, partition: int) -> Operation:
-        status = self._owned(partition)
-        if status.phase is not Phase.FAILED:
-            raise NotFailed(partition, status.phase.value)
-        # While another process has our name, this one would claim what is the other's.
-        return self._begun("retry", "", [partition], self._retry, refused=self._standing_aside())
-
-    def set_paused(self, partition: int, reason: str, *, paused: bool) -> Operation:
-        wanted, pause = self._wanted([partition]), Paused(wall_ms(), reason) if paused else None
-        ask = _if_live(lambda runner, done: runner.request_pause(pause, done))
-        return self._begun("pause" if paused else "resume", reason, wanted, ask)
 
     def operation(self, operation_id: str) -> Operation | None:
         return self._operations.get(operation_id)
@@ -361,11 +313,16 @@ class ServiceControl:
 
     # ---- inside ----
 
-    def _begun(
-        self, kind: str, reason: str, partitions: Sequence[int], act: _Act, refused: str | None = None
-    ) -> Operation:
+    def _retried(self, command: RetryPartition, partition: int) -> Operation:
+        status = self._owned(partition)
+        if status.phase is not Phase.FAILED:
+            raise NotFailed(partition, status.phase.value)
+        # While another process has our name, this one would claim what is the other's.
+        return self._begun(command, [partition], self._retry, refused=self._standing_aside())
+
+    def _begun(self, command: Command, partitions: Sequence[int], act: _Act, refused: str | None = None) -> Operation:
         """Begin an operation: let each partition `act` in the runners' loop, unless it is `refused`."""
-        operation = self._operations.create(kind, reason, partitions)
+        operation = self._operations.create(command, partitions)
         for number in partitions:
             done = Part(self._operations, self._wake, operation.id, number)
             if self._loop is None or self._supervisor is None:
@@ -376,15 +333,15 @@ class ServiceControl:
                 self._loop.call_soon_threadsafe(act, self._supervisor, number, done)
         return self._operations.get(operation.id) or operation
 
-    def _set_drained(self, asked: SetDrained) -> Operation:
+    def _set_drained(self, asked: ProcessCommand) -> Operation:
         group = self._membership if self._assigned is not None else None
         return self._draining.perform(asked, group, self._peers())
 
-    def _savepoint(self, asked: KeepSavepoint | DropSavepoint) -> Operation:
+    def _savepoint(self, asked: SavepointCommand) -> Operation:
         if self._view is None or self._loop is None or self.kept is None:
             raise UnknownPartition(0, None)
         numbers = range(self._view.partition_count)
-        operation = self._operations.create(asked.operation, asked.name, numbers)
+        operation = self._operations.create(asked, numbers)
         dones = [Part(self._operations, self._wake, operation.id, number) for number in numbers]
         self._loop.call_soon_threadsafe(self.kept.begin, operation.id, asked, dones)
         return operation
@@ -392,7 +349,7 @@ class ServiceControl:
     def _cancel(self, operation_id: str, by: str) -> Operation:
         operation, cancelled = self._operations.cancel(operation_id, f"cancelled by {by}")
         if operation.kind == "drain" and cancelled:
-            self._set_drained(SetDrained(drained=False, by=by))
+            self._set_drained(UndrainProcess(by=by))
         if operation.kind == "savepoint" and self._loop is not None and self.kept is not None:
             self._loop.call_soon_threadsafe(self.kept.cancel, operation_id)
         elif self._loop is not None and self._supervisor is not None:

@@ -12,7 +12,7 @@ const QUESTIONS = {
   restores: "restore-status?scope=app",
   partitions: "api/v1/partitions?scope=app",
   snapshots: "api/v1/snapshots?scope=app&limit=100",
-  operations: "api/v1/operations?scope=app&limit=100",
+  operations: "api/v1/operations?scope=app",
   group: "api/v1/group-changes?scope=local",
   ready: "readyz",
 };
@@ -61,7 +61,6 @@ export async function get(path) {
 // A service whose event loop is blocked has started nothing: it is asked again.
 export async function act(path, body, method = "POST") {
   const headers = {};
-  if (method === "POST") headers["Idempotency-Key"] = newKey();
   if (body) headers["Content-Type"] = "application/json";
   const options = { method, headers, body: body && JSON.stringify(body) };
   const began = performance.now();
@@ -73,8 +72,6 @@ export async function act(path, body, method = "POST") {
     }
   }
 }
-
-const newKey = () => [...crypto.getRandomValues(new Uint32Array(4))].map((each) => each.toString(16)).join("-"); // randomUUID needs https
 
 // Everything that the process says now, and how far the clock of this machine is behind its own.
 async function all() {

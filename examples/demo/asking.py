@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -77,16 +76,15 @@ class Asking:
         )
 
     def _post(self, path: str, body: Json) -> str:
-        key = {"Idempotency-Key": str(uuid.uuid4())}
         deadline = time.monotonic() + COMMAND_S
         while True:
             try:
-                answer = self._http.post(path, json=body, headers=key, timeout=COMMAND_S)
+                answer = self._http.post(path, json=body, timeout=COMMAND_S)
             except httpx2.TransportError as error:
                 raise DemoFailed(f"POST {path}: {error}") from error
             if answer.status_code == HTTPStatus.ACCEPTED:
                 return str(answer.headers["location"])
-            # A service that stands still may do it all the same: asked again with its key, it does it once.
+            # A service that stands still has begun nothing.
             if answer.status_code != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > deadline:
                 raise DemoFailed(f"POST {path}: {answer.status_code} {answer.text}")
 

@@ -10,25 +10,14 @@ from typing import Protocol
 import msgspec
 
 from snapreplay.counted import counted
-from snapreplay.errors import RetryableError
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.operation_registry import OperationRegistry
-from snapreplay.service.control.protocol import Check, Drain, Operation, OperationState, SetDrained
+from snapreplay.service.control.operations import DrainProcess, NoSuccessor, Operation, OperationState, ProcessCommand
+from snapreplay.service.control.protocol import Check, Drain
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.peers import Peer
 
 log = logging.getLogger("snapreplay")
-
-
-class NoSuccessor(RetryableError):
-    """A refusal of a drain: no other process would take the partitions.
-
-    Safe: Nothing was given away: the process keeps its partitions.
-    """
-
-    def __init__(self, why: str) -> None:
-        super().__init__(f"nobody would take the partitions: {why}", hint="start another process of the app first")
-        self.why = why
 
 
 class Group(Protocol):
@@ -67,7 +56,7 @@ class Draining:
         drain = self.status
         return [] if drain is None else [Check("drain", ok=True, detail=f"{drain.state}, requested by {drain.by}")]
 
-    def perform(self, asked: SetDrained, group: Group | None, peers: Sequence[Peer]) -> Operation:
+    def perform(self, asked: ProcessCommand, group: Group | None, peers: Sequence[Peer]) -> Operation:
         """Begin or end the drain. `group` is None while this process is no member, `peers` are the other processes.
 
         Raises:
@@ -76,13 +65,14 @@ class Draining:
         """
         if group is None:
             raise NoSuccessor("this process is not a member of the group yet")
+        is_drain = isinstance(asked, DrainProcess)
         with self._lock:
             # A share without peers comes from a leader that tells nothing about the others.
-            if asked.drained and self._drain is None and group.share.peers:
+            if is_drain and self._drain is None and group.share.peers:
                 check_successors([each for each in peers if each.process_id not in group.share.absent])
             self.look(peers)
-            operation = self._begin(asked) if asked.drained else self._end(asked)
-            group.gives_away = asked.drained
+            operation = self._begin(asked) if is_drain else self._end(asked)
+            group.gives_away = is_drain
             group.rejoin()
             self.look(peers)
             return self._operations.get(operation.id) or operation
@@ -94,23 +84,23 @@ class Draining:
             said = "the process has stopped"
             self._operations.report(self._operation_id, part.partition, OperationState.FAILED, None, said)
 
-    def _begin(self, asked: SetDrained) -> Operation:
+    def _begin(self, asked: ProcessCommand) -> Operation:
         held = sorted(self._held())
-        operation = self._operations.create("drain", asked.reason, held)
+        operation = self._operations.create(asked, held)
         self._operation_id = operation.id
         if self._drain is None:
-            self._drain = Drain("draining", wall_time(), asked.by, asked.reason)
+            self._drain = Drain("draining", wall_time(), asked.by, asked.about)
             log.warning("drain requested by %s: giving %s away", asked.by, counted(len(held), "partition"))
         return operation
 
-    def _end(self, asked: SetDrained) -> Operation:
+    def _end(self, asked: ProcessCommand) -> Operation:
         if self._drain is not None:
             log.warning("undrain requested by %s: taking partitions again", asked.by)
         self._drain = None
         operation = self._operations.get(self._operation_id)
         for part in operation.parts if operation else ():
             self._operations.report(self._operation_id, part.partition, OperationState.CANCELLED, None, "undrained")
-        return self._operations.create("undrain", asked.reason, ())
+        return self._operations.create(asked, ())
 
     def look(self, peers: Sequence[Peer]) -> None:
         """Report the partitions that have left this process, and when it becomes drained, or draining again."""

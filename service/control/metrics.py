@@ -8,7 +8,7 @@ Seconds, bytes and ratios 0 to 1 only; labels are `app`, `partition` and words o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from snapreplay.service.control.counters import PARTITION
 from snapreplay.service.control.partition_gauges import SHOWN, Shown
-from snapreplay.service.control.protocol import Family, StatusDocument
+from snapreplay.service.control.protocol import StatusDocument
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
 from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.phase import CopyState, Phase
@@ -25,7 +25,7 @@ from snapreplay.service.core.phase import CopyState, Phase
 class DocumentCollector(Collector):
     """A collector of what a process is, by its document, then of what happened in it."""
 
-    def __init__(self, document: StatusDocument, happened: Sequence[Family]) -> None:
+    def __init__(self, document: StatusDocument, happened: CollectorRegistry) -> None:
         self._document = document
         self._happened = happened
 
@@ -37,7 +37,7 @@ class DocumentCollector(Collector):
         yield from _copies_given(facts.app_id, self._document.copies, len(partitions))
         for each in SHOWN:
             yield _filled(each, facts.app_id, partitions)
-        yield from shown(self._happened)
+        yield from self._happened.collect()
 
 
 def _process_gauges(document: StatusDocument, assigned: int) -> Iterator[GaugeMetricFamily]:
@@ -110,25 +110,3 @@ def _filled(shown: Shown, app_id: str, partitions: Sequence[PartitionStatus]) ->
             if value is not None:
                 family.add_metric(values, value)
     return family
-
-
-def counted(registry: CollectorRegistry) -> tuple[Family, ...]:
-    """Return what the registry holds now. Any thread."""
-    return tuple(
-        Family(
-            each.name,
-            each.documentation,
-            each.type,
-            tuple((sample.name, sample.labels, sample.value) for sample in each.samples),
-        )
-        for each in registry.collect()
-    )
-
-
-def shown(families: Iterable[Family]) -> Iterator[Metric]:
-    """Convert families back, the reverse of `counted`."""
-    for each in families:
-        metric = Metric(each.name, each.help, each.kind)
-        for name, labels, value in each.samples:
-            metric.add_sample(name, labels, value)
-        yield metric

@@ -5,38 +5,24 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from snapreplay.errors import UsageError
 from snapreplay.service.clock import wall_ms, wall_time
-from snapreplay.service.control.protocol import Busy, KeyReused, Once, Operation, OperationPart, OperationState
+from snapreplay.service.control.operations import (
+    BY_KIND,
+    Busy,
+    Command,
+    NotCancellable,
+    Operation,
+    OperationPart,
+    OperationState,
+)
 
 OPERATIONS_MAX = 1000
 ENDED = (OperationState.SUCCEEDED, OperationState.SKIPPED, OperationState.FAILED, OperationState.CANCELLED)
-_ENDS_WITH_COMMIT = "it ends by itself, with the next commit"
-_WHY_NOT: Mapping[str, str] = {
-    "snapshot": "the snapshots are being written already",
-    "retry": "the partitions are recovering already",
-    "adopt": "the owner is checking the snapshot; if it rejects it, nothing changes",
-    "pause": f"{_ENDS_WITH_COMMIT}; `snapreplay resume` undoes it",
-    "savepoint": "the partitions are kept already",
-    "savepoint-drop": "its topics are being deleted",
-    "resume": f"{_ENDS_WITH_COMMIT}; `snapreplay pause` undoes it",
-}
-CANCELLABLE = ("snapshot", "retry", "drill", "drain", "savepoint")
-"""The kinds of operations whose parts can be cancelled as long as they have not begun to change anything."""
-
-
-class NotCancellable(UsageError):
-    """The operation has ended, or can no longer be stopped."""
-
-    def __init__(self, operation_id: str, why: str) -> None:
-        super().__init__(f"operation {operation_id} cannot be cancelled: {why}")
-        self.operation_id = operation_id
-        self.why = why
 
 
 def operation_id() -> str:
@@ -53,34 +39,17 @@ class OperationRegistry:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._operations: OrderedDict[str, Operation] = OrderedDict()
-        self._keys: OrderedDict[str, tuple[str, str]] = OrderedDict()  # → fingerprint, operation id
 
-    def begun_by(self, once: Once) -> Operation | None:
-        """Return the operation that this request has begun before; None: it is new, or was forgotten. Raise KeyReused:
-        the key is that of another request."""
-        with self._lock:
-            fingerprint, operation_id = self._keys.get(once.key, (once.fingerprint, ""))
-            if operation_id in self._operations and fingerprint != once.fingerprint:
-                raise KeyReused(once.key)
-            return self._operations.get(operation_id)
-
-    def remember(self, once: Once, operation: Operation) -> None:
-        """Note that this request has begun an operation."""
-        with self._lock:
-            self._keys[once.key] = (once.fingerprint, operation.id)
-            while len(self._keys) > OPERATIONS_MAX:
-                self._keys.popitem(last=False)
-
-    def create(self, kind: str, reason: str, partitions: Iterable[int]) -> Operation:
+    def create(self, asked: Command, partitions: Iterable[int]) -> Operation:
         """Begin an operation, or raise Busy: one of the partitions has an operation of this kind under way."""
         with self._lock:
             wanted = tuple(partitions)
-            self._refuse_busy(kind, wanted)
+            self._refuse_busy(asked.kind, wanted)
             operation = Operation(
                 id=operation_id(),
-                kind=kind,
+                kind=asked.kind,
                 state=OperationState.RUNNING,
-                reason=reason,
+                reason=asked.about,
                 parts=tuple(OperationPart(number, OperationState.PENDING) for number in wanted),
                 created_at=wall_time(),
             )
@@ -121,8 +90,8 @@ class OperationRegistry:
             if operation.state is not OperationState.RUNNING:
                 raise NotCancellable(operation_id, f"it has {operation.state}")
             pending = [part.partition for part in operation.parts if part.state is OperationState.PENDING]
-            if operation.kind not in CANCELLABLE or not pending:
-                raise NotCancellable(operation_id, _WHY_NOT.get(operation.kind, "it ends by itself"))
+            if not BY_KIND[operation.kind].is_cancellable or not pending:
+                raise NotCancellable(operation_id, BY_KIND[operation.kind].too_late)
             parts = tuple(
                 OperationPart(part.partition, OperationState.CANCELLED, None, detail)
                 if part.partition in pending

@@ -1,24 +1,23 @@
 """The words and interfaces between a running service and its HTTP: one document with all that a process says of
-itself, and the commands that it may be asked to carry out.
+itself, and the reads and commands that it carries out (`operations.py` has the commands).
 
 HTTP knows nothing else of a service.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from enum import StrEnum
 from typing import Annotated, Protocol
 
 import msgspec
 
-from snapreplay.errors import RetryableError, UsageError
+from snapreplay.errors import RetryableError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import SettingShown
 from snapreplay.service.control.address import Address
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
+from snapreplay.service.control.operations import Command, Operation
 from snapreplay.service.control.partition_history import PartitionHistory
-from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoint, SavepointList
+from snapreplay.service.control.savepoint_list import SavepointList
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, SnapshotStatus, StandbyStatus
 from snapreplay.service.control.vocabulary import Count, Time, one_of, said
@@ -26,46 +25,6 @@ from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
-
-
-class OperationState(StrEnum):
-    """State of an operation or of one of its parts. Only parts can be SKIPPED: there was nothing to do."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    SKIPPED = "skipped"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-KINDS = ("snapshot", "retry", "adopt", "pause", "resume", "drill", "drain", "undrain", "savepoint", "savepoint-drop")
-
-
-class OperationPart(msgspec.Struct, frozen=True):
-    """One partition's share of an operation."""
-
-    partition: Count
-    state: Annotated[str, one_of(*OperationState)]
-    snapshot_id: str | None = None
-    detail: str = ""
-
-
-class Operation(msgspec.Struct, frozen=True):
-    """An asynchronous request and its result."""
-
-    id: Annotated[str, said("Sorts by time of creation.")]
-    kind: Annotated[str, one_of(*KINDS)]
-    state: Annotated[str, one_of("running", "succeeded", "failed", "cancelled")]
-    reason: str
-    parts: tuple[OperationPart, ...]
-    created_at: Time
-    finished_at: Time | None = None
-
-
-OnDone = Callable[[OperationState, str | None, str], bool | None]
-"""Called with (state, snapshot id, detail) when a part of an operation has begun or ended. True: it was cancelled
-before."""
 
 
 class Drain(msgspec.Struct, frozen=True):
@@ -118,26 +77,6 @@ def partition_check(number: int, status: PartitionStatus | None) -> Check:
     return Check(f"partition {number}", live and not doubt, detail)
 
 
-class NotFailed(UsageError):
-    """There is nothing to retry: the partition is in another phase."""
-
-    def __init__(self, partition: int, phase: str) -> None:
-        super().__init__(f"partition {partition} is {phase}: there is nothing to retry")
-        self.partition = partition
-        self.phase = phase
-
-
-class Busy(RetryableError):
-    """An operation of this kind is already running on that partition."""
-
-    def __init__(self, partition: int, operation_id: str | None, kind: str = "snapshot") -> None:
-        what = {"adopt": "an adoption", "savepoint-drop": "the drop of a savepoint"}.get(kind)
-        super().__init__(f"{what or f'a {kind}'} of partition {partition} is already running")
-        self.partition = partition
-        self.operation_id = operation_id
-        self.kind = kind
-
-
 class LoopBlocked(RetryableError):
     """The event loop of the partitions has not turned in time, so nothing was started.
 
@@ -157,14 +96,6 @@ class TooManyCommands(RetryableError):
 
     def __init__(self, waiting: int) -> None:
         super().__init__(f"{waiting} requests wait for the service process already")
-
-
-class KeyReused(UsageError):
-    """Another request was made with this idempotency key before."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__(f"the Idempotency-Key {key!r} was used for another request")
-        self.key = key
 
 
 class StatusDocument(msgspec.Struct, frozen=True):
@@ -195,81 +126,6 @@ class StatusDocument(msgspec.Struct, frozen=True):
     """Of the partitions that the group gave to it; None: nobody has said."""
 
 
-class TriggerSnapshot(msgspec.Struct, frozen=True, tag="snapshot"):
-    """Asks for a full snapshot of these owned partitions."""
-
-    partitions: tuple[int, ...] | None  # None: of all that are LIVE
-    reason: str
-
-
-class Adopt(msgspec.Struct, frozen=True, tag="adopt"):
-    """Asks the owner to judge the snapshot that a job proposes with this manifest. The operation ends when an
-    increment points to it, or with the reason why it is rejected."""
-
-    partition: int
-    manifest_offset: int
-
-
-class Retry(msgspec.Struct, frozen=True, tag="retry"):
-    """Asks for the recovery of a FAILED partition, with the cluster as it is now; the others of this process run on.
-    The operation ends when the partition is LIVE and has committed a batch (or had no input for a second), or when it
-    is FAILED again."""
-
-    partition: int
-
-
-class SetPaused(msgspec.Struct, frozen=True, tag="set-paused"):
-    """Asks for a pause of a LIVE partition, or for its end. The operation ends when an increment says so."""
-
-    partition: int
-    paused: bool
-    reason: str = ""
-
-
-class StartDrill(msgspec.Struct, frozen=True, tag="drill"):
-    """Asks the owner to restore a LIVE partition into a store that is thrown away. The operation ends with the verdict,
-    or when the drill is given up."""
-
-    partition: int
-
-
-class SetDrained(msgspec.Struct, frozen=True, tag="set-drained"):
-    """Asks this process to give all its partitions away and to take none, or to take partitions again. The operation
-    of a drain ends when the process has no partition."""
-
-    drained: bool
-    by: str
-    reason: str = ""
-
-
-class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """Asks to cancel what has not begun of an operation of this process."""
-
-    operation_id: str
-    by: str
-
-
-Command = TriggerSnapshot | Adopt | Retry | SetPaused | StartDrill | SetDrained | KeepSavepoint | DropSavepoint | Cancel
-
-
-class Once(msgspec.Struct, frozen=True, tag="once"):
-    """Asks for a command that may have arrived before: then for the operation that it began. `fingerprint`: of the
-    request, which may be cut differently into commands when it comes again."""
-
-    key: str
-    fingerprint: str
-    command: Command
-
-
-class Family(msgspec.Struct, frozen=True):
-    """A metric with its samples: name, labels, value."""
-
-    name: str
-    help: str
-    kind: str
-    samples: tuple[tuple[str, dict[str, str], float], ...]
-
-
 class Control(Protocol):
     """A running service for HTTP. `document`, `suspect` and `ended` may be called from any thread, all others from the
     loop of the runners, in which `Http.serve` was called."""
@@ -277,12 +133,11 @@ class Control(Protocol):
     def document(self) -> StatusDocument:
         """Return the service as it is now."""
 
-    def perform(self, command: Command | Once) -> Operation:
+    def perform(self, command: Command) -> Operation:
         """Carry out a command.
 
         Raises:
-            UnknownPartition, PartitionNotLive, NotFailed, Busy, KeyReused, NoSuccessor, NotCancellable: nothing was
-                started.
+            UnknownPartition, PartitionNotLive, NotFailed, Busy, NoSuccessor, NotCancellable: nothing was started.
         """
 
     def read(self, read: StateRead) -> StateAnswer:
@@ -330,10 +185,7 @@ class StatusSource(Protocol):
     async def look(self) -> StatusDocument:
         """Return the process as it is now."""
 
-    async def counted(self) -> Sequence[Family]:
-        """Return what happened in the process, counted."""
-
-    async def perform(self, command: Command | Once) -> Operation:
+    async def perform(self, command: Command) -> Operation:
         """Carry out a command.
 
         Raises:

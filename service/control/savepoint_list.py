@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 
@@ -37,22 +37,6 @@ class SavepointList(msgspec.Struct, frozen=True, tag="savepoints"):
     """Savepoints, by name."""
 
     items: tuple[SavepointShown, ...] = ()
-
-
-class KeepSavepoint(msgspec.Struct, frozen=True, tag="keep-savepoint"):
-    """Asks this process to keep the state of all partitions of the app under a name."""
-
-    operation: ClassVar[str] = "savepoint"
-    name: str
-    by: str
-    reason: str = ""
-
-
-class DropSavepoint(msgspec.Struct, frozen=True, tag="drop-savepoint"):
-    """Asks this process to delete a savepoint of the app for good."""
-
-    operation: ClassVar[str] = "savepoint-drop"
-    name: str
 
 
 class SavepointsUnread(RetryableError):

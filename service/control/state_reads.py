@@ -25,7 +25,7 @@ BYTES_MAX = 1024 * 1024
 """Of the keys and values of one answer. Only a single larger entry exceeds it."""
 
 
-class Role(StrEnum):
+class AnsweredBy(StrEnum):
     """The process that has answered."""
 
     OWNER = "owner"
@@ -71,7 +71,7 @@ class ReadAt(msgspec.Struct, frozen=True):
         said("Input topic → all records before this offset are in it.", examples=[{"payments": 880412}]),
     ]
     owner_epoch: Annotated[Count, said("Of the owner that committed the batch.")]
-    answered_by: Annotated[str, one_of(*Role), said("`standby`: a warm copy, with `stale=true` only.")]
+    answered_by: Annotated[str, one_of(*AnsweredBy), said("`standby`: a warm copy, with `stale=true` only.")]
     age_seconds: Annotated[
         Seconds,
         said(

@@ -20,15 +20,8 @@ from snapreplay.app.ways import MODULE, app_name
 from snapreplay.errors import DamagedError, SnapreplayError, StopError, UsageError
 from snapreplay.service.clock import time_of
 from snapreplay.service.config.settings import Settings, seals_of
-from snapreplay.service.control.protocol import OnDone, OperationState
-from snapreplay.service.control.savepoint_list import (
-    DropSavepoint,
-    KeepSavepoint,
-    SavepointList,
-    SavepointPart,
-    SavepointShown,
-    SavepointsUnread,
-)
+from snapreplay.service.control.operations import CreateSavepoint, OnDone, OperationState, SavepointCommand
+from snapreplay.service.control.savepoint_list import SavepointList, SavepointPart, SavepointShown, SavepointsUnread
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.decisions.state_import import (
     STATE_BATCH,
@@ -397,7 +390,7 @@ class Savepoints:
         except SnapreplayError as error:
             raise SavepointsUnread(error.message) from error
 
-    def begin(self, operation_id: str, asked: KeepSavepoint | DropSavepoint, dones: Sequence[OnDone]) -> None:
+    def begin(self, operation_id: str, asked: SavepointCommand, dones: Sequence[OnDone]) -> None:
         """Keep a savepoint, or drop it, one after the other; each of `dones` hears of its partition."""
         task = asyncio.get_running_loop().create_task(self._work(operation_id, asked, dones))
         self._tasks[operation_id] = task
@@ -418,11 +411,11 @@ class Savepoints:
     async def _find(self, name: str) -> SavepointShown:
         return shown(await find(self._app.app_id, name, self._settings, self._cluster, prove=False))
 
-    async def _work(self, operation_id: str, asked: KeepSavepoint | DropSavepoint, dones: Sequence[OnDone]) -> None:
+    async def _work(self, operation_id: str, asked: SavepointCommand, dones: Sequence[OnDone]) -> None:
         why = "the process ended first"
         try:
             async with self._one:
-                if isinstance(asked, KeepSavepoint):
+                if isinstance(asked, CreateSavepoint):
                     await self.create(asked.name, asked.reason, by=asked.by, kept=lambda number: _kept(dones[number]))
                 else:
                     await self.drop(asked.name)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.clock import wall_time
-from snapreplay.service.control.protocol import OnDone, OperationState
+from snapreplay.service.control.operations import OnDone, OperationState
 from snapreplay.service.control.status import RejectedProposal
 from snapreplay.service.core.adoption import NOT_FINAL, Reason, Rejection, refuse_manifest
 from snapreplay.service.core.search import FoundIncrement

@@ -10,7 +10,7 @@ from dataclasses import replace
 from msgspec import UNSET
 
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.control.protocol import OnDone, OperationState
+from snapreplay.service.control.operations import OnDone, OperationState
 from snapreplay.service.live.committer import Committer
 from snapreplay.service.live.fetcher import Ends, Fetcher
 from snapreplay.service.ports import TopicPartition

@@ -12,7 +12,7 @@ import msgspec
 from snapreplay.app.ways import app_name, ensure
 from snapreplay.errors import Reaction, SnapreplayError
 from snapreplay.service.clock import time_of, wall_ms, wall_time
-from snapreplay.service.control.protocol import OnDone, OperationState
+from snapreplay.service.control.operations import OnDone, OperationState
 from snapreplay.service.control.status import SnapshotState, SnapshotStatus
 from snapreplay.service.core.adoption import Standing, applied_since, pointer_to
 from snapreplay.service.core.recoverability import Recoverability

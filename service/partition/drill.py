@@ -12,7 +12,7 @@ import msgspec
 from snapreplay.counted import counted
 from snapreplay.errors import RetryableError, SnapreplayError, StopError
 from snapreplay.service.clock import wall_time
-from snapreplay.service.control.protocol import OnDone, OperationState
+from snapreplay.service.control.operations import OnDone, OperationState
 from snapreplay.service.control.restore_plan import Drill, DrillState
 from snapreplay.service.control.status import Recovery
 from snapreplay.service.core.phase import Phase

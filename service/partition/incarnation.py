@@ -11,7 +11,7 @@ from dataclasses import replace
 from snapreplay.app.turns import other_periods
 from snapreplay.counted import some
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.control.protocol import OnDone, OperationState
+from snapreplay.service.control.operations import OnDone, OperationState
 from snapreplay.service.control.status import Recovery
 from snapreplay.service.core import refusals
 from snapreplay.service.core.batch_failures import HalfApplied

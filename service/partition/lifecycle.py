@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.control.protocol import OnDone, OperationState
+from snapreplay.service.control.operations import OnDone, OperationState
 from snapreplay.service.core.batch_failures import BatchFailures
 from snapreplay.service.core.owners import fenced_pause_seconds
 from snapreplay.service.core.ownership import Ownership

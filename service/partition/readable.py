@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from snapreplay.service.control.state_reads import Role
+from snapreplay.service.control.state_reads import AnsweredBy
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store
 
@@ -21,7 +21,7 @@ class Readable(NamedTuple):
 
     store: Store
     last: Increment
-    role: Role
+    role: AnsweredBy
     owner_epoch: int
     age_seconds: float
     doubt: str = ""

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import assert_never
 
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.control.protocol import OnDone, OperationState
-from snapreplay.service.control.state_reads import Role
+from snapreplay.service.control.operations import OnDone, OperationState
+from snapreplay.service.control.state_reads import AnsweredBy
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import ownership as machine
 from snapreplay.service.core.custody import IncrementsReplaced
@@ -90,7 +90,7 @@ class PartitionRunner:
             return None
         standstill = self._incarnation.standstill
         age_seconds = asyncio.get_running_loop().time() - standstill.owned_at
-        return Readable(store, live.last, Role.OWNER, live.owner_epoch, age_seconds, standstill.doubt)
+        return Readable(store, live.last, AnsweredBy.OWNER, live.owner_epoch, age_seconds, standstill.doubt)
 
     @property
     def increments(self) -> TopicPartition:

@@ -12,7 +12,7 @@ import msgspec
 
 from snapreplay.errors import RetryableError, SnapreplayError
 from snapreplay.service.clock import wall_time
-from snapreplay.service.control.state_reads import BatchUnderWay, NotReadable, Role
+from snapreplay.service.control.state_reads import AnsweredBy, BatchUnderWay, NotReadable
 from snapreplay.service.control.status import SnapshotUsed, StandbyStatus, StatusBoard
 from snapreplay.service.core.assignment import LAG_STEP_OFFSETS
 from snapreplay.service.core.owners import Limits
@@ -115,7 +115,7 @@ class StandbyTask:
         if self._last is None:
             raise NotReadable(number, self.status.state, "its warm copy here is being loaded")
         age_seconds = asyncio.get_running_loop().time() - self._newest_at
-        return Readable(self._store, self._last, Role.STANDBY, self._last.owner_epoch, age_seconds)
+        return Readable(self._store, self._last, AnsweredBy.STANDBY, self._last.owner_epoch, age_seconds)
 
     def start(self) -> None:
         """Begin to copy."""

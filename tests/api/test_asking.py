@@ -11,14 +11,15 @@ import httpx2
 import pytest
 
 from snapreplay.api.asking import WAITING_MAX, Asking
-from snapreplay.service.control.protocol import TooManyCommands, TriggerSnapshot
-from snapreplay.service.control.state_reads import BatchNotReached, PartRead, ReadAt, ReadKey, Role, StateAnswer
+from snapreplay.service.control.operations import TriggerSnapshot
+from snapreplay.service.control.protocol import TooManyCommands
+from snapreplay.service.control.state_reads import AnsweredBy, BatchNotReached, PartRead, ReadAt, ReadKey, StateAnswer
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
 from tests.support.served import served
 from tests.support.stage import until
 
-AT = ReadAt(0, 60, {"payments": 500}, 130, Role.OWNER, 0.0, "", "p1", "host-a")
+AT = ReadAt(0, 60, {"payments": 500}, 130, AnsweredBy.OWNER, 0.0, "", "p1", "host-a")
 ANSWER = StateAnswer((PartRead(AT, (("ada", b"\x05"),)),), (), 1)
 
 

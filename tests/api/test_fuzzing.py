@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -17,7 +16,6 @@ from schemathesis.generation.drivers import CoverageGenerator
 from schemathesis.generation.feedback import NO_FEEDBACK
 from schemathesis.generation.overrides import Override
 
-from snapreplay.api.answers import KEY
 from snapreplay.api.app import create_app
 from snapreplay.api.tokens import NO_TOKENS, HttpTokens, authorization
 from tests.api.test_app import DOCUMENTED, OPERATIONS
@@ -45,8 +43,6 @@ class Asked(NamedTuple):
     def ask(self, case: Case[Any]) -> None:
         """Ask, and judge the answer by all checks."""
         is_wrong = case.meta is not None and case.meta.is_negative_at(ParameterLocation.HEADER)
-        if case.headers and KEY in case.headers and not is_wrong:
-            case.headers[KEY] = uuid.uuid4().hex  # no schema says that another request needs another one
         # A login may be what the case leaves out.
         headers = {} if is_wrong else dict(self.headers)
         case.call_and_validate(headers=headers, excluded_checks=EXPECTED.get(case.operation.path, []))

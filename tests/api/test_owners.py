@@ -14,7 +14,7 @@ import pytest
 from snapreplay.api import event_stream, fleet_views
 from snapreplay.api.event_stream import Ages
 from snapreplay.api.fleet_views import Covered, Scope
-from snapreplay.api.owners import elsewhere, shares
+from snapreplay.api.forwarding import shares
 from snapreplay.api.peers import Known
 from snapreplay.api.problems import ProblemError
 from snapreplay.errors import PartitionNotLive
@@ -80,8 +80,6 @@ def test_what_this_process_has_is_its_own_matter():
     """So is what nobody has: it says best why it refuses."""
     covered = app([partition(0), partition(1)], p2=(PeerState.REACHABLE, [partition(2)]))
     assert shares(covered, [0, 1, 3]) == ((0, 1, 3), [])
-    assert elsewhere(covered, 1) is None
-    assert elsewhere(covered, 9) is None
 
 
 def test_what_others_have_is_theirs():
@@ -93,9 +91,6 @@ def test_what_others_have_is_theirs():
     )
     own, ((other, numbers),) = shares(covered, None)
     assert (own, other.process_id, numbers) == (None, "p2", [2])
-    found = elsewhere(covered, 2)
-    assert found is not None
-    assert found.process_id == "p2"
     own, others = shares(covered, [2])
     assert (own, [numbers for _, numbers in others]) == ((), [[2]])
 
@@ -107,8 +102,6 @@ def test_what_cannot_be_done_is_refused_before_anything_is_begun():
     )
     with pytest.raises(ProblemError, match=r"process p2 on host-p2 \(dead\) would have to do it: why"):
         shares(covered, [0, 2])
-    with pytest.raises(ProblemError, match="process p2"):
-        elsewhere(covered, 2)
     with pytest.raises(PartitionNotLive, match="it is loading, not live, in process p3"):
         shares(covered, [0, 3])
     with pytest.raises(ProblemError, match="no partition is live"):
@@ -229,7 +222,7 @@ async def test_what_is_asked_of_a_partition_elsewhere_is_done_there(both):
     assert both.one.operations() == []
     again = await both.ask.post("/api/v1/partitions/5/retry")
     assert again.status_code == 409
-    assert again.json()["type"] == "urn:snapreplay:problem:retry-running"
+    assert again.json()["type"] == "urn:snapreplay:problem:operation-running"
     assert again.json()["detail"].startswith("process p2 on host-p2: a retry of partition 5")
     assert again.json()["operation_id"] == retried.json()["id"]
 
@@ -274,24 +267,9 @@ async def test_any_process_may_be_asked_to_drain_another(both):
     assert (await both.ask.post("/api/v1/processes/p7/drain")).status_code == 404
 
 
-@pytest.mark.parametrize("text", ["8e03978e", "caf\u00e9"])
-async def test_a_key_goes_along_to_each_owner(both, text):
-    """A snapshot of all that is asked for twice, of different processes and with partitions of both, is one. A header
-    has any bytes."""
-    key, body = {"Idempotency-Key": text.encode("latin-1")}, {"reason": "before deploy 42"}
-    first = await both.ask.post("/trigger-snapshot", json=body, headers=key)
-    again = await both.ask.post("/trigger-snapshot", json=body, headers=key)
-    elsewhere = await both.ask_two.post("/trigger-snapshot", json=body, headers=key)
-    assert {*first.json()["id"].split("+")} == {*again.json()["id"].split("+")} == {*elsewhere.json()["id"].split("+")}
-    assert (len(both.one.operations()), len(both.two.operations())) == (1, 1)
-    for partition in (4, 0):
-        reused = await both.ask.post(f"/api/v1/partitions/{partition}/pause", headers=key)
-        assert (reused.status_code, reused.json()["type"]) == (422, "urn:snapreplay:problem:key-reused")
-
-
 async def test_a_request_for_one_process_alone_is_not_passed_on(both):
     """So no request goes round."""
-    assert (await both.ask.post("/api/v1/partitions/5/retry?scope=local")).status_code == 404
+    assert (await both.ask.post("/api/v1/partitions/5/retry?scope=local")).status_code == 409
     assert (await both.ask.post("/trigger-snapshot?scope=local", json={"partitions": [4]})).status_code == 409
     begun = await both.ask.post("/trigger-snapshot?scope=local")
     assert [part["partition"] for part in begun.json()["parts"]] == [0]

@@ -8,19 +8,14 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from snapreplay.api import problems, state_problems
+from snapreplay.api import problems
 from snapreplay.api.app import create_app
-from snapreplay.api.problem_kinds import URN
+from snapreplay.api.problems import URN
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.protocol import LoopBlocked, TooManyCommands
 from tests.support.fake_control import FakeControl, Local
 
-KINDS = {
-    each
-    for module in (problems, state_problems)
-    for each in vars(module).values()
-    if isinstance(each, problems.ProblemKind)
-}
+KINDS = {each for each in vars(problems).values() if isinstance(each, problems.ProblemKind)}
 
 
 class Broken(FakeControl):

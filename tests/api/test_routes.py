@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
+from snapreplay.api import operation_views
 from snapreplay.service.control.protocol import Check
 from tests.support.fake_control import LIVE
 
@@ -116,7 +117,7 @@ def test_unowned_or_not_live_partition_is_409(client, partition, reason):
 def test_busy_partition_is_409_with_the_running_operation(client, path, partition, body, what):
     """One of a kind at a time: 409 naming the operation to follow."""
     running = client.post(path, json=body).json()["id"]
-    document = problem(client.post(path, json=body), 409, f"{what.split()[1]}-running")
+    document = problem(client.post(path, json=body), 409, "operation-running")
     assert document["detail"] == f"{what} of partition {partition} is already running"
     assert document["operation_id"] == running
     assert document["hint"] == f"GET /api/v1/operations/{running} shows it"
@@ -161,7 +162,7 @@ def test_malformed_json_is_400(client, control, body):
     ("method", "path", "where", "why"),
     [
         ("POST", "/trigger-snapshot?partition=0", "query.partition", "it takes only scope"),
-        ("GET", "/api/v1/partitions?limt=1&limit=1", "query.limt", "it takes only after, limit, scope"),
+        ("GET", "/api/v1/snapshots?limt=1&limit=1", "query.limt", "it takes only limit, scope"),
         ("GET", "/api/v1/state/default/ada?min-batch=7", "query.min-batch", "min_batch, partition, scope, stale"),
         ("GET", "/api/v1/processes?x", "query.x", "it takes none"),
         ("GET", "/restore-status?scope=app&scope=local", "query.scope", "it is there more than once"),
@@ -201,6 +202,23 @@ def test_lists_are_newest_first(client):
     assert [each["snapshot_id"] for each in snapshots] == ["77aa"]
 
 
+def test_the_newest_operations_are_listed_and_older_ones_are_found_by_their_ids(client, monkeypatch):
+    """A command for many partitions waits for each by its id."""
+    monkeypatch.setattr(operation_views, "LISTED_MAX", 2)
+    actions = ("pause", "resume", "drill")
+    made = [client.post(f"/api/v1/partitions/0/{each}").json()["id"] for each in actions]
+    listed = client.get("/api/v1/operations").json()["items"]
+    assert [each["id"] for each in listed] == made[:-3:-1]
+    assert [client.get(f"/api/v1/operations/{each}").json()["id"] for each in made] == made
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "100000", "x"])
+def test_a_list_has_a_bound(client, limit):
+    """And at least one row."""
+    assert len(client.get("/api/v1/snapshots", params={"limit": 1}).json()["items"]) == 1
+    assert client.get("/api/v1/snapshots", params={"limit": limit}).status_code == 422
+
+
 def test_no_secret_is_in_the_configuration(client):
     """The process of these tests has a password."""
     answer = client.get("/api/v1/config")
@@ -208,23 +226,6 @@ def test_no_secret_is_in_the_configuration(client):
     shown = {each["name"]: each["value"] for each in process["settings"]}
     assert shown["kafka.sasl.plain.password"] == "***"
     assert "hunter2" not in answer.text
-
-
-@pytest.mark.parametrize("path", ACCEPTED)
-def test_a_request_that_comes_again_with_its_key_begins_nothing(client, control, path):
-    """It has the operation of the first one, also where it would be refused by now; another request has no right to
-    that key."""
-    body, _ = ACCEPTED[path]
-    key = {"Idempotency-Key": "8e03978e"}
-    first, again = (client.post(path, json=body, headers=key) for _ in range(2))
-    assert (first.status_code, again.status_code) == (202, 202)
-    assert (again.json(), again.headers["location"]) == (first.json(), first.headers["location"])
-    assert len(control.operations()) == 1
-    other = client.post(path, json={"reason": "another"}, headers=key) if path == "/trigger-snapshot" else None
-    other = other or client.post("/trigger-snapshot", headers=key)
-    assert problem(other, 422, "key-reused")["detail"] == "the Idempotency-Key '8e03978e' was used for another request"
-    assert client.post("/trigger-snapshot", headers={"Idempotency-Key": "k" * 201}).status_code == 422
-    assert len(control.operations()) == 1
 
 
 # ---- partitions
@@ -281,7 +282,7 @@ def test_partition_has_one_spelling(client, name):
     ("partition", "status", "name"),
     [
         ("0", 409, "partition-not-failed"),
-        ("5", 404, "partition-not-here"),
+        ("5", 409, "partition-not-live"),
         ("6", 404, "unknown-partition"),
         ("x", 422, "invalid-request"),
     ],

@@ -24,7 +24,7 @@ from snapreplay.api.server import HttpServer
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.address import Address
-from snapreplay.service.control.protocol import Adopt
+from snapreplay.service.control.operations import AdoptSnapshot
 from snapreplay.service.control.status import PartitionError
 from tests.api.test_connections import HALF, PIPELINED, SLOW_BODY, connected
 from tests.support.deadlines import is_running, scaled, within
@@ -206,7 +206,7 @@ async def test_a_defect_of_the_status_is_logged_and_not_told(caplog):
 
     class Broken(FakeControl):
         def perform(self, command):
-            if isinstance(command, Adopt):
+            if isinstance(command, AdoptSnapshot):
                 raise ZeroDivisionError("secret")
             return super().perform(command)
 

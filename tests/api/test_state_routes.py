@@ -9,6 +9,7 @@ from snapreplay.api.asking import WAITING_MAX
 from snapreplay.errors import UnknownPartition
 from snapreplay.service.control.protocol import TooManyCommands
 from snapreplay.service.control.state_reads import (
+    AnsweredBy,
     BatchNotReached,
     NoMap,
     NotRead,
@@ -18,7 +19,6 @@ from snapreplay.service.control.state_reads import (
     ReadKey,
     ReadLate,
     ReadRange,
-    Role,
     StateAnswer,
     UnknownMap,
     WrongRead,
@@ -28,7 +28,7 @@ from tests.api.test_routes import problem
 
 __all__ = ["both", "http_of_two"]
 
-AT = ReadAt(0, 60, {"payments": 500}, 130, Role.OWNER, 0.0, "", "p1", "host-a")
+AT = ReadAt(0, 60, {"payments": 500}, 130, AnsweredBy.OWNER, 0.0, "", "p1", "host-a")
 VALUE = msgspec.msgpack.encode({"n": 5, "raw": b"\xff", "text": b"tea"})
 FOUND = PartRead(AT, (("ada", VALUE),))
 

@@ -9,7 +9,6 @@ import pytest
 
 from snapreplay.api import views
 from snapreplay.api.cli import restore_view
-from snapreplay.api.until_live import remaining_seconds
 from snapreplay.service.control.status import PartitionStatus, Recovery
 from snapreplay.service.core.phase import Phase
 from tests.support.fake_control import alone
@@ -67,7 +66,7 @@ def test_a_partition_that_is_only_assigned_waits_as_well():
 
 def test_nothing_is_on_its_way():
     """Without partitions, too."""
-    assert remaining_seconds([]) is None
+    assert views.seconds_until_live([]) is None
 
 
 def test_the_command_says_it():

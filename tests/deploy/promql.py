@@ -8,7 +8,7 @@ from functools import cache
 import msgspec
 
 from snapreplay.service.control.counters import EVENTS, PartitionMetrics, Result, TakeoverMetrics
-from snapreplay.service.control.metrics import DocumentCollector, counted
+from snapreplay.service.control.metrics import DocumentCollector
 from snapreplay.service.control.partition_gauges import SHOWN
 from snapreplay.service.control.restore_plan import DrillState
 from snapreplay.service.control.status import StandbyStatus
@@ -44,7 +44,7 @@ def metrics() -> dict[str, set[str]]:
     TakeoverMetrics("promql")
     found = {each.name: {"app", "partition", *filter(None, [each.label])} for each in SHOWN}
     document = msgspec.structs.replace(FakeControl([]).document(), standbys=(StandbyStatus(0),), copies=Copies())
-    for family in DocumentCollector(document, counted(EVENTS)).collect():
+    for family in DocumentCollector(document, EVENTS).collect():
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
     return {**found, "up": set()}

@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app
 from snapreplay.api.tls import TlsFiles
-from snapreplay.api.tokens import Role, tokens_in
+from snapreplay.api.tokens import tokens_in
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import load_settings
+from snapreplay.service.control.operations import Role
 from tests.api.test_tls import Authority
 from tests.deploy.dockerfile import ROOT, command, last, named, stages
 from tests.deploy.prometheus import prometheus

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 from typer.core import TyperGroup
 from typer.main import get_command
@@ -327,7 +328,7 @@ def metrics_page() -> str:
 
 
 def _present() -> Iterator[Any]:
-    return DocumentCollector(StatusDocument(FACTS, copies=Copies()), ()).collect()
+    return DocumentCollector(StatusDocument(FACTS, copies=Copies()), CollectorRegistry()).collect()
 
 
 def _metric(name: str, kind: str, labels: Sequence[str], text: str) -> str:

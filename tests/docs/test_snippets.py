@@ -295,9 +295,7 @@ async def test_every_request_of_curl_is_understood() -> None:
         for place, request in requests():
             if request.url.path == "/api/v1/events":  # it never ends; tests/api/test_events.py
                 continue
-            sent = {
-                name: value for name, value in request.headers.items() if name in ("content-type", "idempotency-key")
-            }
+            sent = {name: value for name, value in request.headers.items() if name == "content-type"}
             answer = await web.request(
                 request.method, request.url.raw_path.decode(), content=request.content or None, headers=sent
             )

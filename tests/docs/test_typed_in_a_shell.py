@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from snapreplay.service.control.state_reads import PartRead, ReadAt, Role, StateAnswer
+from snapreplay.service.control.state_reads import AnsweredBy, PartRead, ReadAt, StateAnswer
 from tests.docs.snippets import blocks, typed, words_of
 from tests.support.deadlines import within
 from tests.support.fake_control import LIVE, FakeControl
@@ -66,7 +66,7 @@ async def test_what_reads_succeeds_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("of-the-night-shift\n")
     control = FakeControl([LIVE])
     control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=1)
-    at = ReadAt(0, 60, {"payments": 500}, 130, Role.OWNER, 0.0, "", "p1", "host-a")
+    at = ReadAt(0, 60, {"payments": 500}, 130, AnsweredBy.OWNER, 0.0, "", "p1", "host-a")
     control.reading = lambda _: StateAnswer((PartRead(at, (("ada", b"\x05"),)),), (), 1)
     async with served(control) as url:
         for broken in (

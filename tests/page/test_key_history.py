@@ -11,7 +11,7 @@ from playwright.async_api import Page, expect
 
 from snapreplay.api.server import HttpServer
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
-from snapreplay.service.control.state_reads import NotReadable, PartRead, ReadAt, Role, StateAnswer
+from snapreplay.service.control.state_reads import AnsweredBy, NotReadable, PartRead, ReadAt, StateAnswer
 from tests.api.test_key_history import CHANGES, FOUND
 from tests.page.looking import looked_at, says
 from tests.support import apps
@@ -19,7 +19,7 @@ from tests.support.fake_control import FakeControl
 from tests.support.served import served
 
 pytestmark = pytest.mark.kafka
-AT = ReadAt(0, 60, {"payments": 500}, 130, Role.OWNER, 0.0, "", "p1", "host-a")
+AT = ReadAt(0, 60, {"payments": 500}, 130, AnsweredBy.OWNER, 0.0, "", "p1", "host-a")
 
 
 async def test_the_changes_of_a_key_are_below_its_value(stage: Any, unique: Any, page: Page) -> None:

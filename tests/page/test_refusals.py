@@ -11,7 +11,8 @@ from playwright.async_api import Page, Route, expect
 
 from snapreplay.api.asking import COMMAND_SECONDS
 from snapreplay.service.control.input_status import BlockedTopic
-from snapreplay.service.control.protocol import Check, StartDrill
+from snapreplay.service.control.operations import DrillPartition
+from snapreplay.service.control.protocol import Check
 from tests.page.looking import looked_at, says
 from tests.page.test_states import Held
 from tests.support.deadlines import scaled
@@ -107,7 +108,7 @@ async def test_what_matters_most_fits_a_phone(page: Page) -> None:
     """Lags, and who carries out what, are seen without moving a table sideways."""
     control = of_many()
     control.peers = (peer("p2", "http://127.0.0.1:1"),)
-    control.perform(StartDrill(0))
+    control.perform(DrillPartition(0))
     async with served(control) as url:
         await page.set_viewport_size({"width": 360, "height": 900})
         await page.goto(url)

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app
-from snapreplay.service.control.draining import NoSuccessor
+from snapreplay.service.control.operations import NoSuccessor
 from tests.service.test_standbys import in_thread, shared, warm
 from tests.support import apps
 from tests.support.child import Load

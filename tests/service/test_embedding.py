@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from snapreplay.errors import NotLive, PartitionNotLive, ServiceClosed, UnknownPartition, UsageError
-from snapreplay.service.control.state_reads import NotReadable, Role
+from snapreplay.service.control.state_reads import AnsweredBy, NotReadable
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.embedding import FailureNews, Views
 from snapreplay.service.partition.readable import Readable
@@ -21,7 +21,7 @@ from tests.support.stage import phase
 def runner(state=None):
     """LIVE with this state, or on its way."""
     live = None if state is None else SimpleNamespace(committed_view=lambda: state)
-    found = readable(live, Role.OWNER) if live else None
+    found = readable(live, AnsweredBy.OWNER) if live else None
     return SimpleNamespace(store=live, readable=found, phase=Phase.LIVE if live else Phase.LOADING)
 
 
@@ -65,7 +65,7 @@ def test_views_are_of_what_is_live(views):
 def test_a_warm_copy_is_shown_to_who_takes_it(views, runners):
     """Where the partition is not LIVE here; it says how far it is, and how old. While it is loaded there is none."""
     copy = SimpleNamespace(committed_view=lambda: {"c": 3})
-    copies = {3: readable(copy, Role.STANDBY, 0.4), 0: readable(copy, Role.STANDBY)}
+    copies = {3: readable(copy, AnsweredBy.STANDBY, 0.4), 0: readable(copy, AnsweredBy.STANDBY)}
     standbys: Any = SimpleNamespace(readable=copies.get)
     views.open(lambda: runners, lambda: standbys)
     with pytest.raises(PartitionNotLive):

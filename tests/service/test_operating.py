@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from snapreplay.errors import ServiceClosed, UnknownPartition, UsageError
-from snapreplay.service.control.operation_registry import NotCancellable
-from snapreplay.service.control.protocol import NotFailed
+from snapreplay.service.control.operations import NotCancellable, NotFailed
 from snapreplay.service.recovery.examine import Examiner
 from tests.support import apps
 from tests.support.deadlines import scaled

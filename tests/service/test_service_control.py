@@ -14,7 +14,7 @@ from snapreplay.service import service_control as module
 from snapreplay.service.clock import time_of
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control import snapshots_seen
-from snapreplay.service.control.protocol import Busy, KeyReused, NotFailed, Once, Retry, TriggerSnapshot
+from snapreplay.service.control.operations import Busy, NotFailed, RetryPartition, TriggerSnapshot
 from snapreplay.service.control.status import (
     PartitionError,
     PartitionStatus,
@@ -180,7 +180,7 @@ async def test_alive_is_a_loop_that_turns(bench):
 
 def test_a_trigger_asks_each_partition_and_hears_from_it(bench):
     """The operation is running until it does. Without a name all LIVE ones are meant."""
-    operation = bench.control.trigger_snapshot(None, "deploy")
+    operation = bench.control.perform(TriggerSnapshot(None, "deploy"))
     ((partition, reason, done),) = bench.asked
     assert (partition, reason, operation.state) == (0, "trigger", "running")
     done("succeeded", "s1", "")
@@ -195,23 +195,23 @@ def test_a_trigger_asks_each_partition_and_hears_from_it(bench):
 def test_a_trigger_is_all_or_nothing(bench, partitions, error):
     """Unknown, elsewhere, or not LIVE: nothing is started."""
     with pytest.raises(error):
-        bench.control.trigger_snapshot(partitions, "")
+        bench.control.perform(TriggerSnapshot(partitions))
     assert bench.asked == []
 
 
 def test_a_retry_asks_a_failed_partition_and_hears_from_it(bench):
     """The operation is running until it does; a second one meanwhile is refused with its id."""
     bench.board.publish(PartitionStatus(2, Phase.FAILED))
-    operation = bench.control.retry(2)
+    operation = bench.control.perform(RetryPartition(2))
     ((partition, done),) = bench.retried
     assert (partition, operation.kind, operation.state) == (2, "retry", "running")
     with pytest.raises(Busy) as refused:
-        bench.control.retry(2)
-    assert (refused.value.operation_id, refused.value.kind) == (operation.id, "retry")
+        bench.control.perform(RetryPartition(2))
+    assert refused.value.operation_id == operation.id
     done("failed", None, "the topic is gone")
     (part,) = bench.control.operation(operation.id).parts
     assert (part.state, part.detail) == ("failed", "the topic is gone")
-    bench.control.retry(2)
+    bench.control.perform(RetryPartition(2))
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_retry_asks_a_failed_partition_and_hears_from_it(bench):
 def test_a_retry_is_for_failed_partitions_of_this_process(bench, partition, error):
     """Unknown, elsewhere, or in another phase: nothing is started."""
     with pytest.raises(error):
-        bench.control.retry(partition)
+        bench.control.perform(RetryPartition(partition))
     assert bench.retried == []
 
 
@@ -285,16 +285,5 @@ def test_the_service_answers_every_question_before_it_has_started():
     assert control.operation("no such id") is None
     bench = Bench()
     bench.board.publish(PartitionStatus(2, Phase.FAILED))
-    (part,) = bench.control.retry(2).parts
+    (part,) = bench.control.perform(RetryPartition(2)).parts
     assert (part.state, part.detail) == ("failed", "the service is not running")
-
-
-def test_a_command_with_a_key_is_carried_out_once(bench):
-    """The second time it has the same operation, also when it would be refused by now. The key is of that request."""
-    once = Once("8e03", "f1", TriggerSnapshot((0,), "deploy"))
-    first = bench.control.perform(once)
-    bench.board.publish(PartitionStatus(0, Phase.FENCED))
-    assert bench.control.perform(once).id == first.id
-    assert len(bench.control.document().operations) == 1
-    with pytest.raises(KeyReused, match="'8e03' was used for another request"):
-        bench.control.perform(Once("8e03", "f2", Retry(0)))

@@ -14,33 +14,23 @@ from snapreplay.api.fleet_views import Covered, Scope, fleet
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of
 from snapreplay.service.config.settings import Settings, effective
-from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.input_status import InputStatus
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
-from snapreplay.service.control.metrics import counted
 from snapreplay.service.control.operation_registry import OperationRegistry
-from snapreplay.service.control.partition_history import PartitionHistory
-from snapreplay.service.control.protocol import (
-    Adopt,
-    Cancel,
-    Check,
+from snapreplay.service.control.operations import (
+    CancelOperation,
     Command,
-    Control,
-    Family,
     NotFailed,
-    Once,
     Operation,
     OperationState,
-    Retry,
-    ServiceFacts,
-    SetDrained,
-    SetPaused,
-    StartDrill,
-    StatusDocument,
-    TriggerSnapshot,
+    PartitionsCommand,
+    ProcessCommand,
+    RetryPartition,
 )
-from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoint, SavepointList, SavepointShown
+from snapreplay.service.control.partition_history import PartitionHistory
+from snapreplay.service.control.protocol import Check, Control, ServiceFacts, StatusDocument
+from snapreplay.service.control.savepoint_list import SavepointList, SavepointShown
 from snapreplay.service.control.state_reads import NotReadable, StateAnswer, StateRead
 from snapreplay.service.control.status import (
     DigestProof,
@@ -188,41 +178,22 @@ class FakeControl:
             group_changes=self.group_changes,
         )
 
-    def perform(self, command: Command | Once) -> Operation:
-        if not isinstance(command, Once):
-            return self._perform(command)
-        begun = self._operations.begun_by(command) or self._perform(command.command)
-        self._operations.remember(command, begun)
-        return begun
-
-    def _perform(self, command: Command) -> Operation:
+    def perform(self, command: Command) -> Operation:
         match command:
-            case TriggerSnapshot(partitions, reason):
-                live = [each.partition for each in self.partitions() if each.phase is Phase.LIVE]
-                return self._begun("snapshot", reason, live if partitions is None else partitions)
-            case Adopt(partition, manifest_offset):
-                return self._begun("adopt", f"manifest at offset {manifest_offset}", [partition])
-            case Retry(partition):
+            case RetryPartition(partition):
                 status = self._owned(partition)
                 if status.phase is not Phase.FAILED:
                     raise NotFailed(partition, status.phase)
-                return self._operations.create("retry", "", [partition])
-            case StartDrill(partition):
-                return self._begun("drill", "", [partition])
-            case SetPaused(partition, paused, reason):
-                return self._begun("pause" if paused else "resume", reason, [partition])
+                return self._operations.create(command, [partition])
+            case PartitionsCommand():
+                live = [each.partition for each in self.partitions() if each.phase is Phase.LIVE]
+                return self._begun(command, live if command.numbers is None else command.numbers)
+            case ProcessCommand():
+                return self._draining.perform(command, FakeGroup(Share(peers=self.peers)), self.peers)
+            case CancelOperation(operation_id):
+                return self._operations.cancel(operation_id, f"cancelled by {command.by}")[0]
             case _:
-                return self._perform_of_all(command)
-
-    def _perform_of_all(self, command: SetDrained | KeepSavepoint | DropSavepoint | Cancel) -> Operation:
-        match command:
-            case SetDrained():
-                group = FakeGroup(Share(peers=self.peers))
-                return self._draining.perform(command, group, self.peers)
-            case KeepSavepoint() | DropSavepoint():
-                return self._operations.create(command.operation, command.name, range(2))
-            case Cancel(operation_id, by):
-                return self._operations.cancel(operation_id, f"cancelled by {by}")[0]
+                return self._operations.create(command, range(2))
 
     def suspect(self, process_id: str, why: str, silent_seconds: float | None = None) -> None:
         self.silent.append(silent_seconds is not None)
@@ -254,12 +225,12 @@ class FakeControl:
     def partitions(self) -> Sequence[PartitionStatus]:
         return [self.statuses[number] for number in sorted(self.statuses)]
 
-    def _begun(self, kind: str, reason: str, partitions: Sequence[int]) -> Operation:
+    def _begun(self, command: Command, partitions: Sequence[int]) -> Operation:
         for partition in partitions:
             status = self._owned(partition)
             if status.phase is not Phase.LIVE:
                 raise PartitionNotLive(partition, f"it is {status.phase}, not live")
-        return self._operations.create(kind, reason, partitions)
+        return self._operations.create(command, partitions)
 
     def _owned(self, partition: int) -> PartitionStatus:
         count = self.service_facts.partition_count
@@ -300,10 +271,7 @@ class Local:
     async def look(self) -> StatusDocument:
         return self._control.document()
 
-    async def counted(self) -> Sequence[Family]:
-        return counted(EVENTS)
-
-    async def perform(self, command: Command | Once) -> Operation:
+    async def perform(self, command: Command) -> Operation:
         return self._control.perform(command)
 
     async def read(self, read: StateRead) -> StateAnswer:

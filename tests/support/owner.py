@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from snapreplay.service.control.protocol import OnDone
+from snapreplay.service.control.operations import OnDone
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.kafka_errors import CommitInDoubt
 from snapreplay.service.partition.runner import PartitionRunner

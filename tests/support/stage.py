@@ -16,7 +16,7 @@ import pytest
 from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control.protocol import Operation
+from snapreplay.service.control.operations import Operation, TriggerSnapshot
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.kafka.cluster import KafkaCluster
@@ -242,7 +242,7 @@ async def processed(service: Service[Any], positions: dict[int, int], topic: str
 
 async def snapshot(service: Service[Any], partition: int = 0) -> str:
     """Trigger a full snapshot and wait until it is pointed to; its id."""
-    triggered = service.control.trigger_snapshot([partition], "test")
+    triggered = service.control.perform(TriggerSnapshot([partition], "test"))
 
     def ended() -> Operation:
         operation = service.control.operation(triggered.id)

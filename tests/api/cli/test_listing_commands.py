@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from snapreplay.service.control.operations import RetryPartition, TriggerSnapshot
 from snapreplay.service.control.partition_history import Ownership, PartitionHistory, PointedSnapshot
-from snapreplay.service.control.protocol import Retry, TriggerSnapshot
 from snapreplay.service.control.status import Decision
 from snapreplay.service.core.group_changes import GroupChange, SeenMember
 from tests.support.fake_control import NOW, FakeControl, ago
@@ -34,7 +34,7 @@ def test_operations_are_listed_newest_first_with_what_became_of_them(invoke, url
     """The id is one that `cancel` takes."""
     first = control.perform(TriggerSnapshot((0,), "before deploy"))
     control.finish(first, "failed")
-    second = control.perform(Retry(2))
+    second = control.perform(RetryPartition(2))
     shown = invoke("operations", "--url", url)
     assert shown.exit_code == 0, shown.output
     newer, older = shown.stdout.index(second.id), shown.stdout.index(first.id)

@@ -8,9 +8,16 @@ import pytest
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control import draining
-from snapreplay.service.control.draining import Draining, NoSuccessor
+from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.operation_registry import OperationRegistry
-from snapreplay.service.control.protocol import Busy, Cancel, OperationState, SetDrained
+from snapreplay.service.control.operations import (
+    Busy,
+    CancelOperation,
+    DrainProcess,
+    NoSuccessor,
+    OperationState,
+    UndrainProcess,
+)
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.peers import Peer
@@ -22,7 +29,7 @@ from tests.support.fake_control import FakeGroup
 
 ME, TWO = Peer("p1", "one", "host-1", ""), Peer("p2", "two", "host-2", "", owned=(1,))
 LEAVING = Peer("p3", "three", "host-3", "", is_leaving=True)
-DRAIN, UNDRAIN = SetDrained(drained=True, by="ada", reason="a new kernel"), SetDrained(drained=False, by="ada")
+DRAIN, UNDRAIN = DrainProcess(by="ada", reason="a new kernel"), UndrainProcess(by="ada")
 
 
 class Bench:
@@ -121,9 +128,9 @@ def test_a_second_drain_is_not_confused_with_the_first():
     assert state(first) == "succeeded"
     control.perform(UNDRAIN)
     second = control.perform(DRAIN)
-    assert control.perform(Cancel(second.id, "ada")).state == "cancelled"
+    assert control.perform(CancelOperation(second.id, by="ada")).state == "cancelled"
     third = control.perform(DRAIN)
-    assert control.perform(Cancel(second.id, "ada")).state == "cancelled"
+    assert control.perform(CancelOperation(second.id, by="ada")).state == "cancelled"
     assert (bench.group.gives_away, state(third)) == (True, "running")
     control.stop()
     assert state(third) == "failed"

@@ -6,13 +6,14 @@ import re
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from snapreplay.service.clock import time_of
 from snapreplay.service.control.counters import EVENTS, PartitionMetrics, Result
 from snapreplay.service.control.input_status import BlockedTopic, InputStatus, OpenTransactionStatus
-from snapreplay.service.control.metrics import DocumentCollector, counted
+from snapreplay.service.control.metrics import DocumentCollector
 from snapreplay.service.control.status import StandbyStatus
 from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.phase import CopyState, Phase
@@ -23,7 +24,7 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 
 def scrape(control: FakeControl) -> dict[Key, float]:
     """Every sample as Prometheus would read it: the text is parsed by the strict OpenMetrics parser."""
-    text = generate_latest(DocumentCollector(control.document(), counted(EVENTS)), version="1.0.0").decode()
+    text = generate_latest(DocumentCollector(control.document(), EVENTS), version="1.0.0").decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -70,7 +71,7 @@ def test_copies_are_counted_by_state():
     document = msgspec.structs.replace(FakeControl().document(), standbys=copies)
     found = {
         (sample.name, sample.labels.get("state") or sample.labels.get("partition")): sample.value
-        for family in DocumentCollector(document, ()).collect()
+        for family in DocumentCollector(document, CollectorRegistry()).collect()
         for sample in family.samples
         if "standby" in sample.name
     }
@@ -90,7 +91,7 @@ def test_missing_copies_are_counted_over_the_partitions_of_a_process():
     document = msgspec.structs.replace(control.document(), copies=Copies(2, 1, "why", 3, "why"))
     found = {
         sample.name.removeprefix("snapreplay_copies_"): sample.value
-        for family in DocumentCollector(document, ()).collect()
+        for family in DocumentCollector(document, CollectorRegistry()).collect()
         for sample in family.samples
     }
     assert (found["wanted"], found["missing"], found["on_owners_rack"]) == (8, 4, 3)
@@ -189,7 +190,7 @@ def test_fences_start_at_zero():
 def test_names_follow_the_rules():
     """Prefix, base units, counters end in _total, no label but those of a small fixed set."""
     allowed = {"app", "partition", "phase", "result", "mode", "kind", "reaction", "request", "store", "state", "le"}
-    for family in DocumentCollector(FakeControl().document(), counted(EVENTS)).collect():
+    for family in DocumentCollector(FakeControl().document(), EVENTS).collect():
         if family.name.startswith(("process_", "python_")):
             continue
         assert re.fullmatch(r"snapreplay_[a-z_]+", family.name)

@@ -5,8 +5,20 @@ from typing import Any
 import pytest
 
 from snapreplay.service.control import operation_registry as module
-from snapreplay.service.control.operation_registry import CANCELLABLE, NotCancellable, OperationRegistry, operation_id
-from snapreplay.service.control.protocol import Busy, OperationState
+from snapreplay.service.control.operation_registry import OperationRegistry, operation_id
+from snapreplay.service.control.operations import (
+    AdoptSnapshot,
+    Busy,
+    CreateSavepoint,
+    DrainProcess,
+    DrillPartition,
+    NotCancellable,
+    OperationState,
+    PausePartition,
+    ResumePartition,
+    RetryPartition,
+    TriggerSnapshot,
+)
 
 
 def found(operations, made) -> Any:
@@ -21,7 +33,7 @@ def states(operation):
 def test_an_operation_ends_when_its_last_part_does():
     """Skipped counts as done; the end has a time."""
     operations = OperationRegistry()
-    made = operations.create("snapshot", "before deploy", [0, 2])
+    made = operations.create(TriggerSnapshot(), [0, 2])
     assert (made.state, states(made), made.finished_at) == ("running", ["pending", "pending"], None)
     operations.report(made.id, 0, OperationState.SUCCEEDED, "s1", "")
     assert found(operations, made).state == "running"
@@ -36,7 +48,7 @@ def test_an_operation_ends_when_its_last_part_does():
 def test_one_failed_part_fails_the_operation():
     """Though the others succeeded."""
     operations = OperationRegistry()
-    made = operations.create("snapshot", "", [0, 1])
+    made = operations.create(TriggerSnapshot(), [0, 1])
     operations.report(made.id, 1, OperationState.FAILED, None, "no broker")
     operations.report(made.id, 0, OperationState.SUCCEEDED, "s1", "")
     assert found(operations, made).state == "failed"
@@ -45,31 +57,33 @@ def test_one_failed_part_fails_the_operation():
 def test_a_part_that_has_ended_is_never_changed():
     """The first answer counts: a late "failed" of a closing partition does not undo a success."""
     operations = OperationRegistry()
-    made = operations.create("snapshot", "", [0])
+    made = operations.create(TriggerSnapshot(), [0])
     operations.report(made.id, 0, OperationState.SUCCEEDED, "s1", "")
     operations.report(made.id, 0, OperationState.FAILED, None, "released")
     assert states(found(operations, made)) == ["succeeded"]
 
 
-@pytest.mark.parametrize(("kind", "what"), [("snapshot", "a snapshot"), ("adopt", "an adoption")])
-def test_what_is_under_way_is_named_in_english(kind, what):
+@pytest.mark.parametrize(
+    ("command", "what"), [(TriggerSnapshot(), "a snapshot"), (AdoptSnapshot(3, 42), "an adoption")]
+)
+def test_what_is_under_way_is_named_in_english(command, what):
     """A program reads the message of the error; HTTP tells the same."""
     operations = OperationRegistry()
-    operations.create(kind, "", [3])
+    operations.create(command, [3])
     with pytest.raises(Busy, match=f"^{what} of partition 3 is already running$"):
-        operations.create(kind, "", [3])
+        operations.create(command, [3])
 
 
 def test_a_busy_partition_is_refused_until_its_part_has_ended():
     """And nothing of the refused operation is started."""
     operations = OperationRegistry()
-    first = operations.create("snapshot", "", [0, 1])
+    first = operations.create(TriggerSnapshot(), [0, 1])
     with pytest.raises(Busy) as refused:
-        operations.create("snapshot", "", [1, 2])
+        operations.create(TriggerSnapshot(), [1, 2])
     assert (refused.value.partition, refused.value.operation_id) == (1, first.id)
     assert len(operations.all()) == 1
     operations.report(first.id, 1, OperationState.SUCCEEDED, "s1", "")
-    assert operations.create("snapshot", "", [1, 2]).state == "running"
+    assert operations.create(TriggerSnapshot(), [1, 2]).state == "running"
 
 
 def test_only_the_last_ones_are_kept_newest_first(monkeypatch):
@@ -77,7 +91,7 @@ def test_only_the_last_ones_are_kept_newest_first(monkeypatch):
     nothing to do it has succeeded."""
     monkeypatch.setattr(module, "OPERATIONS_MAX", 3)
     operations = OperationRegistry()
-    made = [operations.create("snapshot", str(n), []) for n in range(5)]
+    made = [operations.create(TriggerSnapshot(reason=str(n)), []) for n in range(5)]
     assert [each.reason for each in operations.all()] == ["4", "3", "2"]
     operations.report(made[0].id, 0, OperationState.SUCCEEDED, "s1", "")
     assert operations.get(made[0].id) is None
@@ -99,7 +113,7 @@ def test_what_has_not_begun_is_cancelled_and_cannot_begin_any_more():
     """The parts that have begun go on. Whoever begins a cancelled one is told so; its end changes nothing. Another
     operation of that partition may follow at once."""
     operations = OperationRegistry()
-    made = operations.create("snapshot", "", [0, 1, 2])
+    made = operations.create(TriggerSnapshot(), [0, 1, 2])
     assert not operations.report(made.id, 0, OperationState.RUNNING, None, "")
     operations.report(made.id, 1, OperationState.SUCCEEDED, "s1", "")
     after, cancelled = operations.cancel(made.id, "cancelled by ada")
@@ -111,25 +125,25 @@ def test_what_has_not_begun_is_cancelled_and_cannot_begin_any_more():
     ended = found(operations, made)
     assert (ended.state, states(ended)) == ("cancelled", ["succeeded", "succeeded", "cancelled"])
     assert operations.cancel(made.id, "") == (ended, []), "it stays so"
-    assert operations.create("snapshot", "", [2]).state == "running"
+    assert operations.create(TriggerSnapshot(), [2]).state == "running"
 
 
 @pytest.mark.parametrize(
-    ("kind", "state", "why"),
+    ("command", "state", "why"),
     [
-        ("snapshot", OperationState.RUNNING, "are being written already"),
-        ("retry", OperationState.RUNNING, "are recovering already"),
-        ("adopt", OperationState.PENDING, "the owner is checking the snapshot"),
-        ("pause", OperationState.PENDING, "`snapreplay resume` undoes it"),
-        ("resume", OperationState.PENDING, "`snapreplay pause` undoes it"),
-        ("drill", OperationState.SUCCEEDED, "it has succeeded"),
-        ("drain", OperationState.FAILED, "it has failed"),
+        (TriggerSnapshot(), OperationState.RUNNING, "are being written already"),
+        (RetryPartition(0), OperationState.RUNNING, "are recovering already"),
+        (AdoptSnapshot(0, 42), OperationState.PENDING, "the owner is checking the snapshot"),
+        (PausePartition(0), OperationState.PENDING, "`snapreplay resume` undoes it"),
+        (ResumePartition(0), OperationState.PENDING, "`snapreplay pause` undoes it"),
+        (DrillPartition(0), OperationState.SUCCEEDED, "it has succeeded"),
+        (DrainProcess(), OperationState.FAILED, "it has failed"),
     ],
 )
-def test_what_goes_on_whatever_is_asked_says_why(kind, state, why):
+def test_what_goes_on_whatever_is_asked_says_why(command, state, why):
     """And nothing of it is changed."""
     operations = OperationRegistry()
-    made = operations.create(kind, "", [0])
+    made = operations.create(command, [0])
     operations.report(made.id, 0, state, None, "")
     before = found(operations, made)
     with pytest.raises(NotCancellable, match=why):
@@ -139,10 +153,12 @@ def test_what_goes_on_whatever_is_asked_says_why(kind, state, why):
         operations.cancel("nothing", "")
 
 
-@pytest.mark.parametrize("kind", CANCELLABLE)
-def test_what_can_be_cancelled_before_it_begins(kind):
+@pytest.mark.parametrize(
+    "command", [TriggerSnapshot(), RetryPartition(0), DrillPartition(0), DrainProcess(), CreateSavepoint("before-42")]
+)
+def test_what_can_be_cancelled_before_it_begins(command):
     """It has an end then."""
     operations = OperationRegistry()
-    made = operations.create(kind, "", [0])
+    made = operations.create(command, [0])
     after, _ = operations.cancel(made.id, "")
     assert (after.state, after.finished_at is not None) == ("cancelled", True)

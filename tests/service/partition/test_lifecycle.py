@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from snapreplay.errors import StopError
-from snapreplay.service.control.protocol import OperationState
+from snapreplay.service.control.operations import OperationState
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.partition.lifecycle import Lifecycle, RetryRequest, TakeoverBackoff

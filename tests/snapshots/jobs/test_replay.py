@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from snapreplay.service.control.protocol import SetPaused
+from snapreplay.service.control.operations import PausePartition, ResumePartition
 from snapreplay.service.decisions.patch import carry_out, propose
 from snapreplay.snapshots.proof.proven import Level
 from snapreplay.spark import audit
@@ -27,7 +27,7 @@ app = apps.ledger("{app_id}", book)
 
 
 async def set_paused(service, paused):
-    begun = service.control.perform(SetPaused(0, paused=paused, reason="repairs"))
+    begun = service.control.perform(PausePartition(0, "repairs") if paused else ResumePartition(0))
     await until(lambda: service.control.operation(begun.id).state == "succeeded", "the pause, or its end")
 
 
