@@ -13,7 +13,7 @@ from snapreplay.counted import counted
 from snapreplay.service.clock import time_of
 from snapreplay.service.config.typed import addressed
 from snapreplay.service.core import broker_limits
-from snapreplay.service.core.inspected import OpenTransaction
+from snapreplay.service.core.inspected import Broker, OpenTransaction
 from snapreplay.service.core.peers import APART_MIN, declared, differing
 from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, DoctorFacts, Log, StateSeen, partitions
@@ -22,14 +22,24 @@ from snapreplay.service.ports import TopicFacts
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER, RECORD_BYTES_NEEDED, misfits_of
 from snapreplay.snapshots.format.records import NO_REASON
 
+Found = Iterator[tuple[str, str, str]]
+"""What is wrong: where, the problem with its values, the remedy."""
 Check = Callable[[DoctorFacts], Iterator[Diagnosis]]
 CHECKS: list[Check] = []
 """All checks, in the order of the report."""
 
 
-def _check(function: Check) -> Check:
-    CHECKS.append(function)
-    return function
+def _check(name: str) -> Callable[[Callable[[DoctorFacts], Found]], Check]:
+    """Register a check: what it finds becomes findings of this name."""
+
+    def registered(look: Callable[[DoctorFacts], Found]) -> Check:
+        def check(facts: DoctorFacts) -> Iterator[Diagnosis]:
+            return (Diagnosis(name, *found) for found in look(facts))
+
+        CHECKS.append(check)
+        return check
+
+    return registered
 
 
 BROKERS_MIN = 3
@@ -37,7 +47,6 @@ IDEMPOTENT_WRITES = "idempotent writes"
 CLOCK_SKEW_MS_MAX = 2000
 ID_EXPIRATION_MS_MIN = 3_600_000
 OPEN_MS_MAX = 60_000  # of a transaction in an input or output: its readers wait for that long
-ENTRY_OVERHEAD_BYTES = 170  # of a key and its value in the state: two bytes objects and their places (measured)
 
 
 _QUOTAS_MIN = {
@@ -48,46 +57,50 @@ _QUOTAS_MIN = {
 """Of each quota, below which value it is a finding, and what it does."""
 
 
-@_check
-def brokers(facts: DoctorFacts) -> Iterator[Diagnosis]:
-    """Check that there are enough brokers, each reachable at its advertised address, all of one version that we
-    support."""
+@_check("brokers")
+def brokers(facts: DoctorFacts) -> Found:
+    """Check that there are enough brokers, each reachable at its advertised address."""
     if len(facts.brokers) < BROKERS_MIN:
-        yield Diagnosis(
-            "brokers",
+        yield (
             "cluster",
             f"{counted(len(facts.brokers), 'broker')}: if one fails, there is no second copy of the data, or no quorum",
             f"start the missing brokers: run at least {BROKERS_MIN}; one is enough for development",
         )
     for broker in facts.brokers:
-        where = f"broker {broker.node_id} at {broker.address}"
         if not broker.reachable:
-            yield Diagnosis(
-                "brokers",
-                where,
+            yield (
+                _named(broker),
                 "the cluster advertises it, but it cannot be reached from here",
                 "start it; or correct its advertised.listeners, DNS or the firewall: clients connect to this address,"
                 " whatever kafka.bootstrap.servers says",
             )
+
+
+def _named(broker: Broker) -> str:
+    return f"broker {broker.node_id} at {broker.address}"
+
+
+@_check("versions")
+def versions(facts: DoctorFacts) -> Found:
+    """Check that all brokers have one version, which we support."""
+    for broker in facts.brokers:
         if broker.missing:
-            yield Diagnosis(
-                "versions",
-                where,
+            yield (
+                _named(broker),
                 f"does not support our version of {', '.join(broker.missing)}",
                 "upgrade the broker (Kafka 3.0 or newer), or snapreplay",
             )
     spoken = [broker.apis for broker in facts.brokers if broker.reachable]
     if any(apis != spoken[0] for apis in spoken):
-        yield Diagnosis(
-            "versions",
+        yield (
             "cluster",
             "the brokers offer different API versions",
             "finish the rolling upgrade, so that all brokers run the same release",
         )
 
 
-@_check
-def timeout_limits(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("timeout limits")
+def timeout_limits(facts: DoctorFacts) -> Found:
     """Check that the brokers accept our transactions' and our sessions' timeouts, and that ids outlive a quiet hour."""
     timeouts, config = facts.settings.timeouts, facts.broker_config
     found = (
@@ -96,11 +109,10 @@ def timeout_limits(facts: DoctorFacts) -> Iterator[Diagnosis]:
     )
     for each in found:
         if each is not None:
-            yield Diagnosis("timeout limits", each.setting, each.problem, each.remedy)
+            yield (each.setting, each.problem, each.remedy)
     expiration = facts.broker_config.get("transactional.id.expiration.ms")
     if expiration is not None and int(expiration) < ID_EXPIRATION_MS_MIN:
-        yield Diagnosis(
-            "timeout limits",
+        yield (
             "brokers",
             f"transactional.id.expiration.ms={expiration}: a partition that has no input for that long must recover"
             " at its next record",
@@ -108,14 +120,13 @@ def timeout_limits(facts: DoctorFacts) -> Iterator[Diagnosis]:
         )
 
 
-@_check
-def quotas(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("quotas")
+def quotas(facts: DoctorFacts) -> Found:
     """Check that no quota makes the brokers wait with batches, reads and restores."""
     for each in facts.quotas:
         least, told = _QUOTAS_MIN.get(each.name, (0.0, ""))
         if each.value < least:
-            yield Diagnosis(
-                "quotas",
+            yield (
                 each.who,
                 f"{each.name}={each.value:g}: {told}",
                 f"raise it: `kafka-configs.sh {facts.to_cluster} --alter {each.options} --add-config"
@@ -123,12 +134,11 @@ def quotas(facts: DoctorFacts) -> Iterator[Diagnosis]:
             )
 
 
-@_check
-def accidental_topics(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("accidental topics")
+def accidental_topics(facts: DoctorFacts) -> Found:
     """Check that no topic is created by asking for it: we never do so; other clients may."""
     if facts.broker_config.get("auto.create.topics.enable") == "true":
-        yield Diagnosis(
-            "accidental topics",
+        yield (
             "brokers",
             "auto.create.topics.enable=true: a client that asks for a deleted topic or a mistyped name creates it, with"
             " the brokers' default retention and partition count",
@@ -136,8 +146,8 @@ def accidental_topics(facts: DoctorFacts) -> Iterator[Diagnosis]:
         )
 
 
-@_check
-def clock(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("clock")
+def clock(facts: DoctorFacts) -> Found:
     """Compare the transaction coordinator's clock with ours. Records carry our time, retention goes by the
     brokers'."""
     probe = facts.probe
@@ -147,58 +157,20 @@ def clock(facts: DoctorFacts) -> Iterator[Diagnosis]:
     behind_ms = max(0, probe.before_ms - probe.coordinator_ms)
     skew_ms = max(ahead_ms, behind_ms)
     if skew_ms > CLOCK_SKEW_MS_MAX:
-        yield Diagnosis(
-            "clock",
+        yield (
             "transaction coordinator",
             f"its clock is {skew_ms} ms {'ahead of' if ahead_ms else 'behind'} ours",
             "run NTP (chrony) on the brokers and here: `timedatectl` shows whether a clock is synchronised",
         )
 
 
-@_check
-def client(facts: DoctorFacts) -> Iterator[Diagnosis]:
-    """Check what the Kafka client here can do."""
-    if not facts.machine.c_extension:
-        yield Diagnosis(
-            "client",
-            "aiokafka",
-            "runs without its C extension: reading and writing are 20 to 200 times slower",
-            "pip install --force-reinstall --only-binary aiokafka aiokafka, on a CPython with the GIL and glibc",
-        )
-    if facts.machine.missing_codecs:
-        yield Diagnosis(
-            "client",
-            "cramjam",
-            f"records compressed with {', '.join(facts.machine.missing_codecs)} cannot be read",
-            "pip install --force-reinstall cramjam",
-        )
-
-
-@_check
-def memory(facts: DoctorFacts) -> Iterator[Diagnosis]:
-    """Check that this machine can hold all partitions, as it must when it is the last one left."""
-    newest = [state.newest for state in facts.states if state.newest is not None]
-    needed = sum(each.raw_bytes + ENTRY_OVERHEAD_BYTES * each.entries for each in newest)
-    available = facts.machine.available_bytes
-    if available is None or needed <= available:
-        return
-    yield Diagnosis(
-        "memory",
-        "this machine",
-        f"the state of {counted(len(newest), 'partition')} needs about {_mib(needed)} MiB,"
-        f" but only {_mib(available)} MiB are free",
-        "raise the memory limit; or run enough processes: each one holds only the partitions assigned to it",
-    )
-
-
-@_check
-def transaction_log(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("transaction log")
+def transaction_log(facts: DoctorFacts) -> Found:
     """Check Kafka's own transaction log. Without it nothing commits."""
     for topic in facts.existing(TRANSACTION_TOPIC):
         wanted = min(BROKERS_MIN, len(facts.brokers))
         if topic.replication_factor < wanted:
-            yield Diagnosis(
-                "transaction log",
+            yield (
                 TRANSACTION_TOPIC,
                 f"replication factor {topic.replication_factor} with {counted(len(facts.brokers), 'broker')}: if one"
                 " broker is lost, every transaction stops or its outcome is forgotten",
@@ -207,28 +179,24 @@ def transaction_log(facts: DoctorFacts) -> Iterator[Diagnosis]:
             )
 
 
-def _mib(size_bytes: int) -> int:
-    return round(size_bytes / 1024 / 1024)
-
-
-@_check
-def writes(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("access")
+def writes(facts: DoctorFacts) -> Found:
     """Tell what the probe's transaction was not allowed."""
     if facts.probe is None:
         return
     for what, reason in facts.probe.refused.items():
-        yield Diagnosis("access", what, f"this user may not write: {reason}", _acl(facts, what))
+        yield (what, f"this user may not write: {reason}", _acl(facts, what))
 
 
-@_check
-def foreign(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("group")
+def foreign(facts: DoctorFacts) -> Found:
     """Check that only processes of the app are in its group."""
     if facts.app is not None and facts.foreign is not None:
-        yield Diagnosis("group", f"group {facts.app.app_id}", facts.foreign.message, facts.foreign.hint)
+        yield (f"group {facts.app.app_id}", facts.foreign.message, facts.foreign.hint)
 
 
-@_check
-def programs(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("programs")
+def programs(facts: DoctorFacts) -> Found:
     """Check that the processes of the group run one program, and the one that is examined or a version of it."""
     if facts.app is None:
         return
@@ -241,8 +209,7 @@ def programs(facts: DoctorFacts) -> Iterator[Diagnosis]:
         running[examined] = [f"{facts.app_name}, which is examined here,"]
     first, *others = sorted(running, key=lambda each: (-len(running[each]), each)) or [""]
     for other in others:
-        yield Diagnosis(
-            "programs",
+        yield (
             f"group {facts.app.app_id}",
             f"{' and '.join(running[first])} {'run' if len(running[first]) > 1 else 'runs'} another program than"
             f" {' and '.join(running[other])}: they differ in their {' and '.join(differing(first, other))}. Each"
@@ -252,20 +219,19 @@ def programs(facts: DoctorFacts) -> Iterator[Diagnosis]:
         )
 
 
-@_check
-def identities(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("access")
+def identities(facts: DoctorFacts) -> Found:
     """Check the permissions on the app's group and the transactional ids of its partitions: without them no
     partition has an owner."""
     app_id = facts.app.app_id if facts.app else ""
     for what, reason in facts.refused.items():
         if what == app_id:
             remedy = f"{_add(facts)} Read --group {app_id}"
-            yield Diagnosis("access", f"group {app_id}", f"this user may not join it: {reason}", remedy)
+            yield (f"group {app_id}", f"this user may not join it: {reason}", remedy)
     ids = [what for what in facts.refused if what != app_id]
     if ids:
         more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
-        yield Diagnosis(
-            "access",
+        yield (
             ", ".join(ids[:3]) + more,
             f"this user may not use these transactional ids: {facts.refused[ids[0]]}",
             _acl(facts, ids[0]),
@@ -286,16 +252,15 @@ def _acl(facts: DoctorFacts, what: str) -> str:
     return f"{add} Write --transactional-id {app_id} --resource-pattern-type prefixed"
 
 
-@_check
-def pinned(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("open transaction")
+def pinned(facts: DoctorFacts) -> Found:
     """Check that nothing committed is hidden behind somebody's open transaction (the last stable offset is below
     the high watermark). In our own topics a foreign one is wrong at once: it hides our claims and increments."""
     for log in facts.logs:
         opened = log.pinned_by
         if opened is None or log.held_back <= 0 or not _too_long(facts, log, opened):
             continue
-        yield Diagnosis(
-            "open transaction",
+        yield (
             str(log.partition),
             f"last stable offset {log.last_stable_offset}, high watermark {log.high_watermark}: {log.held_back}"
             f" offsets are held back by {_who(facts, opened)}",
@@ -303,15 +268,14 @@ def pinned(facts: DoctorFacts) -> Iterator[Diagnosis]:
         )
 
 
-@_check
-def stuck(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("transactions")
+def stuck(facts: DoctorFacts) -> Found:
     """Check that the coordinators can end what the owners began. Until then nobody can fence."""
     if facts.app is None or not facts.stuck:
         return
     app_id, first = facts.app.app_id, min(facts.stuck)
     seen = facts.stuck[first]
-    yield Diagnosis(
-        "transactions",
+    yield (
         partitions(sorted(facts.stuck)),
         f"the coordinator cannot end the last transaction of {names.transactional_id(app_id, first)} ({seen.state},"
         f" epoch {seen.producer_epoch}): until it has, there is no owner",
@@ -362,15 +326,14 @@ def _pin_remedy(facts: DoctorFacts, log: Log, opened: OpenTransaction) -> str:
 RECORD_FRAME_BYTES = 2048  # record batch, headers and envelope around a chunk
 
 
-@_check
-def existence(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("topics")
+def existence(facts: DoctorFacts) -> Found:
     """Check that every topic of the app exists."""
     if facts.app is None:
         return
     for name in (*facts.inputs, *facts.outputs):
         if name not in facts.topics:
-            yield Diagnosis(
-                "topics",
+            yield (
                 name,
                 "does not exist, or this user may not see it",
                 f"`snapreplay topics ensure {facts.app_name} --partitions N`",
@@ -378,7 +341,7 @@ def existence(facts: DoctorFacts) -> Iterator[Diagnosis]:
     missing = [name for name in facts.own if name not in facts.topics]
     pair = [name for name in facts.own[:2] if name in missing]
     for name in missing:
-        yield Diagnosis("topics", name, *_missing(facts, name, pair))
+        yield (name, *_missing(facts, name, pair))
 
 
 def _missing(facts: DoctorFacts, name: str, pair: list[str]) -> tuple[str, str]:
@@ -401,23 +364,22 @@ def _missing(facts: DoctorFacts, name: str, pair: list[str]) -> tuple[str, str]:
     return "does not exist, or this user may not see it", f"`{ensure}`{init}{saved}"
 
 
-@_check
-def partition_counts(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("partition counts")
+def partition_counts(facts: DoctorFacts) -> Found:
     """Check that a key has the same partition number in all inputs and in our topics."""
     inputs = dict.fromkeys((*facts.inputs, *facts.recorded_inputs))
     counts = {t.name: t.partition_count for t in facts.existing(*inputs, *facts.own[:2])}
     if len(set(counts.values())) < 2:
         return
-    yield Diagnosis(
-        "partition counts",
+    yield (
         ", ".join(counts),
         ", ".join(f"{name} has {count}" for name, count in counts.items()),
         _counts_remedy(facts, counts),
     )
 
 
-@_check
-def patterns(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("patterns")
+def patterns(facts: DoctorFacts) -> Found:
     """Check that each topic that matches a pattern of the inputs has been taken in, or can be."""
     if facts.app is None:
         return
@@ -431,7 +393,7 @@ def patterns(facts: DoctorFacts) -> Iterator[Diagnosis]:
             if facts.topics[name].partition_count != facts.partition_count
             else "follow it, and the topic is taken in within 30 s; or narrow the pattern in App(inputs=[…])"
         )
-        yield Diagnosis("patterns", name, problem, remedy)
+        yield (name, problem, remedy)
 
 
 def _counts_remedy(facts: DoctorFacts, counts: Mapping[str, int]) -> str:
@@ -444,42 +406,39 @@ def _counts_remedy(facts: DoctorFacts, counts: Mapping[str, int]) -> str:
     return needed + keys_moved_hint(app_id, counts[facts.own[0]])
 
 
-@_check
-def kept_for_ever(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("retention")
+def kept_for_ever(facts: DoctorFacts) -> Found:
     """Check that only the owner trims our topics, never Kafka."""
     for topic in facts.existing(*facts.own[:2]):
         for name, wanted in KEPT_FOR_EVER.items():
-            found = topic.config.get(name, wanted)
-            if found != wanted:
-                yield Diagnosis(
-                    "retention",
-                    topic.name,
-                    f"{name}={found}: Kafka would delete what a recovery needs",
-                    facts.alter(topic.name, f"{name}={wanted}"),
-                )
+            if topic.config.get(name, wanted) != wanted:
+                yield _to_alter(facts, topic, name, wanted, "Kafka would delete what a recovery needs")
 
 
-@_check
-def replayable(facts: DoctorFacts) -> Iterator[Diagnosis]:
+def _to_alter(facts: DoctorFacts, topic: TopicFacts, name: str, wanted: object, why: str) -> tuple[str, str, str]:
+    """Say that a setting of a topic has the wrong value, with the command that gives it another one."""
+    return topic.name, f"{name}={topic.config.get(name)}: {why}", facts.alter(topic.name, f"{name}={wanted}")
+
+
+@_check("retention")
+def replayable(facts: DoctorFacts) -> Found:
     """Check that no input is compacted that may be replayed: a replay sees fewer records than the first pass."""
     for topic in facts.existing(*facts.inputs):
         with_changes = "`--set changelog.enabled=true`; or " if facts.is_map else ""
         if facts.by_replay and "compact" in topic.config.get("cleanup.policy", ""):
-            yield Diagnosis(
-                "retention",
+            yield (
                 topic.name,
                 f"cleanup.policy={topic.config['cleanup.policy']}, but this app recovers by replay",
                 f"{with_changes}{facts.alter(topic.name, 'cleanup.policy=delete')}",
             )
 
 
-@_check
-def own_of_others(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("inputs")
+def own_of_others(facts: DoctorFacts) -> Found:
     """Check that no own topic of another app is an input: older versions took in whatever matched a pattern."""
     known = {name for state in facts.states for name in state.topic_ids}
     for name in sorted(known & facts.left_out.keys()):
-        yield Diagnosis(
-            "inputs",
+        yield (
             name,
             f"is an input of this app, but {facts.topics[name].not_an_input}",
             f"`snapreplay inputs {facts.app_name} --retire {name} --leave-records`",
@@ -489,15 +448,14 @@ def own_of_others(facts: DoctorFacts) -> Iterator[Diagnosis]:
 CHECKS.append(keyed_alike)
 
 
-@_check
-def durability(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("replication")
+def durability(facts: DoctorFacts) -> Found:
     """Check that the loss of one broker loses no committed record and stops nothing."""
     count = len(facts.brokers)
     wanted = min(BROKERS_MIN, count)
     for topic in facts.existing(*facts.inputs, *facts.outputs, *facts.own):
         if topic.replication_factor < wanted:
-            yield Diagnosis(
-                "replication",
+            yield (
                 topic.name,
                 f"replication factor {topic.replication_factor} with {counted(count, 'broker')}",
                 facts.replicate(topic.name, wanted),
@@ -505,15 +463,11 @@ def durability(facts: DoctorFacts) -> Iterator[Diagnosis]:
     for topic in facts.existing(*facts.inputs, *facts.outputs, *facts.own, TRANSACTION_TOPIC):
         yield from _in_sync_minimum(facts, topic)
         if topic.config.get("unclean.leader.election.enable") == "true":
-            yield Diagnosis(
-                "replication",
-                topic.name,
-                "unclean.leader.election.enable=true: if a lagging replica becomes leader, committed records are lost",
-                facts.alter(topic.name, "unclean.leader.election.enable=false"),
-            )
+            why = "if a lagging replica becomes leader, committed records are lost"
+            yield _to_alter(facts, topic, "unclean.leader.election.enable", "false", why)
 
 
-def _in_sync_minimum(facts: DoctorFacts, topic: TopicFacts) -> Iterator[Diagnosis]:
+def _in_sync_minimum(facts: DoctorFacts, topic: TopicFacts) -> Found:
     factor, least = topic.replication_factor, int(topic.config.get("min.insync.replicas", "1"))
     if factor >= BROKERS_MIN and least < 2:
         problem = f"min.insync.replicas={least}: a write is acknowledged with one copy"
@@ -524,11 +478,11 @@ def _in_sync_minimum(facts: DoctorFacts, topic: TopicFacts) -> Iterator[Diagnosi
     else:
         return
     wanted = max(1, factor - 1)
-    yield Diagnosis("replication", topic.name, problem, facts.alter(topic.name, f"min.insync.replicas={wanted}"))
+    yield (topic.name, problem, facts.alter(topic.name, f"min.insync.replicas={wanted}"))
 
 
-@_check
-def replicas(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("replication")
+def replicas(facts: DoctorFacts) -> Found:
     """Check that every partition has a leader, and that all its replicas follow."""
     for partition, seen in sorted(facts.replicas.items()):
         topic = facts.topics.get(partition.topic)
@@ -547,8 +501,7 @@ def replicas(facts: DoctorFacts) -> Iterator[Diagnosis]:
             problem = f"replicas {behind} are not in sync"
         else:
             continue
-        yield Diagnosis(
-            "replication",
+        yield (
             str(partition),
             problem,
             "start these brokers and wait until they have caught up. Until then this finding is listed by"
@@ -556,15 +509,14 @@ def replicas(facts: DoctorFacts) -> Iterator[Diagnosis]:
         )
 
 
-@_check
-def record_sizes(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("record sizes")
+def record_sizes(facts: DoctorFacts) -> Found:
     """Check that our largest records fit into the topics."""
     chunk_bytes = facts.settings.snapshot.chunk_bytes_max + RECORD_FRAME_BYTES
     for topic in facts.existing(*facts.own[:2]):
         needed = max(RECORD_BYTES_NEEDED, chunk_bytes)
         if _message_bytes(topic) < needed:
-            yield Diagnosis(
-                "record sizes",
+            yield (
                 topic.name,
                 f"max.message.bytes={_message_bytes(topic)}, but our records need {needed}",
                 facts.alter(topic.name, f"max.message.bytes={DEFAULT_LIMIT_BYTES}"),
@@ -572,12 +524,11 @@ def record_sizes(facts: DoctorFacts) -> Iterator[Diagnosis]:
     yield from _dead_letter_sizes(facts)
 
 
-def _dead_letter_sizes(facts: DoctorFacts) -> Iterator[Diagnosis]:
+def _dead_letter_sizes(facts: DoctorFacts) -> Found:
     largest = max((_message_bytes(topic) for topic in facts.existing(*facts.inputs)), default=0)
     for topic in facts.existing(*facts.own[2:]):
         if _message_bytes(topic) < largest:
-            yield Diagnosis(
-                "record sizes",
+            yield (
                 topic.name,
                 f"max.message.bytes={_message_bytes(topic)}, but an input takes {largest}: a large record would"
                 " be dead-lettered without its value",
@@ -592,16 +543,15 @@ def _message_bytes(topic: TopicFacts) -> int:
 AGE_SHARE_MAX = 0.5  # how old the newest snapshot may be, as a share of the input's retention
 
 
-@_check
-def recoverable(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("recovery")
+def recoverable(facts: DoctorFacts) -> Found:
     """Check that a recovery would succeed now with what is in the topics."""
     for state in facts.states:
         where = f"partition {state.partition}"
         if state.missing is not None:
-            yield Diagnosis("recovery", where, f"a recovery would fail: {state.missing}", _way_back(facts, state))
+            yield (where, f"a recovery would fail: {state.missing}", _way_back(facts, state))
         elif state.batch is None:
-            yield Diagnosis(
-                "recovery",
+            yield (
                 where,
                 "holds no increment, not even the genesis",
                 _way_back(facts, state)
@@ -611,16 +561,15 @@ def recoverable(facts: DoctorFacts) -> Iterator[Diagnosis]:
                 f" accepted{facts.or_savepoint()}",
             )
         elif state.unusable is not None:
-            yield Diagnosis("recovery", where, state.unusable, _snapshot(facts, state.partition))
+            yield (where, state.unusable, _snapshot(facts, state.partition))
 
 
-@_check
-def paused(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("pause")
+def paused(facts: DoctorFacts) -> Found:
     """Check that nobody has paused a partition, and forgotten it."""
     for state in facts.states:
         if state.paused is not None:
-            yield Diagnosis(
-                "pause",
+            yield (
                 f"partition {state.partition}",
                 f"paused since {time_of(state.paused.since_ms):%Y-%m-%d %H:%M:%S} UTC:"
                 f" {state.paused.reason or NO_REASON}; nothing of it is processed, whoever owns it",
@@ -628,14 +577,13 @@ def paused(facts: DoctorFacts) -> Iterator[Diagnosis]:
             )
 
 
-@_check
-def same_cluster(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("cluster")
+def same_cluster(facts: DoctorFacts) -> Found:
     """Check that the chains began in this cluster: the offsets that they record mean nothing in another one."""
     found = _of_other_clusters(facts)
     for cluster_id in sorted(set(found.values())):
         numbers = [number for number, other in found.items() if other == cluster_id]
-        yield Diagnosis(
-            "cluster",
+        yield (
             partitions(numbers),
             f"began in cluster {cluster_id}, but this is cluster {facts.cluster_id}: its topics are copies",
             f"give the `--bootstrap-servers HOST:PORT` of cluster {cluster_id}; or `snapreplay run {facts.app_name}`,"
@@ -651,8 +599,8 @@ def _of_other_clusters(facts: DoctorFacts) -> dict[int, str]:
     }
 
 
-@_check
-def same_topics(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("topic ids")
+def same_topics(facts: DoctorFacts) -> Found:
     """Check that no topic was created again: it would have the same name but another id. Missing topics are
     reported elsewhere."""
     now = {topic.name: topic.topic_id for topic in facts.topics.values()}
@@ -665,8 +613,7 @@ def same_topics(facts: DoctorFacts) -> Iterator[Diagnosis]:
             if change.found_id is not None:
                 found.setdefault(change, []).append(state.partition)
     for change, numbers in found.items():
-        yield Diagnosis(
-            "topic ids",
+        yield (
             change.topic,
             f"was deleted and created again: {partitions(numbers)} recorded id {change.recorded_id}, the topic now has"
             f" id {change.found_id}",
@@ -692,20 +639,19 @@ def _remade(facts: DoctorFacts, topic: str) -> str:
     )
 
 
-@_check
-def snapshot_age(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("snapshot age")
+def snapshot_age(facts: DoctorFacts) -> Found:
     """Check that snapshots are younger than the input's retention, if only a replay brings one forward."""
     if not facts.by_replay:
         return
     for topic in facts.existing(*facts.inputs):
         retained_ms = _retained_ms(topic)
         for state in facts.states:
-            if retained_ms is None or state.newest is None:
+            if retained_ms is None or state.snapshot_at_ms is None:
                 continue
-            age_ms = facts.now_ms - state.newest.created_at_ms
+            age_ms = facts.now_ms - state.snapshot_at_ms
             if age_ms > AGE_SHARE_MAX * retained_ms:
-                yield Diagnosis(
-                    "snapshot age",
+                yield (
                     f"partition {state.partition}",
                     f"its newest snapshot is {_hours(age_ms)} old, but input {topic.name} keeps {_hours(retained_ms)}"
                     f" (retention.ms={retained_ms}): the records after the snapshot will be deleted",
@@ -737,8 +683,8 @@ def _trigger(partition: int) -> str:
     return f"snapreplay trigger-snapshot --partition {partition} --wait"
 
 
-@_check
-def record_times(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("record times")
+def record_times(facts: DoctorFacts) -> Found:
     """Check that records are not deleted early, as Kafka goes by their own timestamps: what is older than
     retention.ms goes at the next check."""
     # Without a timestamp Kafka goes by the file's time.
@@ -753,8 +699,7 @@ def record_times(facts: DoctorFacts) -> Iterator[Diagnosis]:
             continue
         if age_ms <= retained_ms or (topic.name in facts.inputs and topic.name != oldest_input):
             continue
-        yield Diagnosis(
-            "record times",
+        yield (
             topic.name,
             f"input {oldest_input} is at records that are {_hours(age_ms)} old, but {topic.name} keeps"
             f" {_hours(retained_ms)} (retention.ms={retained_ms}): "

@@ -16,29 +16,19 @@ from snapreplay.service.core.inspected import EndingTransaction, OpenTransaction
 from snapreplay.service.core.recoverability import Recoverability, outlook
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.doctor.checks import DoctorReport, report_of
-from snapreplay.service.doctor.facts import (
-    TRANSACTION_TOPIC,
-    Diagnosis,
-    DoctorFacts,
-    Log,
-    Machine,
-    SnapshotSeen,
-    StateSeen,
-)
+from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, DoctorFacts, Log, StateSeen
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.config import c_extension_loaded
-from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, missing_codecs
+from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.group_refusals import foreign_members
 from snapreplay.service.ports import Bounds, Reader, TopicFacts, TopicPartition
-from snapreplay.service.runtime.free_memory import ROOT, available_bytes
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.log_bounds import way_back
 from snapreplay.service.topics.own_of_others import marked
 from snapreplay.service.topics.reading import newest, reading
 from snapreplay.service.topics.savepoint_names import names_in
 from snapreplay.service.topics.snapshots import load_manifest, newest_of_owner
-from snapreplay.snapshots.format.chunks import open_chunk, unpacking
-from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
+from snapreplay.snapshots.format.chunks import open_chunk
+from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import LogStarts
 
 K = TypeVar("K")
@@ -91,7 +81,7 @@ class Collector:
 
     async def collect(self) -> DoctorFacts:
         """Collect the facts, or raise Unreachable or NotAuthorized: the brokers could not even be listed."""
-        self._know(brokers=tuple(await self._ask.brokers()), machine=this_machine())
+        self._know(brokers=tuple(await self._ask.brokers()))
         cluster = await self._try("asking for its settings", "cluster", self._cluster.facts())
         if cluster is not None:
             self._know(broker_config=cluster.broker_config, cluster_id=cluster.cluster_id)
@@ -268,10 +258,10 @@ class StateReader:
         if found is None:
             return StateSeen(number, None, topic_ids=await self._in_newest_manifest(number))
         last = found.increment
-        newest, unusable = None, None
+        taken_at_ms, unusable = None, None
         for pointer in last.pointers[:1]:
             try:
-                newest = await self._snapshot(pointer, number)
+                taken_at_ms = await self._snapshot_time_ms(pointer, number)
             except (RebuildError, UnknownFormatError) as error:
                 unusable = f"snapshot {pointer.snapshot_id} cannot be used: {error.message}"
         times = [(topic, await self._timestamp_ms(last, topic, number)) for topic in self._facts.inputs]
@@ -282,7 +272,7 @@ class StateReader:
             seen.missing,
             snapshot_helps=seen.snapshot_now is not None,
             unusable=unusable,
-            newest=newest,
+            snapshot_at_ms=taken_at_ms,
             timestamps_ms={topic: at_ms for topic, at_ms in times if at_ms is not None},
             topic_ids=last.topic_ids,
             cluster_id=last.genesis.cluster_id,
@@ -294,23 +284,15 @@ class StateReader:
         manifest = await newest_of_owner(self._plain, log, self._bounds[log])
         return manifest.topic_ids if manifest is not None else {}
 
-    async def _snapshot(self, pointer: Pointer, number: int) -> SnapshotSeen:
+    async def _snapshot_time_ms(self, pointer: Pointer, number: int) -> int:
+        """Return when a snapshot was taken, or raise RebuildError or UnknownFormatError: its manifest or its first
+        chunk cannot be read."""
         log = TopicPartition(self._snapshots, number)
         manifest = await load_manifest(self._plain, log, pointer)
-        size_bytes = sum(ref.size_bytes for ref in manifest.chunks)
-        raw_bytes = round(size_bytes * await self._unpacked(manifest, log))
-        return SnapshotSeen(manifest.created_at_ms, manifest.entry_count, raw_bytes)
-
-    async def _unpacked(self, manifest: Manifest, log: TopicPartition) -> float:
-        """Return the bytes of keys and values per byte in the topic, as in the first chunk, or raise DamagedError: that
-        chunk cannot be read."""
         for ref in manifest.chunks[:1]:
             record = await self._plain.read_at(log, ref.offset)
-            body = open_chunk((record.value if record else b"") or b"", ref, manifest.snapshot_id)
-            parts = [each[1] for each in unpacking(body, ref, manifest.snapshot_id) if each]
-            entries = [entry for part in parts for entry in part.entries.items()]
-            return sum(len(key) + len(value) for key, value in entries) / ref.size_bytes
-        return 0.0
+            open_chunk((record.value if record else b"") or b"", ref, manifest.snapshot_id)
+        return manifest.created_at_ms
 
     async def _timestamp_ms(self, last: Increment, topic: str, number: int) -> int | None:
         source, anchor = TopicPartition(topic, number), last.anchors.get(topic)
@@ -336,7 +318,3 @@ class StateReader:
                 by_replay=self._facts.by_replay,
             )
         )
-
-
-def this_machine() -> Machine:
-    return Machine(c_extension_loaded(), missing_codecs(), available_bytes(ROOT))

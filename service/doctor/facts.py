@@ -1,4 +1,4 @@
-"""The facts that were found about a cluster, an app's topics and this machine. Pure: the checks turn it into
+"""The facts that were found about a cluster and an app's topics. Pure: the checks turn it into
 findings."""
 
 from __future__ import annotations
@@ -55,15 +55,6 @@ class Log:
 
 
 @dataclass(frozen=True)
-class SnapshotSeen:
-    """A full snapshot that is pointed to. `raw_bytes`: size of its keys and values, estimated from its first chunk."""
-
-    created_at_ms: int
-    entries: int
-    raw_bytes: int
-
-
-@dataclass(frozen=True)
 class StateSeen:
     """The end of one state partition's chain.
 
@@ -71,6 +62,7 @@ class StateSeen:
         batch: of the last increment; None: there is none.
         missing: why a recovery would fail now. With `snapshot_helps`, a snapshot by the owner mends that.
         unusable: why a recovery could not use the newest snapshot.
+        snapshot_at_ms: when the newest snapshot was taken, if one is pointed to and can be read.
         timestamps_ms: per input of the next record to process, else of the last processed one, if there is one.
         topic_ids: of the inputs and both own topics, as the last increment records them, else the newest manifest.
         cluster_id: of the cluster that the chain began in; "" if that is not known.
@@ -82,21 +74,11 @@ class StateSeen:
     missing: str | None = None
     snapshot_helps: bool = True
     unusable: str | None = None
-    newest: SnapshotSeen | None = None
+    snapshot_at_ms: int | None = None
     timestamps_ms: Mapping[str, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     cluster_id: str = ""
     paused: Paused | None = None
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The machine that this process runs on. `available_bytes`: what a new process may take, within the container's
-    limit; None: unknown."""
-
-    c_extension: bool = True
-    missing_codecs: tuple[str, ...] = ()
-    available_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +120,6 @@ class DoctorFacts:
     quotas: tuple[Quota, ...] = ()
     foreign: GroupRefused | None = None
     refusals: tuple[Diagnosis, ...] = ()
-    machine: Machine = Machine()
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, Self
 
-from aiokafka import codec
 from aiokafka.client import CoordinationType
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import (
@@ -71,12 +70,6 @@ _FORBIDDEN = {GroupAuthorizationFailedError.errno, TransactionalIdAuthorizationF
 _ABORT = 0
 _AGAIN = COORDINATOR_AWAY | {51}  # or it ends the last transaction of this id
 _PAUSE_S = 0.05
-
-
-def missing_codecs() -> tuple[str, ...]:
-    """Return the compressions of records that this installation cannot read."""
-    known = {"gzip": codec.has_gzip, "snappy": codec.has_snappy, "lz4": codec.has_lz4, "zstd": codec.has_zstd}
-    return tuple(name for name, has in known.items() if not has())
 
 
 class KafkaDiagnostics:

@@ -1,6 +1,5 @@
 """Hints about what a machine has: jars, Java, Maven, directories, certificates: what they name is done."""
 
-import json
 import os
 import re
 import shlex
@@ -10,10 +9,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
-from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
 from snapreplay.devbroker import broker as local_broker
 from snapreplay.devbroker import jars
@@ -24,7 +21,6 @@ from snapreplay.devbroker.properties import Node
 from snapreplay.errors import UsageError
 from snapreplay.jars import JarsUnavailable
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.kafka import config
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.snapshots.jobs import jars as spark_jars
 from tests.support.deadlines import scaled
@@ -259,25 +255,3 @@ def test_spark_is_installed_by_the_extra_that_an_audit_names(tmp_path: Path) -> 
         (command,) = re.findall(r"hint: `(pip install .+)`, and install a Java", refused)
         assert f": {missing}" in pip(command)
     assert "Spark needs Java 17 or newer" in audit("nothing")
-
-
-@pytest.mark.slow
-@pytest.mark.kafka
-async def test_what_the_client_lacks_is_installed(operator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both findings, and pip's commands name the packages; with what these bring the findings are gone."""
-    _, who = await operator()
-
-    async def found() -> list[str]:
-        said = await who.type("doctor", "hinted:app", "-o", "json", code=1)
-        findings = json.loads(said.splitlines()[-1])["findings"]
-        return [each["remedy"] for each in findings if each["check"] == "client"]
-
-    with monkeypatch.context() as without:
-        without.setattr(config, "DefaultRecordBatchBuilder", _DefaultRecordBatchBuilderPy)
-        without.setattr("aiokafka.codec.cramjam", None)
-        wheel, codecs = await found()
-    command, where = wheel.split(", on a ")
-    assert "No matching distribution found for aiokafka" in pip(command)
-    assert where == "CPython with the GIL and glibc"
-    assert "No matching distribution found for cramjam" in pip(codecs)
-    assert await found() == []

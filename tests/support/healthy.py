@@ -10,15 +10,7 @@ import msgspec
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, Replicas, WriteProbe
-from snapreplay.service.doctor.facts import (
-    TRANSACTION_TOPIC,
-    Diagnosis,
-    DoctorFacts,
-    Log,
-    Machine,
-    SnapshotSeen,
-    StateSeen,
-)
+from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, DoctorFacts, Log, StateSeen
 from snapreplay.service.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.support import apps
@@ -33,8 +25,7 @@ COMMON = {
     "unclean.leader.election.enable": "false",
     "message.timestamp.type": "CreateTime",
 }
-SNAPSHOT = SnapshotSeen(NOW_MS - HOUR_MS, 1000, 200_000)
-STATE = StateSeen(0, 41, newest=SNAPSHOT, timestamps_ms={"payments-x": NOW_MS - 1000})
+STATE = StateSeen(0, 41, snapshot_at_ms=NOW_MS - HOUR_MS, timestamps_ms={"payments-x": NOW_MS - 1000})
 
 
 def facts(**changed: Any) -> DoctorFacts:
@@ -55,7 +46,6 @@ def facts(**changed: Any) -> DoctorFacts:
         "logs": tuple(Log(partition, 0, 100, 100) for partition in partitions),
         "states": (STATE, replace(STATE, partition=1)),
         "probe": WriteProbe({}, NOW_MS, NOW_MS + 5, NOW_MS + 2),
-        "machine": Machine(available_bytes=2**30),
     }
     return replace(empty, **{**healthy, **changed})
 

@@ -5,12 +5,10 @@ import asyncio
 import pytest
 
 from snapreplay.service.doctor import collect
-from snapreplay.service.doctor.collect import Collector, examine, impatient, lasting, this_machine
+from snapreplay.service.doctor.collect import Collector, examine, impatient, lasting
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
-from snapreplay.service.runtime.free_memory import ROOT, available_bytes
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support import apps
-from tests.support.healthy import SNAPSHOT
 from tests.support.stage import processed, settings_for, snapshot
 from tests.support.tampering import copy_again, delete, flip, recreate, tamper, topic_id, trim
 
@@ -45,8 +43,8 @@ async def test_a_running_owner_is_looked_at_and_not_disturbed(stage, unique):
     assert report.looked_at["partitions"] == 8
     assert (seen.members, seen.owned) == (1, frozenset({0, 1}))
     first, second = seen.states
-    assert (first.newest is not None, second.newest) == (True, None)
-    assert 0 < (first.newest or SNAPSHOT).entries <= 20
+    assert first.snapshot_at_ms == pytest.approx(seen.now_ms, abs=60_000)
+    assert second.snapshot_at_ms is None
     assert first.timestamps_ms[here.app.inputs[0].name] == pytest.approx(seen.now_ms, abs=60_000)
 
 
@@ -136,8 +134,7 @@ async def test_the_end_of_a_chain_is_seen_whole_and_damaged(stage, unique):
     state = await state_of(here)
     assert (state.missing, state.unusable) == (None, None)
     assert state.batch >= 2
-    assert state.newest.entries == 20
-    assert 0 < state.newest.raw_bytes < 20 * 100
+    assert state.snapshot_at_ms
     (last_processed,) = state.timestamps_ms.values()
     await here.feed(5)
     state = await state_of(here)
@@ -159,49 +156,3 @@ async def test_the_end_of_a_chain_is_seen_whole_and_damaged(stage, unique):
     recreate(servers, f"{app_id}-increments", 1)
     state = await state_of(here)
     assert (state.batch, state.missing) == (None, None)
-
-
-KIB = 1024
-
-
-def machine(folder, **files):
-    """A file system with these files; `__` stands for the slash."""
-    for name, text in files.items():
-        path = folder / name.replace("__", "/").replace("DOT", ".")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return folder
-
-
-def test_the_kernel_says_what_is_free(tmp_path):
-    """MemAvailable, not MemFree: caches are given up."""
-    root = machine(tmp_path, proc__meminfo="MemFree: 1 kB\nMemAvailable:    2048 kB\n")
-    assert available_bytes(root) == 2048 * KIB
-
-
-def test_a_container_may_take_less_than_the_machine_has(tmp_path):
-    """The limit less what is used; never negative, and "max" is no limit."""
-    files = {
-        "proc__meminfo": "MemAvailable: 2048 kB\n",
-        "sys__fs__cgroup__memoryDOTmax": str(1000 * KIB),
-        "sys__fs__cgroup__memoryDOTcurrent": str(400 * KIB),
-    }
-    assert available_bytes(machine(tmp_path, **files)) == 600 * KIB
-    files["sys__fs__cgroup__memoryDOTcurrent"] = str(1400 * KIB)
-    assert available_bytes(machine(tmp_path, **files)) == 0
-    files["sys__fs__cgroup__memoryDOTmax"] = "max\n"
-    assert available_bytes(machine(tmp_path, **files)) == 2048 * KIB
-
-
-def test_unknown_is_none(tmp_path):
-    """No file, no guess."""
-    assert available_bytes(tmp_path) is None
-
-
-def test_this_machine_can_do_what_tests_need():
-    """The client is compiled, all codecs are there, and memory is known."""
-    here = this_machine()
-    assert here.c_extension
-    assert here.missing_codecs == ()
-    assert available_bytes(ROOT)
-    assert here.available_bytes

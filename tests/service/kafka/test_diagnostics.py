@@ -7,7 +7,7 @@ from aiokafka import AIOKafkaProducer
 
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, missing_codecs, missing_requests
+from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, missing_requests
 from snapreplay.service.ports import NewTopic, TopicPartition
 from tests.support.kafka import until_async
 from tests.support.stage import settings_for
@@ -117,8 +117,3 @@ async def test_the_probe_leaves_nothing_but_markers(broker, unique):
         assert (list(probe.refused), probe.coordinator_ms is None) == ([missing], False)
     for partition in partitions:  # the last marker may come later than the answer
         await until_async(lambda: ends(servers, partition), lambda found: found[0] == found[1])  # noqa: B023 - awaited here
-
-
-def test_all_codecs_are_there():
-    """cramjam brings what the client does not have itself."""
-    assert missing_codecs() == ()
