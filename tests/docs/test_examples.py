@@ -37,6 +37,7 @@ DOCUMENTS = (
     "docs/time.md",
     "docs/records.md",
     "docs/recipes.md",
+    "docs/coming-from.md",
 )
 
 

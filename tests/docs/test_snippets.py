@@ -45,6 +45,7 @@ LANGUAGES = {
     "sh": "each command is looked at below",
     "console": "as sh, with what it prints",
     "python": "runs in test_examples.py, that of spark.md in tests/snapshots/jobs/test_source.py",
+    **dict.fromkeys(("java", "py"), "is a program of another library, which is not installed"),
     "toml": "is loaded below; those of tls.md run in test_tls.py",
     "json": "is read below",
     "yaml": "runs in tests/deploy/test_kubernetes.py",
