@@ -25,17 +25,12 @@ RUN /opt/build/bin/python -m hatchling build -t wheel -d dist \
 # The same, with Spark: of pyspark there is only a source package, which is built here.
 FROM build AS build-spark
 # hadolint ignore=DL3008
-RUN apt-get update && apt-get install -y --no-install-recommends maven default-jre-headless
+RUN apt-get update && apt-get install -y --no-install-recommends default-jre-headless
 COPY requirements/spark.lock requirements/
 RUN /opt/build/bin/pip wheel --require-hashes --no-build-isolation --only-binary :all: \
     --no-binary pyspark -w wheels -r requirements/spark.lock \
  && /opt/build/bin/pip --python /opt/snapreplay/bin/python install --no-deps --no-index \
     wheels/*.whl
-# Spark's Kafka connector: where snapreplay looks for it, and where Spark does.
-ENV SNAPREPLAY_SPARK_JARS_DIR=/opt/snapreplay/share/spark-jars
-RUN /opt/snapreplay/bin/python -m snapreplay.snapshots.jobs.jars \
- && ln -s /opt/snapreplay/share/spark-jars/*.jar \
-    "$(/opt/snapreplay/bin/find_spark_home.py)/jars/"
 
 FROM ${PYTHON_IMAGE} AS spark
 # A user with a name: Hadoop's libraries, which Spark uses, do not start without one.
@@ -50,7 +45,6 @@ ENV PATH=/opt/snapreplay/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     PYSPARK_PYTHON=/opt/snapreplay/bin/python \
-    SNAPREPLAY_SPARK_JARS_DIR=/opt/snapreplay/share/spark-jars \
     SPARK_HOME=/opt/snapreplay/lib/python3.11/site-packages/pyspark
 WORKDIR /app
 USER 10001:10001

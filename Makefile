@@ -30,10 +30,9 @@ setup: ## Create .venv from the hashed lock files (no-op when nothing changed)
 	@$(SETUP)
 
 .PHONY: jars
-jars: ## The same, and the Kafka and Spark jars by Maven into .jars/ (no-op when present)
+jars: ## The same, and the jars of the Kafka broker by Maven into .jars/ (no-op when present)
 	@$(SETUP) --for-jars
 	@$(BIN)/python -m snapreplay.devbroker.jars
-	@$(BIN)/python -m snapreplay.snapshots.jobs.jars
 
 # A second, older broker for tests only: neither the demo nor `dev` waits for it.
 .PHONY: jars-3.9.1

@@ -16,9 +16,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -26,22 +25,17 @@ import msgspec
 import psutil
 
 from benchmarks import harness
-from snapreplay.app import names
 from snapreplay.app.load import load_app
 from snapreplay.service.blocking import BlockingClient, BlockingReader
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings, load_settings
-from snapreplay.snapshots.format.envelope import decode
-from snapreplay.snapshots.format.records import Chunk
 from snapreplay.snapshots.jobs.compaction import Compaction, PartitionResult
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, freeze
-from snapreplay.snapshots.proof.compaction import Written
 from snapreplay.snapshots.proof.partition import audit_partition
 from snapreplay.snapshots.proof.proven import Level
 from snapreplay.snapshots.proof.records import Moment
 from snapreplay.snapshots.proof.replay import prove
 from snapreplay.snapshots.proof.state import At, state_at
-from snapreplay.state.digest import EMPTY, Digest, digest_of
 
 APP = "benchmarks/ledger_app.py"
 APP_ID = "bench"
@@ -248,41 +242,19 @@ def _plain_compact(settings: Settings) -> None:
 def compacted(settings: Settings) -> list[PartitionResult]:
     """Compact without Spark."""
     opened = partial(BlockingClient, settings)
-    return list(Compaction(_Plain(settings), opened, APP_ID, "compact@benchmark", wall_ms).run())
+    return list(Compaction(one_by_one, opened, APP_ID, "compact@benchmark", wall_ms).run())
 
 
-class _Plain:
-    """A `compaction.Engine` without Spark: one partition after the other, and no other client as witness."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def for_each(
-        self,
-        parts: Sequence[Moment],
-        open_client: Callable[[], contextlib.AbstractContextManager[Any]],
-        work: Callable[[Any, Moment], object],
-        kind: type[T],
-    ) -> list[T]:
-        with open_client() as client:
-            done = (msgspec.msgpack.encode(work(client, part)) for part in parts)
-            return [msgspec.msgpack.decode(each, type=kind) for each in done]
-
-    def witnessed(self, topic: str, partition_count: int, written: Mapping[int, Written]) -> dict[int, Digest]:
-        assert topic == names.snapshots_topic(APP_ID)
-        assert partition_count >= len(written)
-        digests = {}
-        with BlockingReader(self._settings) as reader:
-            for partition, each in written.items():
-                offsets = [ref.offset for ref in each.chunks]
-                digests[partition] = EMPTY
-                for record in chain(*reader.read(topic, partition, offsets[0], offsets[-1] + 1, committed=False)):
-                    chunk = decode(record.value or b"")
-                    assert isinstance(chunk, Chunk)
-                    for part in chunk.slices:
-                        found = digest_of(part.entries.items()).in_store(chunk.store)
-                        digests[partition] = digests[partition].plus(found)
-        return digests
+def one_by_one(
+    parts: Sequence[Moment],
+    open_client: Callable[[], contextlib.AbstractContextManager[Any]],
+    work: Callable[[Any, Moment], object],
+    kind: type[T],
+) -> list[T]:
+    """Work on one partition after the other, without Spark."""
+    with open_client() as client:
+        done = (msgspec.msgpack.encode(work(client, part)) for part in parts)
+        return [msgspec.msgpack.decode(each, type=kind) for each in done]
 
 
 JOBS: dict[str, Callable[[Settings], None]] = {

@@ -66,7 +66,6 @@ check_python() {
 check_tools() {
   "$PYTHON" -B -m snapreplay.devbroker.jars --check
   if (($#)); then "$PYTHON" -B -m snapreplay.devbroker.jars --check "$1"; fi
-  "$PYTHON" -B -m snapreplay.snapshots.jobs.jars --check
 }
 
 only_one() {

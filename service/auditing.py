@@ -22,7 +22,7 @@ from snapreplay.service.blocking import BlockingProofs, BlockingReader
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.config.table import given_in
-from snapreplay.snapshots.jobs import plain_audit
+from snapreplay.snapshots.jobs import audit as plain_audit
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs
 from snapreplay.snapshots.proof.proven import Level
 from snapreplay.snapshots.proof.replay import Segment, repeated

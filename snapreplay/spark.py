@@ -5,25 +5,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from snapreplay.app.app import App
+from snapreplay.app.load import checked_app, load_app
 from snapreplay.errors import UsageError
 from snapreplay.service.blocking import BlockingClient, BlockingProofs, BlockingReader
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
-from snapreplay.snapshots.proof.proven import Level
+from snapreplay.snapshots.jobs.audit import Audited, AuditRequest, audited, concluded, replayable, report_of, with_app
+from snapreplay.snapshots.jobs.compaction import Compaction, CompactionReport, Owner, answered
+from snapreplay.snapshots.jobs.fixed_logs import OpenReader, freeze
+from snapreplay.snapshots.proof.proven import Level, RecordedProof
+from snapreplay.snapshots.proof.records import Moment
+from snapreplay.snapshots.proof.replay import SegmentReport, prove, repeated
+from snapreplay.snapshots.proof.report import AuditReport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from snapreplay.snapshots.jobs.compact import Owner
-    from snapreplay.snapshots.jobs.compaction import CompactionReport
-    from snapreplay.snapshots.proof.report import AuditReport
 
 __all__ = ["Level", "audit", "compact", "draft_upgrade", "register"]
 
@@ -69,11 +76,10 @@ def compact(
         SnapreplayError: the job could not run: a topic is missing, no broker answers, a task failed. Nothing was
             proposed.
     """
-    with _needing_spark("the compaction"):
-        from snapreplay.snapshots.jobs.compact import compact as run  # noqa: PLC0415 - Spark is an extra
-    kafka = {name: str(value) for name, value in settings.kafka.items()}
-    client = partial(BlockingClient, settings)
-    return run(client, kafka, app_id, wall_ms, app, wait_s=wait_s, owner=owner, master=master)
+    started = time.monotonic()
+    report = _compacted("compact", settings, app_id, app, master)
+    results = answered(partial(BlockingClient, settings), app_id, report.partitions, wait_s, owner)
+    return CompactionReport(app_id, results, round(time.monotonic() - started, 3))
 
 
 def draft_upgrade(settings: Settings, app: str, *, master: str | None = None) -> CompactionReport:
@@ -82,10 +88,33 @@ def draft_upgrade(settings: Settings, app: str, *, master: str | None = None) ->
     The owner that starts with this version takes it over. The owners of the older one may run meanwhile. Arguments,
     session and errors are those of `compact`.
     """
-    with _needing_spark("the draft"):
-        from snapreplay.snapshots.jobs.compact import draft_upgrade as run  # noqa: PLC0415 - Spark is an extra
-    kafka = {name: str(value) for name, value in settings.kafka.items()}
-    return run(partial(BlockingClient, settings), kafka, app, wall_ms, master)
+    loaded = load_app(app)
+    if not loaded.upgrades:
+        raise UsageError(
+            f"{loaded.app_id!r} declares no upgrade of its stored entries",
+            hint="raise schema_version and declare it: `@app.upgrade(from_schema=…, value=…)`",
+        )
+    return _compacted("draft-upgrade", settings, loaded.app_id, app, master, drafts=True)
+
+
+def _compacted(
+    name: str, settings: Settings, app_id: str, app: str | None, master: str | None, *, drafts: bool = False
+) -> CompactionReport:
+    with _needing_spark("the draft" if drafts else "the compaction"):
+        from snapreplay.snapshots.jobs.session import check, spark_session, stopping  # noqa: PLC0415 - as above
+        from snapreplay.snapshots.jobs.spark_tasks import for_each  # noqa: PLC0415 - as above
+    started = time.monotonic()
+    open_client = partial(BlockingClient, settings)
+    check(master)
+    with open_client() as client:  # before Spark is started for nothing
+        freeze(client, app_id)
+    if app is not None:
+        checked_app(app, app_id)
+    by = f"{name}@{socket.gethostname()}/{os.getpid()}"
+    with spark_session(f"snapreplay {name}", master) as spark, stopping("compaction"):
+        job = Compaction(partial(for_each, spark), open_client, app_id, by, wall_ms, app, drafts=drafts)
+        results = job.run()
+    return CompactionReport(app_id, results, round(time.monotonic() - started, 3))
 
 
 def audit(
@@ -114,13 +143,43 @@ def audit(
         SnapreplayError: the audit could not run: a topic is missing, no broker answers, a task failed.
     """
     with _needing_spark("the audit"):
-        from snapreplay.snapshots.jobs.audit import audit as run  # noqa: PLC0415 - Spark is an extra
-    kafka = {name: str(value) for name, value in settings.kafka.items()}
-    at_ms = wall_ms()
+        from snapreplay.snapshots.jobs.session import check, spark_session, stopping  # noqa: PLC0415 - as above
+        from snapreplay.snapshots.jobs.spark_tasks import for_each  # noqa: PLC0415 - as above
+    replayed_app = replayable(app_id, app) if level is Level.REPLAY else None
+    check(master)
+    at_ms, open_reader = wall_ms(), partial(BlockingReader, settings)
+
+    def look() -> list[Moment]:
+        with open_reader() as reader:
+            return freeze(reader, app_id)
+
+    def work(moments: Sequence[Moment], known: Sequence[RecordedProof] | None, started: float) -> AuditReport:
+        with spark_session("snapreplay audit", master) as spark, stopping("audit"):
+            parts = for_each(spark, moments, open_reader, partial(audited, app_id, level, known), Audited)
+            replayed = None
+            if replayed_app is not None:
+                replayed = _replayed(spark, open_reader, replayed_app, app or "", parts)
+        asked = AuditRequest(app_id, level, known, replayed_app.version if replayed_app is not None else None)
+        return report_of(asked, parts, replayed, time.monotonic() - started)
+
     proofs = BlockingProofs(settings, app_id, at_ms) if since_last else None
-    open_reader = partial(BlockingReader, settings)
-    report = run(open_reader, kafka, app_id, level, app, proofs=proofs, master=master)
-    return msgspec.structs.replace(report, audited_at_ms=at_ms)
+    return msgspec.structs.replace(concluded(app_id, look, work, proofs), audited_at_ms=at_ms)
+
+
+def _replayed(
+    spark: SparkSession, open_reader: OpenReader, app: App[Any], name: str, parts: Sequence[Audited]
+) -> list[SegmentReport]:
+    """Replay all segments, and those with a difference once more under another hash seed."""
+    from snapreplay.snapshots.jobs.spark_tasks import ANOTHER_HASH_SEED, for_each  # noqa: PLC0415 - as above
+
+    segments = [segment for part in parts for segment in part.report.segments]
+    reports = for_each(spark, segments, open_reader, partial(with_app, prove, name, app.version), SegmentReport)
+    differ = [number for number, each in enumerate(reports) if each.fingerprint]
+    again, repeat = [segments[number] for number in differ], partial(with_app, repeated, name, app.version)
+    prints = for_each(spark, again, open_reader, repeat, str, hash_seed=ANOTHER_HASH_SEED)
+    for number, fingerprint in zip(differ, prints, strict=True):
+        reports[number] = reports[number].compared(fingerprint)
+    return reports
 
 
 @contextmanager

@@ -216,12 +216,9 @@ def test_java_and_maven_are_missed_before_anything_is_downloaded(
         if path.name not in {missing, "mvn"} and not (commands / path.name).exists():
             (commands / path.name).symlink_to(path)
     only_older = named.startswith("(Kafka")
-    for name in ("kafka", "spark") if only_older else ():
-        (checkout.parent / name).symlink_to((ROOT / ".jars" / name).resolve())
-    places = {
-        "SNAPREPLAY_JARS_DIR": str(checkout.parent / "kafka"),
-        "SNAPREPLAY_SPARK_JARS_DIR": str(checkout.parent / "spark"),
-    }
+    if only_older:
+        (checkout.parent / "kafka").symlink_to((ROOT / ".jars/kafka").resolve())
+    places = {"SNAPREPLAY_JARS_DIR": str(checkout.parent / "kafka")}
     code, out, errors = make(checkout, target, PATH=str(commands), JAVA_HOME="", **places)
     assert (code, out) == (2, "")
     assert fnmatch(errors, f"*{named}"), errors

@@ -3,11 +3,12 @@
 Chunks are written by the tasks, each attempt under an id of its own. They mean nothing until the manifest, which is
 written last, after everything was looked at once more. A job that dies leaves chunks that nobody reads.
 
-Without Spark in it: what runs the tasks, and the witness, are given.
+Each task reads back what it has written. Without Spark in it: what runs the tasks is given.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -20,7 +21,9 @@ import msgspec
 from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.load import checked_app
-from snapreplay.errors import RetryableError, SnapreplayError, StopError, UsageError
+from snapreplay.counted import counted
+from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError, UsageError
+from snapreplay.snapshots.format.chunks import open_chunk, reading_back
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, RecordKind, encode, headers_for, headers_of
 from snapreplay.snapshots.format.records import ChunkRef, Increment, Manifest
 from snapreplay.snapshots.format.seal import OFF
@@ -49,6 +52,7 @@ from snapreplay.snapshots.proof.compaction import (
 from snapreplay.snapshots.proof.records import Moment, judge
 from snapreplay.snapshots.proof.state import At, last_batch
 from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.state.steps import all_of
 
 
 class Outcome(StrEnum):
@@ -129,20 +133,18 @@ class Attempt(msgspec.Struct, frozen=True):
     result: PartitionResult | None = None
 
 
-class Engine(Protocol):
-    """Runs the tasks, and reads back what they wrote."""
+class ForEach(Protocol):
+    """Runs the tasks."""
 
-    def for_each(
+    def __call__(
         self,
         parts: Sequence[Moment],
         open_client: OpenClient,
         work: Callable[[LogClient, Moment], object],
         kind: type[T],
+        /,
     ) -> list[T]:
         """Return what `work` gives for each part. May run a part more than once: only one of its values counts."""
-
-    def witnessed(self, topic: str, partition_count: int, written: Mapping[int, Written]) -> dict[int, Digest]:
-        """Return by partition the digest of what is in the chunks, read by another client. Absent without entries."""
 
 
 class Compaction:
@@ -150,7 +152,7 @@ class Compaction:
 
     def __init__(
         self,
-        engine: Engine,
+        for_each: ForEach,
         open_client: OpenClient,
         app_id: str,
         proposed_by: str,
@@ -164,7 +166,7 @@ class Compaction:
         `drafts`: write the app's upgrades of the states instead of the states.
         """
         self._drafts = drafts
-        self._engine = engine
+        self._for_each = for_each
         self._open = open_client
         self._app_id = app_id
         self._proposed_by = proposed_by
@@ -184,21 +186,19 @@ class Compaction:
             ids = client.topic_ids(self._topics)
         attempts = self._attempts(moments)
         written = [each.written for each in attempts if each.written is not None]
-        digests = self._witnessed(written, len(moments))
         results = [each.result for each in attempts if each.result is not None]
         with self._open() as client:
-            results += self._proposals(client, written, digests, ids)
+            results += self._proposals(client, written, ids)
         return sorted(results, key=lambda result: result.partition)
 
     def _proposals(
-        self, client: LogClient, written: Sequence[Written], digests: Mapping[int, Digest], ids: Mapping[str, str]
+        self, client: LogClient, written: Sequence[Written], ids: Mapping[str, str]
     ) -> list[PartitionResult]:
         """Propose; if brokers stop answering on the way, what was proposed before is there: the report says so."""
         results: list[PartitionResult] = []
         for number, each in enumerate(written):
             try:
-                digest = digests.get(each.partition, EMPTY)
-                results.append(self._proposed(client, each, digest, ids))
+                results.append(self._proposed(client, each, ids))
             except RetryableError as error:
                 proposed = any(result.outcome in _WRITTEN for result in results)
                 if not proposed and not isinstance(error, ProposalInDoubt):
@@ -219,7 +219,7 @@ class Compaction:
         work = partial(attempted, self._app_id, self._app, self._version, drafts=self._drafts)
         todo = list(moments)
         for _ in range(_ATTEMPTS):
-            attempts = self._engine.for_each(todo, self._open, work, Attempt)
+            attempts = self._for_each(todo, self._open, work, Attempt)
             done |= {each.partition: each for each in attempts}
             results = ((moment, done[moment.partition].result) for moment in todo)
             failed = [moment for moment, result in results if result and result.outcome is Outcome.NOT_POSSIBLE]
@@ -232,32 +232,9 @@ class Compaction:
                 break
         return [done[number] for number in sorted(done)]
 
-    def _witnessed(self, written: Sequence[Written], partition_count: int) -> dict[int, Digest]:
-        """Read the chunks back, which an owner may trim before. They are left out then, and `_checked` says why."""
-        topic = names.snapshots_topic(self._app_id)
-        while True:
-            kept = self._kept(written)
-            try:
-                return self._engine.witnessed(topic, partition_count, {each.partition: each for each in kept})
-            except StopError:
-                if len(self._kept(kept)) == len(kept):
-                    raise
-
-    def _kept(self, written: Sequence[Written]) -> list[Written]:
-        topic = names.snapshots_topic(self._app_id)
-        with self._open() as client:
-            return [
-                each
-                for each in written
-                if each.first_chunk_offset is None
-                or each.first_chunk_offset >= client.bounds(topic, each.partition, committed=False)[0]
-            ]
-
-    def _proposed(
-        self, client: LogClient, written: Written, witnessed: Digest, ids: Mapping[str, str]
-    ) -> PartitionResult:
+    def _proposed(self, client: LogClient, written: Written, ids: Mapping[str, str]) -> PartitionResult:
         try:
-            manifest = self._checked(client, written, witnessed, ids)
+            manifest = self._checked(client, written, ids)
         except SnapshotSuperseded as error:
             return _ended(written, Outcome.SUPERSEDED, error)
         except (RetryableError, UsageError):
@@ -276,7 +253,7 @@ class Compaction:
         outcome = Outcome.DRAFTED if self._drafts else Outcome.PROPOSED
         return msgspec.structs.replace(_result(written, outcome), manifest_offset=offset)
 
-    def _checked(self, client: LogClient, written: Written, witnessed: Digest, ids: Mapping[str, str]) -> Manifest:
+    def _checked(self, client: LogClient, written: Written, ids: Mapping[str, str]) -> Manifest:
         """Look at everything once more.
 
         Raises:
@@ -300,7 +277,7 @@ class Compaction:
             return _increment_at(logs, moment, written.increment_offset)
 
         found = looked(client, self._app_id, written.partition, look)
-        return proposal(written, found, witnessed, self._proposed_by, self._now_ms())
+        return proposal(written, found, self._proposed_by, self._now_ms())
 
 
 def looked(client: LogReader, app_id: str, partition: int, look: Callable[[Moment, PartitionLogs], T]) -> T:
@@ -411,12 +388,14 @@ def _written(app_id: str, app: App[Any] | None, client: LogClient, moment: Momen
             )
         sha256 = (client.seals or OFF).sha256([value])
         refs.append(ChunkRef(offset, len(refs), len(value), crc32(value), sha256))
+    digest = _read_back(logs, refs, snapshot_id, state.shard_count)
     return Written(
         moment.partition,
         target.found.offset,
         increment,
         snapshot_id,
         refs,
+        digest,
         state.shard_count,
         None if state.base is None else state.base.snapshot_id,
         state.batches,
@@ -424,6 +403,25 @@ def _written(app_id: str, app: App[Any] | None, client: LogClient, moment: Momen
         list(state.bridged),
         made,
     )
+
+
+def _read_back(logs: PartitionLogs, refs: Sequence[ChunkRef], snapshot_id: str, shard_count: int) -> Digest:
+    """Return the digest of what the topic holds at the offsets of the chunks, every entry hashed.
+
+    Raises:
+        DamagedError: a chunk is missing, or is not what was written.
+    """
+    total, left = EMPTY, {ref.offset: ref for ref in refs}
+    for records in logs.snapshots(refs[0].offset, refs[-1].offset + 1) if refs else ():
+        for record in records:
+            ref = left.pop(record.offset, None)
+            if ref is not None:
+                body = open_chunk(record.value or b"", ref, snapshot_id)
+                store, digest = all_of(reading_back(body, ref, snapshot_id, shard_count))
+                total = total.plus(digest.in_store(store))
+    if left:
+        raise DamagedError(f"{counted(len(left), 'chunk')} of snapshot {snapshot_id} cannot be read back")
+    return total
 
 
 def _same_app(app: str, app_id: str, version: str) -> App[Any]:
@@ -438,3 +436,73 @@ def _same_app(app: str, app_id: str, version: str) -> App[Any]:
 def _failed(moment: Moment, error: SnapreplayError) -> Attempt:
     result = PartitionResult(moment.partition, Outcome.NOT_POSSIBLE, reason=error.message, hint=error.hint)
     return Attempt(moment.partition, result=result)
+
+
+# --------------------------------------------------------------------- the answers of the owners
+
+_PAUSE_SECONDS = 1.0
+
+
+class Owner(Protocol):
+    """The service, if it can be asked."""
+
+    def tell(self, partition: int, manifest_offset: int) -> None:
+        """Tell the owner of a proposal. Does not raise: the owner finds it by itself, later."""
+
+    def rejection(self, partition: int, manifest_offset: int) -> str | None:
+        """Say why this proposal was not adopted; None: it is not known to be rejected."""
+
+
+def answered(
+    open_client: OpenClient, app_id: str, results: Sequence[PartitionResult], wait_s: float, owner: Owner | None
+) -> list[PartitionResult]:
+    """Tell the owner of the proposals among `results`, and wait until each is adopted or rejected, up to `wait_s`; or
+    until the log cannot be read any more."""
+    proposed = [each for each in results if each.outcome is Outcome.PROPOSED]
+    if owner is not None:
+        for each in proposed:
+            owner.tell(each.partition, each.manifest_offset)
+    if wait_s <= 0 or not proposed:
+        return list(results)
+    answers = {each.partition: each for each in results}
+    deadline = time.monotonic() + wait_s
+    with open_client() as client:
+        while True:
+            for number, each in enumerate(proposed):
+                try:
+                    answers[each.partition] = _answer(client, app_id, each, owner)
+                except SnapreplayError as error:
+                    return list((answers | _unanswered(proposed[number:], error)).values())
+            proposed = [each for each in proposed if answers[each.partition].outcome is Outcome.WAITING]
+            if not proposed or time.monotonic() >= deadline:
+                return list(answers.values())
+            # Between two questions to the owner or the log.
+            time.sleep(min(_PAUSE_SECONDS, max(0.0, deadline - time.monotonic())))
+
+
+def _unanswered(proposed: Sequence[PartitionResult], error: SnapreplayError) -> dict[int, PartitionResult]:
+    """Let the proposals wait: they stay, whoever could not be asked about them."""
+    reason = f"the log could not be asked whether it was adopted: {error.message}"
+    return {each.partition: msgspec.structs.replace(each, outcome=Outcome.WAITING, reason=reason) for each in proposed}
+
+
+def _answer(client: LogClient, app_id: str, proposed: PartitionResult, owner: Owner | None) -> PartitionResult:
+    last = looked(client, app_id, proposed.partition, lambda at, logs: last_batch(at, logs, At()))
+    pointers = last.increment.pointers if last is not None else []
+    if any(pointer.snapshot_id == proposed.snapshot_id for pointer in pointers):
+        return msgspec.structs.replace(proposed, outcome=Outcome.ADOPTED)
+    for pointer in pointers[:1]:
+        if pointer.batch >= proposed.batch:
+            return msgspec.structs.replace(
+                proposed,
+                outcome=Outcome.SUPERSEDED,
+                reason=f"the owner points to snapshot {pointer.snapshot_id} of batch {pointer.batch} instead",
+            )
+    reason = None if owner is None else owner.rejection(proposed.partition, proposed.manifest_offset)
+    if reason is not None:
+        return msgspec.structs.replace(proposed, outcome=Outcome.REJECTED, reason=reason)
+    return msgspec.structs.replace(
+        proposed,
+        outcome=Outcome.WAITING,
+        reason="no increment points to it yet: an owner looks about once a minute, unless `snapshot.by` is owner",
+    )

@@ -1,4 +1,4 @@
-"""One Spark session, quiet, with the Kafka connector: in this process on loopback, or on a cluster. And the cause why
+"""One Spark session, quiet: in this process on loopback, or on a cluster. And the cause why
 Spark stopped a job, in one line, with what to do about it."""
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from pyspark.sql import SparkSession
 
 from snapreplay.errors import StopError, UsageError
 from snapreplay.jars import INSTALL, environment, find_java
-from snapreplay.snapshots.jobs import jars
 
 # For a JVM that ends soon: the quick compiler and the plain collector start twice as fast (28.7 s
 # against 19.1 s for a whole suite of tiny jobs). Over gigabytes of chunks the optimising compiler
@@ -66,7 +65,6 @@ _HINTS = {
     "No module named": _INSTALL,
     "PYTHON_VERSION_MISMATCH": "set PYSPARK_PYTHON to a Python of the driver's minor version that the executors have",
     "Cannot run program": "set PYSPARK_PYTHON to a Python that exists on the executors",
-    "Failed to find data source: kafka": "add Spark's Kafka connector: `spark-submit --jars`",
 }
 
 
@@ -92,7 +90,7 @@ def spark_session(name: str, master: str | None = None) -> Iterator[SparkSession
     Without `master` a new one runs in this process, on all cores, or where `spark-submit` has sent this program.
 
     Raises:
-        JavaUnavailable, JarsUnavailable, UsageError: it cannot be started.
+        JavaUnavailable, UsageError: it cannot be started.
     """
     if SparkContext._active_spark_context is not None:  # noqa: SLF001 - Spark has no public way to ask
         yield SparkSession.builder.getOrCreate()
@@ -105,7 +103,7 @@ def spark_session(name: str, master: str | None = None) -> Iterator[SparkSession
 
 
 def check(master: str | None) -> None:
-    """Raise JavaUnavailable, JarsUnavailable or UsageError if `spark_session` would fail at once."""
+    """Raise JavaUnavailable or UsageError if `spark_session` would fail at once."""
     if _is_submitted():
         if master is not None:
             raise UsageError(
@@ -113,7 +111,7 @@ def check(master: str | None) -> None:
                 hint="give the master to spark-submit only",
             )
     elif SparkContext._active_spark_context is None:  # noqa: SLF001 - Spark has no public way to ask
-        jars.check()
+        find_java("Spark")
 
 
 def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
@@ -121,10 +119,9 @@ def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
 
     Raises:
         JavaUnavailable: there is no java command, or it is older than 17.
-        JarsUnavailable: the connector's jars are missing and cannot be fetched.
         UsageError: the JVM does not start.
     """
-    java, connector = _prepared()
+    java = _prepared()
     _use_this_interpreter()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name).master(_LOCAL)
@@ -132,7 +129,6 @@ def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
         builder,
         java,
         {
-            "spark.driver.extraClassPath": ":".join(map(str, connector)),
             "spark.driver.extraJavaOptions": _java_options(short_lived=short_lived),
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
@@ -148,15 +144,11 @@ def _started(name: str, master: str | None) -> SparkSession:
         return _opened(SparkSession.builder.appName(name), "spark-submit", {})
     if master is None:
         return local_session(name, short_lived=True)
-    java, connector = _prepared()
+    java = _prepared()
     if master.startswith("local"):
         _use_this_interpreter()
     builder = SparkSession.builder.appName(name).master(master)
-    own = {
-        "spark.jars": ",".join(map(str, connector)),  # sent to the executors
-        "spark.driver.extraJavaOptions": _java_options(short_lived=True),
-    }
-    return _opened(builder, java, own)
+    return _opened(builder, java, {"spark.driver.extraJavaOptions": _java_options(short_lived=True)})
 
 
 def _use_this_interpreter() -> None:
@@ -170,13 +162,13 @@ def _is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _prepared() -> tuple[str, list[Path]]:
-    """Say where java and the jars are. The environment is that of the JVM to be started."""
-    java, connector = find_java("Spark"), jars.ensure()
+def _prepared() -> str:
+    """Say where java is. The environment becomes that of the JVM to be started."""
+    java = find_java("Spark")
     _take_over(environment())
     # What Spark asks last: --driver-memory, spark.driver.memory and a user's own variable come before it.
     os.environ.setdefault("SPARK_DRIVER_MEMORY", _HEAP)
-    return str(java), connector
+    return str(java)
 
 
 def _java_options(*, short_lived: bool) -> str:

@@ -29,7 +29,7 @@ from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment
 from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs, freeze
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.records import Logs, Moment, judge
-from snapreplay.snapshots.proof.state import At, StateUnreachable, is_there, last_batch, state_at
+from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.keys import KeyCodec, stored_key
 from snapreplay.state.map import MapState
@@ -38,9 +38,7 @@ from snapreplay.state.values import bare, is_marked, touched_at
 OpenCluster = Callable[[Mapping[str, str]], AbstractContextManager[LogReader]]
 """A reader by the client's properties, `bootstrap.servers` among them."""
 
-_OPTIONS = frozenset(
-    {"app", "app.id", "view", "stored", "partitions", "at.batch", "at.offset", "at.timestamp", "from.batch"}
-)
+_OPTIONS = frozenset({"app", "app.id", "view", "stored", "partitions", "at.batch", "at.timestamp", "from.batch"})
 
 _STORED = ("key", "value")
 _OF_BATCHES = ("changes", "increments")
@@ -61,11 +59,11 @@ class TopicsSource(DataSource):
     app: `module:app` or a path, in place of `app.id`: keys and values become columns of the app's types. Entries
         that are not of the app's map, such as pending timers, are left out.
     kafka.*: properties of the client; `kafka.bootstrap.servers` is one of them.
-    view: `state` (the default), `changes`, `increments`, `snapshots` or `claims`.
+    view: `state` (the default), `changes` or `increments`.
     stored: keys and values as `json` text (the default) or `raw` bytes.
     partitions: such as `0,3`; the default is all.
-    at.batch, at.offset, at.timestamp: the last batch to count; the default is the latest. `at.offset` is the next
-        offset of the increments topic, `at.timestamp` is ISO 8601 and means when the batch was written.
+    at.batch, at.timestamp: the last batch to count; the default is the latest. `at.timestamp` is ISO 8601 and means
+        when the batch was written.
     from.batch: the first batch of the views `changes` and `increments`; the default is the first that is left.
     """
 
@@ -203,7 +201,6 @@ def _asked(options: Mapping[str, str]) -> _Asked:
         partitions=None if numbers is None else {_number("partitions", n) for n in numbers.split(",")},
         at=At(
             batch=_number("at.batch", own["at.batch"]) if "at.batch" in own else None,
-            offset=_number("at.offset", own["at.offset"]) if "at.offset" in own else None,
             written_at_ms=_time_ms(own["at.timestamp"]) if "at.timestamp" in own else None,
             from_batch=_first_batch(own),
         ),
@@ -451,36 +448,22 @@ def _changed(offset: int, record: ChangesRecord) -> Blocks:
         }
 
 
-Table = dict[str, tuple[pa.DataType, Callable[[Any, Any], Any]]]
-"""Column → its type, and its value in a row of (offset, what is there)."""
+Table = dict[str, tuple[pa.DataType, Callable[[int, Increment], Any]]]
+"""Column → its type, and its value for an increment at an offset."""
 
 
-def _table(rows: Callable[[Moment, Logs, At], Iterator[tuple[Any, Any]]], table: Table) -> SourceView:
-
-    def blocks(moment: Moment, logs: Logs, at: At) -> Blocks:
-        every = rows(moment, logs, at)
-        while some := list(islice(every, ROWS_MAX)):
-            yield {name: [value(*row) for row in some] for name, (_, value) in table.items()}
-
-    return SourceView({name: kind for name, (kind, _) in table.items()}, blocks)
-
-
-def _entries(kind: type[Any]) -> Callable[[Moment, Logs, At], Iterator[tuple[Any, Any]]]:
-    return lambda moment, logs, at: (row for row in _read(moment, logs, at) if isinstance(row[1], kind))
-
-
-def _pointers(moment: Moment, logs: Logs, at: At) -> Iterator[tuple[Any, Any]]:
-    """Yield the snapshots that the last increment points to, newest first, with whether they are not trimmed yet."""
-    found = last_batch(moment, logs, at)
-    return ((is_there(each, moment), each) for each in (found.increment.pointers if found is not None else ()))
+def _increments(moment: Moment, logs: Logs, at: At) -> Blocks:
+    rows = ((offset, entry) for offset, entry in _read(moment, logs, at) if isinstance(entry, Increment))
+    while some := list(islice(rows, ROWS_MAX)):
+        yield {name: [value(*row) for row in some] for name, (_, value) in _INCREMENTS.items()}
 
 
 def _fields(kind: pa.DataType, *names: str) -> Table:
     return {name: (kind, partial(_field, name)) for name in names}
 
 
-def _field(name: str, _: object, entry: object) -> object:
-    return getattr(entry, name)
+def _field(name: str, _: int, increment: Increment) -> object:
+    return getattr(increment, name)
 
 
 def _read(moment: Moment, logs: Logs, at: At) -> Iterator[tuple[int, Claim | ChangesRecord | Increment]]:
@@ -521,10 +504,8 @@ def _too_early(moment: Moment, first: int, there: int) -> StateUnreachable:
     )
 
 
-_OFFSET: Table = {"offset": (_LONG, lambda offset, _: offset)}
-_DIGEST: Table = {"digest": (_TEXT, lambda _, entry: str(entry.digest) if entry.digest else None)}
 _INCREMENTS: Table = {
-    **_OFFSET,
+    "offset": (_LONG, lambda offset, _: offset),
     **_fields(_LONG, "batch", "owner_epoch", "previous_offset"),
     "written_at": (_TIME, lambda _, entry: entry.written_at_ms * 1000),
     "positions": (_POSITIONS, lambda _, entry: list(entry.positions.items())),
@@ -532,32 +513,18 @@ _INCREMENTS: Table = {
     "skipped_count": (_LONG, lambda _, entry: sum(r.record_count for r in entry.ranges) - entry.record_count),
     "change_count": (_LONG, lambda _, entry: entry.changes.entry_count if entry.changes else None),
     "outputs": (_POSITIONS, lambda _, entry: list(entry.outputs.items())),
-    **_DIGEST,
+    "digest": (_TEXT, lambda _, entry: str(entry.digest) if entry.digest else None),
     "app_version": (_TEXT, lambda _, entry: entry.origin.app_version),
     "schema_version": (_LONG, lambda _, entry: entry.origin.schema_version),
     "snapshot_id": (_TEXT, lambda _, entry: entry.pointers[0].snapshot_id if entry.pointers else None),
     "decision": (pa.map_(_TEXT, _TEXT), lambda _, entry: list(entry.decision.items()) if entry.decision else None),
-}
-_CLAIMS: Table = {
-    **_OFFSET,
-    **_fields(_TEXT, "process_id", "instance_id", "host"),
-    **_fields(_LONG, "pid"),
-    "started_at": (_TIME, lambda _, entry: entry.started_at_ms * 1000),
-}
-_SNAPSHOTS: Table = {
-    **_fields(_TEXT, "snapshot_id"),
-    **_fields(_LONG, "manifest_offset", "first_chunk_offset", "batch", "increment_offset"),
-    **_DIGEST,
-    "is_there": (pa.bool_(), lambda there, _: there),
 }
 _ENTRY: dict[str, pa.DataType] = {"store": _TEXT, "key": None, "value": None, "touched_at": _TIME}
 
 VIEWS: dict[str, SourceView] = {
     "state": SourceView(_ENTRY, _state),
     "changes": SourceView({"batch": _LONG, "offset": _LONG, "change_type": _TEXT, **_ENTRY}, _changes),
-    "increments": _table(_entries(Increment), _INCREMENTS),
-    "claims": _table(_entries(Claim), _CLAIMS),
-    "snapshots": _table(_pointers, _SNAPSHOTS),
+    "increments": SourceView({name: kind for name, (kind, _) in _INCREMENTS.items()}, _increments),
 }
 """By name. A type that is None is that of what is stored."""
 

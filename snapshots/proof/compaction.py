@@ -80,6 +80,7 @@ class Written(msgspec.Struct, frozen=True):
     """Chunks in the snapshots topic, and the batch that they are of, as it was read.
 
     Attributes:
+        digest: of the entries in the chunks, as they were read back.
         base: id of the snapshot that it was made from; None for the genesis.
         batches: since that snapshot.
         bridged: offsets of increments on the way that cannot be read; the digest of a later batch shows that nothing
@@ -92,6 +93,7 @@ class Written(msgspec.Struct, frozen=True):
     increment: Increment
     snapshot_id: str
     chunks: list[ChunkRef]
+    digest: Digest
     shard_count: int
     base: str | None
     batches: int
@@ -313,18 +315,17 @@ def check_still_wanted(written: Written, last: Found | None) -> None:
         raise ChangedMeanwhile(f"a decision at offset {begun_at} has begun the chain anew since")
 
 
-def proposal(written: Written, read_again: Found, witnessed: Digest, proposed_by: str, created_at_ms: int) -> Manifest:
+def proposal(written: Written, read_again: Found, proposed_by: str, created_at_ms: int) -> Manifest:
     """Make the manifest of the chunks.
 
     Args:
         read_again: what the log holds at the offset of the batch's increment, just now.
-        witnessed: digest of the entries that another client found in the chunks.
 
     Raises:
         ChangedMeanwhile: the log holds another increment there.
         DamagedError: the chunks do not hold the state of that batch.
     """
-    increment = read_again.increment
+    increment, digest = read_again.increment, written.digest
     if read_again != Found(written.increment_offset, written.increment):
         raise ChangedMeanwhile(
             f"offset {read_again.offset} holds batch {increment.batch} of owner epoch {increment.owner_epoch} with"
@@ -332,10 +333,10 @@ def proposal(written: Written, read_again: Found, witnessed: Digest, proposed_by
         )
     upgraded = written.upgraded
     expected = increment.digest if upgraded is None else upgraded.digest
-    if expected is None or witnessed != expected:
+    if expected is None or digest != expected:
         raise DamagedError(
             f"{counted(len(written.chunks), 'chunk')} of snapshot {written.snapshot_id} read back with digest"
-            f" {witnessed}, but batch {increment.batch} has {expected}"
+            f" {digest}, but batch {increment.batch} has {expected}"
         )
     return Manifest(
         origin=increment.origin if upgraded is None else upgraded.origin,
@@ -345,9 +346,9 @@ def proposal(written: Written, read_again: Found, witnessed: Digest, proposed_by
         increment_offset=written.increment_offset,
         positions=increment.positions,
         chunks=written.chunks,
-        entry_count=witnessed.count,
-        digest=witnessed,
-        entries_digest=witnessed,
+        entry_count=digest.count,
+        digest=digest,
+        entries_digest=digest,
         stream_time_ms=increment.stream_time_ms,
         shard_count=written.shard_count,
         created_at_ms=created_at_ms,

@@ -186,12 +186,10 @@ class At(msgspec.Struct, frozen=True):
 
     Attributes:
         batch, written_at_ms: the last one to count.
-        offset: of the increments topic; only what lies below it counts.
         from_batch: the first one to count, where single batches are asked for.
     """
 
     batch: int | None = None
-    offset: int | None = None
     written_at_ms: int | None = None
     from_batch: int | None = None
 
@@ -200,12 +198,9 @@ class At(msgspec.Struct, frozen=True):
         return self == At()
 
     def admits(self, found: Found) -> bool:
-        offset, increment = found
-        return (
-            (self.batch is None or increment.batch <= self.batch)
-            and (self.offset is None or offset < self.offset)
-            and (self.written_at_ms is None or increment.written_at_ms <= self.written_at_ms)
-        )
+        increment = found.increment
+        is_after = self.batch is not None and increment.batch > self.batch
+        return not is_after and (self.written_at_ms is None or increment.written_at_ms <= self.written_at_ms)
 
 
 class StateAfter(NamedTuple):

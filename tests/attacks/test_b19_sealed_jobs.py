@@ -41,7 +41,7 @@ def audited(bench, keys):
 
 def compacted(bench, keys):
     topics = KeyedTopics(bench, keys)
-    (result,) = Compaction(PlainEngine(topics.topics), topics.open, bench.app.app_id, BY, wall_ms).run()
+    (result,) = Compaction(PlainEngine().for_each, topics.open, bench.app.app_id, BY, wall_ms).run()
     return result
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from snapreplay.app.load import load_app
-from snapreplay.service.blocking import BlockingClient, BlockingReader
+from snapreplay.service.blocking import BlockingClient
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.recovery.driver import RecoveryDriver
@@ -164,18 +163,6 @@ async def test_an_operators_decision_is_judged_from_there_on(broker: Any, unique
     assert verdict.counts["input records"] > 100
 
 
-class Engine(PlainEngine):
-    """Runs the tasks of a job here; reads back with a client of the service."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(cast("Any", self))
-        self._settings = settings
-
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Sequence[Any]]:
-        with BlockingReader(self._settings) as reader:
-            yield from reader.read(topic, partition, start, end, committed=False)
-
-
 async def test_an_upgrade_is_taken_from_a_draft(broker: Any, unique: Callable[[str], str], tmp_path: Path) -> None:
     """The draft is no snapshot of the old state; what was committed since in one partition is upgraded by its owner."""
     app_id, servers = unique("drafted"), broker.bootstrap_servers
@@ -192,7 +179,7 @@ async def test_an_upgrade_is_taken_from_a_draft(broker: Any, unique: Callable[[s
     said: list[Any] = []
     await ran(1, 300)
     job = Compaction(
-        Engine(settings), partial(BlockingClient, settings), app_id, "by", wall_ms, str(second), drafts=True
+        PlainEngine().for_each, partial(BlockingClient, settings), app_id, "by", wall_ms, str(second), drafts=True
     )
     drafted = await asyncio.to_thread(job.run)
     assert {each.outcome for each in drafted} == {Outcome.DRAFTED}

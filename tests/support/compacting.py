@@ -8,18 +8,15 @@ from itertools import count
 
 import msgspec
 
-from snapreplay.app.names import snapshots_topic
 from snapreplay.app.record import InputRecord
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
-from snapreplay.snapshots.format.envelope import decode
-from snapreplay.snapshots.format.records import Chunk, Increment, Manifest
+from snapreplay.snapshots.format.records import Increment, Manifest
 from snapreplay.snapshots.format.seal import Seals
 from snapreplay.snapshots.jobs.compaction import Compaction
 from snapreplay.snapshots.proof.partition import audit_partition
 from snapreplay.snapshots.proof.proven import Level
 from snapreplay.snapshots.proof.records import Moment, judge
 from snapreplay.snapshots.proof.state import entries_of
-from snapreplay.state.digest import EMPTY, digest_of
 from tests.support.audited_log import STAGES, Story
 from tests.support.audited_topics import MemoryLogs, MemoryTopics
 
@@ -105,34 +102,18 @@ class Topics:
 
 
 class PlainEngine:
-    """`compaction.Engine`. Tasks run `times` times, as where Spark speculates or a task failed: the last one counts."""
+    """Runs tasks `times` times, as where Spark speculates or a task failed: the last one counts."""
 
-    def __init__(self, topics: MemoryTopics, times: int = 1) -> None:
-        self._topics = topics
+    def __init__(self, times: int = 1) -> None:
         self._times = times
 
-    def for_each(self, parts, open_client, work, kind):
+    def for_each(self, parts, open_client, work, kind, /):
         done = []
         with open_client() as client:
             for part in parts:
                 values = [msgspec.msgpack.encode(work(client, part)) for _ in range(self._times)]
                 done.append(msgspec.msgpack.decode(values[-1], type=kind))
         return done
-
-    def witnessed(self, topic, partition_count, written):
-        digests = {}
-        for partition, each in written.items():
-            total = EMPTY
-            for ref in each.chunks:
-                ((record,),) = self._topics.read(topic, partition, ref.offset, ref.offset + 1)
-                chunk = decode(record.value or b"")
-                assert isinstance(chunk, Chunk)
-                assert chunk.snapshot_id == each.snapshot_id
-                for part in chunk.slices:
-                    total = total.plus(digest_of(part.entries.items()).in_store(chunk.store))
-            digests[partition] = total
-        assert topic == snapshots_topic(topic.removesuffix("-snapshots"))
-        return digests
 
 
 def told(faults=None, partitions=1, stages=BEHIND):
@@ -143,8 +124,8 @@ def told(faults=None, partitions=1, stages=BEHIND):
 
 def compacted(story, topics=None, engine=None, app=None):
     topics = topics or Topics(story.topics)
-    engine = engine or PlainEngine(story.topics)
-    job = Compaction(engine, topics.open, story.app_id, BY, lambda: 7, app)
+    engine = engine or PlainEngine()
+    job = Compaction(engine.for_each, topics.open, story.app_id, BY, lambda: 7, app)
     return {each.partition: each for each in job.run()}
 
 
@@ -246,7 +227,7 @@ def history(seed):
     drawn = random.Random(seed)
     busy = Busy(drawn)
     for _ in range(drawn.randint(1, 3)):
-        engine = PlainEngine(busy.story.topics, drawn.choice([1, 2]))
+        engine = PlainEngine(drawn.choice([1, 2]))
         with suppress(Killed):
             compacted(busy.story, Topics(busy.story.topics, busy.step), engine)
         assert audited(busy.story).findings == []

@@ -59,7 +59,7 @@ def drafted(bench: InMemory, app: str, topics: Topics | None = None) -> Partitio
     topics = topics or Topics(logs)
     topics.ids = dict(bench.broker.topic_ids)
     app_id = load_app(app).app_id
-    (result,) = Compaction(PlainEngine(logs), topics.open, app_id, BY, lambda: 7, app, drafts=True).run()
+    (result,) = Compaction(PlainEngine().for_each, topics.open, app_id, BY, lambda: 7, app, drafts=True).run()
     return result
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+import snapreplay.spark
 from snapreplay.service.config.settings import load_settings
-from snapreplay.snapshots.jobs import audit as module
 from snapreplay.snapshots.jobs.fixed_logs import freeze
 from snapreplay.snapshots.proof.proven import Level
 from snapreplay.spark import audit
@@ -58,8 +58,8 @@ def test_a_whole_log_is_fine(spark, settings, told) -> None:
 
 
 def test_each_level_finds_its_faults(spark, settings, told) -> None:
-    """A damaged record, a batch whose changes are not its digest, and a snapshot that is not its digest. The witness
-    finds the last one at every level."""
+    """A damaged record, a batch whose changes are not its digest, and a snapshot that is not its digest. The second
+    reading finds the last one at every level."""
     story = told(
         {
             0: Fault("batch3", values=lambda values: [flipped(values[0]), *values[1:]]),
@@ -88,7 +88,7 @@ def test_an_owner_that_trims_meanwhile_is_waited_out(spark, settings, told, monk
         story.trim(0, pointer.increment_offset, pointer.first_chunk_offset)
         return moments[-1]
 
-    monkeypatch.setattr(module, "freeze", freeze_then_trim)
+    monkeypatch.setattr(snapreplay.spark, "freeze", freeze_then_trim)
     report = audit(settings, story.app_id)
     assert report.findings == []
     assert report.notes["trimmed_pointers"] == 1

@@ -134,13 +134,12 @@ async def test_an_executor_that_is_killed_is_made_up_for(cluster, told, python) 
 
 
 async def test_spark_submit_brings_the_environment(cluster, told, python, tmp_path) -> None:
-    """Packed, with --archives; the connector with --jars. The same entry, and no option of ours."""
+    """Packed, with --archives. The same entry, and no option of ours."""
     give(python, told[1])
     packed = tmp_path / "environment.tar.gz"
     with tarfile.open(packed, "w:gz", compresslevel=1) as archive:
         archive.add(python.parents[1], arcname=".")
-    jars = ",".join(str(each) for each in sorted((ROOT / ".jars/spark").glob("*.jar")))
-    submit = ["--archives", f"{packed}#environment", "--jars", jars]
+    submit = ["--archives", f"{packed}#environment"]
     assert_proved(run(cluster, told, "./environment/bin/python", submit=submit))
 
 

@@ -95,10 +95,10 @@ def test_an_app_that_cannot_be_imported_where_a_task_runs_ends_the_job(tmp_path)
         "def on_payment(record, state, out): ...\n"
     )
     story = told()
-    engine, opened, end = PlainEngine(story.topics), Topics(story.topics).open, now(story)
+    engine, opened, end = PlainEngine(), Topics(story.topics).open, now(story)
     with pytest.raises(UsageError, match="the topics are of 'other'"):
-        Compaction(engine, opened, "other", BY, int, str(here))
-    job = Compaction(engine, opened, "ledger", BY, int, str(here))
+        Compaction(engine.for_each, opened, "other", BY, int, str(here))
+    job = Compaction(engine.for_each, opened, "ledger", BY, int, str(here))
     here.unlink()
     with pytest.raises(UsageError, match="ledger_app"):
         job.run()
@@ -108,7 +108,7 @@ def test_an_app_that_cannot_be_imported_where_a_task_runs_ends_the_job(tmp_path)
 def test_an_app_that_is_not_there_is_named():
     """Nothing to do is not the same as nothing there."""
     with pytest.raises(TopicMissing, match="nobody-increments"):
-        Compaction(PlainEngine(told().topics), Topics(told().topics).open, "nobody", BY, int).run()
+        Compaction(PlainEngine().for_each, Topics(told().topics).open, "nobody", BY, int).run()
 
 
 @pytest.mark.parametrize(
@@ -168,15 +168,16 @@ def test_a_log_without_digests_is_told():
 
 
 def test_chunks_that_read_back_otherwise_get_no_manifest():
-    """The witness has the last word before anything becomes visible."""
+    """What was read has the last word before anything becomes visible."""
 
     class Doubting(PlainEngine):
-        def witnessed(self, topic, partition_count, written):
-            found = super().witnessed(topic, partition_count, written)
-            return {n: d.plus(d) for n, d in found.items()}
+        def for_each(self, *asked):
+            (found,) = super().for_each(*asked)
+            written = msgspec.structs.replace(found.written, digest=found.written.digest.plus(found.written.digest))
+            return [msgspec.structs.replace(found, written=written)]
 
     story = told()
-    result = compacted(story, engine=Doubting(story.topics))[0]
+    result = compacted(story, engine=Doubting())[0]
     assert result.outcome is Outcome.NOT_POSSIBLE
     assert "read back with digest" in result.reason
     assert not proposals(story)
@@ -185,12 +186,12 @@ def test_chunks_that_read_back_otherwise_get_no_manifest():
 class Meanwhile(PlainEngine):
     """Something happens between the tasks and the manifests."""
 
-    def __init__(self, topics, happens):
-        super().__init__(topics)
+    def __init__(self, happens):
+        super().__init__()
         self._happens = happens
 
-    def witnessed(self, topic, partition_count, written):
-        found = super().witnessed(topic, partition_count, written)
+    def for_each(self, *asked):
+        found = super().for_each(*asked)
         self._happens()
         return found
 
@@ -226,7 +227,7 @@ def rewritten(story):
 def test_everything_is_looked_at_again_before_the_manifest(happens, outcome, says):
     """No manifest ahead of the log, of another log, or of a batch that a newer snapshot has."""
     story = told()
-    result = compacted(story, engine=Meanwhile(story.topics, lambda: happens(story)))[0]
+    result = compacted(story, engine=Meanwhile(lambda: happens(story)))[0]
     assert (result.outcome, says in result.reason) == (outcome, True), result.reason
     assert not proposals(story)
 
@@ -235,7 +236,7 @@ def test_topics_that_were_created_again_get_no_manifest():
     """By their ids, also where the offsets look right."""
     story = told()
     topics = Topics(story.topics)
-    engine = Meanwhile(story.topics, lambda: topics.ids.update({story.snaps: "another"}))
+    engine = Meanwhile(lambda: topics.ids.update({story.snaps: "another"}))
     result = compacted(story, topics, engine)[0]
     assert "were created again" in result.reason
     assert not proposals(story)
@@ -293,7 +294,7 @@ def test_what_was_proposed_before_the_brokers_were_lost_is_in_the_report():
 def test_tasks_that_run_twice_leave_orphans_only():
     """Each attempt has an id of its own, and one of them is proposed."""
     story = told(partitions=2)
-    compacted(story, engine=PlainEngine(story.topics, times=2))
+    compacted(story, engine=PlainEngine(2))
     for number in range(2):
         assert len(proposals(story, number)) == 1
         assert_good(story, number)

@@ -4,8 +4,7 @@ from itertools import count
 
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.snapshots.format.records import Pointer
-from snapreplay.snapshots.jobs.compact import answered
-from snapreplay.snapshots.jobs.compaction import Outcome
+from snapreplay.snapshots.jobs.compaction import Outcome, answered
 from tests.support.audited_log import Fault
 from tests.support.compacting import Steps, Topics, compacted, owner_snapshots, proposals, told
 

@@ -8,7 +8,7 @@ import pytest
 
 from snapreplay.service.blocking import BlockingProofs, BlockingReader
 from snapreplay.service.config.settings import load_settings
-from snapreplay.snapshots.jobs import plain_audit
+from snapreplay.snapshots.jobs import audit as plain_audit
 from snapreplay.snapshots.jobs.fixed_logs import TopicMissing, freeze
 from snapreplay.snapshots.proof.proven import Level
 from snapreplay.snapshots.proof.report import AuditReport

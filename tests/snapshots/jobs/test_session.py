@@ -1,4 +1,4 @@
-"""The Spark session: quiet, on loopback, with our interpreter and the connector; what is told of a job that Spark
+"""The Spark session: quiet, on loopback, with our interpreter; what is told of a job that Spark
 stopped: one line, and what to do."""
 
 import asyncio
@@ -81,7 +81,7 @@ def test_a_heap_of_the_users_own_wins(monkeypatch, tmp_path, defaults, variable,
     else:
         monkeypatch.setenv("SPARK_DRIVER_MEMORY", variable)
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    java, _ = session._prepared()
+    java = session._prepared()
     if defaults:
         (tmp_path / "spark-defaults.conf").write_text(f"spark.driver.memory {defaults}\n")
     home = Path(pyspark.__file__).parent

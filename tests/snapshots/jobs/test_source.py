@@ -48,11 +48,7 @@ def test_the_state_is_what_the_owner_has(read) -> None:
 
 def test_each_view_has_its_rows(read) -> None:
     """As many as were written; batches up to a bound; what is stored as JSON text."""
-    frame, story = read
-    claims = frame("claims").collect()
-    assert {row.offset for row in claims if row.partition == 1} == {
-        story.partitions[1].written[stage][0] for stage in ("claim", "claim2")
-    }
+    frame, _ = read
     increments = frame("increments", at_batch=3, partitions=1).orderBy("batch").collect()
     assert [row.batch for row in increments] == [0, 1, 2, 3]
     assert increments[3].positions == {"payments": 18, "refunds": 10}
@@ -63,8 +59,6 @@ def test_each_view_has_its_rows(read) -> None:
     assert len(changes) == 8
     assert {row.change_type for row in changes} == {"update"}
     assert all(isinstance(json.loads(row.key), str) for row in changes)
-    (newest, older) = frame("snapshots", partitions=1).orderBy("batch", ascending=False).collect()
-    assert (newest.batch, older.batch, newest.is_there) == (4, 2, True)
 
 
 def test_the_documented_read_works(read, spark, broker, capsys) -> None:
