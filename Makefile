@@ -8,8 +8,8 @@ MAKEFLAGS += --no-builtin-rules
 # Both may be set from outside: make setup PYTHON=python3.12, make demo ARGS="--kills 5"
 PYTHON ?= python3
 ARGS ?=
-# Tests wait for brokers, too: three at a time keep two cores busy. Each more collects all tests and has a broker.
-JOBS ?= 3
+# Tests wait for brokers, too: four at a time keep two cores busy. Each more collects all tests and has a broker.
+JOBS ?= 4
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP = PYTHON='$(PYTHON)' requirements/setup.sh
@@ -86,8 +86,8 @@ demo: $(if $(WITHOUT_JAVA),setup,jars) ## Real broker, real flights, kill -9, re
 # ---------------------------------------------------------------- quality
 
 .PHONY: test
-test: jars $(if $(ARGS),,check) ## `make check`, then all tests with a real broker and Spark (ARGS="tests/api -x": only these)
-	$(TESTED) $(if $(ARGS),,-m "not pure and not slow and not whole")
+test: jars $(if $(ARGS),,lint) ## `make lint`, then all tests of `make check` and those with a real broker and Spark (ARGS="tests/api -x": only these)
+	$(TESTED)
 
 .PHONY: whole
 whole: jars-3.9.1 jars ## Three brokers, the page, every hint, the examples, the demo, the image, an older Kafka
@@ -114,10 +114,6 @@ pyspark: jars ## Run the tests of the Spark jobs on another PySpark (PYSPARK=4.3
 	@PYTHONPATH='$(abspath $(ASIDE))' $(BIN)/python -c 'import pyspark; assert pyspark.__version__ == "$(PYSPARK)", pyspark'
 	PYTHONPATH='$(abspath $(ASIDE))' $(TESTED) -m "spark and not slow"
 
-.PHONY: operators
-operators: jars ## Kafka's own tools against a running, a frozen and a stopped app (ARGS="--some 30 --seed 7")
-	@$(BIN)/python -m tests.operators $(ARGS)
-
 .PHONY: mutants
 mutants: jars ## Break one rule at a time in a scratch copy: the tests must notice (ARGS="no-claim")
 	@$(BIN)/python -m tests.mutants $(ARGS)
@@ -132,7 +128,7 @@ lint: setup ## Format, lint, types, import contracts, and whether the mutants st
 
 .PHONY: check
 check: lint ## Lint, types, and all tests that need nothing outside: pure, in memory, simulated
-	$(CACHED) $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder -m pure
+	$(CACHED) $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder -m pure $(ARGS)
 
 .PHONY: format
 format: setup ## Format the code and repair what ruff can repair

@@ -53,7 +53,7 @@ class Vendored(NamedTuple):
 
 def vendored() -> list[Vendored]:
     """Read the table."""
-    text = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "internals" / "dependencies.md").read_text(encoding="utf-8")
     table = text.partition("\n## In the page\n")[2].partition("\n## ")[0]
     return [_package(row) for row in _ROW.finditer(table)]
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import httpcore2
 import httpx2
@@ -138,8 +139,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
             return is_whole(collection_path) or None
         case "pure":
             return not any(collection_path.is_relative_to(Path(__file__).parent / each) for each in PURE) or None
-        case "not pure and not slow and not whole":
-            return is_whole(collection_path) or None
         case "whole and not slow":
             return not (is_whole(collection_path) or WHOLE_HERE.search(collection_path.read_text("utf-8"))) or None
         case _:
@@ -173,11 +172,13 @@ class OneSparkSession(LoadFileScheduling):  # type: ignore[misc] # xdist ships n
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    rank = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST_FILES)}
+    here = Path(__file__).parent
+    rank = {here / name: (number, 0) for number, name in enumerate(LONGEST_FILES)}
     if len({item.nodeid for item in items}) < len(items):  # workers would run one of each
         raise pytest.UsageError("two tests have the same id")
     if config.getoption("dist", "no") != "no" or os.environ.get("PYTEST_XDIST_WORKER"):
-        items.sort(key=lambda item: rank.get(item.path, len(rank)))
+        # Behind them in any order that stays the same: files that wait for a broker beside such that only compute.
+        items.sort(key=lambda item: rank.get(item.path, (len(rank), crc32(str(item.path.relative_to(here)).encode()))))
     for item in items:
         if is_whole(item.path):
             item.add_marker("whole")
