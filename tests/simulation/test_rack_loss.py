@@ -14,7 +14,7 @@ SPLIT = {name: f"zone {number // 2 % 2}" for number, name in enumerate("adgjbcef
 """Each of two zones has two of the lost ones: what `client.rack` names is not what fails."""
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize("told", [RACKS, SPLIT], ids=["racks", "other zones"])
 def test_a_lost_rack_is_made_up_for_as_planned(told: dict[str, str]) -> None:
     """With the right racks every lost partition is taken over by its copy at once, and none is restored. With others,
