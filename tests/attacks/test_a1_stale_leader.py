@@ -27,7 +27,7 @@ from tests.support.history import history
 from tests.support.stage import Stage
 from tests.support.three_brokers import ThreeBrokers, three_brokers
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.whole, pytest.mark.timeout(600)]
 log = logging.getLogger(__name__)
 
 STALE_MIN, ROUNDS_MIN, ROUNDS_MAX = 3, 12, 60

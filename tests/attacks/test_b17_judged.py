@@ -58,7 +58,7 @@ async def healed(broker: Any, unique: Any, monkeypatch: pytest.MonkeyPatch) -> S
     return stage
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 async def test_everybody_finds_it_good(spark: SparkSession, healed: Stage) -> None:
     """No finding of the audit, no violation for the checker; both tell what was decided, and what leads nowhere. The
     doctor would recover it."""

@@ -52,13 +52,7 @@ SHAPES = {"changes": (apps.ledger, {}), "lean": (apps.ledger, {"changelog": {"en
 
 
 @pytest.mark.parametrize(
-    ("shape", "at_work"),
-    [
-        ("changes", True),
-        pytest.param("changes", False, marks=pytest.mark.slow),
-        pytest.param("lean", True, marks=pytest.mark.slow),
-        pytest.param("lean", False, marks=pytest.mark.slow),
-    ],
+    ("shape", "at_work"), [("changes", True), pytest.param("lean", False, marks=pytest.mark.whole)]
 )
 async def test_the_increments_are_deleted_and_created_again(stage, unique, busy, shape, at_work):
     """The owner says it within seconds, begins the chain anew with what it has in memory, and goes on; a later process
@@ -81,11 +75,10 @@ async def test_the_increments_are_deleted_and_created_again(stage, unique, busy,
     assert restore.snapshot is not None
 
 
-@pytest.mark.parametrize("state", [apps.Tape, pytest.param(apps.Undoable, marks=pytest.mark.slow)])
-async def test_a_state_that_is_no_map_gets_the_batch_in_doubt_with_it(stage, unique, busy, state):
+async def test_a_state_that_is_no_map_gets_the_batch_in_doubt_with_it(stage, unique, busy):
     """It cannot undo the batch that was being committed when the topic went: its outputs are committed with the state.
     Each record has one output, each output one record."""
-    here = await stage(apps.tape(unique("tape"), state))
+    here = await stage(apps.tape(unique("tape")))
     async with here.running() as service:
         await here.feed(100)
         await processed(service, {0: 100})
@@ -113,8 +106,7 @@ async def same_tape(here, tape):
     assert [value["n"] for _, value in reference.decoded(outputs)] == list(range(1, len(expected) + 1))
 
 
-@pytest.mark.parametrize("at_work", [True, pytest.param(False, marks=pytest.mark.slow)])
-async def test_the_snapshots_are_deleted_and_created_again(stage, unique, busy, at_work):
+async def test_the_snapshots_are_deleted_and_created_again(stage, unique, busy):
     """Processing goes on; status says what is missing; a snapshot asked for fails at once with the reason. When the
     topic is there again it gets a snapshot at once, and nothing points into the old one any more."""
     here = await stage(apps.ledger(unique("whole")), changelog={"enabled": False})
@@ -122,7 +114,7 @@ async def test_the_snapshots_are_deleted_and_created_again(stage, unique, busy, 
         await here.feed(100)
         await processed(service, {0: 100})
         old = await snapshot(service)
-        halt = busy(here) if at_work else None
+        halt = busy(here)
         await asyncio.to_thread(delete, here.bootstrap_servers, here.snapshots)
         await until(lambda: service.restore_status()[0].recoverable is False, "noticed")
         status = service.restore_status()[0]
@@ -136,8 +128,7 @@ async def test_the_snapshots_are_deleted_and_created_again(stage, unique, busy, 
         assert await ensure(here) == [f"ok {here.increments}", f"created {here.snapshots} (1 partition)"]
         await until(lambda: service.restore_status()[0].recoverable, "recoverable again")
         assert service.restore_status()[0].phase == "live"
-        if halt:
-            await halt()
+        await halt()
         await here.all_processed(service)
         (log,) = await here.read(here.increments)
         pointers = read_entry(log[-1].value).pointers
@@ -168,7 +159,7 @@ async def test_both_topics_are_deleted_and_created_again(stage, unique, busy):
     await here.restored()
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 async def test_a_group_that_subscribes_to_a_topic_that_is_gone_takes_nothing_away(broker, stage, unique):
     """The owner keeps the partition, and holds what it has."""
     kafka = {"bootstrap.servers": broker.bootstrap_servers, "metadata.max.age.ms": 1000}
@@ -190,7 +181,7 @@ async def test_a_group_that_subscribes_to_a_topic_that_is_gone_takes_nothing_awa
         await here.assert_exactly_once(service)
 
 
-@pytest.mark.parametrize("created", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("created", [True, pytest.param(False, marks=pytest.mark.whole)])
 async def test_a_stop_waits_for_the_topic_as_long_as_it_may(stage, unique, created):
     """Then what was in memory is in the log, and the stop is a good one. When the time is over it says what was lost,
     by partition, and the exit code is not 0."""
@@ -244,7 +235,7 @@ async def test_a_killed_owner_has_left_everything_behind(stage, unique, children
     await here.restored()
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 async def test_a_frozen_owner_does_not_undo_what_its_successor_did(stage, unique, children):
     """It wakes with an old state and finds a topic that is another one. The process that took over has the newer state
     and has written it; if that one is dead, the old state is held, and nothing is processed twice."""

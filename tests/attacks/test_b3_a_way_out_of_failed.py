@@ -226,7 +226,7 @@ async def _feed_and_trim(then: Any, before: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in STUCK]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.whole) for name in STUCK]
 )
 async def test_b3_the_printed_command_leads_out(past, name) -> None:
     """FAILED, accepted as printed, LIVE: exactly the records that the decision names are missing or counted twice."""

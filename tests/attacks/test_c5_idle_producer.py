@@ -8,7 +8,7 @@ from snapreplay.devbroker.broker import LocalBroker
 from tests.support import apps
 from tests.support.stage import Stage, until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]  # a broker of its own, and idle time
+pytestmark = [pytest.mark.kafka, pytest.mark.whole]  # a broker of its own, and idle time
 
 # A week is Kafka's default for the first; looked at once an hour.
 FORGETFUL = {

@@ -57,6 +57,25 @@ async def test_c6_an_older_directory_is_noticed_and_the_way_out_repeats_no_more_
         await processed(service, {0: 160})
 
 
+@pytest.mark.whole
+async def test_c6_a_whole_disk_of_one_earlier_moment_is_resumed_exactly(disk, unique):
+    """Inputs, outputs, state and the group's offsets went back together, so nothing contradicts anything."""
+    here = await Stage(disk.broker.bootstrap_servers, apps.ledger(unique("c6"))).prepare()
+    async with here.running() as service:
+        await here.feed(70)
+        await processed(service, {0: 70})
+    disk.keep("*-[0-9]*")  # the directories of all partitions
+    async with here.running() as service:
+        await here.feed(10)
+        await processed(service, {0: 80})
+    await asyncio.to_thread(disk.put_back, "*-[0-9]*")
+    async with here.running() as service:
+        assert len((await here.read(here.input))[0]) == 70
+        await here.feed(20)
+        await here.assert_exactly_once(service)
+    await here.restored()
+
+
 async def test_c6_an_owner_that_commits_nothing_writes_what_its_log_has_lost(disk, unique, monkeypatch):
     """Nobody sends anything. The broker comes back with an older directory, and the state in memory is the only copy:
     it is in the log again before the process ends, whatever ends it."""
@@ -87,7 +106,7 @@ async def test_c6_an_owner_that_commits_nothing_writes_what_its_log_has_lost(dis
     assert (len(names), len(set(names))) == (150, 150)
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 async def test_c6_who_starts_beside_a_frozen_owner_fences_nobody(disk, tmp_path, unique):
     """The frozen owner has the newer state in memory. It goes on and writes that state: nothing is done twice."""
     here = await Stage(disk.broker.bootstrap_servers, apps.ledger(unique("c6"))).prepare()
