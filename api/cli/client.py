@@ -14,6 +14,7 @@ import httpx2
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
 from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.config.typed import OF_SERVICE
+from snapreplay.service.control.operations import Command
 
 NOT_FOUND, NO_TYPE = 404, "about:blank"  # together: an unknown path
 TIMEOUT_S = 8.0  # the API answers within 100 ms; a process that it has to ask for the answer is given up after 5 s
@@ -80,47 +81,21 @@ class Client:
         """Ask for the partitions of the app or of the process alone; None: of the app, if it has peers."""
         return self._ask("GET", f"/restore-status{_query({'scope': scope})}", "partitions")
 
+    def carry_out(self, command: Command) -> Json:
+        """Ask for an operation."""
+        return self._ask(command.method, command.target, "parts", body=command.body)
+
     def restore_plan(self) -> Json:
         return self._ask("GET", "/api/v1/restore/plan", "items")
 
     def partitions(self) -> Json:
         return self._ask("GET", "/api/v1/partitions", "items")
 
-    def trigger_snapshot(self, partitions: list[int] | None, reason: str) -> Json:
-        """Ask for snapshots; `partitions` None: all live ones."""
-        wanted: Json = {"reason": reason} | ({"partitions": partitions} if partitions else {})
-        return self._ask("POST", "/trigger-snapshot", "parts", body=wanted)
-
-    def adopt(self, partition: int, manifest_offset: int) -> Json:
-        wanted: Json = {"manifest_offset": manifest_offset}
-        return self._ask("POST", f"/api/v1/partitions/{partition}/adopt", "parts", body=wanted)
-
-    def retry(self, partition: int) -> Json:
-        return self._ask("POST", f"/api/v1/partitions/{partition}/retry", "parts")
-
-    def drill(self, partition: int) -> Json:
-        return self._ask("POST", f"/api/v1/partitions/{partition}/drill", "parts")
-
-    def pause(self, partition: int, reason: str) -> Json:
-        return self._ask("POST", f"/api/v1/partitions/{partition}/pause", "parts", body={"reason": reason})
-
-    def resume(self, partition: int) -> Json:
-        return self._ask("POST", f"/api/v1/partitions/{partition}/resume", "parts")
-
     def config(self) -> Json:
         return self._ask("GET", "/api/v1/config?scope=local", "items")
 
     def processes(self) -> list[Json]:
         return list(self._ask("GET", "/api/v1/processes", "items")["items"])
-
-    def drain(self, process_id: str, reason: str) -> Json:
-        return self._ask("POST", f"/api/v1/processes/{process_id}/drain", "parts", body={"reason": reason})
-
-    def undrain(self, process_id: str) -> Json:
-        return self._ask("POST", f"/api/v1/processes/{process_id}/undrain", "parts")
-
-    def cancel(self, operation_id: str) -> Json:
-        return self._ask("DELETE", f"/api/v1/operations/{_name(operation_id, 'id of an operation')}", "parts")
 
     def operations(self) -> Json:
         return self._ask("GET", "/api/v1/operations", "items")

@@ -1,130 +1,129 @@
-"""Commands that let a running service do something: each begins operations, prints them and, if it is to wait, what
-became of them."""
+"""The verbs that let a running service do something: one for each class of `service/control/operations.py`.
+
+A verb begins operations and prints them; with --wait it prints what became of them. Partitions are chosen here: for
+a command without --partition, those on which it makes sense.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from inspect import Parameter, Signature, getdoc
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+from msgspec import Meta
+from msgspec.structs import FieldInfo
 
 from snapreplay.api.cli import options
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
+from snapreplay.api.cli.options import Option
 from snapreplay.api.cli.output import Format, note, print_json
-from snapreplay.errors import SnapreplayError
+from snapreplay.errors import SnapreplayError, UsageError
+from snapreplay.service.control.operations import (
+    COMMANDS,
+    CancelOperation,
+    Command,
+    DrillPartition,
+    PartitionCommand,
+    ProcessCommand,
+    ResumePartition,
+    RetryPartition,
+    SavepointCommand,
+    TriggerSnapshot,
+)
 
 if TYPE_CHECKING:
     from snapreplay.api.cli.client import Client, Json
 
 POLL_S = 0.2
-T = TypeVar("T", int, str)
+_OUTCOME = "Exit code: 0: begun, with --wait succeeded; 1: refused, or with --wait failed."
 
 
-def trigger_snapshot(
-    *,
-    partition: options.LivePartitions = None,
-    reason: options.SnapshotReason = "",
-    wait: options.Wait = False,
-    client: options.Running,
-    output: options.Output = Format.TABLE,
-) -> ExitCode:
-    """Write full snapshots; processing continues meanwhile."""
-    with client:
-        operation = client.trigger_snapshot(partition or None, reason)
-        if not partition:
-            _note_left_out(client, operation)
-        return _follow(client, operation, wait, output)
+def _in_phase(phase: str) -> Callable[[Client], list[int]]:
+    def find(client: Client) -> list[int]:
+        return _those(client, phase, lambda each: each["phase"] == phase)
+
+    return find
 
 
-def adopt(
-    *,
-    partition: options.AdoptingPartition,
-    manifest_offset: options.ManifestOffset,
-    wait: options.Wait = False,
-    client: options.Running,
-    output: options.Output = Format.TABLE,
-) -> ExitCode:
-    """Let the owner of a partition judge a snapshot that a job proposes.
-
-    Processing continues meanwhile. Exit code with --wait: 0 adopted, 1 rejected."""
-    with client:
-        return _follow(client, client.adopt(partition, manifest_offset), wait, output)
+def _paused(client: Client) -> list[int]:
+    return _those(client, "paused", lambda each: bool(each["paused_since"]))
 
 
-def retry(
-    *,
-    partition: options.FailedPartitions = None,
-    wait: options.Wait = False,
-    client: options.Running,
-    output: options.Output = Format.TABLE,
-) -> ExitCode:
-    """Let failed partitions recover again, after the cause was repaired or accepted."""
-    with client:
-        return _follow_all(client, partition or _failed(client), client.retry, wait, output)
-
-
-def pause(
-    *,
-    partition: options.SomePartitions,
-    reason: options.PauseReason = "",
-    wait: options.Wait = False,
-    client: options.Running,
-    output: options.Output = Format.TABLE,
-) -> ExitCode:
-    """Process nothing more of these partitions until `resume`, whatever is restarted meanwhile.
-
-    They stay live, and can be read. The batch under way is committed."""
-    with client:
-        return _follow_all(client, partition, lambda number: client.pause(number, reason), wait, output)
-
-
-def resume(
-    *,
-    partition: options.PausedPartitions = None,
-    wait: options.Wait = False,
-    client: options.Running,
-    output: options.Output = Format.TABLE,
-) -> ExitCode:
-    """Process paused partitions again, from the next record on."""
-    with client:
-        return _follow_all(client, partition or _paused(client), client.resume, wait, output)
-
-
-def drill(
-    *,
-    partition: options.LivePartitions = None,
-    wait: options.Wait = False,
-    client: options.Running,
-    output: options.Output = Format.TABLE,
-) -> ExitCode:
-    """Restore live partitions into a store that is thrown away, and compare the digests.
-
-    Processing continues meanwhile. Exit code with --wait: 0 the same state, 1 another one, or given up."""
-    with client:
-        return _follow_all(
-            client, partition or _in_phase(client, "live", "no partition is live"), client.drill, wait, output
+def _those(client: Client, what: str, is_one: Callable[[Json], bool]) -> list[int]:
+    found = [each["partition"] for each in client.restore_status()["partitions"] if is_one(each)]
+    if not found:
+        raise OperationRefused(
+            f"as the process at {client.url} knows, no partition is {what}",
+            hint=client.with_url("`snapreplay restore-status` shows their phases"),
+            code=ExitCode.FINDINGS,
         )
+    return found
 
 
-def drain(
-    *,
-    host: options.OnHost = "",
-    reason: options.DrainReason = "",
-    wait: options.Wait = False,
-    client: options.Running,
-    output: options.Output = Format.TABLE,
-) -> ExitCode:
-    """Give the partitions of a process to the others, before maintenance. It stays up and takes none until `undrain`.
-
-    Processes with warm copies take over first. Refused if no other process would take the partitions."""
-    with client:
-        return _follow_all(client, _processes(client, host), lambda each: client.drain(each, reason), wait, output)
+_WITHOUT_PARTITION = {
+    RetryPartition: (options.FailedPartitions, _in_phase("failed")),
+    ResumePartition: (options.PausedPartitions, _paused),
+    DrillPartition: (options.LivePartitions, _in_phase("live")),
+}
+"""The commands that choose partitions themselves where none are named. Others need --partition."""
 
 
-def undrain(*, host: options.OnHost = "", client: options.Running, output: options.Output = Format.TABLE) -> ExitCode:
-    """Let a drained process take partitions again."""
-    with client:
-        return _follow_all(client, _processes(client, host), client.undrain, False, output)
+def _verb(command: type[Command]) -> Callable[..., ExitCode]:
+    """Make the function of a verb: its options are the parameters of the command."""
+
+    def verb(client: Client, output: Format, *, wait: bool = False, **given: Any) -> ExitCode:
+        with client:
+            return _carried_out(client, _requests(command, client, given), wait, output)
+
+    verb.__name__ = command.verb
+    verb.__doc__ = f"{getdoc(command)}\n\n{_OUTCOME}"
+    verb.__signature__ = Signature(_options(command))  # type: ignore[attr-defined]  # read by `options_of`
+    return verb
+
+
+def _options(command: type[Command]) -> list[Parameter]:
+    fields = [each for each in command.parameters() if each.name != "partitions"]
+    found = {each.name: (_option(each), each.default if not each.required else Parameter.empty) for each in fields}
+    if issubclass(command, PartitionCommand):
+        option, find = _WITHOUT_PARTITION.get(command, (options.SomePartitions, None))
+        found = {"partition": (option, None if find else Parameter.empty)} | found
+    elif issubclass(command, ProcessCommand):
+        found = {"host": (options.OnHost, "")} | found
+    elif command is TriggerSnapshot:
+        found = {"partition": (options.LivePartitions, None)} | found
+    elif command is CancelOperation:
+        found = {"operation_id": (options.OperationId, Parameter.empty)}
+    if command is not CancelOperation:
+        found["wait"] = (options.Wait, False)
+    found |= {"client": (options.Running, Parameter.empty), "output": (options.Output, Format.TABLE)}
+    return [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=option)
+        for name, (option, default) in found.items()
+    ]
+
+
+def _option(parameter: FieldInfo) -> Any:
+    """Make the option of a parameter, from its type and its text."""
+    kind, meta = get_args(parameter.type) if hasattr(parameter.type, "__metadata__") else (parameter.type, Meta())
+    name = f"--{parameter.name.replace('_', '-')}"
+    return Annotated[kind, Option(name, meta.description or "", least=meta.ge, most=meta.le)]
+
+
+def _requests(command: type[Command], client: Client, given: dict[str, Any]) -> Sequence[Command]:
+    """Return what is asked for: an operation for each partition, or for each process."""
+    if issubclass(command, PartitionCommand):
+        find = _WITHOUT_PARTITION[command][1] if command in _WITHOUT_PARTITION else None
+        numbers = given.pop("partition") or (find(client) if find else [])
+        return [command(partition=number, **given) for number in sorted(set(numbers))]
+    if issubclass(command, ProcessCommand):
+        return [command(process_id=each, **given) for each in _processes(client, given.pop("host"))]
+    if command is TriggerSnapshot:
+        return [TriggerSnapshot(partitions=given.pop("partition") or None, **given)]
+    if command is CancelOperation and ("/" in given["operation_id"] or not given["operation_id"]):
+        raise UsageError(f"{given['operation_id']!r} is no id of an operation: it is empty, or has a slash")
+    return [command(**given)]
 
 
 def _processes(client: Client, host: str) -> list[str]:
@@ -135,87 +134,43 @@ def _processes(client: Client, host: str) -> list[str]:
         raise OperationRefused(
             f"no process of the app is on host {host}", hint=f"hosts with processes: {known}", code=ExitCode.REFUSED
         )
-    return found
+    return sorted(found)
 
 
-def cancel(operation: options.OperationId, *, client: options.Running, output: options.Output = Format.TABLE) -> None:
-    """Cancel what has not begun of an operation: a waiting snapshot or retry, a drill, a drain, a savepoint.
-
-    Exit code 1: it has ended, or cannot be cancelled."""
-    with client:
-        _print_operation(client.cancel(operation), output)
-
-
-def _failed(client: Client) -> list[int]:
-    return _in_phase(client, "failed", "no partition has failed: there is nothing to retry")
-
-
-def _in_phase(client: Client, phase: str, nothing: str) -> list[int]:
-    partitions = client.restore_status()["partitions"]
-    found = [each["partition"] for each in partitions if each["phase"] == phase]
-    if not found:
-        raise OperationRefused(
-            f"as the process at {client.url} knows, {nothing}",
-            hint=client.with_url("`snapreplay restore-status` shows their phases"),
-            code=ExitCode.FINDINGS,
-        )
-    return found
-
-
-def _paused(client: Client) -> list[int]:
-    partitions = client.restore_status()["partitions"]
-    paused = [each["partition"] for each in partitions if each["paused_since"]]
-    if not paused:
-        raise OperationRefused(
-            f"no partition is paused, as the process at {client.url} knows",
-            hint=client.with_url("`snapreplay restore-status` shows which are"),
-            code=ExitCode.FINDINGS,
-        )
-    return paused
-
-
-def _follow(client: Client, operation: Json, wait: bool, output: Format) -> ExitCode:
-    """Print an operation, at its end if that is to be awaited, and return 1 if it failed."""
-    if wait:
-        (operation,) = _ended(client, [operation])
-    _print_operation(operation, output)
-    return ExitCode.FINDINGS if operation["state"] == "failed" else ExitCode.OK
-
-
-def _follow_all(client: Client, names: list[T], ask: Callable[[T], Json], wait: bool, output: Format) -> ExitCode:
-    """Ask for one operation of each partition or process, and print them as `_follow` does."""
-    operations, refused = _begun(sorted(set(names)), ask)
+def _carried_out(client: Client, requests: Sequence[Command], wait: bool, output: Format) -> ExitCode:
+    """Begin the operations and print them, at their end if that is to be awaited."""
+    operations, refused = _begun(client, requests)
+    for request, operation in zip(requests, operations, strict=False):
+        if isinstance(request, TriggerSnapshot) and request.partitions is None:
+            _note_left_out(client, operation)
     if wait:
         operations = _ended(client, operations)
     if output is Format.JSON:
         print_json({"items": operations})
     else:
-        _print_parts([part for operation in operations for part in operation["parts"]])
-        for each in operations:
-            if not each["parts"]:
-                print(f"operation {each['id']}: {each['kind']} {each['state']}")
+        _print_operations(operations)
     for error in refused:
         note(str(error))
     is_failed = refused or any(operation["state"] == "failed" for operation in operations)
     return ExitCode.FINDINGS if is_failed else ExitCode.OK
 
 
-def _begun(names: list[T], ask: Callable[[T], Json]) -> tuple[list[Json], list[OperationRefused]]:
+def _begun(client: Client, requests: Sequence[Command]) -> tuple[list[Json], list[OperationRefused]]:
     """Ask for each; a refusal does not hide those that have begun. If it is the only one it is raised, for its
     exit code."""
     operations, refused = [], []
-    for name in names:
+    for request in requests:
         try:
-            operations.append(ask(name))
+            operations.append(client.carry_out(request))
         except OperationRefused as error:
-            if len(names) == 1:
+            if len(requests) == 1:
                 raise
             refused.append(error)
     return operations, refused
 
 
 def _ended(client: Client, operations: list[Json]) -> list[Json]:
-    """Wait until these have ended. If the wait ends before, it is said which ones go on, and how to find them again."""
+    """Wait until these have ended. If the wait ends before, say which ones are still running, and how to find them."""
     try:
         return [_end_of(client, operation) for operation in operations]
     except (KeyboardInterrupt, SnapreplayError):
@@ -235,7 +190,7 @@ def _end_of(client: Client, operation: Json) -> Json:
 
 
 def _note_left_out(client: Client, operation: Json) -> None:
-    """Name the partitions that were not live: nobody shall take the operation for one on all."""
+    """Name the partitions that were not live, so that the operation is not taken for one on all."""
     asked, others = {part["partition"] for part in operation["parts"]}, []
     with suppress(SnapreplayError):  # the operation has begun all the same, and is to be shown
         others = [each for each in client.restore_status("app")["partitions"] if each["partition"] not in asked]
@@ -244,19 +199,18 @@ def _note_left_out(client: Client, operation: Json) -> None:
         note(f"left out, as not known to be live by the process at {client.url}: partition {named}")
 
 
-def _print_operation(operation: Json, output: Format) -> None:
-    if output is Format.JSON:
-        print_json(operation)
-        return
-    print(f"operation {operation['id']}: {operation['state']}")
-    _print_parts(operation["parts"], "snapshot_id")
-
-
-def _print_parts(parts: list[Json], *more: str) -> None:
-    if not parts:  # none was due
-        return
+def _print_operations(operations: Sequence[Json]) -> None:
     from snapreplay.api.cli.output import console, table
 
-    columns = ("partition", "state", *more, "detail")
-    rows = ([part[name] for name in columns] for part in parts)
-    console().print(table(columns, rows, right="partition"))
+    for each in operations:
+        print(f"operation {each['id']}: {each['kind']} {each['state']}")
+    columns = ("partition", "state", "snapshot_id", "detail")
+    rows = [[part[name] for name in columns] for each in operations for part in each["parts"]]
+    if rows:
+        console().print(table(columns, rows, right="partition"))
+
+
+VERBS: dict[type[Command], Callable[..., Any]] = {
+    command: _verb(command) for command in COMMANDS if not issubclass(command, SavepointCommand)
+}
+"""By command. Savepoints are kept and dropped without a service: `savepoint create` and `savepoint drop`."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, getdoc
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from snapreplay.api.cli import asking_commands as asking
-from snapreplay.api.cli import operation_commands as operate
 from snapreplay.api.cli.author_commands import dev, new
 from snapreplay.api.cli.exits import ExitCode, OperationRefused, code_of, hint_of
+from snapreplay.api.cli.operation_commands import VERBS
 from snapreplay.api.cli.options import Argument, carry_out, options_of
 from snapreplay.api.cli.output import note, print_error
 from snapreplay.api.cli.record_commands import feed, redrive, tail
@@ -121,10 +122,15 @@ def _as_typed(function: Callable[..., Any]) -> Callable[..., None]:
     def call(**given: Any) -> None:
         raise typer.Exit(carry_out(function, given))
 
-    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    call.__name__, call.__doc__ = function.__name__, _prose(function)
     call.__annotations__ = {each.name: each.annotation for each in typed}
     call.__signature__ = Signature(typed)  # type: ignore[attr-defined]  # a function has none for mypy; typer reads it
     return call
+
+
+def _prose(function: Callable[..., Any]) -> str:
+    """Return the help of a command. Typer breaks its lines itself, and keeps each break that is there."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", getdoc(function) or "")
 
 
 def _of_typer(parameter: Parameter) -> Any:
@@ -144,10 +150,9 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Run an app on a cluster": (init, run),
     "Operate a running app": (
         *(asking.restore_status, asking.plan, asking.lag, get, scan),
-        *(operate.trigger_snapshot, operate.adopt, operate.retry, operate.pause, operate.resume, operate.drill),
+        *VERBS.values(),
         *(asking.processes, asking.operations, asking.snapshots, asking.history, asking.group_changes),
-        *(operate.cancel, operate.drain, operate.undrain, asking.health, asking.config),
-        *(inputs, upgrade, accept, patch, redrive, doctor, reset, delete),
+        *(asking.health, asking.config, inputs, upgrade, accept, patch, redrive, doctor, reset, delete),
     ),
     "Prove and compact": (audit, compact, draft_upgrade),
     "Other": (version,),

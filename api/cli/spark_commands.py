@@ -12,6 +12,7 @@ from snapreplay.api.cli.options import app_id_of, service_url
 from snapreplay.api.cli.output import Format, console, note, print_error, print_json, table
 from snapreplay.counted import counted, counted_or_no
 from snapreplay.errors import SnapreplayError, UsageError
+from snapreplay.service.control.operations import AdoptSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -173,7 +174,7 @@ class OwnerOverHttp:
 
     def tell(self, partition: int, manifest_offset: int) -> None:
         try:
-            operation = self._client.adopt(partition, manifest_offset)
+            operation = self._client.carry_out(AdoptSnapshot(partition=partition, manifest_offset=manifest_offset))
         except SnapreplayError as error:
             note(f"partition {partition}: its owner was not told: {error}")
             return

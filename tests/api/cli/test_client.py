@@ -11,6 +11,7 @@ import pytest
 
 from snapreplay.api.cli.client import Client, ServiceUnreachable
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
+from snapreplay.service.control.operations import TriggerSnapshot
 
 
 def test_proxies_of_the_environment_are_not_asked(url, monkeypatch):
@@ -50,7 +51,7 @@ def test_cluster_not_reached_counts_as_unreachable(url, control):
     """503 means: it cannot be done until a broker answers."""
     control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=None)
     with Client(url) as client, pytest.raises(OperationRefused) as refused:
-        client.trigger_snapshot(None, "")
+        client.carry_out(TriggerSnapshot())
     assert refused.value.code == ExitCode.UNREACHABLE
 
 

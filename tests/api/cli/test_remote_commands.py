@@ -114,7 +114,7 @@ def test_trigger_prints_the_operation(invoke, url, control):
     result = invoke("trigger-snapshot", "--url", url, "--reason", "deploy")
     assert result.exit_code == 0
     (begun,) = control.operations()
-    assert result.stdout.startswith(f"operation {begun.id}: running")
+    assert result.stdout.startswith(f"operation {begun.id}: snapshot running")
     assert begun.reason == "deploy"
     assert result.stderr.endswith("partition 1 (loading), 2 (failed), 3 (assigned), 4 (unknown), 5 (unknown)\n")
     assert "left out" not in invoke("trigger-snapshot", "--url", url, "--partition", "0").stderr
@@ -145,8 +145,7 @@ def test_wait_follows_to_the_end(invoke, url, control, asked, state, code):
     with ended_once_asked(control, state):
         result = invoke(*asked, "--wait", "--url", url, "-o", "json")
     assert result.exit_code == code
-    document = json.loads(result.stdout)
-    (operation,) = document.get("items", [document])
+    (operation,) = json.loads(result.stdout)["items"]
     assert operation["state"] == state
 
 
@@ -173,7 +172,7 @@ def test_of_a_wait_that_is_interrupted_the_operation_is_named(invoke, url, contr
         ("trigger-snapshot", "false", 2, "--partition"),
         ("adopt", "0", 2, "--manifest-offset"),
         ("retry", "6", 2, "partition 6 does not exist: there are 6 (0 to 5)"),
-        ("retry", "5", 2, "this process does not own it"),
+        ("retry", "5", 1, "another process owns it"),
         ("retry", "0", 1, "hint: `snapreplay restore-status --url URL` shows its phase"),
         ("retry", "0", 1, "partition 0 is live: there is nothing to retry"),
     ],
@@ -203,15 +202,15 @@ def test_a_command_in_a_hint_asks_the_same_service(invoke, url, control, more):
 
 
 def test_retry_without_partitions_is_for_all_that_failed(invoke, url, control):
-    """One operation for each; the table has a row per partition."""
+    """One operation for each, with its id; the table has a row per partition."""
     control.statuses[1] = msgspec.structs.replace(control.statuses[1], phase=Phase.FAILED)
     result = invoke("retry", "--url", url)
     assert result.exit_code == 0
     parts = [part.partition for operation in control.operations() for part in operation.parts]
     assert sorted(parts) == [1, 2]
     rows = [line.split() for line in result.stdout.splitlines()]
-    assert ["1", "pending"] in rows
-    assert ["2", "pending"] in rows
+    assert ["1", "pending", "-"] in rows
+    assert ["2", "pending", "-"] in rows
 
 
 def test_retry_goes_on_behind_one_that_is_refused(invoke, url, control):
@@ -223,7 +222,7 @@ def test_retry_goes_on_behind_one_that_is_refused(invoke, url, control):
     (operation,) = json.loads(result.stdout)["items"]
     assert operation["state"] == "succeeded"
     assert "partition 0 is live: there is nothing to retry" in result.stderr
-    assert "this process does not own it" in result.stderr
+    assert "another process owns it" in result.stderr
 
 
 def test_health_follows_the_probes(invoke, url, control):

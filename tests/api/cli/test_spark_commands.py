@@ -15,6 +15,7 @@ import pytest
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
 from snapreplay.api.cli.output import Format
 from snapreplay.api.cli.spark_commands import OwnerOverHttp, print_audit, print_compaction
+from snapreplay.service.control.operations import AdoptSnapshot
 from snapreplay.snapshots.jobs.compaction import CompactionReport, Outcome, PartitionResult
 from snapreplay.snapshots.proof.proven import Level, Proof
 from snapreplay.snapshots.proof.report import AuditedChain, AuditReport, RecordedDecision, Violation
@@ -230,10 +231,10 @@ def test_exit_code_is_that_of_the_report(invoke, monkeypatch, outcomes, code):
 class Client:
     """A service that owns partition 0 only, and rejects."""
 
-    def adopt(self, partition: int, manifest_offset: int) -> Any:
-        if partition != 0:
+    def carry_out(self, command: AdoptSnapshot) -> Any:
+        if command.partition != 0:
             raise OperationRefused("not mine", hint="", code=ExitCode.FINDINGS)
-        return self.operation(f"op-{manifest_offset}")
+        return self.operation(f"op-{command.manifest_offset}")
 
     def operation(self, operation_id: str) -> Any:
         part = {"partition": 0, "state": "failed", "detail": f"{operation_id}: superseded"}
