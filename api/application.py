@@ -4,22 +4,22 @@ HTTP's thread."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from snapreplay.api.asking import Asking
+from snapreplay.api.credentials import HttpTokens, TlsFiles
 from snapreplay.api.events import StatusEvents
 from snapreplay.api.last_hour import LastHourRecorder
-from snapreplay.api.loading import Loading
 from snapreplay.api.peer_client import Caller
 from snapreplay.api.peers import Peers
 from snapreplay.api.probing import Probes
 from snapreplay.api.serving import PROBES_PORT, Server
-from snapreplay.api.tls import TlsFiles
-from snapreplay.api.tokens import HttpTokens
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.address import Address
 from snapreplay.service.control.protocol import Control
@@ -27,6 +27,9 @@ from snapreplay.service.runtime.tasks import watched
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 
 LOAD_AFTER_SECONDS = 0.5
 LOOK_SECONDS = 0.02
@@ -99,3 +102,47 @@ class Application:
         self._running.cancel()
         self._events.end()
         await self._server.close(within_seconds)
+
+
+_making = threading.Lock()
+"""Pydantic makes its schemas in one thread at a time; a program may have several services."""
+
+
+class Loading:
+    """An ASGI application that is made by its first request, or by `load`."""
+
+    def __init__(self, make: Callable[[], ASGIApp]) -> None:
+        """Take `make`, which is called in another thread: the loop answers probes meanwhile."""
+        self._make = make
+        self._made: asyncio.Task[ASGIApp] | None = None
+
+    async def load(self) -> ASGIApp:
+        """Return the application."""
+        if self._made is None:
+            self._made = asyncio.get_running_loop().create_task(asyncio.to_thread(self._ready))
+        return await asyncio.shield(self._made)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = await self.load()
+        await app(scope, receive, send)
+
+    def _ready(self) -> ASGIApp:
+        with _making:
+            app = self._make()
+            asyncio.run(_ask(app))
+        if gc.get_freeze_count():  # the program has frozen what it imported, as `run` does: this is a part of it
+            gc.freeze()
+        return app
+
+
+async def _ask(app: ASGIApp) -> None:
+    """Let the web framework make its routes, as it does at the first request: here for the page, which asks nobody."""
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def ignore(_: Message) -> None:
+        pass
+
+    about: dict[str, Any] = {"headers": [], "query_string": b"", "root_path": "", "client": None, "state": {}}
+    await app({"type": "http", "method": "GET", "path": "/", **about}, receive, ignore)

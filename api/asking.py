@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from snapreplay.service.clock import boot_seconds
-from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
+from snapreplay.service.control.histories import HISTORY_SECONDS, KeyHistory, PartitionHistory, ReadKeyHistory
 from snapreplay.service.control.operations import Command, Operation
-from snapreplay.service.control.partition_history import HISTORY_SECONDS, PartitionHistory
 from snapreplay.service.control.protocol import Control, LoopBlocked, StatusDocument, TooManyCommands
 from snapreplay.service.control.savepoint_list import SavepointList
 from snapreplay.service.control.state_reads import (

@@ -1,14 +1,153 @@
-"""Tells all who listen what this process does, as server-sent events of its status."""
+"""The server-sent events by which a process tells what it does: written, sent to all who listen, and read piece by
+piece.
+
+A `status` event has the members of a `StatusDocument` that changed since the event before; the first one has all. A
+comment twice a second says how old that is. `bye` says that the service ends in good order.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
-from snapreplay.api import event_stream
+import msgspec
+
+from snapreplay.api.json_values import encoded
 from snapreplay.service.clock import boot_seconds
 from snapreplay.service.control.protocol import StatusDocument
+
+MEDIA_TYPE = "text/event-stream"
+BYE = b"event: bye\ndata: {}\n\n"
+MEMBERS = tuple(name for name in StatusDocument.__struct_fields__ if name != "made_at")
+"""Without the time, which is of the clock of one machine."""
+_END = b"\n\n"
+_AGES = ": silent_ms=%d status_ms=%d\n\n"
+
+
+class Ages(NamedTuple):
+    """Says how long the service behind has been silent, and how long ago the told status was true."""
+
+    silent_seconds: float
+    status_seconds: float
+
+
+class ServerEvent(NamedTuple):
+    """An event: its name, and its data."""
+
+    event: str
+    data: bytes
+
+
+class TooLarge(Exception):
+    """An event has no end."""
+
+
+def members(document: StatusDocument) -> dict[str, bytes]:
+    """Encode each member of the document."""
+    return {name: encoded(getattr(document, name)) for name in MEMBERS}
+
+
+def status(event_id: str, encoded: Mapping[str, bytes]) -> bytes:
+    """Write a status event of encoded members."""
+    data = b",".join(b'"%s":%s' % (name.encode(), value) for name, value in encoded.items())
+    return b"event: status\nid: %s\ndata: {%s}\n\n" % (event_id.encode(), data)
+
+
+def ages(said: Ages) -> bytes:
+    """Write the comment that tells the ages. Browsers leave it out."""
+    return (_AGES % (said.silent_seconds * 1000, said.status_seconds * 1000)).encode()
+
+
+class Parser:
+    """Reads what the functions above have written. What it does not know is left out: a newer version says it."""
+
+    def __init__(self, bytes_max: int) -> None:
+        """Take `bytes_max`: of one event."""
+        self._bytes_max = bytes_max
+        self._unread = bytearray()
+
+    def feed(self, piece: bytes) -> Iterator[Ages | ServerEvent]:
+        """Read on.
+
+        Raises:
+            TooLarge: an event has more than `bytes_max`.
+        """
+        searched = max(0, len(self._unread) - len(_END) + 1)
+        self._unread += piece
+        began = 0
+        while (end := self._unread.find(_END, searched)) >= 0:
+            block = bytes(self._unread[began:end])
+            began = searched = end + len(_END)
+            if (read := _read(block)) is not None:
+                yield read
+        del self._unread[:began]
+        if len(self._unread) > self._bytes_max:
+            raise TooLarge(f"an event has more than {self._bytes_max:,} bytes")
+
+
+def _read(block: bytes) -> Ages | ServerEvent | None:
+    fields: dict[bytes, bytes] = {}
+    for line in block.split(b"\n"):
+        name, _, value = line.partition(b":")
+        fields[name] = value.removeprefix(b" ")
+    if b"" in fields:
+        return _read_ages(fields[b""])
+    return ServerEvent(fields.get(b"event", b"message").decode("utf-8", "replace"), fields.get(b"data", b""))
+
+
+def _read_ages(comment: bytes) -> Ages | None:
+    values = dict(each.partition(b"=")[::2] for each in comment.split())
+    try:
+        return Ages(int(values[b"silent_ms"]) / 1000, int(values[b"status_ms"]) / 1000)
+    except (KeyError, ValueError):
+        return None
+
+
+class Whose(msgspec.Struct):
+    """The least that must be known of a status before anything else of it counts."""
+
+    app_id: str
+    process_id: str
+
+
+class _First(msgspec.Struct):
+    facts: Whose
+
+
+_first = msgspec.json.Decoder(_First)
+_Change: Any = msgspec.defstruct(
+    "_Change",
+    [
+        (field.name, field.type | msgspec.UnsetType, msgspec.UNSET)
+        for field in msgspec.structs.fields(StatusDocument)
+        if field.name in MEMBERS
+    ],
+)
+_changes = msgspec.json.Decoder(_Change)
+
+
+def whose(data: bytes) -> Whose | None:
+    """Say whose status this is; None: that cannot be read."""
+    try:
+        return _first.decode(data).facts
+    except msgspec.MsgspecError:
+        return None
+
+
+def changed(before: StatusDocument | None, data: bytes) -> StatusDocument:
+    """Return the document with the members of an event.
+
+    Raises:
+        msgspec.MsgspecError: it cannot be read.
+    """
+    change = _changes.decode(data)
+    given = {name: value for name in MEMBERS if (value := getattr(change, name)) is not msgspec.UNSET}
+    if before is None:
+        return StatusDocument(**given)
+    return msgspec.structs.replace(before, **given)
+
 
 TURN_SECONDS = 0.5
 STATUS_SECONDS = 1.0
@@ -71,7 +210,7 @@ class StatusEvents:
                     break
                 await self._turn.wait()
             if self._says_bye:
-                yield event_stream.BYE
+                yield BYE
         finally:
             self.readers -= 1
 
@@ -86,7 +225,7 @@ class StatusEvents:
         elif self._number == told + 1:
             event = self._change
         else:  # it is new, or it reads slowly and has missed a change
-            event = event_stream.status(self._id(), self._said)
+            event = status(self._id(), self._said)
         return _pieces(event, self._ages())
 
     def _id(self) -> str:
@@ -105,20 +244,20 @@ class StatusEvents:
         return asyncio.get_running_loop().time() >= self._not_before
 
     def _say(self, document: StatusDocument) -> None:
-        said = event_stream.members(document)
+        said = members(document)
         change = {name: value for name, value in said.items() if self._said.get(name) != value}
         self._document, self._said = document, said
         cost_bytes = sum(map(len, said.values()))
         if change:
             self._number += 1
-            self._change = event_stream.status(self._id(), change)
+            self._change = status(self._id(), change)
             cost_bytes += len(self._change) * self.readers
         pause_seconds = max(STATUS_SECONDS, cost_bytes / BYTES_PER_SECOND)
         self._not_before = asyncio.get_running_loop().time() + pause_seconds
 
     def _ages(self) -> bytes:
         status_seconds = boot_seconds() - self._document.made_at if self._document else 0.0
-        return event_stream.ages(event_stream.Ages(0.0, max(0.0, status_seconds)))
+        return ages(Ages(0.0, max(0.0, status_seconds)))
 
 
 def _pieces(event: bytes, ages: bytes) -> Iterator[bytes]:

@@ -20,9 +20,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay.api import page, problems
+from snapreplay.api.credentials import Asker, HttpTokens, escaped
 from snapreplay.api.probing import WITHOUT_TOKEN
 from snapreplay.api.serving import CERTIFICATE, PROBES_PORT
-from snapreplay.api.tokens import Asker, HttpTokens, escaped
 from snapreplay.service.control.operations import COMMANDS, Role
 from snapreplay.service.core.repeats import Repeats
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from snapreplay.api.fleet_views import Covered, Held, Says, Scope, fleet, held
 from snapreplay.api.peers import Peers
 from snapreplay.service.clock import boot_seconds, wall_ms
-from snapreplay.service.control.commit_times import NO_COMMITS, CommitTimes
-from snapreplay.service.control.partition_gauges import lag_records, predicted_seconds
+from snapreplay.service.control.metrics import lag_records, predicted_seconds
 from snapreplay.service.control.protocol import StatusDocument
+from snapreplay.service.control.status import NO_COMMITS, CommitTimes
 from snapreplay.service.core.phase import Phase
 
 log = logging.getLogger("snapreplay.http")

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from snapreplay.api import event_stream, events
-from snapreplay.api.event_stream import Ages, Parser, ServerEvent, TooLarge
+from snapreplay.api import events
+from snapreplay.api.events import Ages, Parser, ServerEvent, TooLarge
 from snapreplay.api.limits import connections_max
 from snapreplay.api.peer_client import (
     UNKNOWN,
@@ -156,7 +156,7 @@ class PeerFollower:
         self.life.lost(time.monotonic(), "its stream ended")
 
     def _prove(self, data: bytes) -> None:
-        whose = event_stream.whose(data)
+        whose = events.whose(data)
         if whose is None:
             raise Elsewhere(PeerState.WRONG_ADDRESS, "what answers there does not say which process it is")
         if (whose.app_id, whose.process_id) != (self._app_id, self.peer.process_id):
@@ -166,7 +166,7 @@ class PeerFollower:
 
     def _change(self, data: bytes) -> None:
         try:
-            self.document, self._unreadable = event_stream.changed(self.document, data), ""
+            self.document, self._unreadable = events.changed(self.document, data), ""
         except (msgspec.MsgspecError, TypeError) as error:
             self.document, self._unreadable = None, f"its status cannot be read by this version: {error}"
 

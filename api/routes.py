@@ -18,7 +18,7 @@ from fastapi.responses import StreamingResponse
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 from pydantic import AwareDatetime, BeforeValidator, Field
 
-from snapreplay.api import event_stream, events, last_hour_view, probing, problems, views
+from snapreplay.api import events, last_hour_view, probing, problems, views
 from snapreplay.api.context import ApiContext, Covers, Here
 from snapreplay.api.fleet_views import Scope, find_partition, held
 from snapreplay.api.guard import IS_STILL_KNOWN
@@ -27,12 +27,12 @@ from snapreplay.api.operation_routes import canonical
 from snapreplay.api.probing import Probing
 from snapreplay.errors import UnknownPartition
 from snapreplay.service.control.counters import EVENTS
+from snapreplay.service.control.histories import PartitionHistory
 from snapreplay.service.control.metrics import DocumentCollector
 from snapreplay.service.control.operations import PARTITION_MAX
-from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import Check, ServiceFacts
 from snapreplay.service.control.savepoint_list import SavepointList, SavepointShown
-from snapreplay.service.control.snapshots_seen import SNAPSHOTS_KEPT
+from snapreplay.service.control.status import SNAPSHOTS_KEPT
 
 _partitions, _snapshots, _savepoints, _fleet, _process = ROUTERS = [
     APIRouter(tags=[tag], generate_unique_id_function=attrgetter("name"))
@@ -184,7 +184,7 @@ LOGIN_SECONDS = 1.0
     events.PATH,
     response_class=StreamingResponse,
     responses={
-        200: {"description": "Events, until the service ends.", "content": {event_stream.MEDIA_TYPE: {}}},
+        200: {"description": "Events, until the service ends.", "content": {events.MEDIA_TYPE: {}}},
         **problems.documented(problems.TOO_MANY_STREAMS, problems.INVALID),
     },
 )
@@ -209,7 +209,7 @@ async def follow_events(
         raise problems.too_many_streams(here.events.readers)
     return StreamingResponse(
         _while_known(here.events.stream(document, last_event_id), request.scope[IS_STILL_KNOWN]),
-        media_type=event_stream.MEDIA_TYPE,
+        media_type=events.MEDIA_TYPE,
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 

@@ -14,8 +14,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from snapreplay.api.tls import TlsFiles
-from snapreplay.api.tokens import tokens_in
+from snapreplay.api.credentials import TlsFiles, tokens_in
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.address import Address, address

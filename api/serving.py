@@ -22,6 +22,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from snapreplay.api.credentials import Contexts, subject
 from snapreplay.api.events import PATH as EVENTS
 from snapreplay.api.limits import (
     EXCHANGE_SECONDS,
@@ -33,7 +34,6 @@ from snapreplay.api.limits import (
 )
 from snapreplay.api.probing import WITHOUT_TOKEN
 from snapreplay.api.server import close_in_forks
-from snapreplay.api.tls import Contexts, subject
 from snapreplay.service.runtime.tasks import watched
 
 if TYPE_CHECKING:  # the service does not wait for a web framework

@@ -20,7 +20,7 @@ from snapreplay.api.fleet_views import Covered, Process, Scope, find_partition
 from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.problems import URN, Problem, ProblemError, ProblemKind
 from snapreplay.api.state_views import HISTORY_PATH, PATH, StateEntries, StateValue, StateValues
-from snapreplay.service.control.key_history import CHANGES_MAX, ReadKeyHistory
+from snapreplay.service.control.histories import CHANGES_MAX, ReadKeyHistory
 from snapreplay.service.control.operations import INTEGER_MAX, PARTITION_MAX
 from snapreplay.service.control.state_reads import (
     ENTRIES_MAX,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from snapreplay.api.json_values import shown_value
-from snapreplay.service.control.key_history import ChangeAt, KeyHistory, Looked, ReadKeyHistory
+from snapreplay.service.control.histories import ChangeAt, KeyHistory, Looked, ReadKeyHistory
 from snapreplay.service.control.state_reads import NotRead, PartRead, ReadAt
 from snapreplay.service.control.vocabulary import Count, said
 

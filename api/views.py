@@ -29,12 +29,18 @@ from snapreplay.api.last_hour_view import LastHour
 from snapreplay.api.operation_views import AppOperation, Operations
 from snapreplay.api.probing import Probe as Probe  # noqa: PLC0414 - shown, too
 from snapreplay.service.config.settings import SettingShown
-from snapreplay.service.control.partition_history import PartitionHistory
+from snapreplay.service.control.histories import PartitionHistory
 from snapreplay.service.control.protocol import ServiceFacts
 from snapreplay.service.control.restore_plan import Drill, RestoreObjective, RestorePlan
 from snapreplay.service.control.savepoint_list import SavepointList
-from snapreplay.service.control.snapshots_seen import SNAPSHOTS_KEPT
-from snapreplay.service.control.status import PartitionError, PartitionStatus, Recovery, SnapshotStatus, StandbyStatus
+from snapreplay.service.control.status import (
+    SNAPSHOTS_KEPT,
+    PartitionError,
+    PartitionStatus,
+    Recovery,
+    SnapshotStatus,
+    StandbyStatus,
+)
 from snapreplay.service.control.vocabulary import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
 from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.core.phase import ON_THE_WAY, Phase

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
+from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
 from snapreplay.service.control.operations import (
     AdoptSnapshot,
     CancelOperation,
@@ -18,7 +18,6 @@ from snapreplay.service.control.operations import (
     TriggerSnapshot,
     UndrainProcess,
 )
-from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.status import SnapshotStatus
 from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.embedding import Views, ended

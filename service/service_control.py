@@ -20,7 +20,7 @@ from snapreplay.service.clock import boot_seconds, time_of, wall_time
 from snapreplay.service.config.settings import Settings, effective
 from snapreplay.service.config.typed import addressed
 from snapreplay.service.control.draining import Draining
-from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
+from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
 from snapreplay.service.control.operation_registry import OperationRegistry, Part
 from snapreplay.service.control.operations import (
     CancelOperation,
@@ -35,12 +35,10 @@ from snapreplay.service.control.operations import (
     SavepointCommand,
     UndrainProcess,
 )
-from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import Check, ServiceFacts, StatusDocument, partition_check
 from snapreplay.service.control.savepoint_list import SavepointList, SavepointsUnread
-from snapreplay.service.control.snapshots_seen import SnapshotsSeen
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
-from snapreplay.service.control.status import PartitionStatus, StatusBoard
+from snapreplay.service.control.status import PartitionStatus, SnapshotsSeen, StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.group_changes import GroupHistory
 from snapreplay.service.core.peers import Peer, declared, other_programs

@@ -14,9 +14,8 @@ from snapreplay.app.app import App
 from snapreplay.counted import counted
 from snapreplay.errors import AccessError, Reaction, SnapreplayError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
+from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
 from snapreplay.service.control.operations import OnDone, OperationState
-from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.assignment import Holding, Share
 from snapreplay.service.core.phase import Phase

@@ -383,7 +383,7 @@ def _app(app: str | None) -> App[Any] | None:
 
 def _client(url: str | None, http_port: int | None, config: Path | None, token_file: Path | None) -> Client:
     from snapreplay.api.cli.client import Client
-    from snapreplay.api.tokens import authorization
+    from snapreplay.api.credentials import authorization
 
     asked = service_url(url, http_port, config)
     named = token_file or settings_from(config, None).http.token_file
@@ -393,7 +393,7 @@ def _client(url: str | None, http_port: int | None, config: Path | None, token_f
 
 
 def _token_in(path: Path) -> str:
-    from snapreplay.api.tokens import sent, tokens_in
+    from snapreplay.api.credentials import sent, tokens_in
 
     hint = "name a file with a token of the service: `--token-file FILE`"
     try:
@@ -415,7 +415,7 @@ def _prober(url: str | None, http_port: int | None, config: Path | None) -> Clie
 
 def _context(url: str, config: Path | None) -> SSLContext | None:
     """Make what https takes of the settings; None: nothing."""
-    from snapreplay.api.tls import TlsFiles
+    from snapreplay.api.credentials import TlsFiles
 
     if not url.startswith("https:"):
         return None

@@ -1,25 +1,213 @@
 """Every metric: name, type, unit, labels. docs/metrics.md explains each; a test compares.
 
 There are two kinds. What *is* (phase, lag, sizes) is read from the status when Prometheus asks, so it is never
-stale: `partition_gauges.py`. What *happens* (batches, snapshots, restores) is counted where it happens: `counters.py`.
+stale: here. What *happens* (batches, snapshots, restores) is counted where it happens: `counters.py`.
 
 Seconds, bytes and ratios 0 to 1 only; labels are `app`, `partition` and words of a fixed small set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from snapreplay.service.control.counters import PARTITION
-from snapreplay.service.control.partition_gauges import SHOWN, Shown
 from snapreplay.service.control.protocol import StatusDocument
-from snapreplay.service.control.status import PartitionStatus, StandbyStatus
+from snapreplay.service.control.status import BlockedTopic, PartitionStatus, StandbyStatus, StoreStatus
 from snapreplay.service.core.assignment import Copies
-from snapreplay.service.core.phase import CopyState, Phase
+from snapreplay.service.core.phase import RECOVERING, CopyState, Phase
+
+Value = float | None | Mapping[str, float | None]
+"""None: no sample, because the value is not known. A mapping has a sample for each value of one more label."""
+
+
+class Shown(NamedTuple):
+    """A gauge of each partition, or a counter if its name ends so; `label`: of the mapping that is its value."""
+
+    name: str
+    help: str
+    value: Callable[[PartitionStatus], Value]
+    label: str = ""
+
+
+def lag_records(status: PartitionStatus) -> float | None:
+    """Sum up the lags of all inputs; None: one of them is not known."""
+    return _sum([each.lag for each in status.inputs])
+
+
+def _sum(lags: Sequence[int | None]) -> float | None:
+    return None if None in lags or not lags else float(sum(lag or 0 for lag in lags))
+
+
+def _since(blocked: BlockedTopic) -> float | None:
+    held_by = blocked.held_by
+    return _timestamp(held_by.started_at or held_by.last_record_at) if held_by else None
+
+
+def _timestamp(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+def _restore_ratio(status: PartitionStatus) -> float | None:
+    percent = status.restored_percent
+    wanted = status.phase is Phase.LIVE or status.phase in RECOVERING
+    return percent / 100 if wanted and percent is not None else None
+
+
+def predicted_seconds(status: PartitionStatus) -> float | None:
+    """Return what a restore would take now; None: not known."""
+    if status.objective is not None:
+        return status.objective.predicted_seconds
+    plan = status.restore_plan
+    return plan.first.predicted_seconds if plan is not None and plan.first is not None else None
+
+
+def _stores(value: Callable[[StoreStatus], float | None]) -> Callable[[PartitionStatus], Value]:
+    return lambda status: {store.name: value(store) for store in status.stores}
+
+
+SHOWN: Sequence[Shown] = (
+    Shown(
+        "snapreplay_partition_phase",
+        "1 for the present phase, 0 for every other phase.",
+        lambda status: {phase.value: float(status.phase is phase) for phase in Phase},
+        "phase",
+    ),
+    Shown(
+        "snapreplay_paused",
+        "1 when the partition is live and paused, else 0; absent unless live.",
+        lambda status: float(status.paused_since is not None) if status.phase is Phase.LIVE else None,
+    ),
+    Shown(
+        "snapreplay_state_entries",
+        "Entries of each store; `default` if the state has no named stores, `_timers` and `_periods` for"
+        " pending timers. The sum is the state's.",
+        _stores(lambda store: store.entries),
+        "store",
+    ),
+    Shown(
+        "snapreplay_state_bytes",
+        "Bytes of encoded keys and values; memory is about 1.6 times this plus 100 per entry.",
+        _stores(lambda store: store.size_bytes),
+        "store",
+    ),
+    Shown(
+        "snapreplay_state_largest_entry_bytes",
+        "Encoded key and value of the largest entry that this process has loaded from a snapshot or"
+        " committed, in bytes; it has a limit. Entries that a recovery has taken from changes after the"
+        " snapshot are not looked at.",
+        _stores(lambda store: store.largest_entry_bytes),
+        "store",
+    ),
+    Shown(
+        "snapreplay_next_due_timestamp_seconds",
+        "Unix time at which the next one of the store's timers or expiries is due, by stream time:"
+        " `snapreplay_next_due_timestamp_seconds - on (app, partition) group_left"
+        " snapreplay_stream_time_timestamp_seconds` is how far stream time has to go. Absent if nothing is."
+        " Where more than 512 are due within a second, it may be up to a second too early.",
+        _stores(lambda store: None if store.next_due_ms is None else store.next_due_ms / 1000),
+        "store",
+    ),
+    Shown(
+        "snapreplay_input_lag_records",
+        "Input offsets left to process up to the last stable offset, all inputs together. An upper bound of"
+        " the records, because markers count too. Absent until known.",
+        lag_records,
+    ),
+    Shown(
+        "snapreplay_input_high_watermark_lag_records",
+        "Input offsets left to process up to the high watermark, all inputs together: also what lies behind open"
+        " transactions. Absent until known.",
+        lambda status: _sum([each.lag_to_high_watermark for each in status.inputs]),
+    ),
+    Shown(
+        "snapreplay_stream_time_timestamp_seconds",
+        "Unix time that stream time has reached: the newest record timestamp so far. Absent before the first record.",
+        lambda status: None if status.stream_time_ms is None else status.stream_time_ms / 1000,
+    ),
+    Shown("snapreplay_timers_pending", "Timers of keys that are set.", lambda status: status.timers_pending),
+    Shown("snapreplay_batch", "Number of the last committed batch.", lambda status: status.batch),
+    Shown(
+        "snapreplay_owner_epoch",
+        "Offset of this owner's claim; grows with every owner.",
+        lambda status: status.owner_epoch,
+    ),
+    Shown(
+        "snapreplay_restore_attempt",
+        "Number of the attempt in the running or last recovery, from 1.",
+        lambda status: status.restore.attempts if status.restore else None,
+    ),
+    Shown(
+        "snapreplay_restore_progress_ratio",
+        "Progress towards live, 0 to 1; loading is one half, advancing the other; absent when failed.",
+        _restore_ratio,
+    ),
+    Shown(
+        "snapreplay_snapshot_last_timestamp_seconds",
+        "Unix time of the newest full snapshot that a committed increment points to; absent before the first.",
+        lambda status: _timestamp(status.last_pointed_snapshot_at),
+    ),
+    Shown(
+        "snapreplay_recoverable",
+        "1 when the topics hold what a recovery would need now, else 0; checked once a minute while live. While not"
+        " live: 0 if the state is only in memory, else absent.",
+        lambda status: None if status.recoverable is None else float(status.recoverable),
+    ),
+    Shown(
+        "snapreplay_restore_objective_seconds",
+        "`restore.objective_seconds`; absent if it is not set.",
+        lambda status: status.objective.seconds if status.objective else None,
+    ),
+    Shown(
+        "snapreplay_restore_predicted_seconds",
+        "Predicted seconds of a restore now, from fencing to live. Twice a second with an objective, else"
+        " once a minute.",
+        predicted_seconds,
+    ),
+    Shown(
+        "snapreplay_blocked_records",
+        "Offsets of the inputs and of the increments topic behind a transaction that has stayed open for"
+        " longer than a minute.",
+        lambda status: float(sum(each.offsets for each in status.blocked_by_open_transaction)),
+    ),
+    Shown(
+        "snapreplay_blocking_transaction_timestamp_seconds",
+        "Unix time at which the transaction began that holds back the topic; of a hanging one, of its last record."
+        " Absent if nothing is held back, or the brokers could not say.",
+        lambda status: {each.topic: _since(each) for each in status.blocked_by_open_transaction},
+        "topic",
+    ),
+    Shown(
+        "snapreplay_partition_updated_timestamp_seconds",
+        "Unix time of the last progress; `time() -` it is the age.",
+        lambda status: _timestamp(status.updated_at) or None,
+    ),
+    Shown(
+        "snapreplay_records_total",
+        "Input records applied since this process owns the partition; replay is not counted.",
+        lambda status: status.records_total,
+    ),
+    Shown(
+        "snapreplay_skipped_total",
+        "Input records dead-lettered since this process owns the partition.",
+        lambda status: status.skipped_total,
+    ),
+    Shown(
+        "snapreplay_timers_total",
+        "Timers fired since this process owns the partition; replay is not counted.",
+        lambda status: status.timers_total,
+    ),
+    Shown(
+        "snapreplay_expired_total",
+        "Entries expired since this process owns the partition; replay is not counted.",
+        lambda status: status.expired_total,
+    ),
+)
 
 
 class DocumentCollector(Collector):

@@ -14,9 +14,8 @@ from snapreplay.errors import RetryableError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import SettingShown
 from snapreplay.service.control.address import Address
-from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
+from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
 from snapreplay.service.control.operations import Command, Operation
-from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.savepoint_list import SavepointList
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, SnapshotStatus, StandbyStatus

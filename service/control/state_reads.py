@@ -12,8 +12,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from snapreplay.errors import RetryableError, UsageError
-from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
-from snapreplay.service.control.partition_history import PartitionHistory
+from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
 from snapreplay.service.control.savepoint_list import SavepointList
 from snapreplay.service.control.vocabulary import Count, Seconds, one_of, said
 

@@ -9,19 +9,75 @@ bytes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated
 
 import msgspec
 from msgspec.structs import force_setattr
 
-from snapreplay.service.control.commit_times import CommitTimes
-from snapreplay.service.control.input_status import BlockedTopic, InputStatus
 from snapreplay.service.control.restore_plan import Drill, Forecast, RestoreObjective, RestorePlan
 from snapreplay.service.control.vocabulary import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.phase import CopyState, Phase
+
+
+class InputStatus(msgspec.Struct, frozen=True):
+    """One input topic of a partition, with both lags, in offsets: an upper bound of the records left, because markers
+    and compaction make it larger. What is null is not known before the first fetch."""
+
+    topic: str
+    position: Annotated[
+        Count, said("All records before it are processed. Markers and aborted records at the end are passed, too.")
+    ]
+    end_offset: Annotated[Count | None, said("The last stable offset: what can be read ends here.")] = None
+    high_watermark: Annotated[
+        Count | None, said("The end of the log. It is beyond `end_offset` while a transaction is open.")
+    ] = None
+    lag: Annotated[Count | None, said("To the last stable offset.")] = None  # derived
+    lag_to_high_watermark: Count | None = None  # derived
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "lag", self._lag_to(self.end_offset))
+        force_setattr(self, "lag_to_high_watermark", self._lag_to(self.high_watermark))
+
+    def _lag_to(self, end: int | None) -> int | None:
+        return None if end is None else max(0, end - self.position)
+
+
+class OpenTransactionStatus(msgspec.Struct, frozen=True):
+    """The open transaction that holds back a last stable offset, as the brokers describe it. What is null is not
+    known: no coordinator that may be asked has this transaction."""
+
+    producer_id: Count
+    producer_epoch: Count
+    start_offset: Annotated[Count, said("Of its first record in this partition.")]
+    transactional_id: str | None = None
+    started_at: Time | None = None
+    timeout_seconds: Annotated[Seconds | None, said("So long after its start the coordinator aborts it.")] = None
+    last_record_at: Annotated[Time | None, said("The newest timestamp of its producer's records here.")] = None
+
+
+class BlockedTopic(msgspec.Struct, frozen=True):
+    """A topic held back by an open transaction: `offsets` is the distance from the last stable offset to the high
+    watermark. `held_by` is null if the brokers could not say."""
+
+    topic: str
+    last_stable_offset: Count
+    offsets: Count
+    held_by: OpenTransactionStatus | None = None
+
+
+class CommitTimes(msgspec.Struct, frozen=True):
+    """The commits since this process owns the partition, each from its first send to the broker's answer."""
+
+    total: Count = 0
+    seconds_total: Seconds = 0.0
+    longest_seconds: Annotated[Seconds, said("Of the 10 to 20 seconds up to the last commit.")] = 0.0
+
+
+NO_COMMITS = CommitTimes()
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -365,3 +421,30 @@ class StatusBoard:
     def subscribe(self, listener: Callable[[PartitionStatus], None]) -> None:
         """Call `listener` in the publisher's thread at every change; it must be quick."""
         self._listeners.append(listener)
+
+
+SNAPSHOTS_KEPT = 500
+
+
+class SnapshotsSeen:
+    """Keeps the newest `SNAPSHOTS_KEPT`, each by its id."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._snapshots: OrderedDict[str, SnapshotStatus] = OrderedDict()
+
+    def all(self) -> Sequence[SnapshotStatus]:
+        """List them, newest first."""
+        with self._lock:
+            return list(reversed(self._snapshots.values()))
+
+    def add(self, status: PartitionStatus) -> None:
+        """Note the snapshots that a partition's status names."""
+        used = status.restore.snapshot if status.restore and status.phase is Phase.LIVE else None
+        with self._lock:
+            if used is not None and used.snapshot_id not in self._snapshots:
+                self._snapshots[used.snapshot_id] = SnapshotStatus.restored(status.partition, used)
+            if status.snapshot is not None:
+                self._snapshots[status.snapshot.snapshot_id] = status.snapshot
+            while len(self._snapshots) > SNAPSHOTS_KEPT:
+                self._snapshots.popitem(last=False)

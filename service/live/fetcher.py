@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from snapreplay.app.ranges import PositionAnchor, interleave
 from snapreplay.app.record import InputRecord
-from snapreplay.service.control.input_status import InputStatus
+from snapreplay.service.control.status import InputStatus
 from snapreplay.service.core.chain import Chain, ReadPosition, committed_positions
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.recovery.input_identity import compare_while_live

@@ -11,7 +11,7 @@ from snapreplay.app.ways import go_on
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, StopError
 from snapreplay.service.clock import time_of, wall_ms
-from snapreplay.service.control.commit_times import NO_COMMITS, CommitTimes
+from snapreplay.service.control.status import NO_COMMITS, CommitTimes
 from snapreplay.service.core.batch_failures import DeadLetterGauge, DeadLetterLimits
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.live.committer import Committed

@@ -18,8 +18,8 @@ import msgspec
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.clock import time_of, wall_ms, wall_time
-from snapreplay.service.control.input_status import BlockedTopic, OpenTransactionStatus
 from snapreplay.service.control.restore_plan import InputHeadroom, PlannedRestore, RestoreFacts, RestorePlan, way
+from snapreplay.service.control.status import BlockedTopic, OpenTransactionStatus
 from snapreplay.service.core.headroom import Growth, Retention
 from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.core.recoverability import Recoverability, Seen, outlook, start_of

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from snapreplay.errors import DamagedError, SnapreplayError
 from snapreplay.service.clock import time_of
-from snapreplay.service.control.key_history import (
+from snapreplay.service.control.histories import (
+    HISTORY_SECONDS,
     LOG_BYTES_MAX,
     SHARE,
     KeyChange,
@@ -17,7 +18,6 @@ from snapreplay.service.control.key_history import (
     ReadKeyHistory,
     ReadRecords,
 )
-from snapreplay.service.control.partition_history import HISTORY_SECONDS
 from snapreplay.service.control.state_reads import NotReadable
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.search import FIRST_REACH, GROWTH

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.clock import time_of
-from snapreplay.service.control.partition_history import (
+from snapreplay.service.control.histories import (
     HISTORY_SECONDS,
     OWNERSHIPS_MAX,
     SNAPSHOTS_MAX,

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from fastapi.testclient import TestClient
 
-from snapreplay.api.answers import KEPT_MAX, KeptAnswers
-from snapreplay.api.app import create_app
+from snapreplay.api.app import KEPT_MAX, KeptAnswers, create_app
 from snapreplay.service.control.counters import PartitionMetrics
 from tests.support.fake_control import LIVE, NOW, FakeControl, Local, ago
 

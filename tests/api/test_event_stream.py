@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapreplay.api import event_stream
-from snapreplay.api.event_stream import Ages, Parser, ServerEvent, TooLarge
+from snapreplay.api import events
+from snapreplay.api.events import Ages, Parser, ServerEvent, TooLarge
 from tests.support.fake_control import FAILED, LIVE, FakeControl
 
 DOCUMENT = FakeControl([LIVE, FAILED]).document()
 STREAM = (
-    event_stream.status("a-1", event_stream.members(DOCUMENT))
-    + event_stream.ages(Ages(0.25, 1.5))
+    events.status("a-1", events.members(DOCUMENT))
+    + events.ages(Ages(0.25, 1.5))
     + b": hello\n\nevent: of a newer version\ndata: {}\n\n"
-    + event_stream.BYE
+    + events.BYE
 )
 
 
@@ -33,7 +33,7 @@ def test_a_stream_is_read_as_it_was_written_in_whatever_pieces(cuts):
     assert read[1:] == [Ages(0.25, 1.5), ServerEvent("of a newer version", b"{}"), ServerEvent("bye", b"{}")]
     status = read[0]
     assert isinstance(status, ServerEvent)
-    assert msgspec.structs.replace(event_stream.changed(None, status.data), made_at=DOCUMENT.made_at) == DOCUMENT
+    assert msgspec.structs.replace(events.changed(None, status.data), made_at=DOCUMENT.made_at) == DOCUMENT
 
 
 def test_an_event_without_an_end_is_refused():
@@ -47,7 +47,7 @@ def test_an_event_without_an_end_is_refused():
 
 def test_a_change_replaces_members_and_leaves_the_others():
     """The peers of a process that says nothing of them are those from before."""
-    changed = event_stream.changed(DOCUMENT, b'{"partitions":[]}')
+    changed = events.changed(DOCUMENT, b'{"partitions":[]}')
     assert changed == msgspec.structs.replace(DOCUMENT, partitions=())
 
 
@@ -57,8 +57,8 @@ def test_a_status_of_another_version_is_read():
     facts = {name: said["facts"][name] for name in said["facts"] if name != "waiting_for"} | {"new": 1}
     live = {name: said["partitions"][0][name] for name in ("partition", "phase", "owner_epoch")} | {"new": [2]}
     data = json.dumps({"facts": facts, "partitions": [live], "newer": {}}).encode()
-    assert event_stream.whose(data) == event_stream.Whose(DOCUMENT.facts.app_id, DOCUMENT.facts.process_id)
-    read = event_stream.changed(None, data)
+    assert events.whose(data) == events.Whose(DOCUMENT.facts.app_id, DOCUMENT.facts.process_id)
+    read = events.changed(None, data)
     assert (read.facts, read.partitions[0].owner_epoch, read.standbys) == (DOCUMENT.facts, 130, ())
 
 
@@ -67,4 +67,4 @@ def test_a_status_of_another_version_is_read():
 )
 def test_what_does_not_say_whose_it_is_is_nobodys(data):
     """Whatever answers at a wrong address."""
-    assert event_stream.whose(data) is None
+    assert events.whose(data) is None

@@ -12,10 +12,19 @@ import httpx2
 import msgspec
 from fastapi.testclient import TestClient
 
-from snapreplay.api import event_stream, serving
+from snapreplay.api import serving
 from snapreplay.api.app import create_app
-from snapreplay.api.event_stream import Ages, Parser, ServerEvent
-from snapreplay.api.events import BYTES_PER_SECOND, STATUS_SECONDS, TURN_SECONDS, StatusEvents
+from snapreplay.api.events import (
+    BYTES_PER_SECOND,
+    MEMBERS,
+    STATUS_SECONDS,
+    TURN_SECONDS,
+    Ages,
+    Parser,
+    ServerEvent,
+    StatusEvents,
+    changed,
+)
 from snapreplay.api.limits import connections_max
 from snapreplay.service.control.protocol import StatusDocument
 from snapreplay.service.control.status import PartitionError
@@ -111,7 +120,7 @@ def test_the_first_event_has_the_whole_status():
         assert answer.headers["cache-control"] == "no-store"
         first, ages = Parser(1 << 20).feed(answer.content)
         assert isinstance(first, ServerEvent)
-        told = event_stream.changed(None, first.data)
+        told = changed(None, first.data)
         assert told == msgspec.structs.replace(control.document(), made_at=0.0)
         assert set(json.loads(first.data)) == set(StatusDocument.__struct_fields__) - {"made_at"}
         assert isinstance(ages, Ages)
@@ -141,7 +150,7 @@ async def test_changes_are_told_once_a_second_and_ages_twice():
     async with running(events):
         found = await read(events.stream(changing.control.document()), Parser(1 << 20), 3.25 * STATUS_SECONDS)
     first, *others = statuses(found)
-    assert len(first) == len(event_stream.MEMBERS)
+    assert len(first) == len(MEMBERS)
     assert others == [{"partitions"}] * 3
     assert len([each for each in found if isinstance(each, Ages)]) == 1 + 3.25 * STATUS_SECONDS // TURN_SECONDS
     assert TURN_SECONDS < STATUS_SECONDS
@@ -174,7 +183,7 @@ async def test_a_slow_reader_gets_all_that_it_has_missed():
         for _ in range(3):
             events.tell(at_once=True)
         found = await read(stream, Parser(1 << 20), 1.5 * TURN_SECONDS)
-    assert len(statuses(found)[0]) == len(event_stream.MEMBERS)
+    assert len(statuses(found)[0]) == len(MEMBERS)
 
 
 @virtual

@@ -17,7 +17,7 @@ from schemathesis.generation.feedback import NO_FEEDBACK
 from schemathesis.generation.overrides import Override
 
 from snapreplay.api.app import create_app
-from snapreplay.api.tokens import NO_TOKENS, HttpTokens, authorization
+from snapreplay.api.credentials import NO_TOKENS, HttpTokens, authorization
 from tests.api.test_app import DOCUMENTED, OPERATIONS
 from tests.support.fake_control import NOW, FakeControl, Local
 

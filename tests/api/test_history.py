@@ -9,7 +9,7 @@ import pytest
 
 from snapreplay.api.asking import FROM_KAFKA_MAX
 from snapreplay.service.clock import time_of
-from snapreplay.service.control.partition_history import Ownership, PartitionHistory, PointedSnapshot
+from snapreplay.service.control.histories import Ownership, PartitionHistory, PointedSnapshot
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
 from tests.support.served import served

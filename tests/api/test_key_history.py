@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from snapreplay.service.clock import time_of
-from snapreplay.service.control.key_history import KeyChange, KeyHistory, ReadKeyHistory, ReadRecords
+from snapreplay.service.control.histories import KeyChange, KeyHistory, ReadKeyHistory, ReadRecords
 from snapreplay.service.control.state_reads import NoMap, NotReadable, UnknownMap, WrongRead
 from tests.api.test_routes import problem
 from tests.api.test_state_routes import KEYS

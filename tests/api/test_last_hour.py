@@ -20,9 +20,7 @@ from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.last_hour import EVERY_SECONDS, ROWS, LastHourRecorder, Ring, Row, of_the_app
 from snapreplay.api.last_hour_view import PATH, asked, joined, rows_of, view
 from snapreplay.api.peer_client import UNKNOWN
-from snapreplay.service.control.commit_times import CommitTimes
-from snapreplay.service.control.input_status import InputStatus
-from snapreplay.service.control.status import PartitionStatus
+from snapreplay.service.control.status import CommitTimes, InputStatus, PartitionStatus
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.live.live_report import CommitClock
 from tests.support.deadlines import scaled

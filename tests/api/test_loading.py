@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from snapreplay.api.app import create_app
-from snapreplay.api.loading import Loading
+from snapreplay.api.application import Loading
 from snapreplay.api.probing import Probes
 from tests.api.test_connections import served_here
 from tests.support.deadlines import scaled

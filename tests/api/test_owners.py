@@ -11,8 +11,8 @@ import httpx2
 import msgspec
 import pytest
 
-from snapreplay.api import event_stream, fleet_views
-from snapreplay.api.event_stream import Ages
+from snapreplay.api import events, fleet_views
+from snapreplay.api.events import Ages
 from snapreplay.api.fleet_views import Covered, Scope
 from snapreplay.api.forwarding import shares
 from snapreplay.api.peers import Known
@@ -279,7 +279,7 @@ async def test_a_request_for_one_process_alone_is_not_passed_on(both):
 async def test_what_is_passed_on_says_that_it_is_for_that_process_alone():
     """Whatever the other one believes, it asks nobody else; an answer that cannot be read is told."""
     asked_for: list[str] = []
-    told = event_stream.status("a-1", event_stream.members(control_of("p2").document())) + event_stream.ages(Ages(0, 0))
+    told = events.status("a-1", events.members(control_of("p2").document())) + events.ages(Ages(0, 0))
 
     async def owner(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         method, target, _ = (await reader.readuntil(b"\r\n\r\n")).decode().split(" ", 2)

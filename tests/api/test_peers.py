@@ -14,7 +14,7 @@ import httpx2
 import msgspec
 import pytest
 
-from snapreplay.api import event_stream, fleet_views, peers
+from snapreplay.api import events, fleet_views, peers
 from snapreplay.api.peer_client import UNKNOWN, Answer
 from snapreplay.api.peers import PeerFollower, Peers
 from snapreplay.service.clock import boot_seconds, wall_time
@@ -201,7 +201,7 @@ async def test_an_address_of_another_process_is_named_and_never_used(app_id, pro
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-WHOLE = event_stream.status("a-1", event_stream.members(control_of("p2").document()))
+WHOLE = events.status("a-1", events.members(control_of("p2").document()))
 
 
 def chunk(part: bytes) -> bytes:
@@ -240,7 +240,7 @@ async def bad_gateway(writer: asyncio.StreamWriter) -> None:
 
 
 async def another_version(writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + chunk(WHOLE.replace(b'"live"', b'"dreaming"') + event_stream.ages(event_stream.Ages(0, 0))))
+    writer.write(HEAD + chunk(WHOLE.replace(b'"live"', b'"dreaming"') + events.ages(events.Ages(0, 0))))
     await asyncio.sleep(3600)
 
 
@@ -389,9 +389,9 @@ async def test_a_suspected_process_is_not_found_again_by_what_was_said_of_its_se
     )
 
     async def parts() -> AsyncIterator[bytes]:
-        yield event_stream.status("a-0", event_stream.members(control_of("p2").document()))
+        yield events.status("a-0", events.members(control_of("p2").document()))
         for silent_seconds in (4.5, 5.5):
-            yield event_stream.ages(event_stream.Ages(silent_seconds, 0.0))
+            yield events.ages(events.Ages(silent_seconds, 0.0))
             follower.tick(time.monotonic() + 0.75, 0.0)
         over.set()
         await asyncio.Event().wait()

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from snapreplay.api.app import create_app
 from snapreplay.api.cli.root import app as commands
+from snapreplay.api.credentials import HttpTokens, tokens_in
 from snapreplay.api.probing import WITHOUT_TOKEN
 from snapreplay.api.server import HttpServer
-from snapreplay.api.tokens import HttpTokens, tokens_in
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from tests.api.conftest import Current

@@ -11,8 +11,7 @@ from confluent_kafka import Producer
 
 from snapreplay.errors import UsageError
 from snapreplay.service.clock import time_of, wall_ms, wall_time
-from snapreplay.service.control.input_status import BlockedTopic
-from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.control.status import BlockedTopic, StatusBoard
 from snapreplay.service.live import recoverability_monitor
 from snapreplay.service.live.recoverability_monitor import RecoverabilityMonitor
 from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler

@@ -8,8 +8,7 @@ from functools import cache
 import msgspec
 
 from snapreplay.service.control.counters import EVENTS, PartitionMetrics, Result, TakeoverMetrics
-from snapreplay.service.control.metrics import DocumentCollector
-from snapreplay.service.control.partition_gauges import SHOWN
+from snapreplay.service.control.metrics import SHOWN, DocumentCollector
 from snapreplay.service.control.restore_plan import DrillState
 from snapreplay.service.control.status import StandbyStatus
 from snapreplay.service.core.adoption import Reason

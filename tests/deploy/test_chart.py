@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app
-from snapreplay.api.tls import TlsFiles
+from snapreplay.api.credentials import TlsFiles
 from snapreplay.service.config.settings import load_settings
 from tests.deploy import chart
 from tests.deploy.dockerfile import ROOT

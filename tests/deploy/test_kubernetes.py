@@ -16,8 +16,7 @@ import yaml
 from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app
-from snapreplay.api.tls import TlsFiles
-from snapreplay.api.tokens import tokens_in
+from snapreplay.api.credentials import TlsFiles, tokens_in
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import load_settings
 from snapreplay.service.control.operations import Role

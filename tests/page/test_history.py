@@ -10,7 +10,7 @@ from playwright.async_api import Page, expect
 
 from snapreplay.api.server import HttpServer
 from snapreplay.service.clock import wall_time
-from snapreplay.service.control.partition_history import PartitionHistory
+from snapreplay.service.control.histories import PartitionHistory
 from snapreplay.service.control.status import Decision
 from tests.page.looking import looked_at, says
 from tests.support import apps

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from snapreplay.api.server import HttpServer
-from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
+from snapreplay.service.control.histories import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.state_reads import AnsweredBy, NotReadable, PartRead, ReadAt, StateAnswer
 from tests.api.test_key_history import CHANGES, FOUND
 from tests.page.looking import looked_at, says

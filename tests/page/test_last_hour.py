@@ -16,9 +16,8 @@ from snapreplay.api.fleet_views import Scope
 from snapreplay.api.last_hour import EVERY_SECONDS, ROWS, Row
 from snapreplay.api.last_hour_view import view
 from snapreplay.service.clock import boot_seconds, wall_ms
-from snapreplay.service.control.commit_times import CommitTimes
 from snapreplay.service.control.restore_plan import RestoreObjective
-from snapreplay.service.control.status import PartitionStatus
+from snapreplay.service.control.status import CommitTimes, PartitionStatus
 from tests.page.looking import looked_at, says
 from tests.support import apps
 from tests.support.child import Child

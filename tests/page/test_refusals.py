@@ -10,9 +10,9 @@ import msgspec
 from playwright.async_api import Page, Route, expect
 
 from snapreplay.api.asking import COMMAND_SECONDS
-from snapreplay.service.control.input_status import BlockedTopic
 from snapreplay.service.control.operations import DrillPartition
 from snapreplay.service.control.protocol import Check
+from snapreplay.service.control.status import BlockedTopic
 from tests.page.looking import looked_at, says
 from tests.page.test_states import Held
 from tests.support.deadlines import scaled

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from playwright.async_api import Page, expect
 
-from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
+from snapreplay.service.control.histories import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.state_reads import PartRead, StateAnswer
 from snapreplay.service.control.status import StoreStatus
 from tests.page.looking import looked_at

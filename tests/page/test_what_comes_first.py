@@ -9,9 +9,8 @@ import msgspec
 from playwright.async_api import Page, expect
 
 from snapreplay.service.clock import wall_time
-from snapreplay.service.control.input_status import BlockedTopic
 from snapreplay.service.control.protocol import Check
-from snapreplay.service.control.status import Recovery, SnapshotState, SnapshotStatus
+from snapreplay.service.control.status import BlockedTopic, Recovery, SnapshotState, SnapshotStatus
 from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.phase import Phase
 from tests.page.looking import looked_at, says

@@ -13,7 +13,7 @@ from snapreplay.service import service_control
 from snapreplay.service import service_control as module
 from snapreplay.service.clock import time_of
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control import snapshots_seen
+from snapreplay.service.control import status
 from snapreplay.service.control.operations import Busy, NotFailed, RetryPartition, TriggerSnapshot
 from snapreplay.service.control.status import (
     PartitionError,
@@ -226,7 +226,7 @@ def test_a_retry_is_for_failed_partitions_of_this_process(bench, partition, erro
 
 def test_snapshots_are_remembered_newest_first_with_their_last_state(bench, monkeypatch):
     """Only so many."""
-    monkeypatch.setattr(snapshots_seen, "SNAPSHOTS_KEPT", 2)
+    monkeypatch.setattr(status, "SNAPSHOTS_KEPT", 2)
     for number in range(3):
         for state in ("writing", "pointed"):
             taken = msgspec.structs.replace(SNAPSHOT, snapshot_id=f"s{number}", state=state)

@@ -15,8 +15,7 @@ from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of
 from snapreplay.service.config.settings import Settings, effective
 from snapreplay.service.control.draining import Draining
-from snapreplay.service.control.input_status import InputStatus
-from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
+from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
 from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.operations import (
     CancelOperation,
@@ -28,12 +27,12 @@ from snapreplay.service.control.operations import (
     ProcessCommand,
     RetryPartition,
 )
-from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import Check, Control, ServiceFacts, StatusDocument
 from snapreplay.service.control.savepoint_list import SavepointList, SavepointShown
 from snapreplay.service.control.state_reads import NotReadable, StateAnswer, StateRead
 from snapreplay.service.control.status import (
     DigestProof,
+    InputStatus,
     PartitionError,
     PartitionStatus,
     Progress,

@@ -11,8 +11,8 @@ from snapreplay.api.cli.asking_commands import lags_code, plans_code, print_lags
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.fleet_views import held
 from snapreplay.service.clock import time_of, wall_ms
-from snapreplay.service.control.input_status import BlockedTopic, InputStatus, OpenTransactionStatus
 from snapreplay.service.control.restore_plan import Rates, RestorePlan
+from snapreplay.service.control.status import BlockedTopic, InputStatus, OpenTransactionStatus
 from snapreplay.service.core.liveness import PeerState
 from tests.api.test_owners import app
 from tests.support.fake_control import LIVE, NOW

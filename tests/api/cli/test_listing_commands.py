@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from snapreplay.service.control.histories import Ownership, PartitionHistory, PointedSnapshot
 from snapreplay.service.control.operations import RetryPartition, TriggerSnapshot
-from snapreplay.service.control.partition_history import Ownership, PartitionHistory, PointedSnapshot
 from snapreplay.service.control.status import Decision
 from snapreplay.service.core.group_changes import GroupChange, SeenMember
 from tests.support.fake_control import NOW, FakeControl, ago

@@ -12,9 +12,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from snapreplay.service.clock import time_of
 from snapreplay.service.control.counters import EVENTS, PartitionMetrics, Result
-from snapreplay.service.control.input_status import BlockedTopic, InputStatus, OpenTransactionStatus
 from snapreplay.service.control.metrics import DocumentCollector
-from snapreplay.service.control.status import StandbyStatus
+from snapreplay.service.control.status import BlockedTopic, InputStatus, OpenTransactionStatus, StandbyStatus
 from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.phase import CopyState, Phase
 from tests.support.fake_control import ASSIGNED, LIVE, LOADING, FakeControl

@@ -3,8 +3,7 @@
 import pytest
 
 from snapreplay.service.clock import time_of
-from snapreplay.service.control.input_status import InputStatus
-from snapreplay.service.control.status import DigestProof, PartitionStatus, Progress, Recovery, StatusBoard
+from snapreplay.service.control.status import DigestProof, InputStatus, PartitionStatus, Progress, Recovery, StatusBoard
 from snapreplay.service.core.phase import Phase
 
 AT = time_of(7_000)

@@ -10,7 +10,7 @@ from snapreplay import App, MapState, Topic
 from snapreplay.app.codecs import utf8
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import RawRecord
-from snapreplay.service.control.input_status import InputStatus
+from snapreplay.service.control.status import InputStatus
 from snapreplay.service.decisions.init import init_with_state
 from snapreplay.service.live.fetcher import Ends, Fetcher
 from snapreplay.service.ports import TopicPartition

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from snapreplay.service.clock import time_of
-from snapreplay.service.control.input_status import BlockedTopic, OpenTransactionStatus
+from snapreplay.service.control.status import BlockedTopic, OpenTransactionStatus
 from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.live.recoverability_monitor import HeldBack

@@ -11,8 +11,7 @@ import zstandard
 
 from snapreplay.errors import RecordError, RecordId, StopError
 from snapreplay.service.clock import wall_time
-from snapreplay.service.control.input_status import BlockedTopic
-from snapreplay.service.control.status import DigestProof, SnapshotUsed, StatusBoard
+from snapreplay.service.control.status import BlockedTopic, DigestProof, SnapshotUsed, StatusBoard
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.retained import Warm

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from snapreplay import App, MapState, Stores, Topic
-from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
+from snapreplay.service.control.histories import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.state_reads import NotReadable
 from snapreplay.service.topics import key_history
 from snapreplay.service.topics.key_history import _Walk, key_history_of

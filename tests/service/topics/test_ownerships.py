@@ -1,6 +1,6 @@
 """The history of a partition, as it is read from its log."""
 
-from snapreplay.service.control import partition_history
+from snapreplay.service.control import histories
 from snapreplay.service.topics import ownerships
 from snapreplay.service.topics.ownerships import history_of
 from tests.support.in_memory import virtual
@@ -38,4 +38,4 @@ async def test_owners_and_snapshots_are_read_from_the_log(bench, monkeypatch):
     few = await history_of(context.cluster, context.increments)
     assert few.ownerships == found.ownerships[:2]
     assert not few.is_whole
-    assert partition_history.OWNERSHIPS_MAX == 100
+    assert histories.OWNERSHIPS_MAX == 100
