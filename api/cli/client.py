@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import httpx2
 
-from snapreplay.api.cli.exits import ExitCode, OperationRefused
+from snapreplay.api.cli.output import ExitCode, OperationRefused
 from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.config.typed import OF_SERVICE
 from snapreplay.service.control.operations import Command

@@ -16,9 +16,8 @@ from msgspec import Meta
 from msgspec.structs import FieldInfo
 
 from snapreplay.api.cli import options
-from snapreplay.api.cli.exits import ExitCode, OperationRefused
 from snapreplay.api.cli.options import Option
-from snapreplay.api.cli.output import Format, note, print_json
+from snapreplay.api.cli.output import ExitCode, Format, OperationRefused, note, print_json
 from snapreplay.errors import SnapreplayError, UsageError
 from snapreplay.service.control.operations import (
     COMMANDS,

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.logs import LogFormat, Verbosity
-from snapreplay.api.cli.output import Format
+from snapreplay.api.cli.output import ExitCode, Format
 from snapreplay.errors import SnapreplayError, UsageError
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from rich.text import Text
 
 from snapreplay.api.cli.asking_commands import ANSWERING, last_heard
 from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
-from snapreplay.api.cli.exits import ExitCode, OperationRefused, code_of
-from snapreplay.api.cli.output import Format, console, print_json, table
+from snapreplay.api.cli.output import ExitCode, Format, OperationRefused, code_of, console, print_json, table
 from snapreplay.counted import counted, some
 from snapreplay.service.core.phase import ON_THE_WAY
 

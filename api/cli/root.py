@@ -14,17 +14,27 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from snapreplay.api.cli import asking_commands as asking
+from snapreplay.api.cli.asking_commands import get, scan
 from snapreplay.api.cli.author_commands import dev, new
-from snapreplay.api.cli.exits import ExitCode, OperationRefused, code_of, hint_of
+from snapreplay.api.cli.decision_commands import (
+    accept,
+    create,
+    delete,
+    doctor,
+    drop,
+    inputs,
+    list_,
+    patch,
+    reset,
+    show,
+    upgrade,
+)
 from snapreplay.api.cli.operation_commands import VERBS
 from snapreplay.api.cli.options import Argument, carry_out, options_of
-from snapreplay.api.cli.output import note, print_error
+from snapreplay.api.cli.output import ExitCode, OperationRefused, code_of, hint_of, note, print_error
 from snapreplay.api.cli.record_commands import feed, redrive, tail
-from snapreplay.api.cli.repair_commands import accept, doctor, inputs, patch, upgrade
 from snapreplay.api.cli.running import ensure, init, run
-from snapreplay.api.cli.savepoint_commands import create, delete, drop, list_, reset, show
 from snapreplay.api.cli.spark_commands import audit, compact, draft_upgrade
-from snapreplay.api.cli.state_commands import get, scan
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.kafka.client_log import CLIENT_LOGGER, summarise_client_log
 

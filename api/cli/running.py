@@ -17,10 +17,9 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin
 
 from snapreplay.api.cli import options
-from snapreplay.api.cli.exits import code_of, hint_of
 from snapreplay.api.cli.logs import LogFormat, Verbosity, configure, is_json
 from snapreplay.api.cli.options import Argument, Option, carry_out, options_of
-from snapreplay.api.cli.output import Format, print_error, print_json
+from snapreplay.api.cli.output import Format, code_of, hint_of, print_error, print_json
 from snapreplay.errors import SnapreplayError, UsageError
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from snapreplay.api.cli import options
-from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.options import app_id_of, service_url
-from snapreplay.api.cli.output import Format, console, note, print_error, print_json, table
+from snapreplay.api.cli.output import ExitCode, Format, console, note, print_error, print_json, table
 from snapreplay.counted import counted, counted_or_no
 from snapreplay.errors import SnapreplayError, UsageError
 from snapreplay.service.control.operations import AdoptSnapshot

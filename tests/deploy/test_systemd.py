@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.api.cli.exits import ExitCode
+from snapreplay.api.cli.output import ExitCode
 from snapreplay.api.cli.running import plain_run
 from snapreplay.service.config.settings import load_settings
 from tests.deploy.dockerfile import ROOT

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from snapreplay.api.cli.client import Client, ServiceUnreachable
-from snapreplay.api.cli.exits import ExitCode, OperationRefused
+from snapreplay.api.cli.output import ExitCode, OperationRefused
 from snapreplay.service.control.operations import TriggerSnapshot
 
 

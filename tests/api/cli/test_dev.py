@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.api.cli.dev import CodeWatch
+from snapreplay.api.cli.author_commands import CodeWatch
 from snapreplay.errors import UsageError
 from tests.support.deadlines import scaled
 from tests.support.waiting import eventually

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from snapreplay.api.cli.exits import ExitCode, OperationRefused, code_of
+from snapreplay.api.cli.output import ExitCode, OperationRefused, code_of
 from snapreplay.api.cli.root import refused_unless_it_runs
 from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
 from snapreplay.errors import (

@@ -8,7 +8,7 @@ import pytest
 
 from snapreplay.api import views
 from snapreplay.api.cli.asking_commands import lags_code, plans_code, print_lags, print_plans
-from snapreplay.api.cli.exits import ExitCode
+from snapreplay.api.cli.output import ExitCode
 from snapreplay.api.fleet_views import held
 from snapreplay.service.clock import time_of, wall_ms
 from snapreplay.service.control.restore_plan import Rates, RestorePlan

@@ -16,8 +16,7 @@ from rich.console import Console
 from snapreplay.api import views
 from snapreplay.api.cli import restore_view
 from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
-from snapreplay.api.cli.exits import ExitCode, OperationRefused
-from snapreplay.api.cli.output import Format
+from snapreplay.api.cli.output import ExitCode, Format, OperationRefused
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
 from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.liveness import PeerState

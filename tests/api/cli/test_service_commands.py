@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.api.cli.dev import INSTEAD
+from snapreplay.api.cli.author_commands import INSTEAD
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from snapreplay.api.cli.exits import ExitCode, OperationRefused
-from snapreplay.api.cli.output import Format
+from snapreplay.api.cli.output import ExitCode, Format, OperationRefused
 from snapreplay.api.cli.spark_commands import OwnerOverHttp, print_audit, print_compaction
 from snapreplay.service.control.operations import AdoptSnapshot
 from snapreplay.snapshots.jobs.compaction import CompactionReport, Outcome, PartitionResult
