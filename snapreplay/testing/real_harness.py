@@ -375,9 +375,9 @@ def broker(data_dir: Path | str | None = None, port: int = 0) -> LocalBroker:
     return LocalBroker(data_dir=None if data_dir is None else Path(data_dir), port=port, properties=KEEP_OLD_RECORDS)
 
 
-LATER_S = 15.0
+LATER_S = 5.0
 """The process gives up by itself at its deadline; after this much longer it counts as hanging."""
-_LOG_CHARACTERS = 3000
+_LOG_CHARACTERS = 4000
 _LENGTH_BYTES = 4
 
 
@@ -539,10 +539,15 @@ class ServiceProcess:
 
     def _ended(self, request: Request, error: BaseException) -> ServiceEnded:
         self.kill()
-        what = "ended by itself"
+        what, hint = "ended by itself", ""
         if isinstance(error, TimeoutError):
             what = f"gave no answer within {request.deadline_s + LATER_S:g} s and was killed"
+            hint = (
+                "a handler must not wait: nothing else runs meanwhile; or give it more time with"
+                " `RealHarness(…, deadline_s=…)`"
+            )
         return ServiceEnded(
             f"{self._app_id}: not {request.done}: the service process {what}; its log ends"
-            f" with\n{self.log[-_LOG_CHARACTERS:]}"
+            f" with\n{self.log[-_LOG_CHARACTERS:]}",
+            hint=hint,
         )

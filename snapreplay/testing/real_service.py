@@ -6,16 +6,13 @@ It ends at once when its parent does, because then its standard input ends.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import sys
 import threading
-import time
-import traceback
-from pathlib import Path
 from typing import IO, Any
 
 from snapreplay.app.app import App
-from snapreplay.app.code_version import is_own
 from snapreplay.app.load import load_app
 from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError, StopError, UsageError
@@ -183,15 +180,15 @@ def _behind(service: Service[Any], ends: dict[TopicPartition, int]) -> str:
 
 
 async def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer one request after the other, until a stop."""
+    """Answer one request after the other, until a stop. A handler that waits lets none be answered: then the log gets
+    the stack of each thread once the deadline has passed, and the parent shows it."""
     waiting: asyncio.Queue[Request] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     order: Order = read_frame(requests, Order)
-    told = Answerer(answers, loop, package_of(order.app))
 
     def listen() -> None:
         while (request := read_frame(requests, Request)) is not None:
-            told.begin(request)  # here, because the loop may stand still already
+            faulthandler.dump_traceback_later(request.deadline_s)
             loop.call_soon_threadsafe(waiting.put_nowait, request)
         os._exit(1)  # the parent is gone
 
@@ -199,7 +196,9 @@ async def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     service = RealService(order)
     while True:
         request = await waiting.get()
-        told.give(request, await service.answer(request))
+        answer = await service.answer(request)
+        faulthandler.cancel_dump_traceback_later()
+        write_frame(answers, answer)
         if request.done is Ask.STOPPED:
             return
 
@@ -209,71 +208,6 @@ def main() -> None:
     summarise_client_log()
     asyncio.run(serve(sys.stdin.buffer, answers))
     os._exit(0)  # a thread still reads the standard input
-
-
-TURN_S = 1.0
-"""A loop that does not turn within this time stands still."""
-
-
-def package_of(app_name: str) -> str:
-    """Return the top-level name of a module:app or path/to/file.py:app."""
-    place = app_name.rpartition(":")[0]
-    return Path(place).stem if place.endswith(".py") else place.partition(".")[0]
-
-
-class Answerer:
-    """Gives each request one answer: the service's own, or where the loop stands if it does not turn at the
-    deadline."""
-
-    def __init__(self, pipe: IO[bytes], loop: asyncio.AbstractEventLoop, package: str) -> None:
-        """Take `package`: the top-level name of the author's modules. To be made in the thread of the loop."""
-        self._pipe = pipe
-        self._loop = loop
-        self._package = package
-        self._thread_id = threading.get_ident()
-        self._lock = threading.Lock()
-        self._open: Request | None = None
-
-    def begin(self, request: Request) -> None:
-        self._open = request
-        watch = threading.Timer(request.deadline_s, self._look, [request])
-        watch.daemon = True
-        watch.start()
-
-    def give(self, request: Request, answer: Answer) -> None:
-        """Give the answer, unless there was one before: the first answer counts."""
-        with self._lock:
-            if self._open is request:
-                self._open = None
-                write_frame(self._pipe, answer)
-
-    def _look(self, request: Request) -> None:
-        """Look in a thread of its own: what the loop does is seen from outside only."""
-        while self._turns():
-            if self._open is not request:
-                return
-            time.sleep(TURN_S)  # between two looks; the service has deadlines of its own
-        said = f"not {request.done} within {request.deadline_s:g} s"
-        blocked = Failed(
-            kind="StandsStill",
-            message=f"{said}: the service has stood still at {self._place()}",
-            hint="a handler must not wait: nothing else runs meanwhile; or give it more time with"
-            " `RealHarness(…, deadline_s=…)`",
-        )
-        self.give(request, blocked)
-
-    def _turns(self) -> bool:
-        turned = threading.Event()
-        self._loop.call_soon_threadsafe(turned.set)
-        return turned.wait(TURN_S)
-
-    def _place(self) -> str:
-        frames = list(traceback.walk_stack(sys._current_frames()[self._thread_id]))  # noqa: SLF001 - documented, for debugging
-        own = [
-            (frame, line) for frame, line in frames if is_own(str(frame.f_globals.get("__name__", "")), [self._package])
-        ]
-        frame, line = (own or frames)[0]
-        return f"{frame.f_code.co_name} ({Path(frame.f_code.co_filename).name}:{line})"
 
 
 if __name__ == "__main__":

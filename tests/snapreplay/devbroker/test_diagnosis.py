@@ -58,26 +58,16 @@ def test_what_stands_before_the_given_byte_is_history(tmp_path: Path) -> None:
     assert likely_cause(log, before) == "unknown"
 
 
-def test_frames_of_stack_traces_are_left_out_of_the_last_lines(tmp_path: Path) -> None:
-    """The reader sees what was said, not where in Kafka it was said, nor the orderly stop, nor which classes the JVM
-    does not keep for the next start."""
+def test_the_last_lines_are_what_was_said_at_the_end(tmp_path: Path) -> None:
+    """Not where in Kafka it was said, nor the orderly stop, nor which classes the JVM does not keep. Of a log of
+    gigabytes only the end is read, and without a log the diagnosis hides no error."""
     log = tmp_path / "broker.log"
+    assert (likely_cause(log), last_lines(log)) == ("unknown", "")
     frames = "\tat a.B.c(B.java:1)\n" * 50
     chatter = "[main] INFO Metrics - Metrics reporters closed\n" * 50
     classes = "[0.929s][warning][cds] Pre JDK 6 class not supported by CDS: 48.0 scala/Choice\n" * 50
     log.write_text(f"first\nlast words\n{frames}\t... 4 more\n{chatter}{classes}")
     assert last_lines(log) == "first\nlast words"
-
-
-def test_of_a_long_log_only_the_end_is_read(tmp_path: Path) -> None:
-    """A broker that ran for days has a log of gigabytes."""
-    log = tmp_path / "broker.log"
     log.write_text("No space left on device\n" + "[main] INFO nothing\n" * 10_000)
     assert likely_cause(log) == "unknown"
     assert len(last_lines(log).splitlines()) == 12
-
-
-def test_a_missing_log_is_no_second_failure(tmp_path: Path) -> None:
-    """The diagnosis never hides the error that it was asked about."""
-    assert likely_cause(tmp_path / "none") == "unknown"
-    assert last_lines(tmp_path / "none") == ""

@@ -33,7 +33,8 @@ def meta(data_dir: Path) -> dict[str, str]:
 
 
 def test_each_data_directory_gets_its_own_ids(kafka: KafkaFiles, tmp_path: Path) -> None:
-    """Two brokers are two clusters, though both are copies of one formatted directory."""
+    """Two brokers are two clusters, though both are copies of one formatted directory. One that is given a second time
+    keeps its ids and its data."""
     kafka.format(tmp_path / "x", 1, "cluster-x")
     kafka.format(tmp_path / "y", 2, "cluster-y")
     x, y = meta(tmp_path / "x"), meta(tmp_path / "y")
@@ -41,13 +42,8 @@ def test_each_data_directory_gets_its_own_ids(kafka: KafkaFiles, tmp_path: Path)
     assert (y["cluster.id"], y["node.id"]) == ("cluster-y", "2")
     assert x["directory.id"] != y["directory.id"]
     assert (tmp_path / "x" / "bootstrap.checkpoint").read_bytes() == b"features"
-
-
-def test_a_formatted_directory_is_left_alone(kafka: KafkaFiles, tmp_path: Path) -> None:
-    """A directory that is given a second time keeps its cluster id and its data."""
-    kafka.format(tmp_path / "x", 1, "first")
     kafka.format(tmp_path / "x", 1, "second")
-    assert meta(tmp_path / "x")["cluster.id"] == "first"
+    assert meta(tmp_path / "x") == x
 
 
 def test_a_directory_that_cannot_be_used_is_named(kafka: KafkaFiles, tmp_path: Path) -> None:
@@ -70,19 +66,6 @@ def test_a_name_that_would_be_read_otherwise_is_refused(
     assert not (tmp_path / name).exists()
 
 
-def test_the_class_path_is_all_jars_in_a_fixed_order(kafka: KafkaFiles) -> None:
-    """The archive of classes holds for one order only."""
-    lib = kafka.root / "lib"
-    assert kafka.class_path == f"{lib}/a.jar:{lib}/b.jar"
-
-
-def test_another_java_has_another_archive(kafka: KafkaFiles) -> None:
-    """An archive written by one Java is of no use to the next."""
-    before = kafka.class_archive
-    kafka.java.write_text("another")
-    assert kafka.class_archive != before
-
-
 def test_an_archive_is_taken_over_whole_or_not_at_all(kafka: KafkaFiles, tmp_path: Path) -> None:
     """It appears under its name by a rename; a broker that wrote none is no error."""
     kafka.keep_class_archive(tmp_path / "none")
@@ -92,6 +75,11 @@ def test_an_archive_is_taken_over_whole_or_not_at_all(kafka: KafkaFiles, tmp_pat
     assert kafka.class_archive.read_bytes() == b"classes"
     assert not (tmp_path / "made").exists()
     assert len(list(kafka.root.glob("classes-*"))) == 1
+    before = kafka.class_archive
+    kafka.java.write_text("another")
+    assert kafka.class_archive != before, "it holds for one Java only"
+    lib = kafka.root / "lib"
+    assert kafka.class_path == f"{lib}/a.jar:{lib}/b.jar", "and for one order"
 
 
 def test_ids_are_sixteen_bytes_without_a_leading_dash() -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay import jars as directories
 from snapreplay.devbroker import jars
 from snapreplay.devbroker.errors import LocalBrokerUnavailable
 from tests.support.deadlines import scaled
@@ -57,7 +56,6 @@ def test_the_command_fetches_once_and_tells_what_and_how_big(
     assert 35 < megabytes < 43, "the announced size is not true any more"
     assert beside(root) == ["kafka"]
     assert (root / "formatted" / "meta.properties").is_file()
-    assert not (root / "format.properties").exists()
     only_mvn(tmp_path / "bin", "exit 9", monkeypatch)
     jars.ensure(pytest.fail).class_archive.touch()
     second = subprocess.run(
@@ -77,14 +75,11 @@ def test_another_version_has_a_place_of_its_own(root: Path) -> None:
 
 @pytest.mark.parametrize("given", ["--chekc", "4", "kafka"])
 def test_what_is_no_version_is_not_fetched(given: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A mistyped option is none; --help helps."""
+    """A mistyped option is none."""
     with pytest.raises(SystemExit) as refused:
         jars.main([given])
     assert refused.value.code == 2
     assert f"{given}" in capsys.readouterr().err
-    with pytest.raises(SystemExit) as helped:
-        jars.main(["--help"])
-    assert helped.value.code == 0
 
 
 def test_a_failing_storage_tool_is_quoted(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,68 +93,29 @@ def test_a_failing_storage_tool_is_quoted(root: Path, tmp_path: Path, monkeypatc
     assert beside(root) == []
 
 
-def test_without_maven_the_error_names_the_package_and_the_alternative(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One line says what is missing, one how to get it or do without."""
-    java = shutil.which("java")
-    assert java is not None
-    (tmp_path / "java").symlink_to(java)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LocalBrokerUnavailable, match="no mvn command to fetch them") as caught:
-        jars.ensure(pytest.fail)
-    assert "the jars of the local broker" in caught.value.message
-    assert "`apt-get install maven`" in caught.value.hint
-    assert jars.JARS_DIR_VARIABLE in caught.value.hint
-    assert len(str(caught.value).splitlines()) == 2
-    assert beside(root) == []
-
-
-def test_a_check_names_what_is_missing_and_fetches_nothing(
+def test_what_is_missing_is_named_and_nothing_is_fetched(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With Java and Maven it is silent; without Maven it says so, unless the jars are there."""
+    """Maven, then Java, too: one line says what is missing, one how to get it or do without. With both, a check is
+    silent."""
     assert jars.main(["--check"]) == 0
     java = shutil.which("java")
     assert java is not None
     (tmp_path / "java").symlink_to(java)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
+    for words in (["--check"], []):
+        assert jars.main(words) == 1
+        said, hint = capsys.readouterr().err.splitlines()
+        assert "the jars of the local broker" in said
+        assert "no mvn command to fetch them" in said
+        assert hint.startswith(f"`apt-get install maven`; or set {jars.JARS_DIR_VARIABLE}")
+    (tmp_path / "java").unlink()
     assert jars.main(["--check"]) == 1
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "no mvn command to fetch them" in printed.err
-    (tmp_path / "java").rename(tmp_path / "no-java")
-    assert jars.main(["--check"]) == 1
-    assert capsys.readouterr().err.splitlines()[1] == (
-        "`apt-get install default-jre-headless`; mvn is missing, too: `apt-get install maven`"
-    )
-    (tmp_path / "no-java").rename(tmp_path / "java")
+    said, hint = capsys.readouterr().err.splitlines()
+    assert said == "the local broker needs Java 17 or newer, but there is no java command"
+    assert hint == "`apt-get install default-jre-headless`; mvn is missing, too: `apt-get install maven`"
     assert not root.exists()
     monkeypatch.delenv(jars.JARS_DIR_VARIABLE)
+    (tmp_path / "java").symlink_to(java)
     assert jars.main(["--check"]) == 0, "the checkout has them"
-
-
-def test_without_java_the_command_says_so_in_two_lines(root: Path) -> None:
-    """No traceback: what is missing, and the ways out."""
-    environment = {"PATH": "/nowhere", jars.JARS_DIR_VARIABLE: str(root)}
-    done = subprocess.run(
-        COMMAND, env=environment, timeout=scaled(DEADLINE_S), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert done.stdout == ""
-    said = done.stderr.splitlines()
-    assert len(said) == 2
-    assert said[0].startswith("the local broker needs Java 17")
-    assert said[0].endswith("there is no java command")
-    assert said[1] == "`apt-get install default-jre-headless`"
-    assert not root.exists()
-
-
-def test_an_installed_package_keeps_each_version_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Two installations with two versions of Kafka do not replace each other's jars."""
-    monkeypatch.delenv(jars.JARS_DIR_VARIABLE, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    installed = tmp_path / "site-packages" / "snapreplay" / "snapshots" / "jars.py"
-    monkeypatch.setattr(directories, "__file__", str(installed))
-    assert jars.cache_dir() == tmp_path / "snapreplay" / f"kafka-{jars.kafka_version()}"

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from contextlib import suppress
 
 import pytest
 
@@ -15,7 +14,6 @@ from snapreplay.app.names import snapshots_topic
 from tests.support.deadlines import scaled
 from tests.support.spark_cluster import ROOT, SPARK_HOME, executors_python, spark_cluster
 from tests.support.stage import Stage, snapshot, until
-from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -119,20 +117,6 @@ async def test_both_workers_prove_the_log(cluster, told, python) -> None:
     assert cluster.worked() == before + 2
 
 
-async def test_an_executor_that_is_killed_is_made_up_for(cluster, told, python) -> None:
-    """Spark starts another one and gives it the work: the verdict is the same."""
-    give(python, told[1])
-    before = cluster.worked()
-    process = run(cluster, told, python, "--master", cluster.master)
-    eventually(lambda: len(cluster.executors()) == 2, "two executors", 120)
-    (first, *_) = cluster.executors()
-    # Its Python worker has begun: a task is under way.
-    eventually(lambda: first.children(recursive=True), "a worker", 120)
-    first.kill()
-    assert_proved(process)
-    assert cluster.worked() > before + 2
-
-
 async def test_spark_submit_brings_the_environment(cluster, told, python, tmp_path) -> None:
     """Packed, with --archives. The same entry, and no option of ours."""
     give(python, told[1])
@@ -205,43 +189,3 @@ async def test_an_app_that_executors_cannot_import_is_named(cluster, told, pytho
     assert "--py-files" in errors
     give(python, told[1])
     assert_proved(run(cluster, told, python, "--master", cluster.master))
-
-
-async def test_another_minor_version_of_python_is_named(cluster, told) -> None:
-    """Spark's own check, in one line."""
-    others = [f"python3.{minor}" for minor in range(10, 16) if minor != sys.version_info.minor]
-    found = next((path for name in others for path in [_runs(name)] if path), None)
-    if found is None:
-        pytest.skip("there is no other Python on this machine")
-    code, _, errors = ended(run(cluster, told, found, "--master", cluster.master))
-    assert code == 2
-    assert "PYTHON_VERSION_MISMATCH" in errors
-    assert "set PYSPARK_PYTHON to a Python of the driver's minor version" in errors
-
-
-def _runs(name):
-    with suppress(OSError, subprocess.SubprocessError):
-        asked = [name, "-c", "import sys; print(sys.executable)"]
-        done = subprocess.run(asked, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-    return None
-
-
-async def test_a_python_that_is_not_there_is_named(cluster, told) -> None:
-    """Not as a stack trace of the JVM."""
-    code, _, errors = ended(run(cluster, told, "/no/such/python", "--master", cluster.master))
-    assert code == 2
-    assert "/no/such/python" in errors
-    assert "set PYSPARK_PYTHON" in errors
-
-
-async def test_a_master_that_does_not_answer_is_named(told, python) -> None:
-    """Spark gives up after a minute or so, and says which one."""
-    master = "spark://127.0.0.1:1"
-
-    class Nobody:
-        pass
-
-    code, _, errors = ended(run(Nobody, told, python, "--master", master))
-    assert code == 2
-    assert "Spark does not start" in errors

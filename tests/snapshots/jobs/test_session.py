@@ -161,57 +161,63 @@ class JavaError(Exception):
         self.java_exception = java
 
 
+def of_java(*causes):
+    """An error whose causes, the last one last, say this."""
+    java = None
+    for says in reversed(causes):
+        java = Java(says, java)
+    return JavaError(java)
+
+
 @pytest.mark.parametrize(
-    ("raised", "says", "hint"),
+    ("error", "says", "hint"),
     [
-        ("ModuleNotFoundError: No module named 'snapreplay'", None, "install snapreplay[spark]"),
-        ("ModuleNotFoundError: No module named 'pyarrow'", None, "install snapreplay[spark]"),
-        (
-            "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has 3.12.",
-            None,
-            "set PYSPARK_PYTHON to a Python of the driver's minor version",
+        *(
+            (RuntimeError(WORKER.format(raised)), raised, hint)
+            for raised, hint in (
+                ("ModuleNotFoundError: No module named 'snapreplay'", "install snapreplay[spark]"),
+                ("ModuleNotFoundError: No module named 'pyarrow'", "install snapreplay[spark]"),
+                (
+                    "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker",
+                    "set PYSPARK_PYTHON to a Python of the driver's minor version",
+                ),
+                ("ValueError: x", ""),
+            )
         ),
-        ("ValueError: x", None, ""),
+        *(
+            (
+                of_java("SparkException: Job aborted", last),
+                f"a Python worker of Spark was ended from outside: {last}",
+                "",
+            )
+            for last in (
+                "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+                "java.io.IOException: Broken pipe",
+                "java.net.SocketException: Connection reset",
+                "java.io.EOFException",
+            )
+        ),
+        (
+            of_java("SparkException: Job aborted", "java.net.ConnectException: refused\nmore"),
+            "java.net.ConnectException: refused",
+            "",
+        ),
+        (
+            of_java(
+                "org.apache.spark.SparkException: Job aborted",
+                'java.io.IOException: Cannot run program "/no/python"',
+                "IOException: error=2",
+            ),
+            'java.io.IOException: Cannot run program "/no/python"',
+            "set PYSPARK_PYTHON",
+        ),
+        (RuntimeError(""), "no reason given", ""),
     ],
 )
-def test_what_a_worker_raised_is_told(raised, says, hint) -> None:
-    """Not the stack trace, and not the JVM's."""
-    told = cause(RuntimeError(WORKER.format(raised)))
-    assert told[0] == raised
-    assert told[1].startswith(hint) or not hint
-
-
-@pytest.mark.parametrize(
-    "says",
-    [
-        "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
-        "java.io.IOException: Broken pipe",
-        "java.net.SocketException: Broken pipe",
-        "java.net.SocketException: Connection reset",
-        "java.io.EOFException",
-    ],
-)
-def test_a_worker_that_was_killed_is_named(says) -> None:
-    """Spark says only which socket noticed it."""
-    told, hint = cause(JavaError(Java("SparkException: Job aborted", Java(says))))
-    assert told == f"a Python worker of Spark was ended from outside: {says}"
-    assert "Run the command again with more memory" in hint
-
-
-def test_javas_last_cause_is_told() -> None:
-    """What it is caused by in the end; one line of it."""
-    under = Java("java.net.ConnectException: refused\nmore")
-    assert cause(JavaError(Java("SparkException: Job aborted", under))) == ("java.net.ConnectException: refused", "")
-
-
-def test_a_cause_that_is_known_is_told_before_the_last_one() -> None:
-    """Java's last word on a missing program does not name it."""
-    under = Java('java.io.IOException: Cannot run program "/no/python"', Java("IOException: error=2"))
-    says, hint = cause(JavaError(Java("org.apache.spark.SparkException: Job aborted", under)))
-    assert says == 'java.io.IOException: Cannot run program "/no/python"'
-    assert "PYSPARK_PYTHON" in hint
-
-
-def test_an_error_without_a_text_is_told_as_such() -> None:
-    """Never an empty line."""
-    assert cause(RuntimeError("")) == ("no reason given", "")
+def test_the_cause_is_told_in_one_line(error, says, hint) -> None:
+    """What a Python worker raised, and not the stack traces; a known cause, else Java's last one; never an empty
+    line."""
+    told = cause(error)
+    assert told[0] == says
+    assert told[1].startswith(hint)
+    assert ("more memory" in told[1]) is ("ended from outside" in says)
