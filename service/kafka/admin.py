@@ -240,7 +240,7 @@ class KafkaAdmin:
         client = admin_client(client_arguments(self._settings), self._shared)
         try:
             asked = Asked(self._settings, operation, name)
-            async with translated(doing, asked, within_s=self._deadline_s):
+            async with translated(doing, asked), client._client.writing(self._deadline_s):
                 await entered(client.start(), self._settings)
                 yield client
         finally:

@@ -7,6 +7,7 @@ from aiokafka import errors as kafka
 
 from snapreplay.counted import some
 from snapreplay.errors import SnapreplayError
+from snapreplay.service.config.groups import GroupSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core import broker_limits
 from snapreplay.service.core.kafka_errors import GroupRefused
@@ -14,6 +15,7 @@ from snapreplay.service.kafka.admin import ForeignMember, KafkaAdmin
 from snapreplay.service.kafka.errors import GroupFull
 
 GROUP_SIZE = "group.max.size"
+DEFAULT_SESSION_MS = GroupSettings().session_timeout_ms
 
 
 async def refused_join(settings: Settings, group_id: str, error: BaseException) -> GroupRefused | None:
@@ -73,5 +75,6 @@ def _beyond_limits(settings: Settings, group_id: str, broker_config: dict[str, s
     return GroupRefused(
         f"the coordinator of group {group_id} refuses group.session_timeout_ms={wanted_ms}: it is below its"
         f" {broker_limits.SESSION_MIN} or above its {broker_limits.SESSION_MAX}",
-        hint="`--set group.session_timeout_ms=N` with a value between the two, or change them on every broker",
+        hint=f"`--set group.session_timeout_ms={DEFAULT_SESSION_MS}` lies between Kafka's defaults of the two, 6000 and"
+        " 1800000 (it outranks a settings file and the environment); or change them on every broker",
     )

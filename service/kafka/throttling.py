@@ -20,7 +20,12 @@ log = logging.getLogger(__name__)
 
 SHOWN_SECONDS = 30.0
 """How long a wait is still shown after its end: over a quota, the next one follows soon."""
-_QUOTAS = {"Produce": "producer_byte_rate", "Fetch": "consumer_byte_rate"}
+_MUTATIONS = ("CreateTopics", "CreatePartitions", "DeleteTopics")
+_QUOTAS = {
+    "Produce": "producer_byte_rate",
+    "Fetch": "consumer_byte_rate",
+    **dict.fromkeys(_MUTATIONS, "controller_mutation_rate"),
+}
 _OTHERS = "request_percentage"
 
 

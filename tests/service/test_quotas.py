@@ -38,10 +38,10 @@ def metered():
         yield broker.bootstrap_servers
 
 
-def limit_bytes_per_s(bootstrap_servers: str, rate: int) -> None:
+def limit_clients(bootstrap_servers: str, quota: str) -> None:
     entity = ["--entity-type", "clients", "--entity-name", "snapreplay"]
     set_it = ["kafka-configs.sh", "--bootstrap-server", bootstrap_servers, "--alter", *entity, "--add-config"]
-    kafka_tools.run([*set_it, f"producer_byte_rate={rate}"])
+    kafka_tools.run([*set_it, quota])
 
 
 def noted(name: str) -> App[Any]:
@@ -60,7 +60,7 @@ async def test_what_is_throttled_waits_without_a_doubt_and_says_so(metered, uniq
     """Produce answers with a wait of several times the deadline of a commit. In status, readiness, log and doctor."""
     monkeypatch.setattr(throttling, "THROTTLING", throttling.Throttling())
     here = await Stage(metered, noted(unique("metered"))).prepare()
-    limit_bytes_per_s(metered, RATE_BYTES)
+    limit_clients(metered, f"producer_byte_rate={RATE_BYTES}")
     (finding,) = [each for each in (await examine(here.app, here.settings())).findings if each.check == "quotas"]
     assert (finding.where, f"producer_byte_rate={RATE_BYTES}" in finding.problem) == ("client id 'snapreplay'", True)
     text = random.Random(1)
@@ -86,7 +86,7 @@ async def test_what_is_throttled_waits_without_a_doubt_and_says_so(metered, uniq
 @pytest.mark.kafka
 async def test_a_feed_waits_for_a_quota_and_says_so(metered, unique, caplog):
     """Several batches of a transaction, each throttled for longer than a commit and a request may take."""
-    limit_bytes_per_s(metered, RATE_BYTES)
+    limit_clients(metered, f"producer_byte_rate={RATE_BYTES}")
     topic = unique("fed")
     kafka = {"bootstrap.servers": metered, "request.timeout.ms": 1000, "max.batch.size": 120_000}
     settings = settings_for(metered, kafka=kafka, timeouts={"commit_ms": 2000, "transaction_ms": 60_000})
@@ -103,6 +103,18 @@ async def test_a_feed_waits_for_a_quota_and_says_so(metered, unique, caplog):
     assert [offset for _, offset in places] == [0, 1, 2, 3]
     assert "throttled by a quota: after the last Produce request" in caplog.text
     assert throttled._value.get() > before_seconds + 5
+
+
+@pytest.mark.kafka
+async def test_topics_are_created_in_spite_of_a_quota_of_the_controller(metered, unique, caplog):
+    """The broker makes the client wait for longer than a call may take (KIP-599)."""
+    limit_clients(metered, "controller_mutation_rate=1")
+    name = unique("many")
+    kafka = {"bootstrap.servers": metered, "request.timeout.ms": 1000}
+    cluster = KafkaCluster(settings_for(metered, kafka=kafka))
+    await cluster.create_topics([NewTopic(name, 18)])
+    assert (await cluster.topics([name]))[name].partition_count == 18
+    assert "raise controller_mutation_rate" in caplog.text
 
 
 @pytest.mark.kafka

@@ -90,15 +90,21 @@ async def test_a_session_timeout_that_the_brokers_refuse_is_refused_at_the_start
         pass
 
 
-async def test_limits_that_are_seen_only_by_a_join_are_named_too(here, monkeypatch, caplog):
-    """Brokers may have different limits, and the coordinator's count. Nothing is told over and over."""
-    monkeypatch.setattr("snapreplay.service.core.broker_limits.SESSION_MIN", "not.a.setting")
+@pytest.mark.parametrize("known", [True, False], ids=["limits known", "limits hidden"])
+async def test_limits_that_are_seen_only_by_a_join_are_named_too(here, monkeypatch, caplog, known):
+    """Brokers may have different limits, and the coordinator's count; and they may hide them. Nothing is told over and
+    over, and what the hint sets is accepted."""
+    monkeypatch.setattr("snapreplay.service.core.broker_limits.SESSION_MIN", "group.min.hidden")
     async with here.started(group={**SESSION, "session_timeout_ms": SHORTEST_MS - 1}) as service:
         await service.wait_started()
-        monkeypatch.undo()
-        limit = f"group.min.session.timeout.ms={SHORTEST_MS}"
+        if known:
+            monkeypatch.undo()
+        limit = f"group.min.session.timeout.ms={SHORTEST_MS}" if known else "below its group.min.hidden"
         await until(lambda: limit in service.control.facts().trouble, limit)
+        (accepted_ms,) = re.findall(r"--set group\.session_timeout_ms=(\d+)", service.control.facts().trouble)
     assert sum(limit in each.getMessage() for each in caplog.records) == 1
+    async with here.running(group={**SESSION, "session_timeout_ms": int(accepted_ms)}):
+        pass
 
 
 @pytest.mark.parametrize("count", [1, 2], ids=["one", "as many as fit"])
