@@ -261,7 +261,8 @@ class ServiceControl:
         """The reason why the cluster cannot be reached or the group cannot be joined, with the hint; else which
         process of the group runs another program, or which limit of the brokers is reached; empty: none."""
         kept_out = self.unreachable_reason or (self._membership.trouble if self._membership else None)
-        return kept_out or "; ".join(self._other_programs.values()) or str(CLOSED) or str(THROTTLING)
+        mixed_with = self._membership.mixed_with if self._membership else ""
+        return kept_out or mixed_with or "; ".join(self._other_programs.values()) or str(CLOSED) or str(THROTTLING)
 
     def waits_for(self, awaited: SnapreplayError) -> bool:
         """Note what the service waits for; say whether that is news."""

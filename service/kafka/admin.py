@@ -17,6 +17,7 @@ from aiokafka.admin import NewTopic as ClientNewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.protocol import ConsumerProtocol
 from aiokafka.errors import (
+    IncompatibleBrokerVersion,
     OffsetOutOfRangeError,
     PolicyViolationError,
     TopicAuthorizationFailedError,
@@ -26,7 +27,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
-from snapreplay.app.names import alter
+from snapreplay.app.names import alter, increments_topic
 from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import GroupInUse, OffsetBeyondEnd
@@ -36,7 +37,7 @@ from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, translated
-from snapreplay.service.kafka.requests import DeleteGroup, DescribeGroup, TopicIds
+from snapreplay.service.kafka.requests import DeleteGroup, DescribeConsumerGroup, DescribeGroup, TopicIds
 from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import close_client
 from snapreplay.service.kafka.topic_watch import Told, told_ids
@@ -52,6 +53,9 @@ TOPIC_CONFIG = (
     "message.timestamp.type",
 )
 _OUR_PROTOCOLS = {"", StandbyAssignor.name}
+NEWER_PROTOCOL = "consumer"
+"""The one of KIP-848. A group with such a member also takes processes of the app, and its coordinator assigns."""
+_UNKNOWN_GROUP = "Dead"
 _DELETION_DISABLED = {42, 73}  # before version 3 of the request, and since
 _NON_EMPTY_GROUP, _NO_SUCH_GROUP = 68, 69
 _NEEDED_OF_INPUTS = {"DescribeConfigs": 10, "Read": 3}
@@ -79,6 +83,13 @@ class ForeignMember(NamedTuple):
 
     def __str__(self) -> str:
         return f"client id {self.client_id!r} on {self.host}{f', protocol {self.protocol!r}' if self.protocol else ''}"
+
+
+class _Described(NamedTuple):
+    """A member of a group, as its coordinator knows it: as a process of the app, and as any consumer."""
+
+    member: GroupMember
+    who: ForeignMember
 
 
 class KafkaAdmin:
@@ -205,32 +216,33 @@ class KafkaAdmin:
     async def group_members(self, group_id: str) -> list[GroupMember]:
         """Return the members that are processes of an app, with their partitions, from the group's coordinator; empty
         if there is no such group."""
-        protocol, members = await self._described(group_id)
-        if protocol not in _OUR_PROTOCOLS:
-            return []
-        return [
-            GroupMember(member_id, instance_id or "", _assigned(assignment), peer_in(metadata))
-            for member_id, instance_id, _, _, metadata, assignment, _ in members
-        ]
+        return [each.member for each in await self._described(group_id) if each.who.protocol in _OUR_PROTOCOLS]
 
     async def foreign_members(self, group_id: str, *, is_foreign: bool = False) -> list[ForeignMember]:
-        """Return the members that are no processes of an app. All members of a group have the same protocol, which is
-        not known while it rebalances; `is_foreign`: it is known not to be ours."""
-        protocol, members = await self._described(group_id)
-        if protocol in _OUR_PROTOCOLS and not (is_foreign and not protocol):
-            return []
-        return [ForeignMember(client_id, host.lstrip("/"), protocol) for _, _, client_id, host, *_ in members]
+        """Return the members that are no processes of an app. The protocol of a group is not known while it rebalances;
+        `is_foreign`: it is known not to be ours."""
+        ours = {StandbyAssignor.name} if is_foreign else _OUR_PROTOCOLS
+        return [each.who for each in await self._described(group_id) if each.who.protocol not in ours]
 
-    async def _described(self, group_id: str) -> tuple[str, list[Any]]:
-        """Return the protocol of a group and its members, as `DescribeGroup` has them. The protocol is empty while the
-        group rebalances."""
+    async def _described(self, group_id: str) -> list[_Described]:
+        """Return the members of a group. The protocol is empty while the group rebalances."""
         async with self._client(f"describing group {group_id}") as client:
             node = await client.find_coordinator(group_id)
             answer = await client._send_request_to_node(node, DescribeGroup(group_id))
-            ((code, _, _, kind, protocol, members, *_),) = answer.groups
+            ((code, _, state, kind, protocol, members, *_),) = answer.groups
             if code:
                 raise for_code(code)(group_id)
-        return (protocol if kind in ("", ConsumerProtocol.PROTOCOL_TYPE) else kind), members
+            if state == _UNKNOWN_GROUP:
+                with contextlib.suppress(IncompatibleBrokerVersion):  # there is none before Kafka 3.7
+                    return await _with_newer_members(client, node, group_id)
+        protocol = protocol if kind in ("", ConsumerProtocol.PROTOCOL_TYPE) else kind
+        return [
+            _Described(
+                GroupMember(member_id, instance_id or "", _assigned(assignment), peer_in(metadata)),
+                ForeignMember(client_id, host.lstrip("/"), protocol),
+            )
+            for member_id, instance_id, client_id, host, metadata, assignment, _ in members
+        ]
 
     @asynccontextmanager
     async def _client(
@@ -362,3 +374,19 @@ def _assigned(assignment: bytes) -> frozenset[TopicPartition]:
         return frozenset()
     decoded = ConsumerProtocol.ASSIGNMENT.decode(assignment)
     return frozenset(TopicPartition(*source) for source in decoded.partitions())
+
+
+async def _with_newer_members(client: AIOKafkaAdminClient, node: int, group_id: str) -> list[_Described]:
+    """Return the members of a group that has one of the newer protocol. Those that read the increments topic, and only
+    that, are processes of the app."""
+    answer = await client._send_request_to_node(node, DescribeConsumerGroup(group_id))
+    found = []
+    for member_id, instance_id, _, _, client_id, host, topics, _, (assigned, _), *_ in answer.groups[0][7]:
+        given = frozenset(TopicPartition(name, number) for _, name, numbers, _ in assigned for number in numbers)
+        protocol = StandbyAssignor.name if topics == [increments_topic(group_id)] else NEWER_PROTOCOL
+        found.append(
+            _Described(
+                GroupMember(member_id, instance_id or "", given), ForeignMember(client_id, host.lstrip("/"), protocol)
+            )
+        )
+    return found

@@ -48,6 +48,7 @@ class StandbyAssignor:
 
     Attributes:
         share: what the group gave to this member last.
+        is_bypassed: the coordinator assigned the partitions itself, because a member has the newer protocol (KIP-848).
     """
 
     name = "snapreplay"
@@ -57,6 +58,7 @@ class StandbyAssignor:
         self._topic = topic
         self._me = me
         self.share = Share()
+        self.is_bypassed = False
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
         return ConsumerProtocolMemberMetadata(_VERSION, sorted(topics), msgspec.msgpack.encode(self._me()))
@@ -75,6 +77,7 @@ class StandbyAssignor:
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
         given = _read(assignment.user_data, _Copies) or _Copies()
+        self.is_bypassed = not assignment.user_data
         owned = tuple(sorted(each.partition for each in assignment.partitions()))
         peers = _unpacked(given.peers)
         said = (peers, given.claimed, given.absent, given.copied)

@@ -11,7 +11,7 @@ from snapreplay.service.config.groups import GroupSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core import broker_limits
 from snapreplay.service.core.kafka_errors import GroupRefused
-from snapreplay.service.kafka.admin import ForeignMember, KafkaAdmin
+from snapreplay.service.kafka.admin import NEWER_PROTOCOL, ForeignMember, KafkaAdmin
 from snapreplay.service.kafka.errors import GroupFull
 
 GROUP_SIZE = "group.max.size"
@@ -43,9 +43,15 @@ def foreign_members(settings: Settings, group_id: str, found: list[ForeignMember
     """Return the refusal of a group that consumers have joined that are no processes of the app."""
     servers = ",".join(settings.bootstrap_servers)
     who = some(str(each) for each in found) or "of another kind, which the coordinator does not list"
+    is_newer = any(each.protocol == NEWER_PROTOCOL for each in found)
+    instead = (
+        "assigns the partitions itself: processes of the app get no warm copies and do not know each other"
+        if is_newer
+        else "lets no process of the app join"
+    )
     return GroupRefused(
-        f"group {group_id} has a member that is no process of the app ({who}): until it leaves, the coordinator lets no"
-        " process of the app join",
+        f"group {group_id} has a member that is no process of the app ({who}): until it leaves, the coordinator"
+        f" {instead}",
         hint="stop that consumer, or give it another group.id: the group whose name is the app id is the app's own."
         f" `kafka-consumer-groups.sh --bootstrap-server {servers} --describe --group {group_id} --members` lists who is"
         " in it",

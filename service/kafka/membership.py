@@ -36,7 +36,7 @@ from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.config import membership_arguments
 from snapreplay.service.kafka.entry import entered, refusal
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
-from snapreplay.service.kafka.group_refusals import refused_join
+from snapreplay.service.kafka.group_refusals import foreign_members, refused_join
 from snapreplay.service.kafka.requests import LeaveGroup
 from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_consumer
@@ -143,6 +143,8 @@ class Membership:
         """The reason why we left the group until `come_back`; None: we did not."""
         self.kept_out: str | None = None
         """Why the brokers refuse a new connection after one was lost; None when they accept it, or do not answer."""
+        self.mixed_with: str = ""
+        """The members because of which the coordinator assigns the partitions itself, with the remedy, or empty."""
 
     @property
     def member_id(self) -> str:
@@ -336,6 +338,19 @@ class Membership:
             if error is not None and self.kept_out is None:
                 log.warning("group %s: %s", self._group_id, error)
             self.kept_out = str(error) if error is not None else None
+            before, self.mixed_with = self.mixed_with, await self._mixed()
+            if self.mixed_with and not before:
+                log.warning("%s", self.mixed_with)
+
+    async def _mixed(self) -> str:
+        """Name the members for which the coordinator bypasses our assignor; empty: there are none."""
+        if not self._assignor.is_bypassed:
+            return ""
+        try:
+            found = await KafkaAdmin(self._settings).foreign_members(self._group_id)
+        except SnapreplayError:
+            return self.mixed_with
+        return str(foreign_members(self._settings, self._group_id, found)) if found else ""
 
     async def _without_coordinator(self) -> SnapreplayError | None:
         """Say what brokers that answer miss for a coordinator of the group; None: nobody answers."""

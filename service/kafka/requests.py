@@ -289,6 +289,43 @@ class DescribeGroup(OwnRequest):
         super().__init__([group_id], False)
 
 
+class DescribeConsumerGroup(OwnRequest):
+    """One group with a member of the newer protocol, "consumer" (KIP-848), which `DescribeGroup` does not know. To its
+    coordinator. Kafka 3.7."""
+
+    API_KEY = 69
+    ASKED = flexible(group_ids=CompactArray(TEXT), include_authorized_operations=Boolean)
+    _ASSIGNMENT = flexible(topic_partitions=array_of(topic_id=TopicId, topic_name=TEXT, partitions=CompactArray(Int32)))
+    ANSWERED = flexible(
+        throttle_time_ms=Int32,
+        groups=array_of(
+            error_code=Int16,
+            error_message=TEXT,
+            group_id=TEXT,
+            group_state=TEXT,
+            group_epoch=Int32,
+            assignment_epoch=Int32,
+            assignor_name=TEXT,
+            members=array_of(
+                member_id=TEXT,
+                instance_id=TEXT,
+                rack_id=TEXT,
+                member_epoch=Int32,
+                client_id=TEXT,
+                client_host=TEXT,
+                subscribed_topic_names=CompactArray(TEXT),
+                subscribed_topic_regex=TEXT,
+                assignment=_ASSIGNMENT,
+                target_assignment=_ASSIGNMENT,
+            ),
+            authorized_operations=Int32,
+        ),
+    )
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__([group_id], False)
+
+
 class DescribeQuotas(OwnRequest):
     """All quotas of the cluster, each with the users and client ids that it is for. To any broker. Kafka 2.6."""
 

@@ -42,9 +42,10 @@ async def here(strict, unique):
 
 
 @asynccontextmanager
-async def intruder(servers: str, group_id: str, topic: str):
-    """A consumer of somebody else that uses the name of the app as its group."""
-    names = {"group.id": group_id, "client.id": "intruder", "session.timeout.ms": SHORTEST_MS}
+async def intruder(servers: str, group_id: str, topic: str, *, newer: bool = False):
+    """A consumer of somebody else that uses the name of the app as its group; `newer`: by the protocol of KIP-848."""
+    protocol = {"group.protocol": "consumer"} if newer else {"session.timeout.ms": SHORTEST_MS}
+    names = {"group.id": group_id, "client.id": "intruder", **protocol}
     consumer = Consumer({"bootstrap.servers": servers, "log_level": 0, **names})
     consumer.subscribe([topic])
     ended = asyncio.Event()
@@ -128,6 +129,25 @@ async def test_a_program_that_uses_the_group_is_named_until_it_has_left(here, co
             await intruders.aclose()
             await service.wait_live(scaled(30))
             assert service.control.facts().trouble == ""
+
+
+async def test_a_program_of_the_newer_protocol_is_named_and_processes_are_members_beside_it(here):
+    """The coordinator takes both and assigns by itself (KIP-848). Whoever asks for the processes of the app, as `reset`
+    does, must see them. Once the program has left, the group is as before."""
+    app_id, topic = here.app.app_id, here.app.inputs[0].name
+    async with intruder(here.bootstrap_servers, app_id, topic, newer=True):
+        await until_async(lambda: here.cluster.foreign_members(app_id), bool)
+        assert await here.cluster.member_count(app_id) == 0
+        async with here.running(group=SESSION) as service:
+            await until(lambda: "protocol 'consumer'" in service.control.facts().trouble, "it is named")
+            assert [each for each in await findings(here, group=SESSION) if "protocol 'consumer'" in each]
+            assert await here.cluster.member_count(app_id) == 1
+            (member,) = await until_async(
+                lambda: here.cluster.group_members(app_id), lambda found: found and found[0].partitions
+            )
+            assert {each.partition for each in member.partitions} == {0}
+    async with here.running(group=SESSION) as service:
+        assert service.control.facts().trouble == ""
 
 
 async def test_a_full_group_is_named_by_its_limit(here):
