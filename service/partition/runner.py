@@ -90,7 +90,8 @@ class PartitionRunner:
             return None
         standstill = self._incarnation.standstill
         age_seconds = asyncio.get_running_loop().time() - standstill.owned_at
-        return Readable(store, live.last, AnsweredBy.OWNER, live.owner_epoch, age_seconds, standstill.doubt)
+        epoch, doubt = live.committer.chain.owner_epoch, standstill.doubt
+        return Readable(store, live.last, AnsweredBy.OWNER, epoch, age_seconds, doubt)
 
     @property
     def increments(self) -> TopicPartition:

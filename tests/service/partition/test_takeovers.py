@@ -12,7 +12,7 @@ from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.effects import Load
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.core.suspicion import PAUSE_SECONDS_MIN, QUIET_SECONDS
+from snapreplay.service.core.suspicion import QUIET_SECONDS
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.supervisor import Supervisor
 from tests.support import apps, reference
@@ -183,43 +183,6 @@ async def test_a_living_owner_is_fenced_and_does_not_fence_back(bench):
 
 
 @virtual
-async def test_a_false_alarm_is_not_repeated_at_once(bench):
-    """The process was seen in an assignment. Its next suspicion acts after 10 s."""
-    async with two(bench) as (one, other):
-        one.gives = set()
-        other.suspects(one)
-        await other.phase("live")
-        # The group gives it back to the owner, whom the other one fences once more.
-        one.gives = {0}
-        other.supervisor.assigned(set(), other.copies(one, other, claimed=(0,)))
-        one.supervisor.assigned({0})
-        await bench.feed(10)
-        await until(lambda: one.status.phase == "live" and one.status.inputs[0].position == 20, "the owner again")
-        await other.warm(one.status.batch)
-        other.suspects(one)
-        await asyncio.sleep(PAUSE_SECONDS_MIN / 2)
-        assert other.status is None
-        await asyncio.sleep(PAUSE_SECONDS_MIN / 2)
-        other.suspects(one)
-        assert (await other.phase("live")).restore.warm == "copied"
-
-
-@virtual
-async def test_an_assignment_from_before_the_claim_does_not_end_a_takeover(bench):
-    """One that was made by a leader that knows the claim does."""
-    async with two(bench) as (one, other):
-        other.suspects(one)
-        stale = other.copies(one, other)
-        other.supervisor.assigned(set(), stale)
-        await other.phase("live")
-        other.supervisor.assigned(set(), stale)
-        await asyncio.sleep(SESSION_SECONDS + 1)
-        assert other.status.phase == "live"
-        other.supervisor.assigned(set(), other.copies(one, other, claimed=(0,)))
-        await until(lambda: other.status is None, "the release")
-
-
-@virtual
 async def test_a_takeover_yields_to_a_third_process_and_says_so_at_once(bench):
     """The assignment is from before the claim, and the third process fences. A join before the runner has ended does
     not name the partition any more: the group would give it back, and the two would fence each other."""
@@ -355,24 +318,6 @@ async def test_a_silent_owner_that_commits_lives(bench):
         other.supervisor.assigned(set(), other.copies(one, other))
         other.suspects(one, silent_seconds=3.0)
         await other.phase("live")
-
-
-@virtual
-async def test_who_takes_over_from_us_while_its_commits_are_looked_for_lives(bench):
-    """Each is silent to the other one. The other one has waited less."""
-    async with two(bench) as (one, other):
-        await bench.feed(1)
-        await one.position(11)
-        await other.warm(one.status.batch)
-        other.suspects(one, silent_seconds=3.0)
-        await asyncio.sleep(0.5)
-        other.supervisor.assigned({0}, Share((0,), peers=(one.me, other.me)))
-        await other.phase("live")
-        other.supervisor.assigned(set(), other.copies(one, other))
-        await until(lambda: other.status is None, "the release")
-        await other.warm(one.status.batch)
-        await asyncio.sleep(QUIET_SECONDS + 1)
-        assert other.status is None
 
 
 @virtual
