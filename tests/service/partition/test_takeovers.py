@@ -321,6 +321,24 @@ async def test_a_silent_owner_that_commits_lives(bench):
 
 
 @virtual
+async def test_who_takes_over_from_us_while_its_commits_are_looked_for_lives(bench):
+    """Each is silent to the other one. The other one has waited less."""
+    async with two(bench) as (one, other):
+        await bench.feed(1)
+        await one.position(11)
+        await other.warm(one.status.batch)
+        other.suspects(one, silent_seconds=3.0)
+        await asyncio.sleep(0.5)
+        other.supervisor.assigned({0}, Share((0,), peers=(one.me, other.me)))
+        await other.phase("live")
+        other.supervisor.assigned(set(), other.copies(one, other))
+        await until(lambda: other.status is None, "the release")
+        await other.warm(one.status.batch)
+        await asyncio.sleep(QUIET_SECONDS + 1)
+        assert other.status is None
+
+
+@virtual
 async def test_a_stop_in_the_middle_of_a_takeover_loses_nothing(bench):
     """It is a partition like the others: its last snapshot is written."""
     async with two(bench) as (one, other):
