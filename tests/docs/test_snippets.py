@@ -186,7 +186,7 @@ def test_every_setting_can_be_set(tmp_path: Path) -> None:
             load_settings({name: value}, environment={})
 
 
-KAFKAS = {"retention.ms", "retention.bytes", "group.id", "group.instance.id", "group.max.size"} | {
+KAFKAS = {"retention.ms", "retention.bytes", "group.id", "group.instance.id", "group.max.size", "group.protocol"} | {
     f"group.{bound}.session.timeout.ms" for bound in ("min", "max")
 }
 """Names of Kafka that begin as tables of ours do."""
