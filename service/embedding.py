@@ -23,10 +23,9 @@ from snapreplay.errors import (
     UsageError,
 )
 from snapreplay.service.control.operations import Command, Operation, OperationState
-from snapreplay.service.control.state_reads import AnsweredBy, NotReadable
+from snapreplay.service.control.state_reads import AnsweredBy, NotReadable, Readable
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.partition.readable import Readable
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.partition.standby import Standbys
 from snapreplay.service.ports import Cluster, TopicPartition

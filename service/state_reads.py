@@ -16,6 +16,7 @@ from snapreplay.service.control.state_reads import (
     NotRead,
     NotReadable,
     PartRead,
+    Readable,
     ReadAt,
     ReadKey,
     ReadRange,
@@ -24,7 +25,6 @@ from snapreplay.service.control.state_reads import (
     UnknownMap,
     WrongRead,
 )
-from snapreplay.service.partition.readable import Readable
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.partition.standby import Standbys
 from snapreplay.service.runtime.context import ClusterView, Identity

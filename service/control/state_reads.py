@@ -7,7 +7,7 @@ of it in its thread, so that the loop of the runners has less to do.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -15,6 +15,8 @@ from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
 from snapreplay.service.control.savepoint_list import SavepointList
 from snapreplay.service.control.vocabulary import Count, Seconds, one_of, said
+from snapreplay.snapshots.format.records import Increment
+from snapreplay.state.contract import Store
 
 READ_SECONDS = 2.0
 """A question that is not answered by then is given up."""
@@ -162,6 +164,24 @@ class ReadLate(RetryableError):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the state was not read within {seconds:.0f} s")
+
+
+class Readable(NamedTuple):
+    """A state as of its last committed batch, whole, until the next `await`.
+
+    Attributes:
+        last: the increment of that batch.
+        owner_epoch: of the owner, or of the one that a warm copy follows.
+        age_seconds: since a copy was known to be as new as the log, or an owner to be the owner.
+        doubt: why another process may own the partition by now; empty: no doubt.
+    """
+
+    store: Store
+    last: Increment
+    role: AnsweredBy
+    owner_epoch: int
+    age_seconds: float
+    doubt: str = ""
 
 
 class StateSource(Protocol):

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.operations import OnDone, OperationState
-from snapreplay.service.control.state_reads import AnsweredBy
+from snapreplay.service.control.state_reads import AnsweredBy, Readable
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import ownership as machine
 from snapreplay.service.core.custody import IncrementsReplaced
@@ -21,7 +21,6 @@ from snapreplay.service.live.pipeline import Live
 from snapreplay.service.live.value_check import ValueCheck
 from snapreplay.service.partition.incarnation import Incarnation
 from snapreplay.service.partition.lifecycle import Lifecycle, LookedAt, RetryRequest, TakeoverBackoff
-from snapreplay.service.partition.readable import Readable
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.recovery.memory import OTHERS_SECONDS, Memory
 from snapreplay.service.runtime.context import ClusterView, Context

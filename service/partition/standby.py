@@ -12,7 +12,7 @@ import msgspec
 
 from snapreplay.errors import RetryableError, SnapreplayError
 from snapreplay.service.clock import wall_time
-from snapreplay.service.control.state_reads import AnsweredBy, BatchUnderWay, NotReadable
+from snapreplay.service.control.state_reads import AnsweredBy, BatchUnderWay, NotReadable, Readable
 from snapreplay.service.control.status import SnapshotUsed, StandbyStatus, StatusBoard
 from snapreplay.service.core.assignment import LAG_STEP_OFFSETS
 from snapreplay.service.core.owners import Limits
@@ -21,7 +21,6 @@ from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.warm_copy import RecordsSince, WarmCopy
 from snapreplay.service.core.witness import IncrementsBehind
-from snapreplay.service.partition.readable import Readable
 from snapreplay.service.recovery.examine import Examiner, LogEndsBefore
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.free_memory import ROOT, available_bytes, memory_of

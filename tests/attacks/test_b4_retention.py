@@ -14,7 +14,6 @@ from snapreplay.service.clock import time_of, wall_ms, wall_time
 from snapreplay.service.control.status import BlockedTopic, StatusBoard
 from snapreplay.service.live import recoverability_monitor
 from snapreplay.service.live.recoverability_monitor import RecoverabilityMonitor
-from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
@@ -234,7 +233,7 @@ async def test_b4_a_marker_behind_the_last_record_is_not_missed(stage, unique):
 @pytest.mark.parametrize(("make_app", "settings"), [(apps.tape, {"before_stop": True}), (apps.ledger, {})])
 async def test_b4_a_graceful_stop_passes_the_marker_too(stage, unique, monkeypatch, make_app, settings):
     """Without waiting for the next look. A last snapshot, which a state that is no map needs, then needs no replay."""
-    monkeypatch.setattr(SnapshotScheduler, "looked", lambda _self: False)
+    monkeypatch.setattr(RecoverabilityMonitor, "has_looked", lambda _self: False)
     here = await stage(make_app(unique("marker")), snapshot=settings)
     topic = here.input
     await asyncio.to_thread(in_a_transaction, here.bootstrap_servers, topic, 5)

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from snapreplay.errors import NotLive, PartitionNotLive, ServiceClosed, UnknownPartition, UsageError
-from snapreplay.service.control.state_reads import AnsweredBy, NotReadable
+from snapreplay.service.control.state_reads import AnsweredBy, NotReadable, Readable
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.embedding import FailureNews, Views
-from snapreplay.service.partition.readable import Readable
 from snapreplay.state.view import Position
 from tests.support import apps
 from tests.support.deadlines import scaled

@@ -152,6 +152,14 @@ async def test_a_state_whose_log_is_lost_while_it_is_failed_is_told_and_written_
         await bench.assert_exactly_once(three)
 
 
+async def goes_on_as_the_hint_says(bench):
+    """The next start is FAILED; its hint leads to the state that was written aside."""
+    status = await bench.failure()
+    await accepted(bench, status.error.hint)
+    async with bench.live() as two:
+        await bench.assert_exactly_once(two)
+
+
 async def refused_by_broker(*_):
     """A compacted topic takes no record without a key."""
     raise RefusedRecord("the broker refuses a record for topic app-increments: InvalidRecord")
@@ -195,10 +203,7 @@ async def test_a_batch_that_was_refused_is_not_written_aside(bench, monkeypatch)
     await until(lambda: one.status.snapshot is not None and one.status.snapshot.state == "written", "written", 30.0)
     await killed(bench, one)
     monkeypatch.undo()
-    status = await bench.failure()
-    await accepted(bench, status.error.hint)
-    async with bench.live() as two:
-        await bench.assert_exactly_once(two)
+    await goes_on_as_the_hint_says(bench)
 
 
 @virtual
@@ -212,10 +217,7 @@ async def test_a_stop_that_can_commit_nothing_writes_the_state_aside(bench, monk
     await killed(bench, one)
     assert one.status.snapshot.snapshot_id in one.runner.unsaved.message
     monkeypatch.undo()
-    status = await bench.failure()
-    await accepted(bench, status.error.hint)
-    async with bench.live() as two:
-        await bench.assert_exactly_once(two)
+    await goes_on_as_the_hint_says(bench)
 
 
 @virtual
