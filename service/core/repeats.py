@@ -45,27 +45,17 @@ class Repeats:
             return known
         known.times += 1
         known.left_out += 1
-        return self.told(cause, now) if now - known.said_at >= QUIET_SECONDS else None
+        if now - known.said_at < QUIET_SECONDS:
+            return None
+        said = Repeated(known.since, known.said_at, known.times, known.left_out)
+        known.said_at, known.left_out = now, 0
+        return said
 
     def line(self, text: str, now: float) -> str | None:
         """Count the text itself as `met` does a cause; return the whole line."""
         said = self.met(text, now)
         return None if said is None else text + said.more(now)
 
-    def told(self, cause: Hashable, now: float) -> Repeated:
-        """Return what to say of it now; the next minute begins."""
-        known = self.causes[cause]
-        before = Repeated(known.since, known.said_at, known.times, known.left_out)
-        known.said_at, known.left_out = now, 0
-        return before
-
-    def due_at(self) -> float | None:
-        """Say when something that was left out is to be said; None when there is nothing."""
-        waiting = [each.said_at for each in self.causes.values() if each.left_out]
-        return min(waiting) + QUIET_SECONDS if waiting else None
-
     def forget(self, now: float) -> None:
-        """Forget causes that were quiet for a minute, and of which all is said."""
-        self.causes = {
-            cause: each for cause, each in self.causes.items() if each.left_out or now - each.said_at < QUIET_SECONDS
-        }
+        """Forget causes that were quiet for a minute."""
+        self.causes = {cause: each for cause, each in self.causes.items() if now - each.said_at < QUIET_SECONDS}

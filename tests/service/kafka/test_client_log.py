@@ -1,14 +1,11 @@
-"""The client's warnings: each cause once a minute, and nothing untold."""
+"""The client's warnings: each cause once a minute."""
 
 import logging
-import threading
 
 import pytest
 
-from snapreplay.service.kafka import client_log as module
 from snapreplay.service.kafka.client_log import CLIENT_LOGGER, Summary, summarise_client_log
 from tests.support import apps
-from tests.support.deadlines import scaled
 from tests.support.stage import until
 from tests.support.tampering import delete
 
@@ -43,10 +40,7 @@ class Bench:
 
 @pytest.fixture
 def bench():
-    """Its timer comes due after the test."""
-    made = Bench()
-    yield made
-    made.summary.close()
+    return Bench()
 
 
 def test_a_repeated_line_is_said_at_once_and_then_once_a_minute(bench):
@@ -90,31 +84,6 @@ def test_what_says_something_new_passes(bench):
     ]
 
 
-def test_what_was_left_out_is_told_also_when_nothing_more_comes(bench, monkeypatch):
-    """By a timer."""
-    monkeypatch.setattr(module, "QUIET_SECONDS", 0.0)
-    told = threading.Event()
-    monkeypatch.setattr(bench.kept, "emit", lambda record: told.set())
-    bench.log.warning("lost")
-    told.clear()
-    monkeypatch.setattr(threading, "Timer", at_once)
-    bench.log.warning("lost")
-    assert told.wait(scaled(10))
-
-
-def at_once(_, function):
-    return threading.Thread(target=function)
-
-
-def test_what_was_left_out_is_told_at_the_end(bench):
-    """A process that ends within the minute has said all."""
-    for _ in range(3):
-        bench.log.warning("lost")
-    bench.now += 5
-    bench.summary.close()
-    assert bench.lines == ["lost", "lost (repeated 2 times in the last 5 s)"]
-
-
 @pytest.fixture
 def client_logger():
     """Leave the logger as it was, afterwards."""
@@ -136,10 +105,9 @@ def test_it_is_switched_on_once_for_the_process(client_logger, caplog):
 
 @pytest.mark.kafka
 async def test_an_input_that_is_deleted_under_a_service_is_not_a_flood(client_logger, caplog, stage, unique):
-    """The client says again and again that it is not there. The log says it once, then the sum of each minute."""
+    """The client says again and again that it is not there. The log says it once, then at most once a minute."""
     here = await stage(apps.ledger(unique("flood")))
     summarise_client_log()
-    (summary,) = client_logger.handlers
     met = Kept()
     client_logger.addHandler(met)
     topic = here.app.inputs[0].name
@@ -147,8 +115,6 @@ async def test_an_input_that_is_deleted_under_a_service_is_not_a_flood(client_lo
     async with here.running():
         delete(here.bootstrap_servers, topic)
         await until(lambda: met.lines.count(said) > 10, "a flood")
-    summary.tell(all_of_them=True)
-    first, *sums = [line for line in map(logging.LogRecord.getMessage, caplog.records) if line.startswith(said)]
-    assert first == said
-    assert 1 + sum(int(each.partition("(repeated ")[2].split()[0]) for each in sums) == met.lines.count(said)
-    assert 2 * (1 + len(sums)) < met.lines.count(said)
+    lines = [line for line in map(logging.LogRecord.getMessage, caplog.records) if line.startswith(said)]
+    assert lines[0] == said
+    assert 2 * len(lines) < met.lines.count(said)

@@ -8,9 +8,7 @@ import threading
 from typing import Any
 
 import pytest
-from aiokafka.conn import AIOKafkaConnection, create_conn
-from aiokafka.errors import KafkaConnectionError
-from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.conn import AIOKafkaConnection
 
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings, effective
@@ -25,7 +23,6 @@ from tests.service.test_access import Restricted, here, not_ready
 from tests.support import apps
 from tests.support.deadlines import scaled
 from tests.support.guarded import Guarded, token
-from tests.support.kafka import until_async
 from tests.support.stage import until
 
 __all__ = ["here", "patient"]
@@ -219,30 +216,6 @@ async def test_a_connection_is_closed_although_nobody_waits_for_its_successor_an
         assert again.connected()
     finally:
         await client.close()
-
-
-@pytest.mark.kafka
-async def test_the_client_alone_takes_refused_tokens_and_stays_until_its_login_ends(here):
-    """Why connections are ours: if this fails, connection.py may go."""
-    host, port = here.tokens.split(":")
-    provider = Provider(seconds=-60.0)
-    login = client_arguments(Settings(kafka=here.by_tokens(provider)))
-    login = {name: login[name] for name in ("security_protocol", "sasl_mechanism", "sasl_oauth_token_provider")}
-    refused = await create_conn(host, int(port), **login)
-    assert (await refused.send(MetadataRequest([]))).brokers == []  # an answer without an error, and then its end
-    with pytest.raises(KafkaConnectionError):
-        await refused.send(MetadataRequest([]))
-    provider.seconds = scaled(5)  # longer than this process or the broker stands still
-    accepted = await create_conn(host, int(port), **login)
-
-    async def asked():
-        try:
-            return await accepted.send(MetadataRequest([]))
-        except KafkaConnectionError:
-            return None
-
-    assert await asked() is not None
-    await until_async(asked, lambda answer: answer is None)
 
 
 @pytest.mark.parametrize(

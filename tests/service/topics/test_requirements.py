@@ -9,11 +9,8 @@ from snapreplay.app.out import DEFAULT_LIMIT_BYTES
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.config.groups import ErrorSettings
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.ports import NewTopic
 from snapreplay.service.topics.requirements import (
     KEPT_FOR_EVER,
-    RECORD_BYTES_NEEDED,
     MissingInput,
     TopicsIncomplete,
     check_own_topic,
@@ -25,7 +22,6 @@ from snapreplay.service.topics.requirements import (
 )
 from tests.support import apps
 from tests.support.healthy import healthy_topics, topic
-from tests.support.stage import settings_for
 
 APP = apps.ledger("x")
 OWN = ["x-increments", "x-snapshots"]
@@ -118,17 +114,6 @@ async def test_a_missing_input_is_named_with_its_neighbour():
     assert "x-increments" not in cluster.known
 
 
-async def test_inputs_that_are_not_co_partitioned_are_refused():
-    """Both counts are named, and nothing is created."""
-    app, cluster = apps.pair("y"), healthy_topics()
-    named = [("left-y", 2), ("merged-y", 2), ("right-y", 3)]
-    cluster.known |= {name: topic(name, partition_count=count) for name, count in named}
-    with pytest.raises(UsageError, match="left-y has 2 partitions, right-y has 3 partitions") as refused:
-        await ensure_topics(app, Settings(), cluster)
-    assert "as many partitions as the other" in refused.value.hint
-    assert "y-increments" not in cluster.known
-
-
 @pytest.mark.parametrize(
     ("there", "meant"),
     [
@@ -171,16 +156,6 @@ def test_another_partition_count_is_refused():
     with pytest.raises(StopError, match="has 2 partitions, but the inputs have 4") as refused:
         check_own_topic(APP, topic("x-increments", **KEPT_FOR_EVER), 4)
     assert refused.value.facts == {"found": 2, "expected": 4}
-
-
-@pytest.mark.kafka
-async def test_the_default_limit_of_kafka_holds_our_records(broker, unique):
-    """1,048,588 bytes: nobody has to raise anything."""
-    cluster, name = KafkaCluster(settings_for(broker.bootstrap_servers)), unique("limit")
-    await cluster.create_topics([NewTopic(name, 2, config=KEPT_FOR_EVER)])
-    facts = (await cluster.topics([name]))[name]
-    assert int(facts.config["max.message.bytes"]) > RECORD_BYTES_NEEDED
-    check_own_topic(APP, facts, 2)
 
 
 async def test_limits_are_asked_afresh_and_a_missing_topic_keeps_its_own():
