@@ -13,7 +13,7 @@ from typing import Self
 
 from examples.demo.commands import snapreplay
 from examples.demo.failed import DemoFailed
-from snapreplay.jars import JavaUnavailable, find_java
+from snapreplay.java import JavaUnavailable, find_java
 
 JOB_S = 600.0
 TELL_S = 15.0

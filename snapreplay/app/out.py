@@ -6,7 +6,7 @@ import difflib
 import sys
 from _thread import get_ident
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from snapreplay.app.codecs import Codec, unencoded
 from snapreplay.app.names import alter
@@ -19,7 +19,6 @@ from snapreplay.times import NO_TIMESTAMP
 
 K = TypeVar("K")
 V = TypeVar("V")
-T = TypeVar("T")
 
 PARTITION_MAX, TIMESTAMP_MS_MAX = (1 << 31) - 1, (1 << 63) - 1
 """What a Kafka record can have."""
@@ -95,8 +94,15 @@ class Out:
         if way is None:
             raise _undeclared(topic, self._ways)
         key_codec, value_codec, limit_bytes = way
-        key_bytes = _encode(topic, "key", key_codec, key)
-        value_bytes = _encode(topic, "value", value_codec, value)
+        side, given, codec = "key", cast("Any", key), key_codec
+        try:
+            key_bytes = _null(key_codec) if key is None else key_codec.encode(key)
+            side, given, codec = "value", value, value_codec
+            value_bytes = _null(value_codec) if value is None else value_codec.encode(value)
+        except BaseException as error:
+            if of_a_signal(error):
+                raise
+            raise _not_encoded(topic, side, codec, given, error) from error
         # `size_upper_bound`, spelled out: a call less on the path of every output.
         size_bytes = _RECORD_OVERHEAD_BYTES + len(key_bytes or b"") + len(value_bytes or b"")
         checked: tuple[tuple[str, bytes | None], ...] = ()
@@ -145,20 +151,18 @@ def headers_upper_bound(headers: Sequence[tuple[str, bytes | None]]) -> int:
     return sum(_HEADER_OVERHEAD_BYTES + len(name.encode()) + len(data or b"") for name, data in headers)
 
 
-def _encode(topic: Topic[Any, Any], side: str, codec: Codec[T], value: T) -> bytes | None:
-    try:
-        if value is not None:
-            return codec.encode(value)
-        if codec.nullable:
-            return None
+def _null(codec: Codec[Any]) -> bytes | None:
+    """Return a null, or raise TypeError: the codec has none."""
+    if not codec.nullable:
         raise TypeError
-    except BaseException as error:
-        if of_a_signal(error):
-            raise
-        why, hint = unencoded(side, codec, value, error)
-        raise RecordError(
-            f"output to {topic.name}: {why}", hint=hint, topic=topic.name, exception=type(error).__name__
-        ) from error
+    return None
+
+
+def _not_encoded(
+    topic: Topic[Any, Any], side: str, codec: Codec[Any], given: object, error: BaseException
+) -> RecordError:
+    why, hint = unencoded(side, codec, given, error)
+    return RecordError(f"output to {topic.name}: {why}", hint=hint, topic=topic.name, exception=type(error).__name__)
 
 
 def _check_number(topic: Topic[Any, Any], name: str, value: int | None, most: int) -> None:

@@ -117,11 +117,15 @@ class Turns:
         return not_before_ms is None or not_before_ms > max(to_ms, clock.stream_time_ms)
 
     def passing(self, to_ms: int, most: int = sys.maxsize, alone: OnFailure | None = None) -> Steps[RecordError | None]:
-        """Let everything happen that is due at or before `to_ms`, or only the first `most`. `alone`: do each event on
-        its own, so that only the failing one is undone; what becomes of it.
+        """Fire the timers and expire the entries that are due by `to_ms`, at most `most` of them.
 
-        Returns why the next timer cannot be handled, if `alone` says not to go on. Raises RecordError: of a timer,
-        without `alone`."""
+        Args:
+            alone: apply each event on its own, so that only a failing one is undone; says whether to continue without
+                it.
+
+        Returns the error of the next timer, if `alone` says to stop there. Raises RecordError: a timer failed, and
+        `alone` is None.
+        """
         up_to_ms = max(to_ms, self._store.stream_time_ms)
         while most:
             event = (yield from self._timetable.finding(up_to_ms)) or self._new_period(up_to_ms)
@@ -131,9 +135,9 @@ class Turns:
                 self.is_full = True
                 return None
             if alone is None:
-                self._happen(event, up_to_ms)
+                self._fire(event, up_to_ms)
             else:
-                failure = self._happen_alone(event, up_to_ms, alone)
+                failure = self._fire_alone(event, up_to_ms, alone)
                 if failure is not None:
                     return failure
             self._count(event)
@@ -160,12 +164,12 @@ class Turns:
         if self._new and event.key == self._new[0]:
             del self._new[0]
 
-    def _happen_alone(self, event: Event, up_to_ms: int, on_failure: OnFailure) -> RecordError | None:
+    def _fire_alone(self, event: Event, up_to_ms: int, on_failure: OnFailure) -> RecordError | None:
         store, staged = self._store, self._out.staged
         outputs_before, time_before_ms = len(staged), store.stream_time_ms
         store.begin()
         try:
-            self._happen(event, up_to_ms)
+            self._fire(event, up_to_ms)
             self._stage_alone(event, up_to_ms)
         except RecordError as error:
             store.rollback()
@@ -187,14 +191,14 @@ class Turns:
             timer, spec = self._timer(event, up_to_ms)
             raise timer_error(timer, spec and spec.function, error) from error.__cause__
 
-    def _happen(self, event: Event, up_to_ms: int) -> None:
+    def _fire(self, event: Event, up_to_ms: int) -> None:
         self._gate.open()
         try:
-            self._happens(event, up_to_ms)
+            self._apply_event(event, up_to_ms)
         finally:
             self._gate.close()
 
-    def _happens(self, event: Event, up_to_ms: int) -> None:
+    def _apply_event(self, event: Event, up_to_ms: int) -> None:
         self._move_time(event, up_to_ms)
         if event.kind is Kind.EXPIRY:
             self._timetable.expire(event)

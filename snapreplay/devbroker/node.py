@@ -21,7 +21,7 @@ from snapreplay.devbroker import properties
 from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
 from snapreplay.devbroker.files import KafkaFiles
 from snapreplay.devbroker.free_ports import is_free
-from snapreplay.jars import environment
+from snapreplay.java import environment
 from snapreplay.service.kafka.probe import ProbeFailed, commit_probe
 
 _ANSWER_DEADLINE_S = 15.0

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from snapreplay.errors import StopError, UsageError
-from snapreplay.jars import INSTALL, environment, find_java
+from snapreplay.java import INSTALL, environment, find_java
 
 # For a JVM that ends soon: the quick compiler and the plain collector start twice as fast (28.7 s
 # against 19.1 s for a whole suite of tiny jobs). Over gigabytes of chunks the optimising compiler

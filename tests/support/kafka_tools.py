@@ -6,8 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from snapreplay import jars
-from snapreplay.devbroker.jars import ensure, kafka_version
+from snapreplay.devbroker.jars import copy_dependencies, ensure, fill, kafka_version
 from tests.support.deadlines import scaled
 
 DEADLINE_SECONDS = scaled(60.0)
@@ -40,7 +39,7 @@ def run(words: Sequence[str], stdin: str = "") -> str:
     """A command as it is typed, "kafka-topics.sh --list …"; what it printed."""
     kafka = ensure()
     tools = kafka.root.with_name("kafka-tools")
-    jars.fill(tools, _pom(), _fetch)
+    fill(tools, _pom(), _fetch)
     class_path = f"{kafka.class_path}:{tools / 'lib' / '*'}"
     name, *arguments = words
     done = subprocess.run(
@@ -56,7 +55,7 @@ def run(words: Sequence[str], stdin: str = "") -> str:
 
 
 def _fetch(fresh: Path) -> None:
-    jars.copy_dependencies(_pom(), fresh / "lib", "Kafka's tools")
+    copy_dependencies(_pom(), fresh / "lib")
 
 
 def _pom() -> bytes:
