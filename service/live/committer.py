@@ -108,12 +108,12 @@ class Committer:
 
     @property
     def idle(self) -> bool:
-        """Whether no transaction is pending. One that has completed is pending until it is settled."""
+        """No transaction is under way (an answered one that was not settled counts as under way)."""
         return self._pending is None
 
     @property
     def answered(self) -> bool:
-        """Whether the pending transaction has completed."""
+        """There is something to settle without waiting."""
         return self._pending is not None and self._pending.task.done()
 
     def start(

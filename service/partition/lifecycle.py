@@ -84,7 +84,7 @@ class Lifecycle:
 
 
 class RetryRequest:
-    """A request to recover a FAILED partition again. One per runner, which waits for it."""
+    """One per partition and process; its runner waits, the supervisor asks, in the same loop."""
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
@@ -129,7 +129,7 @@ class RetryRequest:
 
 
 class TakeoverBackoff:
-    """The waits of a partition that another process has claimed. One per runner."""
+    """The conduct of a process when another one has claimed its partition. One per partition and process."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -34,7 +34,7 @@ async def test_an_operation_is_shown_and_tried(page: Page, tmp_path: Path) -> No
         facts = page.locator("#operations-process-get_facts")
         await facts.get_by_role("button").first.click()
         await expect(facts).to_contain_text("Name app, versions, instance and cluster.")
-        await expect(facts).to_contain_text("loop-blocked")
+        await expect(facts).to_contain_text("no-token")
         await looked_at(page, "docs")
         await facts.get_by_role("button", name="Try it out").click()
         await facts.get_by_role("button", name="Execute").click()

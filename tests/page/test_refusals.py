@@ -15,7 +15,6 @@ from snapreplay.service.control.protocol import Check
 from snapreplay.service.control.status import BlockedTopic
 from tests.page.looking import looked_at, says
 from tests.page.test_states import Held
-from tests.support.deadlines import scaled
 from tests.support.fake_control import FAILED, LIVE, FakeControl, ago
 from tests.support.served import LATE, control_of, peer, program, served
 
@@ -62,7 +61,7 @@ async def test_what_a_late_service_was_asked_for_is_asked_again_and_done_once(pa
         page.on("response", lambda answer: codes.append(answer.status) if answer.request.method == "POST" else None)
         await page.get_by_role("button", name="Write snapshots").click()
         loop = asyncio.get_running_loop()
-        loop.call_later(0.05, time.sleep, scaled(COMMAND_SECONDS + 1))  # the click is on its way by then
+        loop.call_later(0.05, time.sleep, COMMAND_SECONDS + 1)  # the click is on its way by then
         await page.get_by_role("dialog").get_by_role("button", name="Write snapshots").click()
         await expect(page.locator(".notice")).to_contain_text("Snapshot: running")
         await expect(page.get_by_role("dialog")).to_have_count(0)
