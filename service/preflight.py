@@ -33,7 +33,7 @@ from snapreplay.service.topics.requirements import (
 log = logging.getLogger("snapreplay")
 
 _RAN_BEFORE = (
-    "; or, if the app ran before (then init refuses), bring both back from a backup or mirror; or begin anew under a"
+    "; or, if the app ran before (then init refuses), bring both back from a backup or mirror; or start over under a"
     f" new app id: {new_app()}"
 )
 
@@ -107,7 +107,7 @@ async def inspect(
     )
 
 
-def tell_misfits(app: App[Any], view: ClusterView) -> None:
+def warn_mismatched_topics(app: App[Any], view: ClusterView) -> None:
     """Say which topics match a pattern and cannot be inputs, and which patterns have no topic."""
     for misfit in view.misfits:
         log.error("%s", misfit)
@@ -139,7 +139,7 @@ def _check_present(app: App[Any], own: tuple[str, ...], facts: dict[str, TopicFa
 
 
 def _check_limits(settings: Settings, broker_config: Mapping[str, str], *, is_member: bool) -> None:
-    """Raise UsageError if the brokers refuse a timeout of ours. Members stay what they are: only a join is refused."""
+    """Raise UsageError if the brokers refuse one of our timeouts. Only a join is refused, so members are not affected."""
     found = broker_limits.transaction_timeout(settings.timeouts.transaction_ms, broker_config)
     if found is None and not is_member:
         found = broker_limits.session_timeout(settings.group.session_timeout_ms, broker_config)

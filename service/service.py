@@ -30,7 +30,7 @@ from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.operating import Operating
 from snapreplay.service.partition.runner import PartitionRunner
-from snapreplay.service.preflight import tell_misfits
+from snapreplay.service.preflight import warn_mismatched_topics
 from snapreplay.service.runtime.context import Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.tasks import cancel_and_wait, watched
@@ -294,7 +294,7 @@ class Service(Operating, Generic[S]):
         begin = partial(begun, self.app, self.settings, self._cluster, self._first_start, self._waiting)
         view = await reached(begin, self._control.unreachable)
         self._control.reached(view)
-        tell_misfits(self.app, view)
+        warn_mismatched_topics(self.app, view)
         loop, me = asyncio.get_running_loop(), self._identity
         supervisor = self._supervisor = Supervisor(
             self.app, self.settings, self._cluster, view, me, self._board, self._failed

@@ -129,7 +129,7 @@ def _plain_bytes(side: str, given: object) -> bytes:
 
 
 def document_of(codec: Codec[Any], data: bytes | None) -> Any:
-    """Show a key or value as JSON has it, or raise whatever the codec does for bytes that are not of its type."""
+    """Show a key or value as JSON has it, or raise what the codec raises for bytes that are not of its type."""
     if data is None:
         return None
     return document_of_bytes(data) if _is_raw(codec) else builtins_of(codec.decode(data))

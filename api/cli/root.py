@@ -40,7 +40,7 @@ from snapreplay.service.kafka.client_log import CLIENT_LOGGER, summarise_client_
 
 
 class _Group(TyperGroup):
-    """Prints an error of ours as one block and ends with its exit code, for every command."""
+    """Prints a SnapreplayError as one block and ends with its exit code, for every command."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -114,7 +114,7 @@ app = typer.Typer(
 def _root(*, debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False) -> None:
     summarise_client_log()
     if not debug and logging.lastResort is not None:
-        # The Kafka client's lines are for commands with a log. In any other one, an error of ours says what they do.
+        # The Kafka client's lines are for commands with a log. In any other one, our error says what they do.
         logging.lastResort.addFilter(lambda record: record.name.partition(".")[0] != CLIENT_LOGGER)
 
 

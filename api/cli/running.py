@@ -93,7 +93,7 @@ def _parsed(kind: Any, option: Option) -> dict[str, Any]:
 
 
 def run_plainly(given: Mapping[str, Any]) -> int:
-    """Run; return the exit code. An error of ours is printed as the tree does."""
+    """Run; return the exit code. A SnapreplayError is printed as the tree does."""
     try:
         return carry_out(run, given)
     except SnapreplayError as error:
@@ -117,7 +117,7 @@ def first_start(*, init: bool, start: Literal["earliest", "latest"] | None, wait
     if start is not None and not init:
         raise UsageError(
             f"--from {start} says where a new app begins, but without --init `run` begins none",
-            hint="add `--init`; an app that has begun goes on where it stands",
+            hint="add `--init`; an app that has begun resumes where it stopped",
         )
     if init:
         return start or "earliest"

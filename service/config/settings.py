@@ -53,7 +53,7 @@ from snapreplay.service.config.table import Table, fields_of, with_origins
 from snapreplay.snapshots.format.seal import OFF, SealPolicy, Seals, keys_in
 
 REQUEST_TIMEOUT_MS = 10_000
-"""`kafka.request.timeout.ms` where it is not set: long enough for a failover, below every deadline of ours."""
+"""`kafka.request.timeout.ms` where it is not set: long enough for a failover, below all our deadlines."""
 
 
 _WITHOUT_KAFKA = {"bootstrap.servers": "127.0.0.1:9092"}

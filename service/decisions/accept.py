@@ -1,6 +1,6 @@
 """Accepting a finding: the partition is examined again, then a fenced increment records the decision.
 
-The increment begins the chain anew: it points to a full snapshot of the accepted state, written under the same claim,
+The increment begins a new chain: it points to a full snapshot of the accepted state, written under the same claim,
 and nothing before it is ever walked over again. Until it is committed nothing has changed.
 """
 
@@ -186,7 +186,7 @@ class Baseline:
 
 
 async def ground_of(context: Context, examiner: Examiner, finding: Finding) -> Baseline:
-    """Bring the examiner's store to the state to go on with.
+    """Bring the examiner's store to the state to resume from.
 
     Raises:
         NoBaseline: nothing can be accepted.

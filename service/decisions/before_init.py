@@ -119,7 +119,7 @@ async def fenced_before(context: Context) -> Fencer:
 
 
 async def holds_ours(reader: Reader, log: TopicPartition, bounds: Bounds) -> bool:
-    """Say whether the log holds a record of ours; transaction markers do not count."""
+    """Say whether the log holds one of our records; transaction markers do not count."""
     async for records in reader.read(log, *bounds):
         if any(is_ours(record.value or b"", record.headers) for record in records):
             return True

@@ -30,7 +30,7 @@ class NoSuchApp(UsageError):
 class StillRuns(StopError):
     """The app still runs: its group has members.
 
-    Safe: No topic was deleted, no state was set back, and the app goes on.
+    Safe: No topic was deleted, no state was set back, and the app continues.
     """
 
 

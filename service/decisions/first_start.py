@@ -152,7 +152,7 @@ async def _begin(app: App[Any], settings: Settings, cluster: Cluster, start: Sta
 def _not_begun(app: App[Any], why: str, before: str = "") -> NotBegun:
     return NotBegun(
         f"app {app.app_id!r} has not begun: {why}",
-        hint=f"{before}`snapreplay init {app_name(app)}`: a process that waits goes on by itself. If the app ran"
+        hint=f"{before}`snapreplay init {app_name(app)}`: a waiting process then starts by itself. If the app ran"
         " before, its topics were lost: bring them back instead, and do not initialise it again",
     )
 

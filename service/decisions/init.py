@@ -222,7 +222,7 @@ async def _refuse_lost(contexts: list[Context], existing: list[FoundIncrement | 
         f"{lost.increments} holds no increment, but partition {ran.partition} is at batch"
         f" {found.increment.batch}: the increments of partition {lost.partition} were lost",
         hint="bring the increments topic back from a backup or mirror; or `snapreplay run"
-        f" {app_name(lost.app)}`: its hint says what can be accepted; or begin anew under a new app id: {new_app()}",
+        f" {app_name(lost.app)}`: its hint says what can be accepted; or start over under a new app id: {new_app()}",
         partition=lost.partition,
     )
     await with_savepoints(error, lost.app, lost.cluster)
@@ -255,7 +255,7 @@ def _owner_hint(context: Context, *, running: bool) -> str:
         ("wait: " if running else "if a process of the app still runs, connect it to the cluster: ")
         + "a process that has the state in memory writes it by itself",
         "bring the increments topic back from a backup or mirror",
-        f"begin anew under a new app id: {new_app()}",
+        f"start over under a new app id: {new_app()}",
     ]
     stop = "stop all processes of the app and " if running else ""
     ways.append(

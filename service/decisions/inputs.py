@@ -130,7 +130,7 @@ async def _last(context: Context, reader: Reader) -> FoundIncrement:
 def _half_retired(
     error: NotDrained | NotRetirable, app: App[Any], lasts: Sequence[FoundIncrement]
 ) -> NotDrained | NotRetirable:
-    """Return another hint if a partition has retired the input already: the version before does not go on as it is."""
+    """Return another hint if a partition has retired the input already: the version before cannot run as it is."""
     topic = error.facts.get("topic")
     without = [number for number, last in enumerate(lasts) if topic in last.increment.retired_inputs]
     if not without:
@@ -229,7 +229,7 @@ async def _is_hidden(context: Context, offset: int) -> bool:
 
 
 async def _refuse_lost_end(context: Context, owner_epoch: int, last: FoundIncrement) -> None:
-    """Refuse to go on behind a log that has lost its end: an increment would have the number of a lost batch. What an
+    """Refuse to append to a log that has lost its end: an increment would have the number of a lost batch. What an
     owner has written that took the partition meanwhile shows no loss."""
     try:
         await refuse_lost_end(context, last)

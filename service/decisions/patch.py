@@ -219,7 +219,7 @@ def _refuse_other_fields(context: Context, last: FoundIncrement) -> None:
     what = "another layout" if later.fields == increment.fields else "other fields"
     raise OtherVersion(
         f"partition {context.partition}: values have {what} in app version {context.app.version} than in"
-        f" {increment.origin.app_version}, which wrote the state and could not go on with corrected entries",
+        f" {increment.origin.app_version}, which wrote the state and could not read corrected entries",
         hint="run the command with the version that wrote the state; or let this version commit a batch first",
     )
 

@@ -1,4 +1,4 @@
-"""The place in an input where an accepted state goes on, in words what that means for the records around it, and the
+"""The place in an input where an accepted state resumes, in words what that means for the records around it, and the
 part of the input that still is the log that was processed: every increment keeps the last record of its batch.
 
 `position` is that of the accepted state, `reached` how far the input had been processed: behind `position` when the
@@ -25,7 +25,7 @@ def same_log(topic: str, position: int, reached: int | None, start_offset: int) 
     """Place the state in an input that is the log which was processed, or begins now at `start_offset`.
 
     Returns:
-        The offset to go on at, and a sentence; "" when nothing is lost, skipped or repeated.
+        The offset to resume at, and a sentence; "" when nothing is lost, skipped or repeated.
     """
     begin = max(position, start_offset)
     parts = []
@@ -37,7 +37,7 @@ def same_log(topic: str, position: int, reached: int | None, start_offset: int) 
                 f"offsets {position} to {begin} are gone: those that were processed keep their outputs and have"
                 " no effect on the state, the others are never processed"
             )
-        parts.append(f"whatever was processed from there on is {AGAIN}")
+        parts.append(f"what was processed from there on is {AGAIN}")
     else:
         gone = min(begin, reached)
         if position < gone:
@@ -46,7 +46,7 @@ def same_log(topic: str, position: int, reached: int | None, start_offset: int) 
             parts.append(f"offsets {begin} to {reached} are {AGAIN}")
         if reached < begin:
             parts.append(f"offsets {reached} to {begin} are never processed")
-    return begin, f"{topic}: goes on at offset {begin}; {'; '.join(parts)}" if parts else ""
+    return begin, f"{topic}: resumes at offset {begin}; {'; '.join(parts)}" if parts else ""
 
 
 def other_log(
@@ -102,7 +102,7 @@ async def newest_common(context: Context, topic: str, last_offset: int) -> Ancho
     """Find the last anchor, of the increments up to `last_offset`, whose record the input still holds; None when it
     holds none of them: then it is another log from its start.
 
-    A log that was cut and grew again agrees up to the cut; one that was created anew agrees nowhere.
+    A log that was cut and grew again agrees up to the cut; one that was created again agrees nowhere.
     """
     async with reading(context.cluster) as reader:
         anchors = await _anchors(reader, context.increments, topic, last_offset)

@@ -72,7 +72,7 @@ class ResetTarget:
 
 @dataclass(frozen=True)
 class Reset:
-    """The reset of one partition. `before` stands for the state to go on with; `last` is the last increment in the
+    """The reset of one partition. `before` stands for the state to resume from; `last` is the last increment in the
     log, whose topic ends at `end_offset`."""
 
     context: Context
@@ -171,7 +171,7 @@ def _decision(
     return {
         "finding": f"{RESET}-{digest[:8]}",
         "problem": f"the state after batch {last.increment.batch} is given up",
-        "decided": "; ".join([f"goes on with {target}{entries}", *filter(None, moves)]),
+        "decided": "; ".join([f"resumes with {target}{entries}", *filter(None, moves)]),
         "reason": reason.strip() or NO_REASON,
         "by": by_whom(),
         TARGET: str(target),

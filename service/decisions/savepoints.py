@@ -1,8 +1,9 @@
 """Keeps the state of an app under a name, as a savepoint, until it is dropped.
 
-A savepoint is the beginning of a chain that never goes on. It has an app id of its own (`names.savepoint_id`), two
+A savepoint is the beginning of a chain that is never continued. It has an app id of its own (`names.savepoint_id`), two
 topics, and in each partition what `init --state-of` writes: a full snapshot, and one increment that says who kept which
-batch, when and why. So whatever reads an app's topics reads a savepoint, and no owner and no trimming ever touches it.
+batch, when and why. So every reader of an app's topics can read a savepoint, and no owner
+and no trimming ever touches it.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class SavepointExists(UsageError):
 class SavepointUnusable(StopError):
     """Parts of the savepoint are missing, damaged, or of a state that was given up: nothing can begin with it.
 
-    Safe: Nothing was begun with it, and the app goes on.
+    Safe: Nothing was begun with it, and the app continues.
     """
 
 
@@ -125,7 +126,7 @@ async def create(
     kept: Callable[[int], object] = lambda _: None,
 ) -> Savepoint:
     """Keep the state of every partition after its last committed batch. The app may run: it does not notice. `by`: who
-    asked; "": the user of this process. `kept` is told of each partition.
+    asked; "": the user of this process. `kept` is called with each partition.
 
     An interrupted savepoint is completed: parts that are there stay as they are.
 
@@ -189,7 +190,7 @@ async def _chains(contexts: list[Context]) -> list[str]:
 def _refuse_given_up(app_id: str, name: str, begun: Sequence[FoundIncrement | None], chains: Sequence[str]) -> None:
     """Raise SavepointUnusable if a part is of another chain than the app has now: a reset, or the deletion of the app,
     was to get rid of such a state."""
-    problem = "its state was given up, or begun anew, since it was kept"
+    problem = "its state was given up, or replaced, since it was kept"
     kept = [(found.increment.decision or {}) if found is not None else {} for found in begun]
     parts = tuple(
         KeptPart(number, None, "" if said.get(STATE_CHAIN, chain) == chain else problem)

@@ -108,7 +108,7 @@ Restore = Callable[[Context, Store], Awaitable[FoundIncrement]]
 
 
 async def takeover_of(context: Context, source_id: str, begin: BeginAt, restore: Restore | None = None) -> StateImport:
-    """Load the state at the other app's last committed batch and prove it; find out where to go on.
+    """Load the state at the other app's last committed batch and prove it; find out where to resume.
 
     Args:
         restore: None: from a snapshot and by recorded changes only; this app's handlers are not the other one's.
@@ -298,7 +298,7 @@ def _check_entries(source: Context, store: Store) -> None:
 async def _same_positions(context: Context, source: Context, last: Increment) -> Places:
     """Go on where the other app stopped, if the inputs are still the same logs."""
     theirs, ours = sorted(last.positions), sorted(context.input_names)
-    hint = "`--from earliest` goes on at the start of each input, `--from latest` at its end"
+    hint = "`--from earliest` resumes at the start of each input, `--from latest` at its end"
     if theirs != ours:
         raise CannotTakeOver(
             f"--from positions: app {source.app.app_id} has the inputs {', '.join(theirs)}, this one has"

@@ -435,7 +435,7 @@ def replayable(facts: DoctorFacts) -> Found:
 
 @_check("inputs")
 def own_of_others(facts: DoctorFacts) -> Found:
-    """Check that no own topic of another app is an input: older versions took in whatever matched a pattern."""
+    """Check that no own topic of another app is an input: older versions took in all that matched a pattern."""
     known = {name for state in facts.states for name in state.topic_ids}
     for name in sorted(known & facts.left_out.keys()):
         yield (

@@ -129,7 +129,7 @@ class Collector:
             return None
 
     async def _permissions(self, app_id: str) -> None:
-        """Try whatever the service does and that leaves no trace when it has no effect."""
+        """Try what the service does, as far as that leaves no trace."""
         facts = self._facts
         written = [TopicPartition(topic.name, 0) for topic in facts.existing(*facts.outputs, *facts.own)]
         count = max((topic.partition_count for topic in facts.existing(*facts.own[:1])), default=0)

@@ -179,13 +179,13 @@ STUCK: dict[str, Stuck] = {
     ),
     "no changes, and the input trimmed": Stuck(
         lambda then: _trim_input(then, 100), ("NoRestoreMode",),
-        "goes on at offset 100; offsets 80 to 100 are gone: their outputs stay, their effect on the state is lost;"
+        "resumes at offset 100; offsets 80 to 100 are gone: their outputs stay, their effect on the state is lost;"
         " offsets 100 to 120 are processed again, outputs written a second time",
         ((0, 80), (100, 120)), twice=(100, 120), past=LEAN,
     ),
     "no changes, and all of the input trimmed": Stuck(
         lambda then: _feed_and_trim(then, 130), ("InputTrimmed",),
-        "goes on at offset 130; offsets 80 to 120 are gone: their outputs stay, their effect on the state is lost;"
+        "resumes at offset 130; offsets 80 to 120 are gone: their outputs stay, their effect on the state is lost;"
         " offsets 120 to 130 are never processed",
         ((0, 80), (130, 140)), past=LEAN,
     ),

@@ -167,7 +167,7 @@ def accepting(invoke, ledger, monkeypatch):
     here: Any = SimpleNamespace(partition=0)
     nothing: Any = None  # printing needs no state
     decision = {"finding": GIVEN[-1], "problem": "InputTrimmed: gone", "reason": "known outage", "by": "ada@host-a"}
-    plan = ("payments: goes on at offset 130", "a full snapshot is written")
+    plan = ("payments: resumes at offset 130", "a full snapshot is written")
     acceptance = Acceptance(plan, decision, here, nothing, nothing, end_offset=0)
 
     async def propose(*_):
@@ -184,7 +184,7 @@ def accepting(invoke, ledger, monkeypatch):
 PLAN = [
     "partition 0: input-gap-0a1b2c3d",
     "  InputTrimmed: gone",
-    "  - payments: goes on at offset 130",
+    "  - payments: resumes at offset 130",
     "  - a full snapshot is written",
     "  by ada@host-a: known outage",
 ]

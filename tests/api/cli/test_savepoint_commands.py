@@ -126,7 +126,7 @@ async def test_a_stopped_app_is_set_back(desk, typing):
         assert f"app {desk.name} runs" in (await typing("reset", desk.file, "--from", "earliest", "-y", code=4)).stderr
         await harness.stop()
     dry = await typing("reset", desk.file, "--from", "earliest", "--dry-run")
-    assert dry.stdout.count("goes on with an empty state, from earliest (0 entries") == 2
+    assert dry.stdout.count("resumes with an empty state, from earliest (0 entries") == 2
     assert dry.stdout.endswith("dry run: nothing was written\n")
     back = words_of(desk, "reset", desk.file, "--savepoint", "before", "--reason", "ticket 17")
     said, code = await asyncio.to_thread(answered, back, b"n\n")

@@ -73,7 +73,7 @@ async def test_a_proposal_writes_nothing(bench):
     hint = await gap(bench)
     before = [await bench.read(topic) for topic in (bench.increments, bench.snapshots)]
     acceptance = await proposed(bench, hint)
-    assert f"{bench.input}: goes on at offset 130; offsets 120 to 130 are never processed" in acceptance.plan
+    assert f"{bench.input}: resumes at offset 130; offsets 120 to 130 are never processed" in acceptance.plan
     assert [await bench.read(topic) for topic in (bench.increments, bench.snapshots)] == before
 
 

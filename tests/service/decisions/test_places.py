@@ -18,12 +18,12 @@ LOST = "are gone: their outputs stay, their effect on the state is lost"
         (120, 120, 0, 120, ""),
         (120, 120, 130, 130, "offsets 120 to 130 are never processed"),
         (80, 120, 0, 80, f"offsets 80 to 120 are {AGAIN}"),
-        (300, 200, 0, 300, f"whatever was processed from there on is {AGAIN}"),
+        (300, 200, 0, 300, f"what was processed from there on is {AGAIN}"),
         (300, 200, 310, 310, "offsets 300 to 310 are gone: those that were processed keep"),
         (80, 120, 100, 100, f"offsets 80 to 100 {LOST}; offsets 100 to 120 are {AGAIN}"),
         (80, 120, 120, 120, f"offsets 80 to 120 {LOST}"),
         (80, 120, 130, 130, f"offsets 80 to 120 {LOST}; offsets 120 to 130 are never processed"),
-        (80, None, 0, 80, f"whatever was processed from there on is {AGAIN}"),
+        (80, None, 0, 80, f"what was processed from there on is {AGAIN}"),
         (80, None, 90, 90, "offsets 80 to 90 are gone: those that were processed keep their outputs"),
     ],
 )
@@ -32,7 +32,7 @@ def test_each_record_is_held_processed_again_lost_or_skipped(position, reached, 
     offset, line = same_log("in", position, reached, start)
     assert offset == begin
     assert line == "" if not says else says in line
-    assert not says or line.startswith(f"in: goes on at offset {begin}; ")
+    assert not says or line.startswith(f"in: resumes at offset {begin}; ")
 
 
 @pytest.mark.parametrize(

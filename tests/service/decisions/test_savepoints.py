@@ -232,7 +232,7 @@ async def test_parts_of_a_state_that_was_given_up_since_are_not_completed(stage,
         await savepoints.create(here.app, here.settings(), here.cluster, "before", kept=interrupt)
     for each in await reset.propose(here.app, here.settings(), here.cluster, ResetTarget(start="latest")):
         await reset.carry_out(each)
-    with pytest.raises(SavepointUnusable, match="partition 0: its state was given up, or begun anew, since") as refused:
+    with pytest.raises(SavepointUnusable, match="partition 0: its state was given up, or replaced, since") as refused:
         await create(here)
     assert "savepoint drop" in refused.value.hint
     assert [part.increment is None for part in (await find(here)).parts] == [False, True]
@@ -250,7 +250,7 @@ async def test_a_state_that_is_given_up_meanwhile_is_not_completed(stage, unique
             await reset.carry_out(each)
 
     monkeypatch.setattr(savepoints, "_keep", kept_then_reset)
-    with pytest.raises(SavepointUnusable, match="partition 0: its state was given up, or begun anew, since"):
+    with pytest.raises(SavepointUnusable, match="partition 0: its state was given up, or replaced, since"):
         await create(here)
     assert [part.increment is None for part in (await find(here)).parts] == [False, True]
 
