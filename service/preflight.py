@@ -139,7 +139,7 @@ def _check_present(app: App[Any], own: tuple[str, ...], facts: dict[str, TopicFa
 
 
 def _check_limits(settings: Settings, broker_config: Mapping[str, str], *, is_member: bool) -> None:
-    """Raise UsageError if the brokers refuse one of our timeouts. Only a join is refused, so members are not affected."""
+    """Raise UsageError if the brokers refuse one of our timeouts. Only joins are refused: members are not affected."""
     found = broker_limits.transaction_timeout(settings.timeouts.transaction_ms, broker_config)
     if found is None and not is_member:
         found = broker_limits.session_timeout(settings.group.session_timeout_ms, broker_config)

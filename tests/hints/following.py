@@ -8,12 +8,15 @@ the app's file, as does `App(…, name=value)`. Ways of a hint are separated by 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +28,8 @@ from snapreplay.app.load import load_app
 from snapreplay.errors import NotLive, SnapreplayError
 from tests.support import kafka_tools
 from tests.support.stage import Stage, processed, until
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def refused_then_taken(says: str, wrong: Callable[[], object], right: Callable[[], object]) -> None:
@@ -189,6 +194,11 @@ class Operator:
 
     def _invoke(self, words: tuple[str, ...]) -> Any:
         self._forget()
+        if words[0] == "run":  # it takes the signals of its process
+            command = [sys.executable, "-m", "snapreplay.api.cli", *words]
+            env = {**os.environ, "PYTHONPATH": str(ROOT)}
+            done = subprocess.run(command, cwd=self._folder, env=env, capture_output=True, text=True, check=False)
+            return SimpleNamespace(exit_code=done.returncode, output=done.stdout + done.stderr)
         return CliRunner().invoke(commands, list(words), env=self._http, prog_name="snapreplay")
 
     def _write(self) -> None:

@@ -102,9 +102,9 @@ async def test_a_hint_leads_to_the_cluster_that_it_was_printed_for(newcomer, mon
     await who.follow(ways(" ".join(said.split()).split("hint: ")[1].replace("Otherwise ", "; or "))[-1])
     said = await who.type("doctor", "hinted:app", "-o", "json", *at, code=1)
     findings = json.loads(said.splitlines()[-1])["findings"]
-    remedies = [each["remedy"] for each in findings if each["check"] == "topics"]
+    remedies = [each["remedy"] for each in findings if each["check"] == "recovery"]
     assert f"`snapreplay init hinted:app --bootstrap-servers {who.here.bootstrap_servers}`" in remedies[0]
-    await who.follow(remedies[0])
+    await who.follow(remedies[0].split(". Otherwise")[0])
     await who.healthy()
 
 
@@ -117,7 +117,7 @@ async def begun_again(who: Operator, hint: str, before: dict[str, object]) -> No
     way = way_with(hint, "--savepoint")
     assert "before" in way
     app_id = who.here.app.app_id
-    way = way.replace(f"delete {app_id}`", f"delete {app_id} --yes {app_id}`")
+    way = way.replace(f"delete {app_id}", f"delete {app_id} --yes {app_id}")
     await who.follow(way.replace("NAME", "before"))
     async with who.here.running(who.load(), **who.settings) as service:
         assert reference.as_plain(service.view(0)) == before
