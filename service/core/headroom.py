@@ -29,7 +29,7 @@ def retention_of(config: Mapping[str, str]) -> Retention:
 
 
 class Growth:
-    """The growth of one log: offsets by the last looks at its end, bytes by its newest sample."""
+    """The growth of one log: offsets by the last samples of its end, bytes by its newest records."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, int]] = deque(maxlen=_LOOKS_MAX)
@@ -49,7 +49,7 @@ class Growth:
 
     @property
     def offsets_per_second(self) -> float | None:
-        """Offsets by the second; None: it was not looked at twice."""
+        """Offsets per second; None before the second sample."""
         if not self._looks:
             return None
         (first_at, first), (last_at, last) = self._looks[0], self._looks[-1]

@@ -56,7 +56,7 @@ class OwnerUnknown(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """The message that what was asked for is done, or its wait is over."""
+    """The requested action finished, or its wait is over."""
 
 
 class Interrupted(Struct, frozen=True):

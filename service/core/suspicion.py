@@ -44,7 +44,7 @@ class FalseAlarms:
         return FalseAlarms(1 if self.is_over(now) else self.times + 1, now)
 
     def is_over(self, now: float) -> bool:
-        """Say whether the last one is so long ago that it says nothing."""
+        """Say whether the last alarm has expired."""
         return now - self.at > 2 * PAUSE_SECONDS_MAX
 
 

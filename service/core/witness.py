@@ -84,7 +84,7 @@ class Witness(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_metadata(cls, text: str) -> Witness | None:
-        """Read a witness; None for what nobody of us wrote."""
+        """Read a witness; None for metadata that is not ours."""
         try:
             return msgspec.json.decode(text, type=cls)
         except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""The way to everything in Kafka, `ports.Cluster` with aiokafka."""
+"""The aiokafka implementation of `ports.Cluster`."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class Membership:
         self.left_because: str | None = None
         """The reason why we left the group until `come_back`; None: we did not."""
         self.kept_out: str | None = None
-        """Why the brokers refuse a new connection after one was lost; None when they accept it, or do not answer."""
+        """Why there is no new connection after one was lost; None when there is."""
         self.mixed_with: str = ""
         """The members because of which the coordinator assigns the partitions itself, with the remedy, or empty."""
 
@@ -335,8 +335,10 @@ class Membership:
             error: SnapreplayError | None = None
             if coordinator is not None and coordinator.coordinator_id is None:
                 error = await refusal(self._settings) or await self._without_coordinator()
-            if error is not None and self.kept_out is None:
-                log.warning("group %s: %s", self._group_id, error)
+            if error is not None and error.hint:
+                line = self._said.line(f"group {self._group_id}: {error}", time.monotonic())
+                if line is not None:
+                    log.warning("%s", line)
             self.kept_out = str(error) if error is not None else None
             before, self.mixed_with = self.mixed_with, await self._mixed()
             if self.mixed_with and not before:
@@ -353,11 +355,11 @@ class Membership:
         return str(foreign_members(self._settings, self._group_id, found)) if found else ""
 
     async def _without_coordinator(self) -> SnapreplayError | None:
-        """Say what brokers that answer miss for a coordinator of the group; None: nobody answers."""
+        """Say what keeps the group without a coordinator; None: it has one again."""
         try:
             await KafkaAdmin(self._settings).group_members(self._group_id)
         except SnapreplayError as error:
-            return error if error.hint else None
+            return error
         return None
 
     async def _poll(self, consumer: AIOKafkaConsumer) -> None:

@@ -1,5 +1,5 @@
-"""The Kafka clients of one event loop share three things: the metadata, questions for the bounds of logs, and
-connections that nobody uses now.
+"""The resources that the Kafka clients of one event loop share: metadata, requests for the bounds of logs, and idle
+connections.
 
 A client of aiokafka 0.14.0 asks for metadata of its own, of all topics at first, and keeps connections of its own. In a
 process with 200 partitions that was most of the work: decoding the same answer over and over, and connecting.

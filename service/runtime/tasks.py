@@ -1,4 +1,4 @@
-"""Tasks whose result nobody waits for: how they end, and how their defects are logged."""
+"""Background tasks: how they end, how their defects are logged, and how many start at once."""
 
 from __future__ import annotations
 
@@ -80,21 +80,19 @@ async def unless(interrupted: asyncio.Event, work: Coroutine[Any, Any, T]) -> T 
 
 AT_ONCE = 16
 LONGEST_SECONDS = 2.0
+"""After this time a start gives its place to the next one: it waits for something else."""
 
 
 class StartTurns:
-    """One per process: lets a few partitions at a time begin a recovery. When hundreds fence and claim at once on a
-    slow machine, each of them takes longer than its deadline, and none ever ends.
-
-    Who takes longer than a moment waits for somebody else, and makes room.
-    """
+    """Limits the concurrent starts of recoveries in a process. When hundreds of partitions fence and claim at once on a
+    slow machine, each of them takes longer than its deadline, and none ever ends."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(AT_ONCE)
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Take a turn for the length of the block."""
+        """Hold a place for the length of the block, for at most `LONGEST_SECONDS`."""
         await self._free.acquire()
         is_over = False
 

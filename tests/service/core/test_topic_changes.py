@@ -20,9 +20,3 @@ RECORDED = {"in": "A", "log": "B"}
 def test_another_id_or_none_is_a_change(found, expected):
     """What was not recorded, and what the cluster has no id for, says nothing."""
     assert changes(["in", "log", "new"], RECORDED, found) == expected
-
-
-def test_a_change_says_what_happened():
-    """With both ids."""
-    assert str(TopicChange("in", "A", "C")) == ("topic in was deleted and created again: its id was A, now it is C")
-    assert str(TopicChange("in", "A", None)) == ("topic in does not exist any more (its id was A)")
