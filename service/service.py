@@ -25,7 +25,7 @@ from snapreplay.service.decisions.first_start import FirstStart, begun, check_fi
 from snapreplay.service.decisions.savepoints import Savepoints
 from snapreplay.service.embedding import CatchingUp, FailureNews, OnFailed, Readiness, Views, reached
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.local_host import advertised_url
+from snapreplay.service.kafka.entry import advertised_url
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.operating import Operating

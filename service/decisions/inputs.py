@@ -26,8 +26,7 @@ from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.decisions.before_init import place_ms
 from snapreplay.service.ports import Cluster, Reader, TopicPartition
 from snapreplay.service.preflight import inspect
-from snapreplay.service.publish.inputs import commit_change
-from snapreplay.service.publish.owned import owned
+from snapreplay.service.publish.owned import commit_change, owned
 from snapreplay.service.publish.state import LogWentOn, by_whom
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
 from snapreplay.service.topics.increments import last_in_log, last_increment, raise_superseded

@@ -1,4 +1,4 @@
-"""Topics, cluster facts, trimming and group members, through aiokafka's admin client.
+"""Topics and a watch for them, cluster facts, trimming and group members, through aiokafka's admin client.
 
 That client returns raw responses and raises almost nothing: every error code is checked here.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.protocol import ConsumerProtocol
 from aiokafka.errors import (
     IncompatibleBrokerVersion,
+    KafkaError,
     OffsetOutOfRangeError,
     PolicyViolationError,
     TopicAuthorizationFailedError,
@@ -32,16 +35,18 @@ from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import GroupInUse, OffsetBeyondEnd
 from snapreplay.service.core.peers import Peer
+from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.kafka.assignor import StandbyAssignor, peer_in
-from snapreplay.service.kafka.clients import admin_client, anybody
+from snapreplay.service.kafka.clients import KeptAdmin, admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, translated
 from snapreplay.service.kafka.requests import DeleteGroup, DescribeConsumerGroup, DescribeGroup, TopicIds
 from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import close_client
-from snapreplay.service.kafka.topic_watch import Told, told_ids
 from snapreplay.service.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition
+
+log = logging.getLogger("snapreplay.topics")
 
 TOPIC_CONFIG = (
     "cleanup.policy",
@@ -60,6 +65,7 @@ _DELETION_DISABLED = {42, 73}  # before version 3 of the request, and since
 _NON_EMPTY_GROUP, _NO_SUCH_GROUP = 68, 69
 _NEEDED_OF_INPUTS = {"DescribeConfigs": 10, "Read": 3}
 """With the code of the operation (org.apache.kafka.common.acl.AclOperation)."""
+_ASKING_IDS = "asking for topic ids"
 _FORBIDDEN = TopicAuthorizationFailedError.errno
 
 
@@ -126,7 +132,7 @@ class KafkaAdmin:
             return len((await self._found(client, {name})).get(name, ()))
 
     async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
-        async with self._client("asking for topic ids") as client:
+        async with self._client(_ASKING_IDS) as client:
             return await _topic_ids(client, sorted(names))
 
     async def topic_names(self) -> list[str]:
@@ -390,3 +396,74 @@ async def _with_newer_members(client: AIOKafkaAdminClient, node: int, group_id: 
             )
         )
     return found
+
+
+class Told(NamedTuple):
+    """The answer to a question for topics; `ids` of those that exist; why nothing is known about the `hidden` ones,
+    which may exist or not."""
+
+    ids: dict[str, str]
+    hidden: dict[str, KafkaError]
+
+
+class KafkaTopicWatch(KeptAdmin):
+    """A watch, `ports.TopicWatch`. Connects with the first question, and again after one without an answer."""
+
+    def __init__(self, settings: Settings, shared: Shared | None = None) -> None:
+        super().__init__(settings, shared)
+        self._asked = Asked(settings, "Describe")
+        self._before: dict[str, str] = {}  # what was answered last
+        self._repeats = Repeats()
+
+    async def ids(self, names: Collection[str]) -> dict[str, str]:
+        async with translated(_ASKING_IDS, self._asked, within_s=self._deadline_s, give_up=self.close):
+            told = await told_ids(await self._connected(), sorted(names), self._before)
+        for hidden in told.hidden.values():
+            self._say(client_error(hidden, _ASKING_IDS, self._asked))
+        as_before = {name: self._before.get(name, "") for name in told.hidden}
+        self._before = told.ids | as_before
+        return dict(self._before)
+
+    def _say(self, error: SnapreplayError) -> None:
+        line = self._repeats.line(f"a topic cannot be watched: {error}", asyncio.get_running_loop().time())
+        if line is not None:
+            log.warning("%s", line)
+
+
+async def told_ids(client: AIOKafkaAdminClient, names: Sequence[str], before: Mapping[str, str]) -> Told:
+    """Ask a broker; one that lags behind the controllers does not know the newest topics, or still names an old id.
+    If the first one does not name a topic, or names another id than `before`, the others are asked."""
+    first = await anybody(client._client)
+    found, hidden = _told(await client._send_request_to_node(first, TopicIds(names)))
+    told = {name: [found[name]] for name in found if before.get(name, found[name]) != found[name]}
+    for broker in client._client.cluster.brokers():
+        asked = [name for name in names if name not in found | hidden or name in told]
+        if not asked:
+            break
+        if broker.nodeId == first:
+            continue
+        with contextlib.suppress(*CLIENT_ERRORS):  # it is away
+            others = _told(await client._client.send(broker.nodeId, TopicIds(asked)))
+            hidden |= others.hidden
+            for name, topic_id in others.ids.items():
+                told.get(name, []).append(topic_id)
+                found.setdefault(name, topic_id)
+    believed = {name: _believed(before[name], ids) for name, ids in told.items()}
+    return Told(found | believed, {name: error for name, error in hidden.items() if name not in found})
+
+
+def _believed(before: str, told: list[str]) -> str:
+    """Believe another id than before if most of the brokers that answered named it: few lag, and not for long."""
+    newest, count = Counter(told).most_common(1)[0]
+    return newest if 2 * count > len(told) else before
+
+
+def _told(answer: Any) -> Told:
+    """Return ids and hidden topics: one that this user may not describe is not missing."""
+    ids, hidden = {}, {}
+    for code, name, topic_id, *_ in answer.topics:
+        if topic_id or not code:
+            ids[name] = topic_id
+        elif code != UnknownTopicOrPartitionError.errno:
+            hidden[name] = for_code(code)(name)
+    return Told(ids, hidden)

@@ -20,7 +20,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.core.kafka_errors import RefusedTopic, Unreachable
 from snapreplay.service.core.lineage import LastFence, Lineage
-from snapreplay.service.kafka.admin import KafkaAdmin
+from snapreplay.service.kafka.admin import KafkaAdmin, KafkaTopicWatch
 from snapreplay.service.kafka.config import MIB, c_extension_loaded, client_arguments
 from snapreplay.service.kafka.connection import BareClient
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
@@ -30,10 +30,8 @@ from snapreplay.service.kafka.group_offsets import KafkaOffsetCommitter, committ
 from snapreplay.service.kafka.producer import KafkaProducer
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.kafka.requests import DescribeTransactions
-from snapreplay.service.kafka.shared import Shared
+from snapreplay.service.kafka.shared import Shared, Together
 from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
-from snapreplay.service.kafka.together import Together
-from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
 from snapreplay.service.ports import NO_IDS, CommittedOffset, TopicPartition
 
 log = logging.getLogger(__name__)

@@ -1,5 +1,7 @@
 """The reason why no broker accepts a connection. The client reports a wrong password, an untrusted certificate and an
 absent broker alike, as "unable to bootstrap". So a second, bare connection to each address finds the reason.
+
+Also the URL at which others reach this process: by the address that a broker sees.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from snapreplay.errors import described
 from snapreplay.service.config.kafka_properties import TOKEN_PROVIDER, provider_shown
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.address import Address
 from snapreplay.service.core.kafka_errors import NotABroker, NotAuthenticated
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.connection import connect
@@ -341,3 +344,30 @@ async def _speaks_tls(place: BrokerAddress) -> bool:
 
 def _refused(place: BrokerAddress, why: str, hint: str, **facts: object) -> NotAuthenticated:
     return NotAuthenticated(f"the broker at {place} denies access: {why}", hint=hint, address=str(place), **facts)
+
+
+async def advertised_url(settings: Settings, bound: Address | None) -> str:
+    """Return the URL by which other processes reach the HTTP API of this one; empty: there is none. `bound`: where it
+    listens."""
+    url = settings.http.advertised_url
+    if bound is None:
+        return ""
+    if url or not bound.is_any:
+        return url or bound.url
+    family = socket.AF_INET6 if ":" in bound.host else socket.AF_INET
+    host = await asyncio.to_thread(local_host, settings.bootstrap_servers, family)
+    return type(bound)(host, bound.port).url if host else ""
+
+
+def local_host(bootstrap_servers: list[str], family: socket.AddressFamily) -> str:
+    """Return the local address of this family on the way to the first broker that has one; empty: none has. Nothing
+    is sent; names are resolved, which may take time."""
+    for host, port, _ in collect_hosts(bootstrap_servers):
+        try:
+            for *_, address in socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM):
+                with socket.socket(family, socket.SOCK_DGRAM) as towards:
+                    towards.connect(address)
+                    return str(towards.getsockname()[0])
+        except OSError:
+            continue
+    return ""

@@ -32,14 +32,14 @@ LOOKED_OFFSETS_MAX = 4096  # of one look; the next look goes on from there
 REJECTIONS_KEPT = 16
 
 Adopt = Callable[[Examined, OnDone], None]
-"""Hands the pointer to the chain. The second one is told when an increment has it."""
+"""Hands the pointer of a proposal to the chain. The callback is called when an increment has it."""
 
 Outdate = Callable[[], None]
 """Asks for a snapshot of the owner's own, also if nothing has changed."""
 
 
 class Adopter:
-    """Lives and dies with one LIVE incarnation."""
+    """The adopter of one LIVE incarnation."""
 
     def __init__(
         self, context: Context, reporter: Reporter, standing: StandingNow, adopt: Adopt, outdate: Outdate
@@ -53,7 +53,7 @@ class Adopter:
         self._task: asyncio.Task[None] | None = None
 
     def request(self, offset: int, done: OnDone) -> None:
-        """Judge the proposal whose manifest lies at `offset`; `done` is told what became of it."""
+        """Judge the proposal whose manifest is at `offset`; `done` gets the verdict."""
         if not self._adopts:
             why = "snapshot.by is owner, so no proposal is adopted: start the process with `--set snapshot.by=both`"
             done(OperationState.FAILED, None, why)
@@ -62,8 +62,8 @@ class Adopter:
         self._begin()
 
     def seen(self, bounds: Bounds) -> None:
-        """Look through what came since the last look, unless a snapshot of the owner's own is being written there.
-        The snapshots topic has these bounds now."""
+        """Scan the records since the last scan for proposals, unless the owner is writing a snapshot. `bounds`: of the
+        snapshots topic, now."""
         standing = self._standing(bounds.start_offset)
         if standing.under_way:
             return
@@ -81,7 +81,7 @@ class Adopter:
         self._reporter.rejected(())
 
     async def close(self) -> None:
-        """Leave everything as it is, and tell everybody who waits."""
+        """Stop judging, and fail the requests that wait."""
         if self._task is not None:
             await cancel_and_wait(self._task)
         asked, self._asked = self._asked, []
@@ -97,7 +97,7 @@ class Adopter:
             self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def _work(self) -> None:
-        """Do everything that was asked for; what comes meanwhile, too."""
+        """Work until neither requests nor unscanned records are left."""
         while self._asked or self._unseen is not None:
             try:
                 await self._with_readers()
@@ -109,7 +109,7 @@ class Adopter:
                 log.exception("partition %d: unexpected error", self._context.partition)
 
     def _give_up(self, why: str) -> None:
-        """Fail the first question; the next look finds what this one did not come to."""
+        """Fail the first request; the next scan repeats the rest."""
         self._unseen = None
         if self._asked:
             _, done = self._asked.pop(0)
@@ -147,7 +147,7 @@ class Adopter:
                 elif manifest is not None and self._is_ahead(manifest, record.offset):
                     end_offset = min(end_offset, record.offset)  # until a pointer lies behind it
         for offset in reversed(found) if self._adopts else ():
-            rejection = await self._judge(snapshots, increments, offset, _nobody)
+            rejection = await self._judge(snapshots, increments, offset, _no_requester)
             if rejection is not None and rejection.reason in NOT_FINAL:
                 end_offset = offset  # and look at it again
         if topics_before == self._topics_before:
@@ -230,5 +230,5 @@ class Adopter:
         return ended
 
 
-def _nobody(state: OperationState, snapshot_id: str | None, detail: str) -> None:
-    """Tell nobody: nobody waits for what a look finds."""
+def _no_requester(state: OperationState, snapshot_id: str | None, detail: str) -> None:
+    """Do nothing: a scan of the topic has no requester."""

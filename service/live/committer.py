@@ -108,12 +108,12 @@ class Committer:
 
     @property
     def idle(self) -> bool:
-        """No transaction is under way (an answered one that was not settled counts as under way)."""
+        """Whether no transaction is pending. One that has completed is pending until it is settled."""
         return self._pending is None
 
     @property
     def answered(self) -> bool:
-        """There is something to settle without waiting."""
+        """Whether the pending transaction has completed."""
         return self._pending is not None and self._pending.task.done()
 
     def start(

@@ -242,7 +242,7 @@ class Fetcher:
         return found
 
     def beyond(self, positions: Mapping[str, int]) -> dict[str, int]:
-        """Return the inputs of which the reader is further on, and where: what it has passed there holds no record."""
+        """Return input → position of the reader, where it is beyond `positions`: there is no record in between."""
         reader = self._reader
         if reader is None or self._later:
             return {}
@@ -254,11 +254,11 @@ class Fetcher:
         return tuple(InputStatus(name, position, *self._ends(name)) for name, position in positions.items())
 
     def heard_ends(self, ends: Mapping[str, Ends]) -> None:
-        """Show these ends of inputs, from which nothing is fetched for now; none: show what fetches say."""
+        """Show these ends of inputs while nothing is fetched. An empty mapping falls back to the ends of fetches."""
         self._heard_ends = ends
 
     def saw_ends(self, ends: Mapping[str, Ends]) -> None:
-        """Show these ends where they are larger than those of the last fetch: with slow handlers that was long ago."""
+        """Show these ends where they are larger than those of the last fetch, which slow handlers may have delayed."""
         self._seen_ends = ends
 
     def _ends(self, name: str) -> Ends:
@@ -272,7 +272,7 @@ class Fetcher:
         return Ends(*(max((each for each in ends if each is not None), default=None) for ends in both))
 
     def is_quiet(self) -> bool:
-        """Say whether each input is read up to its end, as far as is known; an end that is not known is none."""
+        """Say whether each input is read up to its end. False where an end is unknown."""
         reader = self._reader
         if reader is None or self._later or reader.is_silent:
             return False
@@ -284,7 +284,7 @@ class Fetcher:
         return end_offset is not None and reader.position(partition) >= end_offset
 
     def _caught_up(self) -> bool:
-        """Say whether nothing more has been there to fetch: only then may waiting fill the batch."""
+        """Say whether all fetched records were taken: only then can waiting fill the batch."""
         reader = self._reader
         return reader is not None and all(
             reader.position(each) >= (reader.end_offset(each) or 0) for each in self._partitions.values()

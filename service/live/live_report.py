@@ -155,18 +155,14 @@ class DeadLetterCheck:
 AHEAD_MS = 3_600_000
 """So far ahead of the clock brokers refuse a record since Kafka 4.0, unless the topic allows more."""
 
-JUMP_MS = 86_400_000
-"""A day without any record is normal for few inputs, and for none that timers of minutes depend on."""
-
 
 class StreamTimeLog:
-    """The log lines about the stream time of one ownership, of a state with timers or entries that expire."""
+    """Warns when stream time runs ahead of the clock, in one ownership of a state with timers or a ttl."""
 
     def __init__(self, partition: int, store: Store) -> None:
         self._partition, self._store = partition, store
         self._before_ms = store.stream_time_ms
         self._ahead = False
-        self._said = Repeats()
 
     def committed(self, applied: Applied, batch: int) -> None:
         """Log once that stream time is ahead of the clock, until it is behind again."""
@@ -176,23 +172,19 @@ class StreamTimeLog:
             return
         clock_ms = wall_ms()
         was_ahead, self._ahead = self._ahead, now_ms - clock_ms > AHEAD_MS
-        done = (
-            f"{counted(applied.timers_count, 'timer')} fired and"
-            f" {counted(applied.expired_count, 'entry')} expired in this batch"
-        )
         if self._ahead and not was_ahead:
             log.warning(
                 "partition %d: batch %d moved stream time to %s, %.1f hours ahead of the clock of this machine: the"
-                " timestamp of %s lies in the future. What is due up to then happens now; %s",
+                " timestamp of %s lies in the future. What is due up to then happens now; %s fired and %s expired in"
+                " this batch",
                 self._partition,
                 batch,
                 time_text(now_ms),
                 (now_ms - clock_ms) / 3_600_000,
                 self._moved_by(applied),
-                done,
+                counted(applied.timers_count, "timer"),
+                counted(applied.expired_count, "entry"),
             )
-        elif before_ms >= 0 and now_ms - before_ms > JUMP_MS:
-            self._jumped(batch, before_ms, now_ms, done)
 
     def _moved_by(self, applied: Applied) -> str:
         """Name the record that moved stream time, as closely as the batch knows it."""
@@ -204,19 +196,3 @@ class StreamTimeLog:
             return f"the next record, {place} or behind it,"
         read = [f"{each.topic}-{self._partition} {each.start_offset} to {each.end_offset}" for each in applied.ranges]
         return f"a record of {', '.join(read)}" if read else "a record"
-
-    def _jumped(self, batch: int, before_ms: int, now_ms: int, done: str) -> None:
-        """Log a jump; of a long way with much that is due, each full batch is one."""
-        at = asyncio.get_running_loop().time()
-        said = self._said.met("jump", at)
-        if said is not None:
-            log.info(
-                "partition %d: batch %d moved stream time by %.1f days, from %s to %s; %s%s",
-                self._partition,
-                batch,
-                (now_ms - before_ms) / 86_400_000,
-                time_text(before_ms),
-                time_text(now_ms),
-                done,
-                said.more(at),
-            )

@@ -19,9 +19,8 @@ from snapreplay.app.record import InputRecord, id_of
 from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.service.core.batch_failures import BatchBisection, HalfApplied, HandlerFailed, handler_failed
 from snapreplay.service.core.chain import positions_after
-from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import RetainedState
-from snapreplay.service.live.committer import Committed, Committer, Doubt
+from snapreplay.service.live.committer import Committed, Committer
 from snapreplay.service.live.fetcher import Fetcher, InputGuard
 from snapreplay.service.live.live_report import DeadLetterCheck, DeadLetterLimitReached, LiveReport
 from snapreplay.service.live.pace import AtWork, IdleTime, Pace, StateDigests, idle_poll_ms
@@ -49,14 +48,22 @@ class _Refused(NamedTuple):
 
 
 class Live:
-    """One LIVE partition. `run()` returns after `stop()`, or raises what ended it."""
+    """One LIVE partition. `run()` returns after `stop()`, or raises what ended it.
+
+    Attributes:
+        committer: extends the chain.
+        snapshots: takes snapshots of the state.
+        at_work: whether the partition has come past the record at which it failed before.
+        pausing: the pause of the partition.
+        lost: the error that `lose` got.
+    """
 
     def __init__(
         self, context: Context, recovered: Recovered, reporter: Reporter, stop_at: HalfApplied | None = None
     ) -> None:
         """Take `stop_at`: process what is before this record, then fail with its failure."""
         self._context, self._store = context, (store := recovered.store)
-        self._committer = committer = Committer(context, store, recovered.producer, recovered.chain)
+        self.committer = committer = Committer(context, store, recovered.producer, recovered.chain)
         # A state that is no map is changed in place, so nothing may be under way or marked meanwhile.
         self._in_place = not store.keeps_changes
         self._digests = StateDigests(store, context.settings.snapshot.digest_every_batches)
@@ -83,16 +90,16 @@ class Live:
         self._refused: _Refused | None = None
         self.at_work = AtWork(recovered.chain.batch)
         self._guard = InputGuard(context)
-        self.pausing = Pausing(context, self._committer, self._fetcher, self._guard.tell)
+        self.pausing = Pausing(context, self.committer, self._fetcher, self._guard.tell)
         self.lost: SnapreplayError | None = None
-        """What `lose` was told."""
         self._cutting: asyncio.Task[None] | None = None
 
     def lose(self, error: SnapreplayError) -> None:
-        """Let `run` raise this error, as T-ZengLiang is gone. A transaction under way would wait for it for long."""
+        """Let `run` raise this error: the increments topic was deleted, or does not hold what we wrote. A transaction
+        under way would wait for the topic for a long time."""
         if self.lost is None:
             self.lost = error
-            self._cutting = asyncio.get_running_loop().create_task(self._committer.cut())
+            self._cutting = asyncio.get_running_loop().create_task(self.committer.cut())
             self._wake()
 
     def learn_limits(self, limits: Mapping[str, int]) -> None:
@@ -111,39 +118,14 @@ class Live:
         self._refused = _Refused(refused, anchor) if refused is not None else None
 
     @property
-    def doubt(self) -> Doubt:
-        """The batch whose commit was not answered OK; for use after `close`."""
-        return self._committer.doubt
-
-    @property
-    def last_commit(self) -> tuple[int, float]:
-        """Offset of its increment, and when it began, by the loop's clock; -inf before the first one."""
-        return self._committer.chain.last_offset, self._committer.last_began
-
-    @property
-    def owner_epoch(self) -> int:
-        """The owner epoch of its claim."""
-        return self._committer.chain.owner_epoch
-
-    @property
-    def lineage(self) -> Lineage:
-        """The lineage that its fence gave it."""
-        return self._committer.lineage
-
-    @property
     def last(self) -> Increment:
         """The newest committed increment."""
-        return self._committer.chain.last
-
-    @property
-    def topic_ids(self) -> Mapping[str, str]:
-        """The topic ids of the inputs and own topics, as the recovery found and the next increment has them."""
-        return self._committer.chain.expected_ids
+        return self.committer.chain.last
 
     @property
     def reached(self) -> dict[str, int]:
         """Input → all records before this offset are committed."""
-        committed = self._committer.chain.last.positions
+        committed = self.committer.chain.last.positions
         return {name: max(at, self._passed.get(name, at)) for name, at in committed.items()}
 
     def doubt_inputs(self, reason: str) -> None:
@@ -153,7 +135,7 @@ class Live:
 
     def kept(self) -> RetainedState | None:
         """Return what the store holds, after `close`. None when a part of a batch is in it for good."""
-        return self._committer.kept(self.snapshots.unpointed.left(asyncio.get_running_loop().time()))
+        return self.committer.kept(self.snapshots.unpointed.left(asyncio.get_running_loop().time()))
 
     async def run(self) -> None:
         """Process until stopped.
@@ -165,13 +147,13 @@ class Live:
         """
         try:
             self._store.retire()
-            await self._fetcher.open(self._guard, self._committer.chain)
+            await self._fetcher.open(self._guard, self.committer.chain)
             with self._context.pulse.told(self._guard.stood_still):
                 while not self._stopping:
                     await self._turn_up_to_failure(await self._poll())
                     self._raise_lost()
-                    self.at_work.look(self.last.batch, idle=self._committer.idle)
-                self._settled(await self._committer.settle())
+                    self.at_work.look(self.last.batch, idle=self.committer.idle)
+                self._settled(await self.committer.settle())
                 self._raise_lost()
         except (HandlerFailed, DeadLetterLimitReached):
             await self._last_snapshot("failed_partition")
@@ -183,10 +165,10 @@ class Live:
         """Commit what the next owner needs, after `run`: the end of each input, in case retention deletes all that lies
         below it, and a digest, because it may have to replay what this one did, perhaps with other code."""
         await self._pass_markers()
-        self._settled(await self._committer.settle())
-        if self._committer.chain.last.digest is None:
-            self._committer.start(None, await self._digests.taken())
-        self._settled(await self._committer.settle())
+        self._settled(await self.committer.settle())
+        if self.committer.chain.last.digest is None:
+            self.committer.start(None, await self._digests.taken())
+        self._settled(await self.committer.settle())
 
     def _raise_lost(self) -> None:
         if self.lost is not None:
@@ -204,7 +186,7 @@ class Live:
             await self.pausing.close()
             await self.snapshots.close()
         finally:
-            await self._committer.discard()
+            await self.committer.discard()
 
     async def _turn_up_to_failure(self, records: Sequence[InputRecord]) -> None:
         """Take a turn, or raise HandlerFailed: the record to stop at is reached, everything before is committed."""
@@ -212,7 +194,7 @@ class Live:
         if self._stop_at is not None:
             before = list(takewhile(self._stop_at.is_another, records))
             if records and not before:
-                self._settled(await self._committer.settle())
+                self._settled(await self.committer.settle())
                 raise self._stop_at.failed
         await self._turn(before)
         if len(before) < len(records):  # whatever that turn left over comes before the rest
@@ -224,15 +206,15 @@ class Live:
             return
         alone = self._in_place or self._pace.is_alone
         if not records or alone:
-            await self._settle_and_mark(wait=alone or self._committer.answered)
+            await self._settle_and_mark(wait=alone or self.committer.answered)
         if not records:
-            has_news, is_idle = self._committer.chain.has_news, self._committer.idle
+            has_news, is_idle = self.committer.chain.has_news, self.committer.idle
             is_at_rest = is_idle and not has_news and not self.pausing.is_paused
             if is_at_rest:
                 self._passed = self._fetcher.beyond(self._positions)
             self._report.ends(self.reached)
             if is_idle and has_news:
-                self._committer.start(None)
+                self.committer.start(None)
             elif is_at_rest:
                 await (self._pass_markers() if self.snapshots.monitor.has_looked() else self._pass_time())
             return
@@ -241,10 +223,10 @@ class Live:
 
     async def _read_again(self) -> None:
         """Read again what was fetched before a doubt: it may be gone from the log, even if nothing committed is."""
-        self._settled(await self._committer.settle())
-        await self._guard.check(self._committer.chain)
+        self._settled(await self.committer.settle())
+        await self._guard.check(self.committer.chain)
         self._left, self._passed = (), {}
-        chain = self._committer.chain
+        chain = self.committer.chain
         await self._fetcher.read_again(chain, self._guard.anchors(chain))
         self._guard.read_again()
 
@@ -270,7 +252,7 @@ class Live:
     async def _pass_time(self) -> None:
         """Let stream time go on without a record, on quiet input. What came during a standstill is not fetched yet."""
         if self._idle_time.is_followed and self._guard.has_news():
-            chain = self._committer.chain
+            chain = self.committer.chain
             await self._fetcher.read_again(chain, self._guard.anchors(chain))
         if not self._fetcher.is_quiet():
             self._idle_time.heard()
@@ -280,7 +262,8 @@ class Live:
             await self._apply_and_commit(self._portion((), to_ms))
 
     async def _pass_markers(self) -> None:
-        """Pass markers and aborted records by a batch of none, or their deletion would look like that of records."""
+        """Commit an empty batch past trailing markers and aborted records. Without it, their deletion would look like
+        lost records."""
         ends = {} if self._left or self.pausing.is_paused else self._fetcher.beyond(self._positions)
         if ends:
             self._fold.begin(self._positions)
@@ -289,8 +272,8 @@ class Live:
 
     async def _settle_and_mark(self, *, wait: bool) -> None:
         if wait:
-            self._settled(await self._committer.settle())
-        if self._committer.idle:
+            self._settled(await self.committer.settle())
+        if self.committer.idle:
             self.snapshots.begin_if_due()
 
     async def _apply(self, portion: Portion) -> RecordError | None:
@@ -330,20 +313,20 @@ class Live:
                 below = await self._compared(applied)
             except SnapreplayError:
                 if self._in_place:  # else it can be dropped
-                    self._committer.not_sent(applied)
+                    self.committer.not_sent(applied)
                 raise
             self._positions.update(applied.positions)
-            self._committer.start(applied, digest, below, began)
+            self.committer.start(applied, digest, below, began)
             await pause()  # it gets ahead before the next ones are unpacked: less to wait for later
         else:
             self._store.merge()  # nothing was applied: there is nothing to write, and nothing to undo
         if applied.failure is not None:
-            self._settled(await self._committer.settle())
+            self._settled(await self.committer.settle())
             raise handler_failed(applied.failure, self._context.partition, self._context.app, can_roll_back=True)
 
     async def _compared(self, applied: Applied) -> Mapping[str, PositionAnchor]:
         """Return what lies below the positions of this batch; after a doubt, once the log has confirmed it."""
-        chain, below = self._committer.chain, self._fetcher.anchors_below(applied.positions)
+        chain, below = self.committer.chain, self._fetcher.anchors_below(applied.positions)
         await self._guard.check(chain, positions_after(chain, applied, below))
         return below
 
@@ -358,34 +341,34 @@ class Live:
         if applied is not None:
             self._pace.committed(self._positions, committed.increment.batch + 1)
             self._flood.check(applied)
-        self._committer.check()
+        self.committer.check()
 
     def _note_reached(self) -> None:
-        chain = self._committer.chain
+        chain = self.committer.chain
         self._context.witnesses.reached(self._context.increments, chain.last, chain.last_offset)
 
     def report(self) -> None:
         """Publish where the chain and the state are."""
         self._note_reached()
-        self._report.show(self._committer.chain.last)
+        self._report.show(self.committer.chain.last)
 
     async def _last_snapshot(self, reason: str, *, even_unchanged: bool = False) -> None:
         """Write a last snapshot and point to it while we are still the owner; commit nothing else."""
-        self._settled(await self._committer.settle())
+        self._settled(await self.committer.settle())
         await self.snapshots.write_now(reason, even_unchanged=even_unchanged)
-        if self._committer.chain.new_pointer is not None:
-            self._committer.start(None)
-            self._settled(await self._committer.settle())
+        if self.committer.chain.new_pointer is not None:
+            self.committer.start(None)
+            self._settled(await self.committer.settle())
 
     async def _poll(self) -> Sequence[InputRecord]:
         if self._left and not self.pausing.is_paused:
             left, self._left = self._left, ()
             return left
-        timeout_ms = self._idle_poll_ms() if self._committer.idle else BUSY_POLL_MS
+        timeout_ms = self._idle_poll_ms() if self.committer.idle else BUSY_POLL_MS
         if self.pausing.is_paused:
             await self.pausing.rest(timeout_ms / 1000)
             return ()
-        rest = partial(self._committer.rest, self._pace.apply_seconds)
+        rest = partial(self.committer.rest, self._pace.apply_seconds)
         return await self._fetcher.next_batch(self._pace.records_max, timeout_ms, rest)
 
     def _idle_poll_ms(self) -> int:

@@ -122,7 +122,7 @@ class Incarnation:
         """Compare what is seen with what is recorded. `appeared`: a topic that a recovery may wait for is there
         now. Only then does it wake: told each second, no back-off would last."""
         if self.live is not None:
-            recorded = self.live.topic_ids
+            recorded = self.live.committer.chain.expected_ids
             if inputs := self._topics_seen.inputs(recorded, ids):
                 self.live.doubt_inputs("; ".join(map(str, inputs)))
             if (own := self._topics_seen.own(recorded, ids)) is not None:
@@ -207,7 +207,7 @@ class Incarnation:
         ownership = self._lifecycle.ownership
         live = Live(self._context, recovered, self._reporter, ownership.stop_at)
         live.learn_limits(self._limits)
-        failures = ownership.failures.recovered(live.topic_ids)
+        failures = ownership.failures.recovered(live.committer.chain.expected_ids)
         self._lifecycle.update(failures=failures)
         if failures.bisection.times:
             live.careful(failures.bisection, failures.left_out_at(live.last.batch + 1), failures.anchor)
@@ -247,7 +247,7 @@ class Incarnation:
 
     def _went_live(self, live: Live, worked: Worked) -> None:
         live.report()
-        self.standstill.went_live(live)
+        self.standstill.went_live(live.committer)
         self._reporter.went_live(self._context.metrics)
         if self._reporter.recovery is not None:
             self._learn(self._reporter.recovery, worked)
@@ -278,7 +278,7 @@ class Incarnation:
             try:
                 await live.close()
             finally:  # cancelled or not: it is the state that counts
-                self._memory.kept, doubt = live.kept(), live.doubt
+                self._memory.kept, doubt = live.kept(), live.committer.doubt
                 self._memory.proven = None
                 self._end = replace(
                     self._end, batch=live.last.batch, failed=doubt.increment, failed_events=doubt.events

@@ -84,7 +84,7 @@ class Lifecycle:
 
 
 class RetryRequest:
-    """One per partition and process; its runner waits, the supervisor asks, in the same loop."""
+    """A request to recover a FAILED partition again. One per runner, which waits for it."""
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
@@ -129,7 +129,7 @@ class RetryRequest:
 
 
 class TakeoverBackoff:
-    """The conduct of a process when another one has claimed its partition. One per partition and process."""
+    """The waits of a partition that another process has claimed. One per runner."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

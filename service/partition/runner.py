@@ -73,7 +73,7 @@ class PartitionRunner:
 
     @property
     def is_asked_to_end(self) -> bool:
-        """It was stopped, and not taken back since."""
+        """Whether a stop was requested and not revoked."""
         return self._lifecycle.stopped.is_set()
 
     @property
@@ -89,7 +89,8 @@ class PartitionRunner:
             return None
         standstill = self._incarnation.standstill
         age_seconds = asyncio.get_running_loop().time() - standstill.owned_at
-        return Readable(store, live.last, AnsweredBy.OWNER, live.owner_epoch, age_seconds, standstill.doubt)
+        epoch, doubt = live.committer.chain.owner_epoch, standstill.doubt
+        return Readable(store, live.last, AnsweredBy.OWNER, epoch, age_seconds, doubt)
 
     @property
     def increments(self) -> TopicPartition:
@@ -118,7 +119,7 @@ class PartitionRunner:
 
     @property
     def unsaved(self) -> SnapreplayError | None:
-        """The state that went with `run` when it was cancelled, and was nowhere else."""
+        """The loss if `run` was cancelled while its state was nowhere else, as an error."""
         return self._memory.unsaved if self._lifecycle.is_holding else self._memory.unproven
 
     def request_snapshot(self, reason: str, done: OnDone) -> bool:
@@ -126,7 +127,7 @@ class PartitionRunner:
         return self._asked(lambda live: live.snapshots.request(reason, done))
 
     def request_adoption(self, manifest_offset: int, done: OnDone) -> bool:
-        """Judge the snapshot that a job proposes with this manifest."""
+        """Judge the proposal of a job whose manifest is at this offset."""
         return self._asked(lambda live: live.snapshots.adopter.request(manifest_offset, done))
 
     def request_pause(self, paused: Paused | None, done: OnDone) -> bool:
@@ -448,12 +449,12 @@ class PartitionRunner:
             self._tell_only_copy()
 
     def _tell_only_copy(self) -> None:
-        """Tell if the state in memory is the only copy: the alert that forbids a stop must outlast LIVE."""
+        """Report whether the state in memory is the only copy: the alert that forbids a stop must outlast LIVE."""
         lost = self._memory.unproven
         self._reporter.note(recoverable=False if lost else None, unrecoverable_reason=lost.message if lost else "")
 
     def _not_live_any_more(self) -> None:
-        """Leave LIVE, so that nobody takes the partition for ready while it waits for its next recovery."""
+        """Leave LIVE: a partition that waits for its next recovery is not ready."""
         if self.phase is Phase.LIVE:
             self._reporter.phase(Phase.FENCING)
 

@@ -92,7 +92,7 @@ class StandbyTask:
 
     @property
     def is_failing(self) -> bool:
-        """Whether it starts over again and again, and may never be warm."""
+        """Whether it fails to load, and may never be warm."""
         return self.status.state == CopyState.LOADING and self.status.error is not None
 
     @property
@@ -215,7 +215,7 @@ class StandbyTask:
         self._warm(self._copy or copy)
 
     def _drop(self) -> None:
-        """Give up what an owner has left: it cannot be used, and the snapshot is loaded in its place."""
+        """Forget the copy that an owner left: a snapshot is loaded in its place."""
         self._copy = None
 
     def _warm(self, copy: WarmCopy) -> None:
@@ -238,7 +238,7 @@ class StandbyTask:
         self._update(state=state, batch=batch, error=problem_of(error))
 
     def _at(self, step: Step | None) -> None:
-        """Hear of a batch that the store has whole; None: of one that it has in part."""
+        """Note the batch that the store has; None: a batch is applied in part."""
         copy, self._last = self._copy, step.increment if step is not None else None
         if step is not None:
             self._compared += step.increment.digest is not None
@@ -294,7 +294,7 @@ class Standbys:
 
     @property
     def lags(self) -> dict[int, int]:
-        """The offsets that copies are behind that are not close. Any thread."""
+        """Partition → lag in offsets of the copies that are not close to their owner. Any thread."""
         found = {number: standby.known_lag for number, standby in tuple(self._held.items())}
         return {number: lag for number, lag in found.items() if lag >= LAG_STEP_OFFSETS}
 
@@ -402,7 +402,7 @@ class Room(RestoreProgress):
         self._entries = 0
 
     def phase(self, phase: Phase) -> None:
-        """Hear that the load begins."""
+        """Note that the load begins."""
         if phase is Phase.LOADING:
             self._begins()
 
@@ -413,7 +413,7 @@ class Room(RestoreProgress):
             self._entries = used.entries
 
     def progress(self, unit: str, from_: int, current: int, target: int) -> None:
-        """Hear that a part of the snapshot is loaded; before the first one, that nothing is.
+        """Note how much of the snapshot is loaded.
 
         Raises:
             NoRoom: what is left of the state takes more than is free.

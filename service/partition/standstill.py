@@ -13,7 +13,7 @@ from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.kafka_errors import Fenced
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.live.pipeline import Live
+from snapreplay.service.live.committer import Committer
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait
@@ -60,7 +60,7 @@ class Standstill:
         self._taken = taken
         self._fenced = fenced
         self._lost = lost
-        self._live: Live | None = None
+        self._committer: Committer | None = None  # while it is LIVE
         self.doubt = ""
         """Why another process may own the partition by now; empty: no doubt."""
         self._since: float | None = None  # loop's clock: what was known before is not enough
@@ -73,65 +73,69 @@ class Standstill:
         """Doubt the ownership: the process stood still for this long. Also during a recovery: its claim may not be
         the newest any more when it is LIVE."""
         self._since = asyncio.get_running_loop().time()
-        if self._live is not None:
-            self._check(self._live, f"the process stood still for {seconds:.1f} s")
+        if self._committer is not None:
+            self._check(self._committer, f"the process stood still for {seconds:.1f} s")
 
     def suspect(self) -> None:
         """Doubt the ownership: another process seems to have our instance id. Without input no fence would tell."""
-        if self._live is not None:
+        if self._committer is not None:
             self._since = asyncio.get_running_loop().time()
-            self._check(self._live, "another process seems to have the instance id of this one")
+            self._check(self._committer, "another process seems to have the instance id of this one")
 
-    def went_live(self, live: Live) -> None:
-        self._live = live
+    def went_live(self, committer: Committer) -> None:
+        self._committer = committer
         self._last_look, self._judged_end = _look_number(), NO_OFFSET
         if self._since is not None:
-            self._check(live, "the process stood still while it recovered")
+            self._check(committer, "the process stood still while it recovered")
 
     @property
     def owned_at(self) -> float:
         """The last time when the partition was known to be ours: the log said so, or a commit began that was answered
         OK. By the loop's clock; before the claim it is when the recovery began."""
-        return max(self._owned_at, self._live.last_commit[1]) if self._live is not None else self._owned_at
+        return max(self._owned_at, self._committer.last_began) if self._committer is not None else self._owned_at
 
     @property
     def is_quiet(self) -> bool:
         """Whether no commit has told lately, and nobody is asking yet, who owns the partition."""
-        return self._live is not None and self._since is None and self._quiet_seconds(self._live) >= QUIET_SECONDS
+        return (
+            self._committer is not None
+            and self._since is None
+            and self._quiet_seconds(self._committer) >= QUIET_SECONDS
+        )
 
     def end_seen(self, end_offset: int | None, asked_at: float) -> None:
         """Ask the log who owns the partition if it has grown, and from time to time anyway. Where nothing is committed,
         nothing else tells. `end_offset`: of what is committed in the increments, None: no leader says so. Asked at
         `asked_at`, by the loop's clock, when it was quiet; called every second."""
-        live, number = self._live, _look_number()
-        if live is None or self._since is not None:
+        committer, number = self._committer, _look_number()
+        if committer is None or self._since is not None:
             return
-        known = _known_end(live), self._judged_end
-        if end_offset in known and live.last_commit[1] < asked_at:
+        known = _known_end(committer), self._judged_end
+        if end_offset in known and committer.last_began < asked_at:
             self._owned_at = asked_at
-        is_due = number != self._last_look and self._quiet_seconds(live) >= LOOK_SECONDS
+        is_due = number != self._last_look and self._quiet_seconds(committer) >= LOOK_SECONDS
         if is_due or (end_offset is not None and end_offset > max(known)):
             self._last_look = number
-            self._start(self._look(live, end_offset))
+            self._start(self._look(committer, end_offset))
 
     def _doubted(self, why: str) -> None:
         self.doubt = why
         self._reporter.note(ownership_doubt=why)
 
-    def _quiet_seconds(self, live: Live) -> float:
-        return asyncio.get_running_loop().time() - live.last_commit[1]
+    def _quiet_seconds(self, committer: Committer) -> float:
+        return asyncio.get_running_loop().time() - committer.last_began
 
     async def left_live(self) -> None:
         """Stop asking: the next claim comes after the standstill. Until the next phase is entered, the partition is
         not ready."""
         self._doubted("processing has ended; what comes next is being decided")
-        self._live, self._since = None, None
+        self._committer, self._since = None, None
         if self._asking is not None:
             await cancel_and_wait(self._asking)
 
-    def _check(self, live: Live, why: str) -> None:
+    def _check(self, committer: Committer, why: str) -> None:
         self._doubted(f"{why}; whether it is still the owner is being checked")
-        self._start(self._settle(live))
+        self._start(self._settle(committer))
 
     def _start(self, asking: Coroutine[None, None, None]) -> None:
         if self._asking is None or self._asking.done():
@@ -139,22 +143,22 @@ class Standstill:
         else:
             asking.close()
 
-    async def _look(self, live: Live, end_offset: int | None) -> None:
-        has_moved = end_offset is None or end_offset not in (_known_end(live), self._judged_end)
+    async def _look(self, committer: Committer, end_offset: int | None) -> None:
+        has_moved = end_offset is None or end_offset not in (_known_end(committer), self._judged_end)
         if has_moved:
             self._since = self._since or asyncio.get_running_loop().time()
         if self._since is not None:
-            await self._settle(live)
+            await self._settle(committer)
             self._judged_end = end_offset or NO_OFFSET
         elif self._last_look % READ_EVERY_LOOKS == self._context.partition % READ_EVERY_LOOKS:
             why = None
             with suppress(SnapreplayError):  # the next look finds it, too
-                why = await self._why_lost(live)
+                why = await self._why_lost(committer)
             if why is not None:
                 self._since = asyncio.get_running_loop().time()
-                await self._settle(live)
+                await self._settle(committer)
 
-    async def _has_lost(self, live: Live) -> bool:
+    async def _has_lost(self, committer: Committer) -> bool:
         """Say whether the log has lost what we wrote last, and tell. A leader that is cut off may lag behind, so it is
         asked again first; the partition is not ready meanwhile.
 
@@ -162,38 +166,38 @@ class Standstill:
             Unreachable, ReadStalled: it could not be found out.
         """
         patience, increments = Patience(), self._context.increments
-        while (why := await self._why_lost(live)) is not None and not patience.is_over:
+        while (why := await self._why_lost(committer)) is not None and not patience.is_over:
             self._doubted(f"{why}; all brokers are being asked")
-            await patience.ask_all(self._context.cluster, increments, _known_end(live))
+            await patience.ask_all(self._context.cluster, increments, _known_end(committer))
             await patience.pause()
         if why is not None:
             self._lost(IncrementsReplaced(f"{why}: the log was cut, or is another one"))
         return why is not None
 
-    async def _why_lost(self, live: Live) -> str | None:
-        log, epoch, last = self._context.increments, live.owner_epoch, FoundIncrement(live.last, live.last_commit[0])
-        known_end = _known_end(live)
+    async def _why_lost(self, committer: Committer) -> str | None:
+        log, chain = self._context.increments, committer.chain
+        known_end = _known_end(committer)
         async with reading(self._context.cluster, read_committed=False) as reader:
             end_offset = (await reader.bounds(log)).end_offset
             if end_offset < known_end:
                 return f"{log} ends at offset {end_offset}, but we have written up to offset {known_end}"
-            gone = await why_gone(reader, log, last)
-            return gone or await why_claim_gone(reader, log, epoch, self._context.identity.process_id)
+            gone = await why_gone(reader, log, FoundIncrement(chain.last, chain.last_offset))
+            return gone or await why_claim_gone(reader, log, chain.owner_epoch, self._context.identity.process_id)
 
-    async def _settle(self, live: Live) -> None:
+    async def _settle(self, committer: Committer) -> None:
         loop, said = asyncio.get_running_loop(), Repeats()
         await asyncio.sleep(COMMIT_TELLS_SECONDS)
         while self._since is not None:
             asked_at = loop.time()
-            offset, began = live.last_commit
-            if began > self._since:
+            if committer.last_began > self._since:
                 break
             try:
                 # A newer claim lies after everything that we committed: that need not be read.
-                is_short = await self._is_short(live)
-                newer = None if is_short else await newer_owner(self._context, max(live.owner_epoch, offset))
-                fenced = newer is None and await self._is_fenced(live)
-                if newer is None and not fenced and await self._has_lost(live):
+                offset = _last_offset(committer)
+                is_short = await self._is_short(committer)
+                newer = None if is_short else await newer_owner(self._context, offset)
+                fenced = newer is None and await self._is_fenced(committer)
+                if newer is None and not fenced and await self._has_lost(committer):
                     return
                 if is_short and not fenced:  # the leader knows more by now
                     continue
@@ -219,23 +223,28 @@ class Standstill:
         self._since = None
         self._doubted("")
 
-    async def _is_short(self, live: Live) -> bool:
+    async def _is_short(self, committer: Committer) -> bool:
         """Say whether the log seems to end before our last commit: then it shows no newer claim."""
-        known_end = _known_end(live)
+        known_end = _known_end(committer)
         async with reading(self._context.cluster, read_committed=False) as reader:
             return (await reader.bounds(self._context.increments)).end_offset < known_end
 
-    async def _is_fenced(self, live: Live) -> bool:
+    async def _is_fenced(self, committer: Committer) -> bool:
         try:
             last = await self._context.cluster.last_fence(self._context.transactional_id)
         except StopError:
             return False  # a cluster that does not tell
-        return last is not None and last.lineage != live.lineage
+        return last is not None and last.lineage != committer.lineage
 
 
-def _known_end(live: Live) -> int:
+def _last_offset(committer: Committer) -> int:
+    """Return the offset of our last increment, or of our claim before the first one."""
+    return max(committer.chain.owner_epoch, committer.chain.last_offset)
+
+
+def _known_end(committer: Committer) -> int:
     """Return where the log ends if nobody has written since: behind the marker of our last transaction."""
-    return max(live.owner_epoch, live.last_commit[0]) + 2
+    return _last_offset(committer) + 2
 
 
 def _look_number() -> int:

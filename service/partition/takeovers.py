@@ -55,7 +55,7 @@ class Takeovers:
         given_up: Callable[[], None],
         rejoin: Callable[[], None],
     ) -> None:
-        """Take what starts a partition's runner, is told that a takeover was given up, and asks for an assignment."""
+        """Take callbacks: to start a partition's runner, for a takeover that was given up, and to rejoin the group."""
         self._standbys = standbys
         self._patience_seconds = patience_seconds
         self._start = start

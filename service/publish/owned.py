@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from snapreplay.app.record import InputRecord, Output
 from snapreplay.errors import SnapreplayError
+from snapreplay.service.clock import wall_ms
 from snapreplay.service.core import effects, events, refusals
+from snapreplay.service.core.input_change import Added, InputChange
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.lineage import is_ending, is_first
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.refusals import TransactionStuck, transaction_stuck
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.ports import Bounds, LogRecord, Producer, Reader
+from snapreplay.service.ports import Bounds, LogRecord, Producer, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.witnesses import give_up_later
 from snapreplay.service.topics.increments import last_increment, newer_claim
@@ -239,3 +241,44 @@ async def _until_readable(context: Context, reader: Reader) -> None:
         if (await reader.bounds(context.increments)).end_offset >= high_watermark:
             return
         await asyncio.sleep(ASK_AGAIN_SECONDS)
+
+
+async def appeared(context: Context, last: Increment, topics: Sequence[str]) -> InputChange:
+    """Return the change that adds these topics, as far as they still exist, from their beginnings. A topic that was
+    retired before goes on there: an older version of the app, whose pattern it matches, may run once more.
+
+    Raises:
+        Unreachable: the cluster could not be asked.
+    """
+    ids = await context.cluster.topic_ids(topics)
+    added = {}
+    async with reading(context.cluster, topic_ids=ids) as reader:
+        places = {name: TopicPartition(name, context.partition) for name in ids}
+        bounds = await reader.bounds_of(places.values())
+        for name, topic_id in ids.items():
+            before = last.retired_inputs.get(name)
+            if before is not None and before.topic_id == topic_id:
+                added[name] = Added.again(before)
+                continue
+            added[name] = Added(bounds[places[name]].start_offset)
+    return InputChange(added, topic_ids={name: each for name, each in ids.items() if each})
+
+
+async def commit_change(
+    context: Context,
+    producer: Producer,
+    owner_epoch: int,
+    last: FoundIncrement,
+    change: InputChange,
+    decision: Mapping[str, str],
+) -> FoundIncrement:
+    """Commit it behind `last`.
+
+    Args:
+        producer: has fenced every older one; its claim is committed at `owner_epoch` and seen.
+
+    Raises:
+        Fenced, CommitInDoubt, RefusedRecord: the producer is spent; the log shows what happened.
+    """
+    increment = change.behind(last, owner_epoch, decision, wall_ms())
+    return FoundIncrement(increment, await commit_increment(context, producer, increment))

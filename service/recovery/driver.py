@@ -24,8 +24,7 @@ from snapreplay.service.core.snapshot_policy import Unpointed
 from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.ports import Producer
-from snapreplay.service.publish.inputs import appeared, commit_change
-from snapreplay.service.publish.owned import await_claim, claim_record, fenced_by_owner
+from snapreplay.service.publish.owned import appeared, await_claim, claim_record, commit_change, fenced_by_owner
 from snapreplay.service.publish.state import Begun, begin_anew, by_process, own_decision, write_state
 from snapreplay.service.recovery.acceptable_failures import fingerprint_of, with_cause, with_way_out
 from snapreplay.service.recovery.executor import RecoveryExecutor, attempt, preferred_mode

@@ -100,7 +100,7 @@ class Follower:
             OutputsDiffer, DigestMismatch, CodeChanged, InputDiffers, ReplayFailed: STOP.
         """
         way = _Way(self._context, self._store, self._progress, base, last, mode, at)
-        return await run_cooperatively(way.gone(), self._read(topic_ids))
+        return await run_cooperatively(way.advance(), self._read(topic_ids))
 
     async def replay(self, base: Base, last: FoundIncrement, topic_ids: Mapping[str, str]) -> None:
         """Make the state what this code makes of the records up to `last`; what was recorded is not compared.
@@ -203,8 +203,8 @@ class _Way:
         self._tally = Tally()
         self._failure: SnapreplayError | None = None
 
-    def gone(self) -> Reading[Tally]:
-        """Go it. After a failed replay only whether all changes were recorded is looked at."""
+    def advance(self) -> Reading[Tally]:
+        """Advance the store. After a failed replay, only find out whether all changes were recorded."""
         yield from followed(self._context.increments, self._base, self._last, self._batch)
         try:
             if self._failure is not None:

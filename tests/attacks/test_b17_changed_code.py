@@ -103,7 +103,7 @@ async def place_of(here: Any, batch: int) -> str:
 @pytest.mark.parametrize(
     ("files", "name", "tables"),
     [
-        pytest.param(book, "shop.py", {}, id="the state's class"),
+        pytest.param(book, "shop.py", {}, id="the state's class", marks=pytest.mark.whole),
         pytest.param(book_with_helper, "rules.py", {}, id="a helper module"),
         pytest.param(counting, "rules.py", {"changelog": {"enabled": False}}, id="a map, its helper module"),
     ],

@@ -284,6 +284,7 @@ COMPACTED = {
 }
 
 
+@pytest.mark.whole
 async def test_the_increments_are_compacted_away(stage, unique, monkeypatch):
     """Our records have no keys, so a compacted topic keeps and takes none. The state is told to be the only copy, and
     is written aside. A stop says so; the next start says how the records went, and its hint leads to that state."""

@@ -89,9 +89,8 @@ async def test_b19_a_log_cut_between_the_last_record_and_the_position_is_another
         await here.assert_exactly_once(service)
 
 
-@pytest.mark.parametrize(
-    "committed", [pytest.param(0, id="fetched"), pytest.param(540, id="committed", marks=pytest.mark.whole)]
-)
+@pytest.mark.whole
+@pytest.mark.parametrize("committed", [pytest.param(0, id="fetched"), pytest.param(540, id="committed")])
 async def test_b19_what_was_fetched_before_a_cut_is_read_again(
     disk: OlderDisk, unique: Callable[[str], str], committed: int
 ) -> None:

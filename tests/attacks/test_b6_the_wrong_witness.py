@@ -16,7 +16,8 @@ JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS = 11, 12, 13, 14
 OF_THE_GROUP = {JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS}
 
 
-@pytest.mark.parametrize("answered", [False, pytest.param(True, marks=pytest.mark.whole)])
+@pytest.mark.whole
+@pytest.mark.parametrize("answered", [False, True])
 async def test_b6_who_was_expelled_unheard_takes_nothing_back(stage, unique, children, broker, monkeypatch, answered):
     """Its heartbeats do not arrive, another process owns the partition and works. The one that was cut off is fenced,
     finds the other's claim, asks the coordinator again and again (without an answer, or with one that names the

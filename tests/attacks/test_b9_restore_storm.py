@@ -138,7 +138,7 @@ async def test_b9_a_state_that_is_no_map_is_not_reloaded_when_its_producer_is_re
 
 
 @pytest.mark.parametrize("error", [Fenced, CommitInDoubt, Unreachable], ids=lambda e: e.__name__)
-@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("committed", [True, pytest.param(False, marks=pytest.mark.whole)])
 async def test_b9_no_retryable_end_reloads_anything(owner, loads, error, committed):
     """Fenced by the coordinator although nobody claimed, a doubt, or a reader that lost its broker while a batch was
     under way."""

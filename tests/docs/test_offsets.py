@@ -66,6 +66,7 @@ async def plain(
     return cluster, name
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("way", sorted(ROWS.keys() - {"snapreplay"}))
 async def test_what_a_crash_does(way: str, plain: tuple[KafkaCluster, str]) -> None:
     """This way of keeping offsets loses, repeats and forgets exactly what the document says."""
@@ -73,6 +74,7 @@ async def test_what_a_crash_does(way: str, plain: tuple[KafkaCluster, str]) -> N
     assert await _outcome(cluster, f"{name}-{way}") == ROWS[way]
 
 
+@pytest.mark.whole
 async def test_what_a_crash_does_to_snapreplay(broker: Any, unique: Callable[[str], str], tmp_path: Path) -> None:
     """With snapreplay the same crash loses, repeats and forgets nothing."""
     name = unique("offsets")

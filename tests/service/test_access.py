@@ -16,9 +16,9 @@ from snapreplay.service.decisions import savepoints
 from snapreplay.service.decisions.deletion import carry_out, propose
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.doctor.collect import examine
+from snapreplay.service.kafka.admin import KafkaTopicWatch
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
-from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.topics.requirements import ensure_topics, own_topics
 from snapreplay.snapshots.proof.proven import NOTHING, Level, Proof

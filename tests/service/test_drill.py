@@ -29,29 +29,6 @@ def drills(here, result, partition=0):
     return EVENTS.get_sample_value("snapreplay_drills_total", labels)
 
 
-async def test_each_partition_is_restored_beside_its_owner(stage, unique):
-    """The command drills all that are live. While it does, records are processed, each once, and nobody is fenced."""
-    here = await stage(apps.ledger(unique("drill")), partitions=2)
-    await here.feed(400)
-    async with here.running(http=HttpServer()) as service:
-        await here.all_processed(service)
-        await snapshot(service)
-        epochs = [each.owner_epoch for each in service.restore_status()]
-        drilling = asyncio.create_task(typed(service, "drill", "--wait"))
-        for _ in range(5):
-            await here.feed(200)
-        code, output = await drilling
-        assert code == 0, output
-        assert output.count("succeeded") == 2
-        for each in service.restore_status():
-            assert (each.drill.state, each.drill.detail) == ("succeeded", "")
-            assert each.drill.digest
-            assert each.drill.seconds > 0
-            assert drills(here, "succeeded", each.partition) == 1
-        await here.assert_exactly_once(service)
-        assert [each.owner_epoch for each in service.restore_status()] == epochs
-
-
 async def test_a_chunk_that_was_damaged_on_its_way_is_told_and_mended(stage, unique, monkeypatch, caplog):
     """The owner cannot know: it has sent another one. The drill says so, the partition goes on, and the next snapshot
     is whole. The plan has the verdict until then."""

@@ -52,15 +52,6 @@ async def test_what_is_planned_is_done_and_measured(stage, unique, monkeypatch):
         assert rates["replay_per_second"] > 15_000 / restore.seconds_per_phase["advancing"]
 
 
-async def test_an_objective_that_cannot_be_met_is_told_beside_the_plan(stage, unique):
-    """Also before there is a plan."""
-    here = await stage(apps.ledger(unique("plan")), restore={"objective_seconds": 0.001})
-    async with here.running(http=HttpServer()) as service:
-        await until(lambda: service.restore_status()[0].objective, "the objective")
-        shown = await asyncio.to_thread(CliRunner().invoke, app, ["plan", "--url", url(service)])
-    assert "partition 0 does not meet restore.objective_seconds: a restore even from a new snapshot" in shown.output
-
-
 async def test_each_input_has_the_headroom_of_its_own_retention(stage, unique, monkeypatch):
     """One is deleted by time, the other by size; what is not measured yet is said to be unknown. The command shows what
     comes first."""

@@ -1,8 +1,6 @@
 """A process that seems to be dead is taken over from at once, on a real broker: it is dead, or it is not."""
 
 import asyncio
-import os
-import signal
 from contextlib import asynccontextmanager
 
 import pytest
@@ -142,25 +140,6 @@ async def test_what_was_taken_over_does_not_go_back_to_a_dead_static_member(stag
         await until(lambda: both.assigned == {0, 1, 2, 3} and not both.taken_over, "the new assignment")
         assert [peer.owned for peer in both.service.control.document().peers] == [()]
         assert (both.phases(), both.false_alarms) == (dict.fromkeys(range(4), "live"), 0)
-
-
-@pytest.mark.parametrize("is_frozen", [False, True], ids=["alive", "frozen"])
-async def test_a_living_owner_is_fenced_once_and_leaves_the_partition_alone(stage, unique, children, is_frozen):
-    """There is one new claim, however often it is suspected: no ping-pong. It holds the copy then."""
-    async with pair(stage, unique, children) as both:
-        (claims,) = await both.claims()
-        if is_frozen:
-            os.kill(both.owner.pid, signal.SIGSTOP)
-        both.suspect()
-        await both.live(1)
-        if is_frozen:
-            os.kill(both.owner.pid, signal.SIGCONT)
-        await until(lambda: both.assigned == {0} and both.false_alarms == 1, "the group has heard of it")
-
-        await until(lambda: both.copies() == [0], "the former owner has a copy")
-        assert await both.claims() == [claims + 1]
-        assert (both.phases(), both.taken_over) == ({0: "live"}, set())
-        await until(both.owner.is_ready, "the former owner is ready")
 
 
 @pytest.mark.whole

@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import socket
-import time
 from contextlib import nullcontext
 
 import pytest
@@ -91,55 +89,6 @@ async def test_two_programs_with_one_app_id_are_named(stage, unique, caplog):
             assert "they differ in their outputs and handlers and modules." in named
             assert all(each.control.facts().process_id in named for each in (first, second))
         await until(lambda: not trouble(first), "it is over")
-
-
-@pytest.mark.whole
-async def test_a_lag_that_grows_is_worked_off_by_a_second_process(stage, unique, children):
-    """It grows as long as more comes than the handlers take: they, not the commits, are what is slow. What was fetched
-    at once may be worked off before the end is seen to be further, so that each time more comes than is left."""
-    here = await stage(apps.ledger(unique("lag")), partitions=2)
-    one = children.start("sleepy", here.app.app_id, instance_id="one", batch__records_max=20)
-    await in_thread(one.wait_live, 2)
-    lags, began = [0.0], time.monotonic()
-    for count in (400, 800, 1600):
-        await here.feed(count, sleep_s=0.01)
-        await until(lambda: sum(one.metric("snapreplay_input_lag_records")) > lags[-1] + 20, "a lag that grows")
-        lags.append(sum(one.metric("snapreplay_input_lag_records")))
-
-    def is_applying() -> bool:
-        """Say whether handlers have taken most of the time. A broker that stood still for once is outweighed later."""
-        seconds: float = sum(one.metric("snapreplay_apply_seconds_sum"))
-        return seconds > (time.monotonic() - began) / 2
-
-    await until(is_applying, "handlers that are slow")
-    two = children.start("sleepy", here.app.app_id, instance_id="two", batch__records_max=20)
-    await in_thread(two.wait_http)
-    await until(lambda: len(one.live()) == len(two.live()) == 1, "one each")
-    await until(lambda: all(each.metric("snapreplay_input_lag_records") == [0] for each in (one, two)), "no lag")
-    for each in (one, two):
-        assert await in_thread(each.terminate) == 0
-    async with here.running() as service:
-        await here.assert_exactly_once(service)
-
-
-@pytest.mark.slow
-async def test_two_plain_processes_of_one_host_share(stage, unique, children):
-    """Nobody gave them a name: each has its own, half of the partitions, and all when the other one is killed."""
-    here = await stage(apps.ledger(unique("plain")), partitions=4)
-    name = here.app.app_id
-    with Load(here):
-        one, two = (children.start("ledger", name, instance_id="") for _ in range(2))
-        for each in (one, two):
-            await in_thread(each.wait_http)
-        await shared(one, two)
-        names = {each.get("/api/v1")["instance_id"] for each in (one, two)}
-        assert len(names) == 2
-        assert all(each.startswith(f"{socket.gethostname()}-") for each in names)
-        two.kill()
-        await until(lambda: len(one.live()) == 4, "all partitions with the survivor")
-    assert await in_thread(one.terminate) == 0
-    async with here.running() as service:
-        await here.assert_exactly_once(service)
 
 
 async def test_another_app_of_the_same_id_takes_no_partition_away(stage, unique):

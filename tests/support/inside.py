@@ -41,7 +41,7 @@ def monitor(runner: Any) -> Any:
 
 
 def committer(runner: Any) -> Any:
-    return live(runner)._committer
+    return live(runner).committer
 
 
 def producer(runner: Any) -> Any:

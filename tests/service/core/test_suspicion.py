@@ -14,6 +14,7 @@ from snapreplay.service.core.suspicion import (
     Assigned,
     BeginTakeover,
     FalseAlarms,
+    Ignore,
     Listen,
     Lived,
     Suspected,
@@ -95,6 +96,13 @@ def test_who_was_given_a_partition_of_ours_lived_then(heard_at, is_quiet, effect
     """It does not hear us either, and each would take over from the other in turn. What is heard of it afterwards, or
     that nobody listens there, says more."""
     _, effects = step(taken_at(100.0), Suspected("two", frozenset({7}), heard_at, is_quiet), 104.0)
+    assert [type(each) for each in effects] == [effect]
+
+
+@pytest.mark.parametrize(("now", "effect"), [(109.9, Ignore), (110.0, BeginTakeover)])
+def test_a_suspicion_soon_after_a_false_alarm_is_ignored(now, effect):
+    known, alarms = taken_at(100.0), {"two": FalseAlarms().another(100.0)}
+    _, effects = step(Watch(known.share, alarms=alarms), Suspected("two", frozenset({7})), now)
     assert [type(each) for each in effects] == [effect]
 
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from snapreplay.service.kafka.local_host import local_host
+from snapreplay.service.kafka.entry import local_host
 
 
 @pytest.mark.parametrize(

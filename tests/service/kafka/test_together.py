@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from snapreplay.service.kafka.together import Together
+from snapreplay.service.kafka.shared import Together
 
 
 class Asked:

@@ -3,8 +3,7 @@
 import pytest
 
 from snapreplay.service.core.kafka_errors import Unreachable
-from snapreplay.service.kafka.admin import KafkaAdmin
-from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
+from snapreplay.service.kafka.admin import KafkaAdmin, KafkaTopicWatch
 from snapreplay.service.ports import NewTopic
 from tests.support.kafka import Since, hasty
 from tests.support.tampering import delete

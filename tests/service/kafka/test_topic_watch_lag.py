@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.kafka.topic_watch import told_ids
+from snapreplay.service.kafka.admin import told_ids
 
 
 def client(*told: str | None) -> Any:

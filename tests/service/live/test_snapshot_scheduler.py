@@ -1,9 +1,11 @@
 """Full snapshots of a LIVE partition: when they are taken, and whom it is told."""
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from snapreplay.service.control.restore_plan import Rates
@@ -11,8 +13,11 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.service.live import recoverability_monitor
 from snapreplay.service.live import snapshot_scheduler as module
+from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler, Trimmer
 from snapreplay.service.ports import LogRecord, TopicPartition
 from snapreplay.service.runtime.cooperative import throttled
+from snapreplay.service.runtime.pulse import Pulse
+from snapreplay.snapshots.plan import retention_floors
 from snapreplay.state import shards
 from tests.simulation.cluster import SimCluster
 from tests.support import apps
@@ -385,3 +390,160 @@ async def test_a_gap_in_the_input_is_forgotten_with_the_next_snapshot(bench):
         await asyncio.sleep(1)
         objective = one.status.objective
         assert objective.predicted_seconds - objective.fresh_seconds == pytest.approx(10 / 10_000)
+
+
+@virtual
+async def test_a_snapshot_that_is_cancelled_before_its_first_step_does_not_prevent_the_next_one(bench, monkeypatch):
+    """Its topic is replaced in the same turn of the loop."""
+    mark = SnapshotScheduler._mark
+    marked: list[str] = []
+
+    def marks(scheduler, reason):
+        if not marked:
+            asyncio.get_running_loop().call_soon(replaced, bench, one)  # before the first step of the task
+        marked.append(reason)
+        return mark(scheduler, reason)
+
+    monkeypatch.setattr(SnapshotScheduler, "_mark", marks)
+    async with bench.live() as one:
+        await fed(bench, one, 10)
+        told = asked(one)
+        await one.pointed("retention")
+        assert marked == ["trigger", "retention"]
+        assert told[0][:2] == ("succeeded", one.status.snapshot.snapshot_id)
+
+
+@virtual
+async def test_a_snapshot_that_waits_is_taken_back(bench, gate):
+    """Nothing is written for it. One that has begun is written to its end; whoever asks again gets the next one."""
+    await bench.prepare()
+    async with bench.live() as one:
+        await fed(bench, one, 10)
+        first = asked(one)
+        await until(lambda: gate.asked, "the first one")
+        await fed(bench, one, 10)
+        told: list[Any] = []
+        done = ends(told)
+        one.runner.request_snapshot("trigger", done)
+        one.runner.withdraw(done)
+        gate.open.set()
+        assert (await answer(first))[0] == "succeeded"
+        await asyncio.sleep(60)  # virtual
+        assert (gate.asked, told) == (1, [])
+        again = asked(one)
+        assert (await answer(again))[0] == "succeeded"
+        assert gate.asked == 2
+
+
+@virtual
+async def test_a_snapshot_that_was_cancelled_in_the_last_moment_is_of_nobody(bench, gate):
+    """It is being marked when the operation is cancelled: it is written, and nobody is told."""
+    await bench.prepare()
+    async with bench.live() as one:
+        await fed(bench, one, 10)
+        gate.open.set()
+        told: list[Any] = []
+
+        def cancelled(*news):
+            told.append(news)
+            return True
+
+        one.runner.request_snapshot("trigger", cancelled)
+        await until(lambda: one.status.snapshot and one.status.snapshot.state == "pointed", "its pointer")
+        assert told == [("running", None, "")]
+
+
+def starts(bench):
+    """Log starts of (increments, snapshots)."""
+    return (bench.log(bench.increments).start, bench.log(bench.snapshots).start)
+
+
+async def snapshots(bench, count, **tables):
+    """Let an owner write pointed snapshots, with something new in each. Return the last increment."""
+    await bench.prepare(**tables)
+    async with bench.live() as one:
+        for _ in range(count):
+            await bench.feed(10)
+            await one.position(bench.sent)
+            await one.snapshot()
+        await asyncio.sleep(1)  # virtual: for the last trim
+        return one.live.last
+
+
+@virtual
+async def test_nothing_is_trimmed_before_enough_snapshots_exist(bench):
+    """With one snapshot fewer than are kept, the genesis is still there to fall back to."""
+    await snapshots(bench, 2, retention={"snapshots_kept": 3})
+    assert starts(bench) == (0, 0)
+
+
+@virtual
+async def test_both_topics_begin_at_what_the_oldest_kept_snapshot_needs(bench):
+    """Four snapshots, two kept: the floors are the third one's, and the app still comes back from there."""
+    last = await snapshots(bench, 4, retention={"snapshots_kept": 2})
+    newest, oldest = last.pointers
+    assert starts(bench) == (oldest.increment_offset, oldest.first_chunk_offset)
+    assert (await bench.restored()).snapshot.snapshot_id == newest.snapshot_id
+
+
+@virtual
+async def test_what_was_asked_before_a_standstill_is_no_reason_to_trim(bench, monkeypatch):
+    """The snapshots topic may have been replaced meanwhile (seed 1403589); the next snapshot tries again."""
+    last = await snapshots(bench, 2, retention={"snapshots_kept": 3})
+    now, topic_ids = [0.0], SimCluster.topic_ids
+    pulse = Pulse(lambda: now[0])
+    beating = asyncio.create_task(pulse.beat())
+    await asyncio.sleep(0)  # the first beat
+    context = replace(await bench.context(retention={"snapshots_kept": 2}), pulse=pulse)
+    floors = retention_floors(last, 10_000, 2)
+    assert floors is not None
+
+    async def frozen(*asked):
+        ids = await topic_ids(*asked)
+        now[0] += 5.0
+        return ids
+
+    with monkeypatch.context() as still:
+        still.setattr(SimCluster, "topic_ids", frozen)
+        await trimmed(context, last)
+    assert starts(bench) == (0, 0)
+    await trimmed(context, last)
+    assert starts(bench) == tuple(floors)
+    beating.cancel()
+
+
+async def trimmed(context, last):
+    """Trim as if a pointer was committed with `last`."""
+    trimmer = Trimmer(context)
+    trimmer.pointed(last, 10_000)
+    await asyncio.sleep(0.1)
+    await trimmer.close()
+
+
+@pytest.mark.parametrize("old", ["snapshots", "increments", None])
+@virtual
+async def test_nothing_is_trimmed_when_an_own_topic_was_replaced(bench, caplog, old):
+    """The snapshots are gone with the old topic: the changes in the increments topic are all that is left. In a
+    replaced increments topic the offsets are of other records."""
+    last = await snapshots(bench, 2, retention={"snapshots_kept": 3})
+    topic = getattr(bench, old) if old else ""
+    context = await bench.context(retention={"snapshots_kept": 2})
+    ids = {name: "old" if name == topic else each for name, each in last.topic_ids.items()}
+    await trimmed(context, msgspec.structs.replace(last, topic_ids=ids))
+    assert (starts(bench) == (0, 0)) is bool(old)
+    told = f"not trimmed: topic {topic} was deleted and created again"
+    assert (told in caplog.text) is bool(old)
+
+
+@virtual
+async def test_a_trim_that_fails_is_only_a_warning(bench, caplog, monkeypatch):
+    """Processing goes on; the log says that the next snapshot tries again."""
+
+    async def no_leader(*_):
+        raise Unreachable("no leader")
+
+    monkeypatch.setattr(SimCluster, "delete_records", no_leader)
+    await snapshots(bench, 3, retention={"snapshots_kept": 2})
+    assert "the next snapshot tries again" in caplog.text
+    assert starts(bench) == (0, 0)
+    await bench.restored()

@@ -1,27 +1,40 @@
 """A warm copy of one partition: it follows the owner, and is handed over whole or not at all."""
 
+from __future__ import annotations
+
 import asyncio
+import itertools
+import re
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
+from snapreplay import App, Topic
 from snapreplay.errors import DamagedError
 from snapreplay.service.control.state_reads import BatchUnderWay, NotReadable
+from snapreplay.service.control.status import SnapshotUsed, StatusBoard
+from snapreplay.service.control.vocabulary import LONG_AGO
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.phase import CopyState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.live import committer
-from snapreplay.service.partition.standby import ACCEPTABLE_LAG_OFFSETS, StandbyTask
+from snapreplay.service.partition import standby
+from snapreplay.service.partition.standby import ACCEPTABLE_LAG_OFFSETS, LOOK_SECONDS, NoRoom, Standbys, StandbyTask
 from snapreplay.service.recovery import follower
 from snapreplay.service.recovery.examine import SEE_AGAIN_SECONDS, Examiner
+from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.runtime import cooperative
+from snapreplay.service.runtime.cooperative import run_cooperatively
+from snapreplay.service.runtime.free_memory import memory_of
 from snapreplay.snapshots.format.changes import split_changes
 from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.log.batches import apply_changes
+from snapreplay.snapshots.log.by_replay import Input
 from tests.support import apps
 from tests.support.accepting import goes_on_by_a_witness, overtaken
 from tests.support.in_memory import virtual
@@ -426,3 +439,333 @@ async def test_a_copy_that_starts_over_shows_nothing(bench):
     with pytest.raises(NotReadable, match="is being loaded"):
         copied.standby.readable()
     await copied.standby.end()
+
+
+WAYS: dict[str, Any] = {
+    "no changes are recorded": (apps.ledger("app"), {"changelog": {"enabled": False}}),
+    "the state is no map": (apps.tape("app"), {}),
+    "it is to replay": (apps.ledger("app"), {"restore": {"mode": "replay"}}),
+}
+
+
+async def replayed(bench, way):
+    """Return a live owner, and a warm copy of its ten records that was replayed."""
+    app, tables = WAYS[way]
+    await bench.prepare(app, **tables)
+    return await followed(bench)
+
+
+async def digest_of(store):
+    return await run_cooperatively(store.digesting())
+
+
+@pytest.mark.parametrize("way", WAYS)
+@virtual
+async def test_it_replays_every_batch_and_another_owner_goes_on_from_it(bench, way):
+    """Nothing is loaded, and each record has one output: those of the copy are dropped."""
+    one, copied = await replayed(bench, way)
+    await bench.feed(10)
+    await one.position(20)
+    await copied.warm(one.status.batch)
+    assert await digest_of(copied.standby._store) == await digest_of(one.runner.store)
+    assert [each.error for each in copied.told if each.error] == []
+    await bench.feed(10)
+    await one.position(30)
+    two = await taken_over(bench, copied)
+    assert (two.status.restore.warm, two.status.restore.snapshot) == ("copied", None)
+    await bench.feed(10)
+    await two.position(40)
+    sent = (await bench.read(bench.input))[0]
+    assert await two.outputs() == [f"{bench.input}-0-{each.offset}" for each in sent]
+
+
+def restless(differs):
+    """An app that gives another state, or another output, where a standby runs it on some records."""
+    payments, balances = Topic("payments-app"), Topic("balances-app")
+    app = App("app", inputs=[payments], outputs=[balances], state=apps.accounts)
+
+    @app.handler(payments)
+    def on_payment(record, state, out):
+        task = asyncio.current_task()
+        is_copy = task is not None and task.get_name().startswith("standby")
+        wrong = int(is_copy and record.value.get("restless", False))
+        state[record.key]["sum"] += record.value["amount"] + (wrong if differs == "state" else 0)
+        out.send(balances, key=record.key, value={"id": record.id, "wrong": wrong if differs == "outputs" else 0})
+
+    return app
+
+
+@pytest.mark.parametrize(("differs", "kind"), [("state", "DigestMismatch"), ("outputs", "OutputsDiffer")])
+@virtual
+async def test_a_batch_that_comes_out_otherwise_is_not_kept(bench, differs, kind):
+    """The app is not deterministic. The copy says so, and begins again from the owner's next snapshot."""
+    await bench.prepare(restless(differs), changelog={"enabled": False})
+    one, copied = await followed(bench)
+    before = copied.status.batch
+    await bench.feed(10, restless=True)
+    await one.position(20)
+    await copied.failed(kind)
+    assert {each.batch for each in copied.told if each.state == "warm"} <= {0, before}
+    assert await copied.handed_over() == []
+    await one.snapshot()
+    again = Copied(await bench.context("two"))
+    assert (await again.warm(one.status.batch)).error is None
+    await again.standby.end()
+
+
+@virtual
+async def test_it_replays_what_an_owner_does_not_record(bench):
+    """While `changelog.enabled` is switched over, process by process: the copy begins by a replay and stays with it."""
+    await bench.prepare(changelog={"enabled": False})
+    one = await live(bench)
+    await bench.feed(10)
+    await one.position(10)
+    copied = Copied(await bench.context("two", changelog={"enabled": True}))
+    await copied.warm(one.status.batch)
+    await bench.feed(10)
+    await one.position(20)
+    await copied.warm(one.status.batch)
+    assert {each.state for each in copied.told if each.batch} == {"warm"}
+    await copied.standby.end()
+
+
+@pytest.mark.parametrize(("app", "is_proven"), [(apps.ledger, True), (apps.tape, False)], ids=["a map", "no map"])
+@virtual
+async def test_another_version_than_the_owners_is_judged_as_in_every_replay(bench, monkeypatch, app, is_proven):
+    """It is warm if a digest proves it. A state that is no map waits for an owner of its own version."""
+    heard, at = [], StandbyTask._at
+
+    def noted(standby, step):
+        heard.append(step)
+        at(standby, step)
+
+    monkeypatch.setattr(StandbyTask, "_at", noted)
+    await bench.prepare(app("app", version="1"), changelog={"enabled": False})
+    one = await live(bench)
+    await bench.feed(10)
+    await one.position(10)
+    await one.snapshot()
+    copied = Copied(await bench.context("two", app("app", version="2")))
+    await copied.warm(one.status.batch)
+    await bench.feed(10)
+    await one.position(20)
+    if is_proven:
+        await copied.warm(one.status.batch)
+    else:
+        await copied.failed("CodeChanged")
+        assert set(heard) == {None}, "no batch is handed over before it is proven"
+        await one.end()
+        two = await bench.owner("two", app("app", version="2"))
+        await two.phase("live")
+        await bench.feed(10)
+        await two.position(30)
+        await copied.warm(two.status.batch)
+    await copied.standby.end()
+
+
+@virtual
+async def test_it_is_read_while_it_waits_for_the_input(bench, monkeypatch):
+    """The batch before it is whole until the records of this one are there."""
+    one, copied = await replayed(bench, "no changes are recorded")
+    before, taking, seen = one.status.batch, Input.taking, []
+
+    def looked(self, part):
+        seen.append(copied.standby.readable().last.batch)
+        return (yield from taking(self, part))
+
+    monkeypatch.setattr(Input, "taking", looked)
+    await bench.feed(10)
+    await one.position(20)
+    await copied.warm(one.status.batch)
+    assert seen[0] == before
+    await copied.standby.end()
+
+
+@virtual
+async def test_what_an_owner_left_is_kept_although_the_log_has_lost_its_end(bench):
+    """It may be the only copy of that batch. It is looked at again and again."""
+    one, copied = await followed(bench)
+    (left,) = await copied.handed_over()
+    await one.end()
+    records = (await bench.read(bench.increments))[0]
+    bench.recreate(bench.increments, records[:-3])
+    again = Copied(await bench.context("two"), left)
+    await until(lambda: [each.state for each in again.told] == ["ahead"] * 3, "three looks")
+    ((store, copy),) = await again.handed_over()
+    assert store is left[0]
+    assert copy is left[1]
+    assert store.digest == copy.last.increment.digest
+
+
+@virtual
+async def test_what_an_owner_left_is_not_warm_while_the_snapshot_is_loaded_in_its_place(bench, monkeypatch):
+    """Else the partition would move here, and be restored first."""
+    _, copied = await followed(bench)
+    ((store, copy),) = await copied.handed_over()
+    forged = msgspec.structs.replace(copy.last.increment, written_at_ms=1)
+    load, begun, goes_on = RecoveryExecutor.load, asyncio.Event(), asyncio.Event()
+
+    async def slow(self, effect):
+        begun.set()
+        await goes_on.wait()
+        return await load(self, effect)
+
+    monkeypatch.setattr(RecoveryExecutor, "load", slow)
+    left = WarmCopy(FoundIncrement(forged, copy.last.offset))
+    again = Copied(await bench.context("two"), (store, left))
+    await begun.wait()
+    assert not again.standby.is_warm
+    goes_on.set()
+    await again.warm(copy.last.increment.batch)
+    assert again.standby.is_warm
+    await again.standby.end()
+
+
+@virtual
+async def test_copies_look_at_the_same_time(bench, monkeypatch):
+    """Whenever each was begun: then many of them ask a broker as one."""
+    one = await live(bench)
+    newer, looked = Examiner.newer, dict[Any, list[float]]()
+
+    async def noted(self):
+        looked.setdefault(self, []).append(asyncio.get_running_loop().time())
+        return await newer(self)
+
+    monkeypatch.setattr(Examiner, "newer", noted)
+    copies = []
+    for name in ("two", "three", "four"):
+        copies.append(Copied(await bench.context(name)))
+        await copies[-1].warm(one.status.batch)
+        await asyncio.sleep(0.17)  # in virtual time, between two looks
+    await until(lambda: len(looked) == len(copies) and min(map(len, looked.values())) > 4, "some looks")
+    assert len({round(each, 3) for times in looked.values() for each in times[-3:]}) <= 4
+    for each in copies:
+        await each.standby.end()
+
+
+@virtual
+async def test_a_copy_that_does_not_fit_is_not_loaded_before_it_does(bench, monkeypatch):
+    """The process would end, and its own partitions with it. The status has the reason."""
+    one = await live(bench)
+    await bench.feed(10)
+    await one.position(10)
+    await one.snapshot()
+    monkeypatch.setattr(standby, "available_bytes", lambda _: 10)
+    copied = Copied(await bench.context("two"))
+    await until(lambda: len(copied.told) == 3, "three attempts")
+    assert {(each.state, each.error.kind) for each in copied.told} == {("loading", "NoRoom")}
+    assert re.fullmatch(r"the copy takes about [\d,]+ bytes of memory, and 10 are free", copied.status.error.message)
+    monkeypatch.setattr(standby, "available_bytes", lambda _: 10**9)
+    assert (await copied.warm(one.status.batch)).error is None
+    await copied.standby.end()
+
+
+@virtual
+async def test_it_is_said_once_a_minute_that_a_copy_does_not_fit(bench, monkeypatch, caplog):
+    """Although what is free is another figure at each attempt."""
+    await bench.prepare(restore={"retry_backoff_max_ms": 5000})
+    one = await live(bench)
+    await bench.feed(10)
+    await one.position(10)
+    await one.snapshot()
+    free = itertools.count(10)
+    monkeypatch.setattr(standby, "available_bytes", lambda _: next(free))
+    copied = Copied(await bench.context("two"))
+    await until(lambda: len(copied.told) == 40, "forty attempts", 1000)
+    said = [each.message for each in caplog.records if "starts over" in each.message]
+    assert 2 <= len(said) <= 10
+    assert "(repeated" in said[-1]
+    await copied.standby.end()
+
+
+@virtual
+async def test_the_rest_of_a_copy_is_judged_by_the_part_that_is_loaded(bench, monkeypatch):
+    """A manifest does not say how large the entries are when unpacked. What was loaded is given up at once."""
+    _, copied = await followed(bench)
+    store = copied.standby._store
+    here = standby.Room(store, lambda: None)
+    here.restore(snapshot=SnapshotUsed("5c1d", 1, 9, entries=100, size_bytes=1000, created_at=LONG_AGO))
+    rest_bytes = memory_of(10 * store.size_bytes, 100) * 9 // 10
+    monkeypatch.setattr(standby, "available_bytes", lambda _: rest_bytes)
+    here.progress("bytes", 0, 100, 1000)
+    monkeypatch.setattr(standby, "available_bytes", lambda _: rest_bytes - 1)
+    here.progress("records", 0, 100, 1000)
+    with pytest.raises(standby.NoRoom, match="of which 10% are loaded") as raised:
+        here.progress("bytes", 0, 100, 1000)
+    copied.standby._failed(raised.value)
+    assert store.size_bytes == 0
+    await copied.standby.end()
+
+
+TOO_LARGE = 1
+
+
+@pytest.fixture
+def held(bench, monkeypatch):
+    """`await held(examined)` holds copies of two partitions that are to be owned here; what the group was asked for,
+    in order. `examined()` comes before partition 1 is loaded."""
+    examine, made = Examiner.examine_beside_owner, list[Standbys]()
+
+    async def hold(examined):
+        async def examining(self, *given):
+            if self._context.partition == TOO_LARGE:
+                await examined()
+            return await examine(self, *given)
+
+        monkeypatch.setattr(Examiner, "examine_beside_owner", examining)
+        bench.create_topics(2)
+        await bench.prepare()
+        context, asked = await bench.context("two"), list[Any]()
+        made.append(Standbys(lambda number: replace(context, partition=number), StatusBoard(), lambda _: False))
+        made[0].hold({0, 1}, frozenset({0, 1}), lambda: asked.append(set(made[0].warm)))
+        await until(lambda: made[0].warm == {0}, "the first one")
+        return asked, made[0]
+
+    return hold
+
+
+@virtual
+async def test_a_copy_that_cannot_be_loaded_holds_up_no_other(held):
+    """A process that was added because memory is short would get nothing as long as one state is too large for it."""
+
+    async def no_room():
+        raise NoRoom("the copy takes about 2,000,000,000 bytes of memory, and 1,000,000,000 are free")
+
+    asked, standbys = await held(no_room)
+    await until(lambda: asked, "a new assignment is asked for")
+    assert asked == [{0}]
+    await standbys.end()
+
+
+@virtual
+async def test_a_copy_that_is_still_loaded_is_waited_for(held):
+    """Else each of them would cost a rebalance."""
+    goes_on = asyncio.Event()
+    asked, standbys = await held(goes_on.wait)
+    await asyncio.sleep(30)  # of virtual time
+    assert not asked
+    goes_on.set()
+    await until(lambda: asked, "a new assignment is asked for")
+    assert asked == [{0, 1}]
+    await standbys.end()
+
+
+@virtual
+async def test_a_look_of_one_copy_does_not_go_through_all_others(bench, monkeypatch):
+    """Each of some hundred copies looks twice a second."""
+    bench.create_topics(20)
+    await bench.prepare()
+    context, asked, is_warm = await bench.context("two"), list[StandbyTask](), vars(StandbyTask)["is_warm"].fget
+
+    def counted(standby):
+        asked.append(standby)
+        return is_warm(standby)
+
+    monkeypatch.setattr(StandbyTask, "is_warm", property(counted))
+    standbys = Standbys(lambda number: replace(context, partition=number), StatusBoard(), lambda _: False)
+    standbys.hold(set(range(20)), frozenset({0}), lambda: None)
+    await asyncio.sleep(60)  # of virtual time
+    assert standbys.warm == set(range(20))
+    looks = 20 * 60 / LOOK_SECONDS
+    assert len(asked) < looks / 10
+    await standbys.end()

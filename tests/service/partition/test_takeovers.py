@@ -12,7 +12,7 @@ from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.effects import Load
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.core.suspicion import PAUSE_SECONDS_MIN, QUIET_SECONDS
+from snapreplay.service.core.suspicion import QUIET_SECONDS
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.supervisor import Supervisor
 from tests.support import apps, reference
@@ -180,43 +180,6 @@ async def test_a_living_owner_is_fenced_and_does_not_fence_back(bench):
         assert (other.phases[-1], other.status.owner_epoch) == ("live", epoch)
         assert [now - then for now, then in zip(counts(), before, strict=True)] == [1, 1]
         await one.warm(other.status.batch)
-
-
-@virtual
-async def test_a_false_alarm_is_not_repeated_at_once(bench):
-    """The process was seen in an assignment. Its next suspicion acts after 10 s."""
-    async with two(bench) as (one, other):
-        one.gives = set()
-        other.suspects(one)
-        await other.phase("live")
-        # The group gives it back to the owner, whom the other one fences once more.
-        one.gives = {0}
-        other.supervisor.assigned(set(), other.copies(one, other, claimed=(0,)))
-        one.supervisor.assigned({0})
-        await bench.feed(10)
-        await until(lambda: one.status.phase == "live" and one.status.inputs[0].position == 20, "the owner again")
-        await other.warm(one.status.batch)
-        other.suspects(one)
-        await asyncio.sleep(PAUSE_SECONDS_MIN / 2)
-        assert other.status is None
-        await asyncio.sleep(PAUSE_SECONDS_MIN / 2)
-        other.suspects(one)
-        assert (await other.phase("live")).restore.warm == "copied"
-
-
-@virtual
-async def test_an_assignment_from_before_the_claim_does_not_end_a_takeover(bench):
-    """One that was made by a leader that knows the claim does."""
-    async with two(bench) as (one, other):
-        other.suspects(one)
-        stale = other.copies(one, other)
-        other.supervisor.assigned(set(), stale)
-        await other.phase("live")
-        other.supervisor.assigned(set(), stale)
-        await asyncio.sleep(SESSION_SECONDS + 1)
-        assert other.status.phase == "live"
-        other.supervisor.assigned(set(), other.copies(one, other, claimed=(0,)))
-        await until(lambda: other.status is None, "the release")
 
 
 @virtual

@@ -7,21 +7,13 @@ from typing import Any
 import pytest
 
 from snapreplay.app.ranges import InputRange
-from snapreplay.errors import DamagedError, SnapreplayError
+from snapreplay.errors import DamagedError
 from snapreplay.service.core.phase import RestoreMode
-from snapreplay.service.recovery import comparison
-from snapreplay.service.recovery.comparison import (
-    AdvancedBatch,
-    CodeChanged,
-    Comparison,
-    DigestMismatch,
-    OutputsDiffer,
-    ReplayFailed,
-)
+from snapreplay.service.recovery.comparison import CodeChanged, Comparison, DigestMismatch, OutputsDiffer, ReplayFailed
 from snapreplay.service.recovery.follower import Tally, prove
 from snapreplay.snapshots.log.batches import Step, Unread
 from snapreplay.snapshots.log.place import TopicPartition
-from snapreplay.state.digest import EMPTY, Digest, digest_of
+from snapreplay.state.digest import Digest, digest_of
 from snapreplay.state.objects import ObjectStore
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.stores import store_of
@@ -157,43 +149,3 @@ async def test_a_refusal_in_replay_means_changed_code_where_the_code_changed() -
 
 
 OTHER = "2+code:00000000"
-
-
-def place(**changed: Any) -> AdvancedBatch:
-    found = increment(5, outputs_xxh64={"balances": 0xAB}, digest=Digest(1, 2, 3))
-    fields: dict[str, Any] = {"mode": RestoreMode.REPLAY, "version": OTHER, "partition": 3}
-    return AdvancedBatch(found, 50, **(fields | changed))
-
-
-def problems(where: AdvancedBatch) -> list[SnapreplayError]:
-    return [
-        comparison.outputs_differ(where, {}),
-        comparison.state_differs(where, EMPTY, {}),
-        comparison.not_proven(where),
-        comparison.replay_refused(where, SnapreplayError("refused")),
-    ]
-
-
-def test_changed_code_is_told_with_both_versions() -> None:
-    """Whatever it was that did not match; the old one helps always."""
-    for error in problems(place()):
-        assert error.hint == comparison.OLD_VERSION_FIRST
-        assert type(error) is comparison.CodeChanged
-        assert f"app version {ORIGIN.app_version}, this is {OTHER}" in error.message
-
-
-def test_outputs_by_the_same_code_are_told_with_topic_and_both_hashes() -> None:
-    """In 16 hexadecimal digits; a topic to which nothing was sent has none."""
-    error = comparison.outputs_differ(place(version=ORIGIN.app_version), {})
-    assert type(error) is comparison.OutputsDiffer
-    assert "its outputs to balances have fingerprint 00000000000000ab" in error.message
-    assert "but none when replayed" in error.message
-    assert comparison.UNCOVERED in error.message
-
-
-def test_changes_that_do_not_add_up_have_nothing_to_do_with_code() -> None:
-    """The other mode is named, and no handler."""
-    error = comparison.state_differs(place(mode=RestoreMode.CHANGES), EMPTY, {})
-    assert type(error) is comparison.DigestMismatch
-    assert "`--set restore.mode=replay`" in error.hint
-    assert "deterministic" not in error.message
