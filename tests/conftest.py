@@ -49,11 +49,12 @@ LONGEST_FILES = (
     "explore/test_explore.py",
     "attacks/test_b19_a_log_that_goes_back.py",
     "simulation/test_losses.py",
-    "test_setup.py",
 )
 
 # What is slow because it shows the whole: a browser, each hint carried out, each example and each drawing.
-WHOLE = ("page", "examples", "hints", "docs/test_site.py")
+WHOLE = ("page", "examples", "hints", "docs/test_site.py", "test_setup.py")
+LINTED = ("test_tidy.py", "test_packaging.py", "mutants/test_gallery.py")
+"""What `make lint` runs, which `make test` begins with."""
 NOT_WHOLE = ("page/test_night.py",)  # a page that shows nothing is noticed by `make test`
 WHOLE_HERE = re.compile(r"mark\.whole|\bimage\b")
 """What a file elsewhere has in its text if some of its tests are whole."""
@@ -131,15 +132,22 @@ def is_whole(path: Path) -> bool:
     return str(path) not in NOT_WHOLE and any(path.is_relative_to(each) for each in WHOLE)
 
 
+def is_distributed(config: pytest.Config) -> bool:
+    """Say whether several workers share the run, here and in each of them."""
+    return config.getoption("dist", "no") != "no" or "PYTEST_XDIST_WORKER" in os.environ
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Import no file without a test that is asked for: of `make whole` a file in five has one."""
     if config.args != config.getini("testpaths") or not collection_path.match("test_*.py"):
         return None
+    here = Path(__file__).parent
     match config.getoption("markexpr"):
         case "not slow and not whole":
-            return is_whole(collection_path) or None
+            is_linted = any(collection_path == here / each for each in LINTED)
+            return is_whole(collection_path) or (is_linted and is_distributed(config)) or None
         case "pure":
-            return not any(collection_path.is_relative_to(Path(__file__).parent / each) for each in PURE) or None
+            return not any(collection_path.is_relative_to(here / each) for each in PURE) or None
         case "whole and not slow":
             return not (is_whole(collection_path) or WHOLE_HERE.search(collection_path.read_text("utf-8"))) or None
         case _:
@@ -177,7 +185,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     rank = {here / name: (number, 0) for number, name in enumerate(LONGEST_FILES)}
     if len({item.nodeid for item in items}) < len(items):  # workers would run one of each
         raise pytest.UsageError("two tests have the same id")
-    if config.getoption("dist", "no") != "no" or os.environ.get("PYTEST_XDIST_WORKER"):
+    if is_distributed(config):
         # Behind them in any order that stays the same: files that wait for a broker beside such that only compute.
         items.sort(key=lambda item: rank.get(item.path, (len(rank), crc32(str(item.path.relative_to(here)).encode()))))
     for item in items:
