@@ -225,6 +225,15 @@ def test_without_a_terminal_it_must_be_told_not_to_ask(invoke, ledger, tmp_path)
     assert "look at `--dry-run`, then run with `--yes`" in result.stderr
 
 
+def test_the_lines_that_take_a_patch_back_are_not_written_over(invoke, ledger, tmp_path):
+    """They may be the only ones. Exit code 2, before any call to Kafka."""
+    undo = tmp_path / "undo.jsonl"
+    undo.write_text("{}")
+    result = invoke("patch", ledger, file_of(tmp_path), "--yes", "--undo", undo)
+    assert (result.exit_code, undo.read_text()) == (2, "{}")
+    assert f"{undo} exists" in result.stderr
+
+
 def test_a_file_that_cannot_be_read_is_named(invoke, ledger, tmp_path):
     """Exit code 2, with the reason of the system."""
     result = invoke("patch", ledger, tmp_path / "none.jsonl", "--yes")
@@ -297,41 +306,3 @@ async def test_a_live_app_is_corrected_between_two_records(desk, tmp_path):
         assert {key: value for part in state for key, value in part.items()} == {"ada": 7, "bob": 1}
         assert partition_of(state, "ada") == told["partition"]
     sys.modules.pop("fed_ledger", None)
-
-
-@pytest.mark.kafka
-async def test_lines_that_were_carried_out_half_way_are_carried_out_to_the_end(desk, tmp_path):
-    """A deleted entry is in no partition any more: the decision says in which it was. The file that takes the first
-    half back is not written over."""
-    async with desk.harness() as harness:
-        lines = [
-            f'{{"key": "{key}", "value": {{"amount": 1}}, "partition": {at}}}' for at, key in enumerate(("a", "b"))
-        ]
-        await desk.type("feed", f"{desk.name}-in", stdin="\n".join(lines))
-        await harness.caught_up()
-        gone, more = ({"key": "a", "expected": 1, "delete": True}, {"key": "b", "expected": 1, "value": 2})
-        undo, second, why = tmp_path / "undo.jsonl", tmp_path / "second.jsonl", ("--yes", "--reason", "twice")
-        await desk.type("patch", file_of(tmp_path, gone), *why, "--undo", undo)
-        whole = undo.read_text()
-        again = await desk.type("patch", file_of(tmp_path, gone, more), *why, "--undo", undo, code=2)
-        assert f"{undo} exists" in again.stderr
-        again = await desk.type("patch", file_of(tmp_path, gone, more), *why, "--undo", second)
-        assert "partition 0: done already" in again.stderr
-        await harness.caught_up()
-        assert [dict(await harness.state(number)) for number in range(2)] == [{}, {"b": 2}]
-        assert (undo.read_text(), second.read_text().count("\n")) == (whole, 1)
-
-
-@pytest.mark.kafka
-async def test_a_key_that_two_partitions_have_needs_a_partition(desk, tmp_path):
-    """Nothing is guessed; the other one keeps its value."""
-    async with desk.harness() as harness:
-        lines = [f'{{"key": "eve", "value": {{"amount": 1}}, "partition": {number}}}' for number in (0, 1)]
-        await desk.type("feed", f"{desk.name}-in", stdin="\n".join(lines))
-        await harness.caught_up()
-        line = {"key": "eve", "expected": 1, "value": 2, "reason": "why not"}
-        twice = await desk.type("patch", file_of(tmp_path, line), "--yes", code=2)
-        assert "line 1: state['eve'] is in the partitions 0, 1: say which" in twice.stderr
-        await desk.type("patch", file_of(tmp_path, line | {"partition": 1}), "--yes")
-        await harness.caught_up()
-        assert [dict(await harness.state(number)) for number in range(2)] == [{"eve": 1}, {"eve": 2}]

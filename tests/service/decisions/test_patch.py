@@ -15,6 +15,7 @@ from snapreplay.service.decisions.patch import (
     OtherVersion,
     OwnerTookItBack,
     carry_out,
+    close,
     propose,
     until_taken_over,
 )
@@ -175,6 +176,22 @@ async def test_a_patch_that_stopped_half_way_is_run_again_as_it_is(bench):
     assert await proposed(two, *lines) == []
     with pytest.raises(NotCorrected, match="state\\['new'\\] is 7"):
         await proposed(two, *[{**each, "value": 8} for each in lines])
+
+
+async def test_a_key_that_two_partitions_have_needs_a_partition(bench):
+    """Nothing is guessed; the other one keeps its value."""
+    two = bench.beside(App("two", inputs=[Topic("in-two")], state=lambda: MapState(str, int)), 2)
+    two.app.handler(two.app.inputs[0])(lambda *_: None)
+    await init_app(two.app, two.settings(), two.cluster)
+    await patched(two, *({"key": "eve", "absent": True, "value": 1, "partition": number} for number in range(2)))
+    line = {"key": "eve", "expected": 1, "value": 2}
+    with pytest.raises(NotCorrected, match="state\\['eve'\\] is in the partitions 0, 1: say which"):
+        await proposed(two, line)
+    (begun,) = await patched(two, line | {"partition": 1})
+    assert "state['eve']: 1 → 2" in begun.increment.decision["decided"]
+    assert await proposed(two, line | {"partition": 1}) == []
+    (left,) = await proposed(two, line | {"partition": 0})
+    await close([left])
 
 
 async def test_a_deletion_that_has_been_carried_out_is_done_already_wherever_it_was(bench):
