@@ -67,7 +67,7 @@ def plan(*, client: options.Running, output: options.Output = Format.TABLE) -> E
 
     Exit code 0: each could be restored; 1: one could not; 5: not all were looked at yet."""
     with client:
-        plans = client.restore_plan()
+        plans = client.items("restore/plan")
     return _shown(plans, output, print_plans, plans_code)
 
 
@@ -150,7 +150,7 @@ def lag(*, client: options.Running, output: options.Output = Format.TABLE) -> Ex
 
     Exit code 0: nothing is held back; 1: an input is; 5: a lag is not known yet."""
     with client:
-        partitions = client.partitions()
+        partitions = client.items("partitions")
     return _shown(partitions, output, print_lags, lags_code)
 
 
@@ -225,7 +225,7 @@ def _seconds(since: str, now: datetime) -> str:
 def config(*, client: options.Running, output: options.Output = Format.TABLE) -> None:
     """Show the settings that a running process uses, and where each was given. Secrets are masked."""
     with client:
-        answer = client.config()
+        answer = client.items("config?scope=local")
     if output is Format.JSON:
         print_json(answer)
         return
@@ -258,26 +258,19 @@ def processes(*, client: options.Running, output: options.Output = Format.TABLE)
     """List the processes of the app: who they are, which can be asked, since when, and why not."""
     with client:
         found = client.processes()
-    if output is Format.JSON:
-        print_json({"items": found})
-        return
-    drains = ((each["drain"] or {}).get("state") for each in found)
     said = [
-        {**each, "partitions": _listed(each["partitions"]), "drain": drain}
-        for each, drain in zip(found, drains, strict=True)
+        {**each, "partitions": _listed(each["partitions"]), "drain": (each["drain"] or {}).get("state")}
+        for each in found
     ]
-    _print_fields(PROCESS_FIELDS, said)
+    _print_items(found, output, *_fields(PROCESS_FIELDS, said))
 
 
 def operations(*, count: options.Lines = 20, client: options.Running, output: options.Output = Format.TABLE) -> None:
     """List the last operations (50 at most) of all processes of the app, newest first, with the ids for `cancel`."""
     with client:
-        found = client.operations()["items"][:count]
-    if output is Format.JSON:
-        print_json({"items": found})
-        return
+        found = client.items("operations")["items"][:count]
     columns = ("begun at", "operation", "kind", "state", "partitions", "host", "reason or result")
-    _print_table(columns, map(_row, found))
+    _print_items(found, output, columns, map(_row, found))
 
 
 def snapshots(
@@ -286,28 +279,22 @@ def snapshots(
     """List the last full snapshots of all processes of the app, newest first. A recovery uses only
     those in state `pointed`."""
     with client:
-        found = client.snapshots(count)["items"]
-    if output is Format.JSON:
-        print_json({"items": found})
-        return
-    _print_fields(SNAPSHOT_FIELDS, found, right="batch entries")
+        found = client.items(f"snapshots?limit={count}")["items"]
+    _print_items(found, output, *_fields(SNAPSHOT_FIELDS, found), right="batch entries")
 
 
 def group_changes(*, count: options.Lines = 20, client: options.Running, output: options.Output = Format.TABLE) -> None:
     """List who joined the group of the app, left it or was expelled, as each process has seen it, newest first."""
     with client:
-        items = client.group_changes()["items"]
+        items = client.items("group-changes")["items"]
     found = [{**each, "changes": each["changes"][:count]} for each in items]
-    if output is Format.JSON:
-        print_json({"items": found})
-        return
     columns = ("heard at", "by", "generation", "members", "its partitions", "change")
     rows = (
         (each["at"], who["host"], each["generation"], each["members"], _listed(each["partitions"]), _change(each))
         for who in found
         for each in who["changes"]
     )
-    _print_table(columns, rows, right="generation members")
+    _print_items(found, output, columns, rows, right="generation members")
 
 
 def history(
@@ -323,21 +310,31 @@ def history(
     owners = ("claimed_at", "instance_id", "host", "owner_epoch", "last_batch", "last_commit_at")
     snapshots = ("snapshot_id", "batch", "batch_at", "manifest_offset", "is_kept")
     decisions = ("at", "batch", "finding", "problem", "decided", "by", "reason")
-    _print_fields(owners, found["ownerships"])
-    _print_fields(snapshots, found["snapshots"])
+    _print_table(*_fields(owners, found["ownerships"]))
+    _print_table(*_fields(snapshots, found["snapshots"]))
     if decided := found.get("decisions"):  # an older service does not say it
-        _print_fields(decisions, decided)
+        _print_table(*_fields(decisions, decided))
     if not found["is_whole"]:
         note("the log has more: this is what could be read in 5 s, at most 100 owners")
 
 
-def _print_fields(names: Sequence[str], items: Iterable[Json], right: str = "") -> None:
-    """Print these members of each item."""
-    shown = [name.replace("_", " ") for name in names]
-    _print_table(shown, ([each[name] for name in names] for each in items), right)
+Rows = Iterable[Iterable[object]]
 
 
-def _print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], right: str = "") -> None:
+def _fields(names: Sequence[str], items: Iterable[Json]) -> tuple[list[str], Rows]:
+    """Return the columns for these members of each item, and the rows."""
+    return [name.replace("_", " ") for name in names], ([each[name] for name in names] for each in items)
+
+
+def _print_items(items: Sequence[Json], output: Format, columns: Iterable[str], rows: Rows, right: str = "") -> None:
+    """Print a list as one JSON document, or as a table of these rows."""
+    if output is Format.JSON:
+        print_json({"items": items})
+    else:
+        _print_table(columns, rows, right)
+
+
+def _print_table(columns: Iterable[str], rows: Rows, right: str = "") -> None:
     console().print(table(columns, rows, right=right), soft_wrap=True)
 
 

@@ -85,26 +85,12 @@ class Client:
         """Ask for an operation."""
         return self._ask(command.method, command.target, "parts", body=command.body)
 
-    def restore_plan(self) -> Json:
-        return self._ask("GET", "/api/v1/restore/plan", "items")
-
-    def partitions(self) -> Json:
-        return self._ask("GET", "/api/v1/partitions", "items")
-
-    def config(self) -> Json:
-        return self._ask("GET", "/api/v1/config?scope=local", "items")
+    def items(self, path: str) -> Json:
+        """Ask for a list: its `items`, and what is said beside them."""
+        return self._ask("GET", f"/api/v1/{path}", "items")
 
     def processes(self) -> list[Json]:
-        return list(self._ask("GET", "/api/v1/processes", "items")["items"])
-
-    def operations(self) -> Json:
-        return self._ask("GET", "/api/v1/operations", "items")
-
-    def snapshots(self, limit: int) -> Json:
-        return self._ask("GET", f"/api/v1/snapshots?limit={limit}", "items")
-
-    def group_changes(self) -> Json:
-        return self._ask("GET", "/api/v1/group-changes", "items")
+        return list(self.items("processes")["items"])
 
     def partition_history(self, partition: int) -> Json:
         return self._ask("GET", f"/api/v1/partitions/{partition}/history", "ownerships", timeout_s=LOG_TIMEOUT_S)

@@ -3,8 +3,6 @@ tests/service/decisions."""
 
 import asyncio
 import json
-import sys
-from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -12,9 +10,6 @@ import pytest
 from snapreplay.app import names
 from tests.api.cli.test_repair_commands import answered
 from tests.docs.outputs import not_printed
-from tests.support import tampering
-from tests.support.deadlines import scaled
-from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
 
@@ -42,10 +37,6 @@ def as_on_the_page(desk, said):
 
 def words_of(desk, *typed):
     return [*typed, "--bootstrap-servers", desk._broker.bootstrap_servers]
-
-
-def of_a_process(desk, *typed):
-    return [sys.executable, "-m", "snapreplay.api.cli", *map(str, words_of(desk, *typed))]
 
 
 @pytest.fixture
@@ -92,28 +83,6 @@ async def test_a_savepoint_from_its_beginning_to_its_end(desk, typing, tmp_path)
     assert (await asyncio.to_thread(answered, drop, b"y\n"))[1] == 0
     assert (await typing("savepoint", "list", desk.file, "-o", "json")).stdout == ""
     assert "no savepoint before" in (await typing("savepoint", "drop", desk.file, "before", "--yes", code=2)).stderr
-
-
-async def test_a_killed_create_leaves_what_is_not_usable_or_whole(desk, typing):
-    """`kill -9` as soon as the first part is there. Whatever is left is said as it is, and the same command ends it."""
-    async with desk.harness() as harness:
-        await desk.type("feed", f"{desk.name}-in", stdin=FED)
-        await harness.caught_up()
-    servers, topic = desk._broker.bootstrap_servers, names.own_pair(names.savepoint_id(desk.name, "before"))[0]
-    process = await asyncio.create_subprocess_exec(*of_a_process(desk, "savepoint", "create", desk.file, "before"))
-    await until(lambda: topic in tampering.topics(servers), "the topic", scaled(60))
-    await until(lambda: tampering.end_offset(servers, topic) > 2, "the first part", scaled(60))
-    with suppress(ProcessLookupError):
-        process.kill()
-    await process.wait()
-    (document,) = map(json.loads, (await typing("savepoint", "list", desk.file, "-o", "json")).stdout.splitlines())
-    problems = [part["problem"] for part in document["partitions"]]
-    assert document["usable"] is not any(problems)
-    if any(problems):
-        shown = await typing("savepoint", "show", desk.file, "before", code=4)
-        assert "savepoint create MODULE:APP before" in shown.stderr
-        await typing("savepoint", "create", desk.file, "before")
-    await typing("savepoint", "show", desk.file, "before")
 
 
 async def test_a_stopped_app_is_set_back(desk, typing):
