@@ -23,7 +23,7 @@ from snapreplay.service.live.pipeline import Live
 from snapreplay.service.live.value_check import ValueCheck, named
 from snapreplay.service.partition.drill import Drills
 from snapreplay.service.partition.lifecycle import Lifecycle, RetryRequest
-from snapreplay.service.partition.standstill import Standstill
+from snapreplay.service.partition.ownership_watch import OwnershipWatch
 from snapreplay.service.recovery.driver import Recovered, RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.context import Context
@@ -67,7 +67,7 @@ class Incarnation:
 
     Attributes:
         live: the processing; None unless LIVE.
-        standstill: what is known, beside the commits, about whether the partition is ours.
+        watch: asks whether the partition is still ours.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Incarnation:
         self._driver: RecoveryDriver | None = None
         self._found: SnapreplayError | None = None  # while it was LIVE
         self._end = Ended(None, batch=lifecycle.ownership.batch)  # as known
-        self.standstill = Standstill(context, reporter, self._taken, self._end_with, self._lose)
+        self.watch = OwnershipWatch(context, reporter, self._taken, self._end_with, self._lose)
         self._topics_seen = TopicsSeen(context)
 
     def pause(self, live: Live, paused: Paused | None, done: OnDone) -> None:
@@ -148,7 +148,7 @@ class Incarnation:
     async def run(self) -> Ended:
         """Run one incarnation; return what ended it."""
         try:
-            with self._context.pulse.told(self.standstill.stood_still):
+            with self._context.pulse.told(self.watch.stood_still):
                 await self._recover_and_process()
         except StoredValueUnreadable as error:
             return self._ended(named(error, self._context))
@@ -247,7 +247,7 @@ class Incarnation:
 
     def _went_live(self, live: Live, worked: Worked) -> None:
         live.report()
-        self.standstill.went_live(live.committer)
+        self.watch.went_live(live.committer)
         self._reporter.went_live(self._context.metrics)
         if self._reporter.recovery is not None:
             self._learn(self._reporter.recovery, worked)
@@ -272,7 +272,7 @@ class Incarnation:
         try:
             if drills is not None:
                 await drills.close()
-            await self.standstill.left_live()
+            await self.watch.left_live()
             await self._values.end()
         finally:
             try:

@@ -87,9 +87,9 @@ class PartitionRunner:
         live, store = self._live, self.store
         if live is None or store is None:
             return None
-        standstill = self._incarnation.standstill
-        age_seconds = asyncio.get_running_loop().time() - standstill.owned_at
-        epoch, doubt = live.committer.chain.owner_epoch, standstill.doubt
+        watch = self._incarnation.watch
+        age_seconds = asyncio.get_running_loop().time() - watch.owned_at
+        epoch, doubt = live.committer.chain.owner_epoch, watch.doubt
         return Readable(store, live.last, AnsweredBy.OWNER, epoch, age_seconds, doubt)
 
     @property
@@ -100,7 +100,7 @@ class PartitionRunner:
     @property
     def is_quiet(self) -> bool:
         """Whether only the end of `increments` can tell of a newer owner now: tell `end_seen`."""
-        return self._incarnation.standstill.is_quiet
+        return self._incarnation.watch.is_quiet
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -211,7 +211,7 @@ class PartitionRunner:
 
     def end_seen(self, end_offset: int | None, asked_at: float) -> None:
         """Look at the end of `increments`, asked at this time by the loop's clock; None: no leader says so."""
-        self._incarnation.standstill.end_seen(end_offset, asked_at)
+        self._incarnation.watch.end_seen(end_offset, asked_at)
 
     def died(self, error: BaseException) -> None:
         """Report that `run` ended with a defect: nobody processes the partition any more."""
@@ -223,7 +223,7 @@ class PartitionRunner:
 
     def suspect(self) -> None:
         """Ask the log who owns the partition: the group threw us out again and again."""
-        self._incarnation.standstill.suspect()
+        self._incarnation.watch.suspect()
 
     def view_seen(self, found: ClusterView) -> None:
         """Use what is new in the cluster: the largest record that each output takes, and topics that match a pattern

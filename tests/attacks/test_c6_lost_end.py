@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from snapreplay.service.partition import standstill
+from snapreplay.service.partition import ownership_watch
 from snapreplay.service.recovery.copy_in_log import last_now
 from snapreplay.service.runtime.witnesses import witness_of
 from snapreplay.snapshots.format.records import OWN_KIND
@@ -79,7 +79,7 @@ async def test_c6_a_whole_disk_of_one_earlier_moment_is_resumed_exactly(disk, un
 async def test_c6_an_owner_that_commits_nothing_writes_what_its_log_has_lost(disk, unique, monkeypatch):
     """Nobody sends anything. The broker comes back with an older directory, and the state in memory is the only copy:
     it is in the log again before the process ends, whatever ends it."""
-    monkeypatch.setattr(standstill, "LOOK_SECONDS", 1.0)
+    monkeypatch.setattr(ownership_watch, "LOOK_SECONDS", 1.0)
     here = await Stage(disk.broker.bootstrap_servers, apps.ledger(unique("c6"))).prepare()
     increments = f"{here.app.app_id}-increments-0"
     async with here.running() as service:

@@ -14,7 +14,7 @@ from unittest import mock
 from snapreplay.service import clock
 from snapreplay.service.core import suspicion
 from snapreplay.service.live import pace, pipeline
-from snapreplay.service.partition import standby, standstill, takeovers
+from snapreplay.service.partition import ownership_watch, standby, takeovers
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.recovery import follower
 from snapreplay.service.runtime import cooperative, witnesses
@@ -78,8 +78,8 @@ def seeded(world: World) -> Iterator[None]:
         mock.patch.object(staging, "BLOCK", 1),
         mock.patch.object(witnesses, "WRITE_SECONDS", 0.5 if world.scenario.losses else 5.0),
         mock.patch.object(standby, "LOOK_SECONDS", 0.1),
-        mock.patch.object(standstill, "LOOK_SECONDS", 0.5),
-        mock.patch.object(standstill, "READ_EVERY_LOOKS", 1),
+        mock.patch.object(ownership_watch, "LOOK_SECONDS", 0.5),
+        mock.patch.object(ownership_watch, "READ_EVERY_LOOKS", 1),
         mock.patch.object(standby, "REJOIN_SECONDS", 1.0),
         mock.patch.object(takeovers, "QUIET_SECONDS", 0.5),
         mock.patch.object(suspicion, "PAUSE_SECONDS_MIN", 2.0),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from snapreplay.service.core.kafka_errors import Unreachable
-from snapreplay.service.partition import standstill
+from snapreplay.service.partition import ownership_watch
 from snapreplay.service.topics import increments, reading
 from snapreplay.snapshots.format.records import Paused
 from tests.simulation.reader import SimReader
@@ -134,7 +134,7 @@ async def test_what_is_no_newer_owner_alarms_nobody(bench, monkeypatch, question
         assert doubts <= {""}
 
 
-LOSS_NOTICED_SECONDS = (standstill.READ_EVERY_LOOKS + 1) * standstill.LOOK_SECONDS + reading.PATIENCE_SECONDS
+LOSS_NOTICED_SECONDS = (ownership_watch.READ_EVERY_LOOKS + 1) * ownership_watch.LOOK_SECONDS + reading.PATIENCE_SECONDS
 
 LOSSES = ("its last batch", "its last batch, then it has grown", "then to the same end", "its claim", "a marker")
 
@@ -156,7 +156,7 @@ async def idle(bench, watches, loss=LOSSES[0]):
         await bench.feed(10)
         await one.position(10)
     await one.phase("live")
-    await asyncio.sleep(2 * standstill.LOOK_SECONDS)
+    await asyncio.sleep(2 * ownership_watch.LOOK_SECONDS)
     return one
 
 
@@ -185,7 +185,7 @@ async def test_an_owner_that_commits_nothing_writes_what_its_log_has_lost(bench,
         told: list[Any] = []
         assert one.runner.request_pause(Paused(1, "a test"), ends(told))
         await until(lambda: told, "the pause")
-        await asyncio.sleep(2 * standstill.LOOK_SECONDS)
+        await asyncio.sleep(2 * ownership_watch.LOOK_SECONDS)
     seen: list[Any] = []
     one.board.subscribe(lambda status: seen.append((status.phase.value, bool(status.ownership_doubt))))
     epoch = one.status.owner_epoch
@@ -209,7 +209,7 @@ async def test_a_leader_that_lags_behind_for_a_while_has_lost_nothing(bench, wat
     one = await idle(bench, watches)
     bounds, ends, loop, doubts = SimReader.bounds, SimReader.end_offsets, asyncio.get_running_loop(), set()
     one.board.subscribe(lambda status: doubts.add(status.ownership_doubt))
-    until_s = loop.time() + standstill.LOOK_SECONDS + reading.PATIENCE_SECONDS / 2
+    until_s = loop.time() + ownership_watch.LOOK_SECONDS + reading.PATIENCE_SECONDS / 2
 
     async def lagging(self, partition):
         found = await bounds(self, partition)
@@ -242,7 +242,7 @@ async def test_a_doubt_ends_although_brokers_did_not_answer_when_asked_again(ben
             raise Unreachable("nobody answers")
         return "it ends before" if said[-1] == "stale" else await increments.why_gone(*asked)
 
-    monkeypatch.setattr(standstill, "why_gone", answering)
+    monkeypatch.setattr(ownership_watch, "why_gone", answering)
     await until(lambda: said, "a look", LOSS_NOTICED_SECONDS)
     await asyncio.sleep(3)
     for count in range(11, 40):

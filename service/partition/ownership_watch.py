@@ -1,5 +1,5 @@
-"""Asks beside the processing whether the partition is still ours, and its log what we wrote: after the process stood
-still, where nothing was committed for a while, and when another process seems to have our instance id."""
+"""Asks, beside the processing, whether the partition is still ours and its log still holds what we wrote: after the
+process stood still, while nothing is committed, and when another process seems to have our instance id."""
 
 from __future__ import annotations
 
@@ -37,13 +37,17 @@ READ_EVERY_LOOKS = 4
 read."""
 
 
-class Standstill:
-    """One per runner. After a standstill a LIVE partition is doubtful until a commit that began later is answered OK,
-    or the log shows no newer claim and the transaction coordinator no other fence. It goes on meanwhile: nothing can
-    be committed if another process owns the partition.
+class OwnershipWatch:
+    """The watch of one incarnation. A doubt about a LIVE partition ends when a commit that began later is answered OK,
+    or when the log shows no newer claim and the transaction coordinator no other fence. Processing continues meanwhile:
+    nothing can be committed if another process owns the partition.
 
-    A commit shows a log that has lost its end. Where none comes, the log is looked at: the state in memory may be the
-    only copy of what was lost."""
+    A commit also shows a log that has lost its end. While none comes, the watch reads the log: the state in memory may
+    be the only copy of what was lost.
+
+    Attributes:
+        doubt: why another process may own the partition by now; empty: no doubt.
+    """
 
     def __init__(
         self,
@@ -53,8 +57,8 @@ class Standstill:
         fenced: Callable[[Fenced], None],
         lost: Callable[[IncrementsReplaced], None],
     ) -> None:
-        """Take `taken`, for a newer owner's claim; `fenced`: none is visible, or our transaction timed out; and `lost`:
-        the log does not hold what we wrote last."""
+        """Take callbacks: `taken` for a newer owner's claim; `fenced` for a fence without a visible claim, or a
+        transaction that timed out; `lost` for a log that does not hold what we wrote last."""
         self._context = context
         self._reporter = reporter
         self._taken = taken
@@ -62,7 +66,6 @@ class Standstill:
         self._lost = lost
         self._committer: Committer | None = None  # while it is LIVE
         self.doubt = ""
-        """Why another process may own the partition by now; empty: no doubt."""
         self._since: float | None = None  # loop's clock: what was known before is not enough
         self._asking: asyncio.Task[None] | None = None
         self._last_look = 0
@@ -126,7 +129,7 @@ class Standstill:
         return asyncio.get_running_loop().time() - committer.last_began
 
     async def left_live(self) -> None:
-        """Stop asking: the next claim comes after the standstill. Until the next phase is entered, the partition is
+        """Stop asking: the next claim is newer than every doubt. Until the next phase is entered, the partition is
         not ready."""
         self._doubted("processing has ended; what comes next is being decided")
         self._committer, self._since = None, None

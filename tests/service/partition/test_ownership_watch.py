@@ -7,7 +7,7 @@ import json
 import pytest
 
 from snapreplay.service.core.kafka_errors import Unreachable
-from snapreplay.service.partition import standstill as module
+from snapreplay.service.partition import ownership_watch as module
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.runtime.pulse import Pulse
 from tests.support import inside
