@@ -1,4 +1,4 @@
-"""Tells status, metrics and log what a LIVE partition has committed, and stops one that skips too many records."""
+"""Reports the commits of a LIVE partition to status, metrics and log, and stops one that skips too many records."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class LiveReport:
         )
 
     def ends(self, positions: Mapping[str, int]) -> None:
-        """Show where the inputs end, as far as the reader has heard. Without records no commit would show it."""
+        """Show the ends of the inputs as far as the reader knows them. Without records no commit would."""
         self._reporter.note(inputs=self._fetcher.status(positions))
 
 
@@ -86,7 +86,7 @@ class CommitClock:
         self._longest = self._longest_before = 0.0
 
     def committed(self, seconds: float, now: float) -> None:
-        """Add one that has ended at `now`."""
+        """Add a commit that ended at `now`."""
         if (age := now - self._since) >= WINDOW_SECONDS:
             self._longest_before = self._longest if age < 2 * WINDOW_SECONDS else 0.0
             self._since, self._longest = now, 0.0
@@ -129,7 +129,7 @@ class DeadLetterLimitReached(StopError):
 
 
 class DeadLetterCheck:
-    """Counts from the beginning of an ownership."""
+    """Counts the dead letters of an ownership."""
 
     def __init__(self, context: Context) -> None:
         errors = context.settings.errors

@@ -1,4 +1,4 @@
-"""The pace of a LIVE partition: how large the next batch may be, and what is due when there is none to commit."""
+"""The pace of a LIVE partition: the size of the next batch, and what is due while there is none to commit."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ def idle_poll_ms(partitions: int, *, rests: bool) -> int:
 
 
 class Pace:
-    """The size of batches: slower after a failure, and back to the settings as batches are committed.
+    """The size of batches: small after a failure, then doubled with each commit up to `batch.records_max`.
 
     Attributes:
         records_max: of the next batch.
-        apply_seconds: that a batch takes to be applied: as long as the last one, or half as long as one before.
+        apply_seconds: the expected time to apply a batch: that of the last one, or half the expectation before it.
     """
 
-    def __init__(self, records_max: int, told: Callable[[float], None]) -> None:
-        """Take `told`, which hears how long each batch took to be applied."""
+    def __init__(self, records_max: int, on_applied: Callable[[float], None]) -> None:
+        """Take `on_applied`, which gets the seconds that each batch took to be applied."""
         self._limit = self.records_max = records_max
-        self._told = told
+        self._on_applied = on_applied
         self.apply_seconds = 0.0
         self._caution = BatchBisection()
         self._alone_batches = 0
 
     @property
     def is_alone(self) -> bool:
-        """No transaction is to be under way beside a handler."""
+        """Whether no transaction may be in progress while a handler runs."""
         return self._alone_batches > 0
 
     def careful(self, caution: BatchBisection, positions: Mapping[str, int], next_batch: int) -> None:
@@ -60,8 +60,8 @@ class Pace:
         self.records_max = caution.limit_at(positions, next_batch) or self.records_max
 
     def applied(self, seconds: float) -> None:
-        """Note that a batch was applied, in this time."""
-        self._told(seconds)
+        """Note that a batch was applied in this time."""
+        self._on_applied(seconds)
         self.apply_seconds = max(seconds, self.apply_seconds / 2)
         if seconds > SLOW_SECONDS:
             self._alone_batches = max(self._alone_batches, 2)
@@ -74,8 +74,8 @@ class Pace:
 
 
 class AtWork:
-    """Tells once that a batch was committed, or that there was none to commit for a second. LIVE alone proves little:
-    a partition that failed at a record meets it again in its first turn."""
+    """Calls back once when a batch was committed, or when there was none to commit for a second. LIVE alone proves
+    little: a partition that failed at a record meets it again in its first turn."""
 
     def __init__(self, batch: int) -> None:
         """Take `batch`, the last one that was committed before."""
@@ -84,7 +84,7 @@ class AtWork:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody is still to be told."""
+        """Whether the callback is still to come."""
         return self._tell is not None
 
     def then(self, tell: Callable[[], None]) -> None:
@@ -92,7 +92,7 @@ class AtWork:
         self._tell = tell
 
     def look(self, batch: int, *, idle: bool) -> None:
-        """Look after each turn; `batch` was committed last, and no transaction is under way if `idle`."""
+        """Check after a turn. `batch` was committed last; `idle`: no transaction is in progress."""
         if self._tell is None:
             return
         quiet = asyncio.get_running_loop().time() - self._began > QUIET_SECONDS
@@ -102,8 +102,8 @@ class AtWork:
 
 
 class IdleTime:
-    """Stream time on quiet input: it follows the time of day at a distance, and only where something is due: what is
-    recorded is what happened."""
+    """Stream time on quiet input. It follows the time of day at a distance, and only where something is due: the log
+    records what happened."""
 
     def __init__(self, store: Store, idle_advance_ms: int, clock: SteadyClock) -> None:
         """Take `idle_advance_ms`: the distance, and how long the input must have been quiet; 0: stream time stands."""
@@ -114,16 +114,16 @@ class IdleTime:
 
     @property
     def is_followed(self) -> bool:
-        """Whether something may become due although nothing comes."""
+        """Whether something may become due while no record comes."""
         return bool(self._distance_ms)
 
     def heard(self) -> None:
-        """Note that there was a record, or that there may be one that was not fetched yet."""
+        """Note a record, or that there may be one that is not fetched yet."""
         self._quiet_since = asyncio.get_running_loop().time()
 
     async def reached(self, *, turn_has_begun: bool = False) -> int | None:
-        """Return the time up to which something is due; None: nothing, or not yet. A turn that has begun goes on with
-        its record, which is waited for."""
+        """Return the time up to which something is due; None: nothing is due yet. A turn that has begun waits for its
+        record."""
         timetable, store = self._store.timetable, self._store
         quiet_seconds = asyncio.get_running_loop().time() - self._quiet_since
         if not self._distance_ms or timetable is None or store.stream_time_ms < 0:
@@ -139,8 +139,8 @@ class IdleTime:
 
 
 class StateDigests:
-    """The times at which a state that keeps no digest is hashed as a whole, so that a replay has something to arrive
-    at. Never takes the digest of a map, which keeps one of its own."""
+    """Hashes a state that keeps no digest from time to time, so that a replay can be compared. A map keeps a digest of
+    its own and is never hashed here."""
 
     def __init__(self, store: Store, every_batches: int) -> None:
         """Take `every_batches`; 0: only when asked."""

@@ -30,7 +30,7 @@ class Pausing:
     def __init__(
         self, context: Context, committer: Committer, fetcher: Fetcher, doubt_inputs: Callable[[str], None]
     ) -> None:
-        """Take `doubt_inputs`, which lets the inputs be compared and read again from the committed positions."""
+        """Take `doubt_inputs`, which makes the inputs be compared and read again from the committed positions."""
         self._context, self._committer, self._fetcher = context, committer, fetcher
         self._doubt_inputs = doubt_inputs
         self._done: OnDone | None = None
@@ -43,11 +43,11 @@ class Pausing:
 
     @property
     def committed(self) -> Paused | None:
-        """The pause that the log has, unless its end was asked for."""
+        """The pause in the log, unless its end was requested."""
         return self._committer.chain.last.paused if self.is_paused else None
 
     def ask(self, paused: Paused | None, done: OnDone) -> None:
-        """Pause after the batch under way, or go on (None). `done` hears when it is committed."""
+        """Pause after the batch in progress, or resume (None). `done` is called when that is committed."""
         if self.is_paused == (paused is not None):
             state = "it is paused already" if paused else "it is not paused"
             done(OperationState.SKIPPED, None, state if self._done is None else "the same is asked for already")
@@ -61,19 +61,19 @@ class Pausing:
             self._doubt_inputs("the partition was paused")
 
     def wake(self) -> None:
-        """Let `rest` end at once, and the fetcher's wait: something is to be done."""
+        """End `rest` and the wait of the fetcher at once."""
         self._asked.set()
         self._fetcher.wake()
 
     async def rest(self, seconds: float) -> None:
-        """Wait while it is paused, for something to be asked."""
+        """Wait for a request while the partition is paused."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look())
         await within(seconds, self._asked)
         self._asked.clear()
 
     def look(self) -> None:
-        """Tell who waits, once an increment has what was asked."""
+        """Answer the request once an increment has the pause, or its end."""
         chain = self._committer.chain
         if self._done is None or chain.asked_pause is not UNSET:
             return
@@ -85,7 +85,7 @@ class Pausing:
         self._end(OperationState.SUCCEEDED, "")
 
     async def close(self) -> None:
-        """Tell who waits that it may not be committed."""
+        """Fail the pending request: it may not be committed."""
         self._end(OperationState.FAILED, "the partition left LIVE first: its status says whether it is paused")
         if self._looking is not None:
             await cancel_and_wait(self._looking)
@@ -96,7 +96,7 @@ class Pausing:
             done(state, None, detail)
 
     async def _look(self) -> None:
-        """Ask where the inputs end: nothing is fetched that would say so."""
+        """Ask for the ends of the inputs: no fetch shows them now."""
         inputs = [TopicPartition(name, self._context.partition) for name in self._committer.chain.last.positions]
         while self.is_paused:
             try:

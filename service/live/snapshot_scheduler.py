@@ -1,4 +1,9 @@
-"""The full snapshots that a LIVE partition takes, one at a time, and those who hear when one is pointed to."""
+"""Takes the full snapshots of a LIVE partition, one at a time, and trims what they make superfluous.
+
+Trimming is harmless from an owner that was fenced meanwhile: floors only rise, and its own are lower. Deleting twice is
+no error. A snapshot is a reason to trim only while its topic exists: if the topic was deleted, the changes in the
+increments topic may be all that is left of the state.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +91,7 @@ class SnapshotRequests:
         return [done for done in waiting if not done(OperationState.RUNNING, None, "")]
 
     def point_anew(self) -> None:
-        """Let whoever waits for a pointer wait for the next snapshot: no pointer leads to what was written."""
+        """Make the requests wait for the next snapshot: no pointer will lead to those that were written."""
         self.waiting += [done for each in self.pointing for done in each.waiting]
         self.pointing = []
 
@@ -97,7 +102,7 @@ class SnapshotRequests:
         return found
 
     def end(self, state: OperationState, snapshot_id: str | None, detail: str) -> None:
-        """Withdraw the wish, and tell everybody who waits."""
+        """Drop the request for a snapshot and answer everybody who waits."""
         self.reason = None
         waiting, self.waiting = self.waiting, []
         for done in waiting:
@@ -124,7 +129,7 @@ class SnapshotScheduler:
         wake: Callable[[], None],
         saw_inputs: SawInputs,
     ) -> None:
-        """Take `wake`, which is called when a snapshot or its pointer is wanted at once."""
+        """Take `wake`, which is called when the pipeline is to begin a snapshot, or to commit a pointer, at once."""
         self._wake = wake
         self._context = context
         self._store = store
@@ -203,7 +208,7 @@ class SnapshotScheduler:
         self._task.add_done_callback(lambda _: self._wake())
 
     async def write_now(self, reason: str, *, even_unchanged: bool = False) -> None:
-        """Finish the one under way, then write the last one; its pointer waits in the chain."""
+        """Finish the snapshot in progress, then write the last one. Its pointer waits in the chain."""
         await self.adopter.close()
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -244,7 +249,7 @@ class SnapshotScheduler:
         self.monitor.topic_missing(self._unsaved)
 
     def committed(self, increment: Increment) -> None:
-        """Take notice of a committed increment: its newest pointer, if new, now exists for everybody."""
+        """Note a committed increment. Its newest pointer, if new, exists for everybody now."""
         handled = increment.handled_count
         self.unpointed = self.unpointed.applied(handled)
         self._batch_records = handled or self._batch_records
@@ -257,7 +262,7 @@ class SnapshotScheduler:
                 done(OperationState.SUCCEEDED, each.pointer.snapshot_id, "")
 
     async def close(self) -> None:
-        """Abandon what is being written, and tell everybody who waits."""
+        """Abandon the snapshot in progress, and fail the requests that wait."""
         if self._objective is not None:
             self._objective.close()
         await self.monitor.close()
@@ -284,7 +289,7 @@ class SnapshotScheduler:
         return True
 
     def _outdate(self) -> None:
-        """Want a snapshot, so that no recovery looks at what lies in the snapshots topic now."""
+        """Request a snapshot, so that no recovery looks at what is in the snapshots topic now."""
         self.requests.want("retention", is_needed=True)
         self._wake()
 
@@ -443,7 +448,7 @@ def _policy(context: Context, *, by_replay: bool) -> SnapshotPolicy:
 
 
 class Trimmer:
-    """One trim at a time, beside the processing; a failed one is made up for by the next."""
+    """Trims both own topics after each pointer, one trim at a time. The next one makes up for a failed one."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -64,7 +64,7 @@ class Drills:
         self._begin()
 
     def withdraw(self, done: OnDone) -> None:
-        """Give up the drill that is under way, unless others wait for it, too."""
+        """Withdraw the request of `done`; give up the drill if nobody else waits for it."""
         if done in self._waiting:
             self._waiting.remove(done)
             if not self._waiting and not self._is_scheduled:
@@ -72,7 +72,7 @@ class Drills:
                 self._give_up("it was cancelled")
 
     def paused(self) -> None:
-        """Give up the one that is under way: nothing more is to be done in this partition."""
+        """Give up the drill in progress: a paused partition does nothing."""
         self._is_withdrawn = False
         self._give_up("the partition was paused")
 
@@ -82,7 +82,7 @@ class Drills:
             self._task.cancel()
 
     async def close(self) -> None:
-        """Give up the one that is under way."""
+        """Give up the drill in progress."""
         self._is_withdrawn = False
         await cancel_and_wait(self._schedule)
         if self._task is not None:
@@ -103,7 +103,7 @@ class Drills:
             self._task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        """Answer for a task that was cancelled before it began; begin for those who asked since it was withdrawn."""
+        """Answer if the task was cancelled before it began; begin again if somebody has asked since a withdrawal."""
         if task is not self._task:
             return
         if self._is_withdrawn:
@@ -187,7 +187,7 @@ class Drills:
             raise RestoreDiffers(f"a recovery would fall back: {where}{restore.fallback_reason}")
 
     def _is_overtaken(self, found: FoundIncrement | None) -> bool:
-        """Say whether the newest snapshot that it began with is kept no more."""
+        """Say whether the newest snapshot at its beginning is not kept any more."""
         began_with = found.increment.pointers[:1] if found is not None else []
         kept = self._live.last.pointers
         return bool(kept) and (not began_with or began_with[0] not in kept)

@@ -80,7 +80,7 @@ class Incarnation:
         retry: RetryRequest,
         refuse: Callable[[SnapreplayError], None],
     ) -> None:
-        """Take `refuse`, which hears of a younger process of our name."""
+        """Take `refuse`, which is called with the error if a younger process has our instance id."""
         self._context, self._reporter, self._lifecycle = context, reporter, lifecycle
         self._memory, self._values, self._retry, self._refuse = memory, values, retry, refuse
         self._limits = context.view.output_limits
@@ -94,7 +94,7 @@ class Incarnation:
         self._topics_seen = TopicsSeen(context)
 
     def pause(self, live: Live, paused: Paused | None, done: OnDone) -> None:
-        """Pause, or go on (None). Nobody waits for a drill of a paused partition."""
+        """Pause, or resume (None). A drill of a paused partition is given up."""
         if paused is not None and self._drills is not None:
             self._drills.paused()
         live.pausing.ask(paused, done)
@@ -107,20 +107,20 @@ class Incarnation:
             self._drills.ask(done)
 
     def withdraw(self, live: Live, done: OnDone) -> None:
-        """Do not begin the snapshot that `done` waits for, and give up its drill."""
+        """Withdraw the request of `done` for a snapshot or a drill."""
         live.snapshots.requests.withdraw(done)
         if self._drills is not None:
             self._drills.withdraw(done)
 
     def end_within(self, seconds: float) -> None:
-        """Give up the work under way after this time, but not the state in memory."""
+        """Cut off the work after this time, but keep the state in memory."""
         if self._limit is not None:
             with suppress(RuntimeError):  # it is over already
                 self._limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
     def topics_seen(self, ids: Mapping[str, str], *, appeared: bool) -> None:
-        """Compare what is seen with what is recorded. `appeared`: a topic that a recovery may wait for is there
-        now. Only then does it wake: told each second, no back-off would last."""
+        """Compare the topics with the recorded ones. `appeared`: a topic that a recovery may wait for exists now. Only
+        then the recovery wakes: woken each second, it would never back off."""
         if self.live is not None:
             recorded = self.live.committer.chain.expected_ids
             if inputs := self._topics_seen.inputs(recorded, ids):
@@ -137,7 +137,7 @@ class Incarnation:
             self.live.learn_limits(limits)
 
     def inputs_seen(self, matched: Iterable[str]) -> None:
-        """End with the batch under way if one of these topics, which match a pattern, is no input yet: the next
+        """End after the batch in progress if one of these topics, which match a pattern, is no input yet: the next
         recovery adds it."""
         new = sorted(set(matched) - self.live.last.positions.keys()) if self.live is not None else []
         if self.live is not None and new:
@@ -146,7 +146,7 @@ class Incarnation:
             self.live.stop()
 
     async def run(self) -> Ended:
-        """Run one incarnation; return what ended it."""
+        """Run the incarnation and return what ended it."""
         try:
             with self._context.pulse.told(self.watch.stood_still):
                 await self._recover_and_process()
@@ -214,7 +214,7 @@ class Incarnation:
         return live
 
     async def _process_in_time(self, live: Live, recovered: Recovered) -> None:
-        """Cut off only the work; what it leaves in memory is always noted."""
+        """Process until the limit. What is left in memory then is noted in any case."""
         limit = self._limit = asyncio.timeout(None)
         try:
             async with limit:
@@ -257,7 +257,7 @@ class Incarnation:
             live.at_work.then(self._retry.succeeded)
 
     def _learn(self, restore: Recovery, worked: Worked) -> None:
-        """Compare the prediction of a restore with the truth, then take its rates for the next prediction."""
+        """Compare the prediction of a restore with its time, then use its rates for the next prediction."""
         context, spent = self._context, sum(restore.seconds_per_phase.values())
         predicted = context.rates.predicted_seconds(restore)
         if predicted is not None and spent > 0:
@@ -285,7 +285,7 @@ class Incarnation:
                 )
 
     def _end_with(self, found: SnapreplayError) -> None:
-        """Finish the batch under way, then end with this error."""
+        """Finish the batch in progress, then end with this error."""
         if self.live is not None:
             self._found = found
             self.live.stop()

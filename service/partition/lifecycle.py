@@ -71,7 +71,7 @@ class Lifecycle:
         self.update(is_holding=False)
 
     def refuse(self, error: SnapreplayError) -> None:
-        """Refuse to go on. When a process of our name has gone, what else refuses us is still true."""
+        """Stop processing for this reason. A DuplicateInstance gives way to any other reason, which outlasts it."""
         known = self.ownership.refused
         is_new = known is None or isinstance(known, DuplicateInstance)
         self.update(refused=error if is_new else known)
@@ -92,7 +92,7 @@ class RetryRequest:
         self._done: OnDone | None = None
 
     def ask(self, found: LookedAt, done: OnDone) -> None:
-        """Ask for a retry. `done` hears how it ended: LIVE and at work, or not."""
+        """Request a retry. `done` is called with the result: LIVE and at work, or not."""
         if not done(OperationState.RUNNING, None, "it recovers"):
             self._found, self._done = found, done
             self._asked.set()
@@ -122,7 +122,7 @@ class RetryRequest:
         self.answer(OperationState.SUCCEEDED)
 
     def answer(self, state: OperationState, detail: str = "") -> None:
-        """Answer whoever asked last, once."""
+        """Answer the last request, once."""
         done, self._done = self._done, None
         if done is not None:
             done(state, None, detail)
@@ -136,11 +136,11 @@ class TakeoverBackoff:
         self._reassigned = asyncio.Event()
 
     def on_reassigned(self) -> None:
-        """Wait no longer: the group has had a rebalance and we have the partition."""
+        """End the wait: a new assignment has the partition."""
         self._reassigned.set()
 
     def forget_assignment(self) -> None:
-        """Count only a later assignment: we are no member any more."""
+        """Ignore the assignments so far: this process is not a member any more."""
         self._reassigned.clear()
 
     async def until_assigned(self, stopped: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""The copy of a state in memory that the log holds, or does not: asked of the cluster, judged in `core/custody.py`."""
+"""Asks the cluster whether the log holds a copy of a state in memory; `core/custody.py` judges the answers."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ async def resolved(context: Context, output: tuple[str, int, int]) -> events.Dou
 
 
 async def looked_up(context: Context, kept: RetainedState) -> Verdict | None:
-    """Say what the log makes of a state in memory now. Only reads, and needs no claim; None when nobody answers
-    soon. A log with a damaged end does not lead to it."""
+    """Compare a state in memory with the log. Reads only, and needs no claim. None: no answer in time. A log with a
+    damaged end does not lead to the state."""
     topic = context.increments.topic
 
     async def ask() -> Verdict:
@@ -99,7 +99,7 @@ async def looked_up(context: Context, kept: RetainedState) -> Verdict | None:
 
 
 async def _answer(ask: Callable[[], Awaitable[T]]) -> T | None:
-    """Ask again: one lost answer must not count as no answer."""
+    """Ask until there is an answer, or the time is over: a single lost answer proves nothing."""
     with suppress(TimeoutError):
         async with asyncio.timeout(LOOK_SECONDS_MAX):
             while True:
@@ -143,8 +143,8 @@ async def end_now(context: Context) -> tuple[str, Bounds] | None:
 
 
 async def restorable(context: Context, last: Increment) -> bool | None:
-    """Say whether a recovery would come to the state after `last`; None when nobody answers soon. An increment that
-    points to nothing may have lost its pointers with their topic."""
+    """Say whether a recovery would arrive at the state after `last`; None: no answer in time. An increment without
+    pointers may have lost them with their topic."""
 
     async def ask() -> bool:
         return await _restorable(context, last, await topic_ids_now(context))
@@ -201,8 +201,8 @@ async def _inputs_are_there(context: Context, last: Increment) -> bool:
 
 
 async def _found(context: Context, kept: RetainedState) -> FoundIncrement | None:
-    """Find the last increment. An open transaction of somebody else hides what was committed behind it; what was
-    answered OK is in the log all the same."""
+    """Find the last increment. An open transaction of another producer hides what was committed behind it, but a commit
+    that was answered OK is in the log."""
     found = await last_in_log(context)
     if found is not None and found.offset >= kept.last_offset:
         return found

@@ -77,7 +77,7 @@ class RecoveryDriver:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Begin the next attempt now: what it waits for may be there."""
+        """Begin the next attempt now: the topic that it waits for may exist."""
         self._woken.set()
 
     async def recover_unless(self, interrupted: asyncio.Event) -> Recovered | None:

@@ -1,4 +1,4 @@
-"""The findings of a recovery if it ran now: its reading part, run without fencing or claiming anything."""
+"""Finds out what a recovery would find now: runs its reading part, without a fence or a claim."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _OR_OVERTAKEN = (IncrementsBehind, LogCut, EndsTooEarly)
 
 
 class News(RestoreProgress):
-    """Tells in sentences what is being looked at, and how far that is every few seconds."""
+    """Reports in sentences what is being examined, and every few seconds how far."""
 
     def __init__(self, on_news: OnNews) -> None:
         self._on_news = on_news
@@ -148,7 +148,7 @@ class Examiner:
         return self._recovery.start
 
     async def examine(self) -> SnapreplayError | None:
-        """Return what makes a recovery fail now; None when it would go LIVE.
+        """Return the error that a recovery would fail with now; None: it would go LIVE.
 
         Raises:
             RetryableError: it could not be found out.
@@ -184,7 +184,7 @@ class Examiner:
         raise OwnerWentOn(f"{self._log} went on during each of {EXAMINATIONS_MAX} examinations: {refusal}")
 
     async def _goes_on(self) -> bool:
-        """Say whether the log ends later than the last examination saw, now or within a moment."""
+        """Say whether the log has grown since the last examination, now or within a moment."""
         patience = Patience()
         for _ in range(AGREED_TIMES):
             await self.forget_reader()
@@ -300,7 +300,7 @@ class Examiner:
         return record is not None and is_sealed(record.value or b"")
 
     async def forget_reader(self) -> None:
-        """Read with a new client from now on. The log may have changed unseen."""
+        """Use a new client from now on, and verify the last increment again: the log may have changed unseen."""
         self._is_doubted = True
         await self.executor.follower.close_reader()
 

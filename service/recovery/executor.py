@@ -98,7 +98,11 @@ class RecoveryExecutor:
         self.disregard_manifests = False
 
     async def perform(self, effect: effects.Reading) -> events.Event:
-        """Perform an effect, or raise SnapreplayError: it failed; what that means is the core's to say."""
+        """Perform an effect. What an error means is for the core to decide.
+
+        Raises:
+            SnapreplayError: it failed.
+        """
         match effect:
             case effects.ReadWindow(window):
                 found = await increments.last_in_window(await self.follower.reader(), self._context.increments, window)
@@ -134,7 +138,7 @@ class RecoveryExecutor:
                 assert_never(effect)
 
     def end_load(self) -> None:
-        """Give the place among `restore.concurrency` back, if one was taken."""
+        """Give back the place among `restore.concurrency`, if there is one."""
         if self._loading:
             self._context.restores.release()
             self._loading = False
@@ -225,8 +229,8 @@ class RecoveryExecutor:
         return events.StartLoaded(Base.of_snapshot(manifest, is_sealed=is_sealed))
 
     async def _advance(self, effect: effects.Advance) -> events.Event:
-        """Go on from what was loaded, or from a warm copy. Whatever is wrong with the copy, a restore in full mends, or
-        says what is wrong."""
+        """Advance from the loaded snapshot, or from a warm copy. If the copy cannot be used, a full restore takes its
+        place, or says what is wrong."""
         copy = effect.copy
         if copy is None:
             return await self._brought_forward(effect)

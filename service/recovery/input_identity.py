@@ -57,12 +57,12 @@ REFUSALS = (InputReplaced, InputShorter, InputTrimmed, InputMissing)
 
 
 class InputDoubtful(RetryableError):
-    """A doubt while live: an input has changed. The recovery finds out how."""
+    """An input has changed while the partition was LIVE. The recovery finds out how."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """The findings about the inputs.
+    """The inputs as they were found.
 
     Attributes:
         topic_ids: of the inputs and both own topics now.
@@ -403,7 +403,7 @@ def _with(message: str, change: TopicChange | None) -> str:
 
 
 class Match(Enum):
-    """The relation of what the log holds now to the anchor."""
+    """The result of comparing the log with an anchor."""
 
     SAME = "same"
     OTHER = "other"
@@ -412,7 +412,7 @@ class Match(Enum):
 
 @dataclass(frozen=True)
 class Below:
-    """The answer of the log about a position's anchor. `anchor`: what lies there now, or what lay there."""
+    """The result of comparing the anchor of a position. `anchor`: of the batch that is there now, or that was there."""
 
     match: Match
     anchor: PositionAnchor | None = None
@@ -420,7 +420,7 @@ class Below:
 
 
 async def was_cut(reader: Reader, partition: TopicPartition, read_position: ReadPosition) -> bool:
-    """Say whether the log, which has the same topic id, holds other things below the position than it did."""
+    """Say whether the log of the same topic holds another batch below the position than it did."""
     return (await below_or_copied(reader, partition, read_position)).match is Match.OTHER
 
 

@@ -1,9 +1,8 @@
-"""A partition's state in this process between two ownerships, what may become of it, and the question before a fence:
-one that could only do harm is refused.
+"""The state of a partition in memory between two ownerships, and the check before a fence.
 
-The rule: no state in memory is dropped while no proven copy of it is in the log. A process that could not go on must
-not fence. Otherwise the owner whose memory is the only copy would no longer be the last one to fence, and could not
-write its state.
+The rule: no state in memory is dropped before the log has a proven copy of it. A process that could not recover must
+not fence: the owner whose memory is the only copy would no longer be the last one to fence, and could not write its
+state.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ OTHERS_SECONDS = 5.0
 
 
 class Memory:
-    """The only owner of a partition's state in memory: one per runner. Recovery, processing and custody are handed it.
+    """Owns the state of a partition in memory. One per runner; recovery and processing get it from there.
 
     Attributes:
         store: the state; None: it was forgotten.
@@ -81,12 +80,12 @@ class Memory:
         self._said = Repeats()
 
     def take(self, store: Store, copy: WarmCopy) -> None:
-        """Begin with the state of a standby: the next recovery goes on from it."""
+        """Take the state of a standby: the next recovery continues from it."""
         self.store, self.copy = store, copy
 
     def leave(self) -> tuple[Store, WarmCopy] | None:
-        """Give the state up as a warm copy, when the ownership is over; None if the log may not have all of it. A
-        standby's copy that no recovery has tried is what it was: perhaps the only one of its batch."""
+        """Hand the state over as a warm copy after the ownership; None if the log may not have all of it. A standby's
+        copy that no recovery has tried is returned as it is: it may be the only one of its batch."""
         store, kept, copy = self.store, self.kept, self.copy
         if store is not None and kept is None and copy is not None:
             self.store = self.copy = None
@@ -102,7 +101,7 @@ class Memory:
         return store, WarmCopy(last, is_sealed=self._context.view.seals.writes, records_since_snapshot=since)
 
     def own(self) -> Store:
-        """Return the store for the next recovery, with what was kept or copied, or empty."""
+        """Return the store for the next recovery: the kept or copied state, or an empty one."""
         self.last = None
         if self.kept is None and self.copy is None:
             self.forget()
@@ -111,7 +110,7 @@ class Memory:
         return self.store
 
     def forget(self) -> None:
-        """Free the state at once: the garbage collector would come late, and there would be two states in memory."""
+        """Free the state at once. The garbage collector may be late, and two states may not fit into memory."""
         store, self.store, self.kept, self.copy = self.store, None, None, None
         if store is not None and store.keeps_changes:
             store.clear()
@@ -122,8 +121,8 @@ class Memory:
             self.forget()
 
     async def is_proven(self) -> bool:
-        """Say whether nothing would be lost if the process ended now. If the cluster does not answer, its last
-        answer counts, or what was known when the last batch was committed."""
+        """Say whether the log has all of the state, so that nothing is lost if the process ends now. Without an answer
+        of the cluster, its last answer counts, or what was known at the last commit."""
         kept = self.kept
         if kept is None:
             return True
@@ -144,14 +143,14 @@ class Memory:
         return None if outcome is None else outcome is Verdict.LEADS_ON
 
     async def until_proven(self, seconds: float = math.inf) -> None:
-        """Wait until `is_proven`, at most this long: the operator, or the new owner, brings the log in order."""
+        """Wait until `is_proven`, at most this long: an operator, or the new owner, repairs the log."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while not await self.is_proven() and loop.time() < deadline:  # noqa: ASYNC110 - it is in the cluster
             await asyncio.sleep(LOOK_SECONDS)
 
     async def is_to_be_written(self, owner_epoch: int | None) -> bool:
-        """Say whether we must write the state ourselves: a newer owner gets some seconds to go on from the log."""
+        """Say whether this process must write the state. A newer owner gets some seconds to recover from the log."""
         line = self._said.line(f"its state is kept in memory: {self.unsaved}", _now())
         if line is not None:
             log.error("partition %d: %s", self._context.partition, line)
@@ -223,8 +222,8 @@ class Memory:
             known = None if is_new else end
 
     async def is_others(self, owner_epoch: int | None) -> bool:
-        """Say whether the log is the one we wrote to and somebody has claimed the partition since: the state must
-        be held, but that owner must not be disturbed. Also true while nobody can say."""
+        """Say whether the log is the one that we wrote to, and somebody has claimed the partition since: then the state
+        is held, and that owner is left alone. True also while the log cannot be read."""
         if owner_epoch is None or self.kept is None:
             return False
         if await looked_up(self._context, self.kept) is not Verdict.SAME:
@@ -235,7 +234,7 @@ class Memory:
             return True
 
     async def loss(self) -> SnapreplayError | None:
-        """Say why the increments topic takes nothing of the chain any more; None also when nobody answers."""
+        """Return why the increments topic can take no more of the chain; None: it can, or nobody answers."""
         kept, topic = self.kept, self._context.increments.topic
         if kept is None:
             return None
@@ -249,7 +248,7 @@ class Memory:
         return custody.lost(self._context.expected, changed[0], kept.last) if changed else None
 
     def replaced(self) -> None:
-        """Note that the log was replaced, whatever a broker that lags behind may still say."""
+        """Note that the log was replaced: a broker that lags behind may say otherwise."""
         if self.kept is not None:
             self.kept = replace(self.kept, replaced=True)
         self.proven = False
@@ -277,7 +276,7 @@ class NothingYet(RetryableError):
 
 
 async def nobody_else_fenced(context: Context, memory: Memory, since: float, *, insists: bool) -> bool:
-    """Ask before fencing: refuse a fence that could only do harm, and say whether nobody else has fenced since our last
+    """Check before fencing, and refuse a fence that could only do harm. Return whether nobody has fenced since our last
     fence.
 
     Args:
