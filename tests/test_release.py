@@ -1,4 +1,4 @@
-"""Tests of a release: wheel and sdist work in an empty environment of each Python, and public names stay."""
+"""Tests of a release: wheel and sdist work in an empty environment of each Python."""
 
 import os
 import re
@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from snapreplay import __version__
-from tests.golden import public
 from tests.support.deadlines import scaled
 from tests.test_packaging import ROOT, build
 
@@ -71,26 +70,3 @@ def _run(program: str | Path, *words: str | Path, cwd: Path = ROOT) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def test_the_list_of_public_names_is_that_of_the_package() -> None:
-    """Whoever changes a public name or signature sees it in the diff of the list, and says it in the changelog."""
-    listed = public.path().read_text(encoding="utf-8").splitlines()
-    changed = sorted({*listed} ^ {*public.public()})
-    assert changed == [], "say it in CHANGELOG.md, then: python -m tests.golden.public"
-
-
-def test_the_changelog_tells_what_is_gone_since_the_last_release() -> None:
-    """A name that was released is neither taken away nor changed without a word."""
-    *before, now = (each.read_text(encoding="utf-8").splitlines() for each in public.lists())
-    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1]
-    for last in before[-1:]:
-        assert public.untold(last, now, changelog) == []
-
-
-def test_what_is_gone_untold_is_found() -> None:
-    """A line that is gone, and one whose signature is another; not one that the changelog has, and no new one."""
-    before = ["snapreplay.App(a)", "snapreplay.App.gone()", "snapreplay.Told", "snapreplay.same(x: int)"]
-    now = ["snapreplay.App(a, b)", "snapreplay.new()", "snapreplay.same(x: int)"]
-    assert public.untold(before, now, "`Told` is `other` now.") == before[:2]
-    assert public.untold(before, now, "`Told`, `App`, `App.gone`") == []
