@@ -129,9 +129,6 @@ WANTED_STANDBYS = (
 )
 """The same, of histories with standbys."""
 
-RARE = {"refused: InputShorter", "came back after the younger process was gone"}
-"""Met by 4 histories in 1,000: which ones is luck, so only a longer run must have met it."""
-
 COLLECT_EVERY = 20
 """Seeds whose cycles are collected together."""
 

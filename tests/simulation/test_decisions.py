@@ -16,24 +16,16 @@ from tests.simulation.run import replay_command, run_block
 from tests.simulation.scenario import Event
 from tests.simulation.test_regressions import QUIET, Script
 
-BLOCK = 25
-BLOCKS = [range(start, start + BLOCK) for start in range(0, 1000, BLOCK)]
-BY_DEFAULT = BLOCKS[:1]
 AT, WITH_ENTRIES = 0.95, 1.9
 CLIENTS = ("patch", "inputs")
 DECIDING = replace(QUIET, epilogue="none", records=20, chaos_seconds=2.0)
 REWIRED = replace(DECIDING, inputs=2, inputs_at_first=2)
 
 
-@pytest.mark.parametrize(
-    "block",
-    [each if each in BY_DEFAULT else pytest.param(each, marks=pytest.mark.slow) for each in BLOCKS],
-    ids=lambda block: f"{block.start}-{block.stop - 1}",
-)
-@pytest.mark.parametrize("losses", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["", "losses"])
-def test_a_decision_is_made_once(block: range, losses: bool) -> None:
+@pytest.mark.parametrize("losses", [False, pytest.param(True, marks=pytest.mark.whole)], ids=["", "losses"])
+def test_a_decision_is_made_once(losses: bool) -> None:
     """By owners of newer and older versions and by clients, among all other faults and events."""
-    tally = run_block(block, losses=losses, decisions=True)
+    tally = run_block(range(25), losses=losses, decisions=True)
     broken = [
         f"seed {seed}: {problem}\n  {replay_command(seed, losses=losses, decisions=True)}"
         for seed, problem in tally.problems.items()

@@ -14,25 +14,13 @@ from tests.simulation.run import replay_command, run_block
 from tests.simulation.scenario import Event
 from tests.simulation.test_regressions import QUIET, Script
 
-BLOCK = 25
-BLOCKS = [range(start, start + BLOCK) for start in range(0, 1000, BLOCK)]
-BY_DEFAULT = BLOCKS[:1]
 STANDING_BY = replace(QUIET, processes=2, replicas=1, epilogue="none", dead_letter=True)
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        *BY_DEFAULT,
-        pytest.param(BLOCKS[1], marks=pytest.mark.whole),
-        *(pytest.param(each, marks=pytest.mark.slow) for each in BLOCKS[2:]),
-    ],
-    ids=lambda block: f"{block.start}-{block.stop - 1}",
-)
-@pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["", "losses, decisions"])
-def test_a_takeover_costs_no_record(block: range, others: bool) -> None:
+@pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.whole)], ids=["", "losses, decisions"])
+def test_a_takeover_costs_no_record(others: bool) -> None:
     """See `copying`, `suspecting` and `fleet` for what must hold beside what holds in every history."""
-    tally = run_block(block, losses=others, decisions=others, standbys=True)
+    tally = run_block(range(25), losses=others, decisions=others, standbys=True)
     broken = [
         f"seed {seed}: {problem}\n  {replay_command(seed, losses=others, decisions=others, standbys=True)}"
         for seed, problem in tally.problems.items()
