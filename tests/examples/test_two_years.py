@@ -24,7 +24,7 @@ from tests.support.child import ROOT, Child
 from tests.support.deadlines import scaled
 from tests.support.tampering import create
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 
 SEED = 20130101
 PARTITIONS = 2
