@@ -30,8 +30,7 @@ from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.tasks import watched
 from snapreplay.service.runtime.witnesses import Witnesses
-from snapreplay.service.topics.key_history import key_history_of
-from snapreplay.service.topics.ownerships import history_of
+from snapreplay.service.topics.histories import history_of, key_history_of
 from snapreplay.service.topics.requirements import MissingInput, own_topics
 
 log = logging.getLogger("snapreplay.supervisor")

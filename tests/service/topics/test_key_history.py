@@ -10,8 +10,8 @@ import pytest
 from snapreplay import App, MapState, Stores, Topic
 from snapreplay.service.control.histories import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.state_reads import NotReadable
-from snapreplay.service.topics import key_history
-from snapreplay.service.topics.key_history import _Walk, key_history_of
+from snapreplay.service.topics import histories
+from snapreplay.service.topics.histories import _Walk, key_history_of
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support import apps
 from tests.support.in_memory import InMemory, virtual
@@ -179,7 +179,7 @@ async def test_what_is_read_for_one_answer_is_bounded(bench, monkeypatch):
             await batch(bench, one, ("ada", value))
         whole = await read(bench, limit=100)
         assert (len(whole.changes), whole.is_whole) == (40, True)
-        monkeypatch.setattr(key_history, "LOG_BYTES_MAX", 16 * 1024)
+        monkeypatch.setattr(histories, "LOG_BYTES_MAX", 16 * 1024)
         found = await read(bench, limit=100)
         assert not found.is_whole
         assert 0 < len(found.changes) < 40

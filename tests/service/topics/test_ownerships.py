@@ -1,8 +1,8 @@
 """The history of a partition, as it is read from its log."""
 
 from snapreplay.service.control import histories
-from snapreplay.service.topics import ownerships
-from snapreplay.service.topics.ownerships import history_of
+from snapreplay.service.topics import histories as read_backwards
+from snapreplay.service.topics.histories import history_of
 from tests.support.in_memory import virtual
 
 
@@ -34,7 +34,7 @@ async def test_owners_and_snapshots_are_read_from_the_log(bench, monkeypatch):
     assert found.snapshots[0].batch > found.snapshots[1].batch
     assert all(each.batch_at for each in found.snapshots)
 
-    monkeypatch.setattr(ownerships, "OWNERSHIPS_MAX", 2)
+    monkeypatch.setattr(read_backwards, "OWNERSHIPS_MAX", 2)
     few = await history_of(context.cluster, context.increments)
     assert few.ownerships == found.ownerships[:2]
     assert not few.is_whole
