@@ -101,14 +101,7 @@ class RetryRequest:
         self, stopped: asyncio.Event, other: Coroutine[Any, Any, None] | None = None
     ) -> LookedAt | None:
         """Wait for `ask`; None: `stopped` was set, or `other` ended, first."""
-        loop = asyncio.get_running_loop()
-        waits: list[Coroutine[Any, Any, object]] = [stopped.wait(), self._asked.wait()]
-        waiting = [loop.create_task(each) for each in (*waits, *([other] if other else []))]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                await cancel_and_wait(task)
+        await _first_of(stopped.wait(), self._asked.wait(), *([other] if other else []))
         asked = self._asked.is_set() and not stopped.is_set()
         self._asked.clear()
         return self._found if asked else None
@@ -175,12 +168,16 @@ class TakeoverBackoff:
         return given
 
     async def _either(self, stopped: asyncio.Event, seconds: float | None) -> None:
-        """Wait until stopped, given again, or for `seconds`."""
-        loop = asyncio.get_running_loop()
-        waiting = [loop.create_task(each.wait()) for each in (stopped, self._reassigned)]
-        try:
-            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                await cancel_and_wait(task)
+        """Wait until stopped, reassigned, or for `seconds`."""
+        await _first_of(stopped.wait(), self._reassigned.wait(), seconds=seconds)
         self._reassigned.clear()
+
+
+async def _first_of(*waits: Coroutine[Any, Any, object], seconds: float | None = None) -> None:
+    """Wait until one of these ends, or for `seconds`; cancel the others."""
+    tasks = [asyncio.get_running_loop().create_task(each) for each in waits]
+    try:
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            await cancel_and_wait(task)

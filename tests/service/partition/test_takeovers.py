@@ -194,7 +194,9 @@ async def test_a_takeover_yields_to_a_third_process_and_says_so_at_once(bench):
         other.supervisor.assigned(set(), Share((), (0,), (), (0,), (one.me, other.me, third)))
         assert other.status.phase == "live"
         assert other.supervisor.holding.owned == set()
+        assert other.supervisor.held == {0}, "a drain waits for it"
         await until(lambda: other.status is None, "the release")
+        assert other.supervisor.held == set()
 
 
 @virtual
