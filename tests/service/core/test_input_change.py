@@ -1,11 +1,13 @@
 """The increment that changes the inputs: where the others stand, what is proven and what is decided stays."""
 
 import msgspec
+import pytest
 
 from snapreplay.app.ranges import Anchor, PositionAnchor
 from snapreplay.service.core.chain import ground_increment
 from snapreplay.service.core.input_change import Added, InputChange
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Genesis, RetiredInput
 from snapreplay.snapshots.plan import begun_anew_at, is_decided
 from snapreplay.state.digest import Digest
@@ -80,3 +82,21 @@ def test_a_retired_input_goes_on_where_it_ended():
         {},
     )
     assert again.lines == ["input b is read from offset 9 on, where it was retired after batch 7"]
+
+
+RECORDED = {"in": "A", "log": "B"}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param({"in": "A", "log": "B"}, (), id="the-same"),
+        pytest.param({"in": "C", "log": "B"}, (TopicChange("in", "A", "C"),), id="created-again"),
+        pytest.param({"log": "B"}, (TopicChange("in", "A", None),), id="missing"),
+        pytest.param({"in": "", "log": "B"}, (), id="a-cluster-without-ids"),
+        pytest.param({"in": "A", "log": "B", "new": "C"}, (), id="never-recorded"),
+    ],
+)
+def test_another_id_or_none_is_a_change(found, expected):
+    """What was not recorded, and what the cluster has no id for, says nothing."""
+    assert changes(["in", "log", "new"], RECORDED, found) == expected

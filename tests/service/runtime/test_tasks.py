@@ -1,10 +1,12 @@
-"""Ending tasks."""
+"""Background tasks: their ends, and how many start at once."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
-from snapreplay.service.runtime.tasks import cancel_and_wait, unless, watched, within
+from snapreplay.service.runtime import tasks
+from snapreplay.service.runtime.tasks import AT_ONCE, StartTurns, cancel_and_wait, unless, watched, within
 
 
 async def test_a_task_is_over_when_ended_returns():
@@ -109,3 +111,44 @@ async def test_a_defect_of_what_nobody_waits_for_is_said_and_an_end_is_not(caplo
         "the future ended with a defect",
     ]
     assert "ZeroDivisionError: there" in caplog.text
+
+
+async def waiting(starts: StartTurns) -> "asyncio.Task[None]":
+    """One more that wants a turn, and has asked for it."""
+
+    async def wants() -> None:
+        async with starts.one():
+            pass
+
+    task = asyncio.create_task(wants())
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_one_more_waits_until_somebody_has_ended():
+    """So many at once, and no more."""
+    starts = StartTurns()
+    async with AsyncExitStack() as stack:
+        for _ in range(AT_ONCE - 1):
+            await stack.enter_async_context(starts.one())
+        async with starts.one():
+            late = await waiting(starts)
+            assert not late.done()
+        await late
+
+
+async def test_who_takes_long_makes_room_and_ends_without_making_more(monkeypatch):
+    """Its own end frees nothing a second time."""
+    monkeypatch.setattr(tasks, "LONGEST_SECONDS", 0.01)
+    starts = StartTurns()
+    async with AsyncExitStack() as stack:
+        for _ in range(AT_ONCE):
+            await stack.enter_async_context(starts.one())
+        await (await waiting(starts))
+    monkeypatch.setattr(tasks, "LONGEST_SECONDS", 60.0)
+    async with AsyncExitStack() as stack:
+        for _ in range(AT_ONCE):
+            await stack.enter_async_context(starts.one())
+        late = await waiting(starts)
+        assert not late.done()
+    await late
