@@ -95,7 +95,7 @@ whole: jars-3.9.1 jars ## Three brokers, the page, every hint, the examples, the
 
 TESTED = $(CACHED) $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-# Compiled files are kept, outside of the tree, whatever the environment says: without them every process that a test
+# Compiled files are kept, outside of the tree, in any environment: without them every process that a test
 # starts compiles the whole product again.
 CACHED := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX='$(abspath $(VENV))/pycache'
 

@@ -1,4 +1,4 @@
-"""Runs `snapreplay` with a task beside the service that notes how long its event loop stands still:
+"""Runs `snapreplay` with a task beside the service that notes how long its event loop is blocked:
 `python -m benchmarks.beats FILE run APP …`.
 
 The task asks over and over to be woken after a few milliseconds. Each delay of more than a few is a line of the file:

@@ -162,7 +162,7 @@ def snapreplay(*arguments: str) -> None:
 
 
 def get(http_port: int, path: str) -> dict[str, object] | None:
-    """Return the JSON answer, None while nobody answers."""
+    """Return the JSON answer, None while there is no answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{http_port}{path}", timeout=5) as answer:
             body: dict[str, object] = json.load(answer)

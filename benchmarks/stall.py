@@ -1,4 +1,4 @@
-"""The time that the event loop stands still while a snapshot of 1 M keys is written or adopted: `benchmarks.stall`.
+"""The time that the event loop is blocked while a snapshot of 1 M keys is written or adopted: `benchmarks.stall`.
 
 A whole service in this process, on a local broker, processes a backlog as fast as it can. Beside it a task asks again
 and again to be woken after a millisecond. Its delay is what another partition would wait. A last adoption, without a

@@ -102,7 +102,7 @@ def broker() -> Iterator[SharedBroker]:
     unasked = {"log.retention.check.interval.ms": str(86_400_000)}
     with LocalBroker(deadline_s=scaled(60), properties=KEEPS_LEADERS | unasked) as local:
         yield SharedBroker(local.bootstrap_servers)
-        local.kill()  # nobody wants its data: an orderly stop takes as long as many topics have to be closed
+        local.kill()  # its data is not needed, and an orderly stop closes all topics, which takes long
 
 
 @pytest.fixture(scope="session")

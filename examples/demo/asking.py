@@ -34,7 +34,7 @@ class Asking:
         self._http.close()
 
     def get(self, path: str) -> Json | None:
-        """Return the document; None while nobody listens, or the service stands still, such as when it starts."""
+        """Return the document; None while nothing listens or the service's loop is blocked, as when it starts."""
         try:
             answer = self._http.get(path)
         except httpx2.TransportError:
@@ -84,7 +84,7 @@ class Asking:
                 raise DemoFailed(f"POST {path}: {error}") from error
             if answer.status_code == HTTPStatus.ACCEPTED:
                 return str(answer.headers["location"])
-            # A service that stands still has begun nothing.
+            # A service whose loop is blocked has begun nothing.
             if answer.status_code != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > deadline:
                 raise DemoFailed(f"POST {path}: {answer.status_code} {answer.text}")
 

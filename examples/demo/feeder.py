@@ -9,7 +9,7 @@ from examples.demo.data import Row
 
 PIECES = 100
 CLOSE_S = 5.0
-PIECE_S = 0.3  # hurried as soon as nobody waits for Spark any more
+PIECE_S = 0.3  # shortened as soon as Spark has finished
 
 
 class Feeder:

@@ -79,7 +79,7 @@ def recoveries(told: Told) -> Verdict:
 
 
 def taken_over(told: Told) -> Verdict:
-    """Say whether the standby went on with what the dead owner had, each digest compared."""
+    """Say whether the standby resumed from what the dead owner had, each digest compared."""
     findings = Findings()
     if told.takeover is None or not told.takeover.moved:
         findings.add("the killed process owned no partition")

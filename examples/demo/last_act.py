@@ -70,7 +70,7 @@ class LastAct:
         Raises:
             DemoFailed: the service or the cluster failed.
         """
-        self.story.snapshot("what Spark goes on from")
+        self.story.snapshot("what Spark starts from")
         self.feeder.start()
         with job, _ends(bootstrap_servers, snapshots_topic) as ends:
             self.show.say("snapreplay compact: Spark starts, and the last flights arrive")

@@ -15,7 +15,7 @@ PREFIX_VARIABLE = "FLIGHTS_PREFIX"
 
 @dataclass(frozen=True)
 class Names:
-    """The demo's names; `prefix` is empty on a broker of our own, where nobody else has topics."""
+    """The demo's names; `prefix` is empty on a broker of our own, where there are no other topics."""
 
     prefix: str = ""
 

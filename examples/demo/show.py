@@ -70,7 +70,7 @@ class Show:
         self._now(lambda: Group(_partitions(partitions), Text(line)), line)
 
     def restoring(self, restore: Json | None) -> None:
-        """Show a restore status; None while nobody answers."""
+        """Show a restore status; None while there is no answer."""
         if restore is None or not restore["partitions"]:
             self._now(lambda: Text("restore: waiting for the assignment"), "")
             return

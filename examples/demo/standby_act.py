@@ -1,4 +1,4 @@
-"""A second process keeps warm copies; the owner is killed while flights arrive, and the copies go on.
+"""A second process keeps warm copies; the owner is killed while flights arrive, and the copies take over.
 
 Then the first process comes back, has warm copies in its turn, and is handed everything when the second one is stopped.
 """

@@ -149,5 +149,5 @@ class Story:
         self._told.snapshots.update(part["snapshot_id"] for part in operation["parts"])
         self._show.say(
             f"POST /trigger-snapshot: {len(operation['parts'])} partitions written and pointed to"
-            f" in {time.monotonic() - began:.2f} s, processing went on"
+            f" in {time.monotonic() - began:.2f} s, beside processing"
         )

@@ -28,7 +28,7 @@ def shown(line: str) -> str:
 
 
 def not_printed(line: str, said: str) -> list[str]:
-    """List what the pages show below this line, without what was printed, in whatever order."""
+    """List what the pages show below this line, without what was printed, in any order."""
     printed = shape(said).splitlines()
     return [each for each in shown(line).splitlines() if not any(_fits(each, one) for one in printed)]
 

@@ -4,7 +4,7 @@
 
 For each WAY: each record of the topic NAME-WAY adds 1 to a balance and sends {"offset", "balance"} to NAME-WAY-out.
 Records 0 to 49 are one batch, 50 to 99 the next, 100 to 149 the last. A first process ends in or after the second
-batch, where it hurts this way most, as by kill -9: nothing is flushed, closed or committed. A second one goes on.
+batch, where it hurts this way most, as by kill -9: nothing is flushed, closed or committed. A second one continues.
 Both are forks of this process, which has imported all there is to import.
 """
 

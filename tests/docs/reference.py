@@ -1,4 +1,4 @@
-"""The pages of the reference that are made from the code: `python -m tests.docs.reference` makes them anew."""
+"""The pages of the reference that are made from the code: `python -m tests.docs.reference` writes them."""
 
 from __future__ import annotations
 

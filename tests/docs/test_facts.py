@@ -128,7 +128,7 @@ async def test_end_minus_two_finds_nothing_behind_an_aborted_tail(broker: Any, t
 
 @pytest.mark.whole
 async def test_stopping_directly_after_starting_is_cancelled(broker: Any) -> None:
-    """stop() raises a CancelledError that nobody asked for, unless something was awaited in between."""
+    """stop() raises a CancelledError without a request, unless something was awaited in between."""
     consumer = AIOKafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
     await consumer.start()
     with pytest.raises(asyncio.CancelledError):

@@ -57,7 +57,7 @@ async def accepted(here: Stage, hint: str, app: Any = None, way: str = "") -> tu
 
 
 def overtaken(monkeypatch: Any, times: int, go_on: Callable[[], Awaitable[None]]) -> list[None]:
-    """Let the owner go on `times` times after an examination has asked for the end of the log; what is left of them."""
+    """Let the owner continue `times` times after an examination has asked for the log's end; what is left of them."""
     left, real = [None] * times, log_bounds.read_starts
 
     async def read_starts(*given: Any, **named: Any) -> Any:

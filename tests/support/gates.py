@@ -1,4 +1,4 @@
-"""A service process stands still at a chosen point, says so, and goes on when it is told: what a test does to it there
+"""A service process pauses at a chosen point, says so, and continues when told: what a test does to it there
 happens at that point and no other.
 
     gate = Gate(tmp_path / "gate", "ReadWindow")
@@ -71,7 +71,7 @@ class _Guard:
 
 
 def install_from_environment() -> None:
-    """Install the gate in the process that is to stand still, before any client is made. Nothing happens without a
+    """Install the gate in the process that is to pause, before any client is made. Nothing happens without a
     gate."""
     told = os.environ.get(VARIABLE)
     if told is None:

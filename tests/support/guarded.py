@@ -40,7 +40,7 @@ class Guarded:
         sasl: SASL_PLAINTEXT with PLAIN and SCRAM-SHA-256, for `USER`.
         tls: SSL; a client needs a certificate of the authority in `folder`.
         tokens: SASL_PLAINTEXT with OAUTHBEARER; a JWT without a signature is enough (`token`).
-        folder: ca.pem; client.pem and client.key; other.pem, an authority that nobody trusts.
+        folder: ca.pem; client.pem and client.key; other.pem, an authority without trust.
     """
 
     cluster: LocalCluster

@@ -1,4 +1,4 @@
-"""The app that a child process runs: which one, under which id, and where it stands still, says its environment."""
+"""The app that a child process runs: its environment names the kind, the id and where to pause."""
 
 import os
 

@@ -25,7 +25,7 @@ from tests.support.fake_control import FACTS, FakeControl
 from tests.support.waiting import not_yet, pause
 
 LATE = HttpSettings(port=0, suspect_after_ms=600_000)
-"""With these nobody is suspected for its silence, however long a process stands still."""
+"""With these no process is suspected for its silence, however long it pauses."""
 PROGRAM = """
     import asyncio, json, multiprocessing, sys, time
 

@@ -33,11 +33,11 @@ from tests.support.waiting import looks
 
 DEADLINE_SECONDS = 30.0
 GROUP = {"session_timeout_ms": 3000, "heartbeat_interval_ms": 200}
-"""In virtual time no process stands still: whatever the machine does, a test is the same there."""
+"""In virtual time no process pauses: a test does not depend on the machine."""
 
 
 def session_ms() -> int:
-    """Return a session timeout that a test may wait for. A process or a broker that stands still for a moment on a busy
+    """Return a session timeout that a test may wait for. A process or a broker that pauses for a moment on a busy
     machine does not exceed it."""
     return int(min(scaled(3), 20) * 1000)
 

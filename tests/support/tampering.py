@@ -1,4 +1,4 @@
-"""Logs that are not as they were written: topics read record by record and written anew with a difference,
+"""Logs that are not as they were written: topics read record by record and written again with a difference,
 trimmed, deleted."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def tamper(stage: Stage, topic: str, kind: RecordKind, change: Change, num
 
 
 def bring_back(servers: str, topic: str, records: list[reference.Read]) -> None:
-    """Bring a topic back as a backup does: the topic anew, every record at its old offset."""
+    """Bring a topic back as a backup does: a new topic, every record at its old offset."""
     _rewrite(servers, topic, records, [record.value for record in records])
 
 

@@ -164,11 +164,11 @@ class ThreeBrokers:
         self._network.cut(broker, side, direction)
 
     def heal(self) -> None:
-        """Make whatever was cut whole again."""
+        """Repair every link that was cut."""
         self._network.heal()
 
     def die(self, broker: int) -> None:
-        """SIGKILL, and nobody is told: the links are cut before, so that not even the kernel says goodbye.
+        """SIGKILL without notice: the links are cut before, so that not even the kernel says goodbye.
 
         `heal` before `restart`.
         """

@@ -16,7 +16,7 @@ from tests.support.deadlines import scaled
 @contextmanager
 def not_yet() -> Iterator[None]:
     """Take for "not yet" that what is looked at is not there, such as the first status of a service that owns nothing
-    so far; and a 503: so HTTP answers while the service stands still, such as on a busy machine."""
+    so far; and a 503: so HTTP answers while the service's loop is blocked, such as on a busy machine."""
     try:
         yield
     except httpx2.HTTPStatusError as error:

@@ -2,7 +2,7 @@
 
 `pytest-timeout` fails the test by an exception. Hypothesis takes it for a failing example and runs that again, now
 without a timer: so here it is one that Hypothesis does not catch. What hangs all the same, such as C code that never
-comes back, ends the process with all its stacks; xdist then goes on with another one.
+comes back, ends the process with all its stacks; xdist then continues with another one.
 
 A machine that became busy meanwhile gives the test more time.
 """

@@ -1,6 +1,6 @@
 """One way to a broker: a TCP proxy that reads Kafka's frames, and what can be done to it.
 
-    cut      nothing passes, one way or both; nobody is told, and what was sent arrives after `heal`
+    cut      nothing passes, one way or both, without notice; what was sent arrives after `heal`
     delay    each answer is that late
     fate     of a single request, see `Fate`
     heal     the cuts are over

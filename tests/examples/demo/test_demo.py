@@ -124,7 +124,7 @@ def test_interrupted(alone: dict[str, str]) -> None:
 
 
 def test_no_broker_there() -> None:
-    """An address where nobody answers is named, with the way round."""
+    """An address without an answer is named, with the way round."""
     from examples.demo import topics as demo_topics
     from examples.demo.failed import DemoFailed
 
