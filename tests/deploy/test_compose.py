@@ -23,7 +23,6 @@ READER = ROOT / ".jars/compose/cmd"
 COMPOSE = yaml.safe_load(FILE.read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name for name, service in SERVICES.items() if service["image"] == "snapreplay"}
-OTHERS = {"prometheus": "observability", "grafana": "observability", "audit": "spark"}
 
 
 @pytest.mark.skipif(not READER.exists(), reason="the reader of Docker Compose is missing: `make compose` builds it")
@@ -32,22 +31,6 @@ def test_docker_compose_reads_it() -> None:
     done = subprocess.run([READER, "-format", "json", FILE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)["services"]) == set(SERVICES)
-
-
-def test_each_service_has_its_profile() -> None:
-    """Core runs alone: nothing of it waits for a service of another profile."""
-    assert {name: service["profiles"] for name, service in SERVICES.items()} == {
-        name: [OTHERS.get(name, "core")] for name in SERVICES
-    }
-    waited = {each for service in SERVICES.values() for each in service.get("depends_on", ())}
-    assert not waited & set(OTHERS)
-
-
-def test_each_image_is_built_once() -> None:
-    """One service builds the image of the Dockerfile's end, one that of its target `spark`."""
-    built = {service["image"]: service["build"] for service in SERVICES.values() if "build" in service}
-    assert sum("build" in service for service in SERVICES.values()) == 2
-    assert built == {"snapreplay": {"context": ".."}, "snapreplay-spark": {"context": "..", "target": "spark"}}
 
 
 def test_prometheus_asks_the_service_and_has_the_rules(tmp_path: Path) -> None:

@@ -48,20 +48,3 @@ def test_no_data_source_is_written_down() -> None:
     assert {each["datasource"]["uid"] for each in asking} == {"${datasource}"}
     used = set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD)))
     assert used - {"__all", "__rate_interval"} == VARIABLES.keys()
-
-
-def test_the_panels_lie_beside_each_other() -> None:
-    """Within 24 columns, no two on the same place, each with an id, a name and a query of its own; in the order of an
-    incident."""
-    taken: set[tuple[int, int]] = set()
-    for panel in PANELS:
-        place = panel["gridPos"]
-        cells = {(place["x"] + i, place["y"] + j) for i in range(place["w"]) for j in range(place["h"])}
-        assert place["x"] + place["w"] <= 24
-        assert not taken & cells, panel["title"]
-        taken |= cells
-    for key in ("id", "title"):
-        assert len({panel[key] for panel in PANELS}) == len(PANELS)
-    assert len({target["expr"] for target in TARGETS}) == len(TARGETS)
-    rows = [panel["title"] for panel in PANELS if panel["type"] == "row"]
-    assert rows == ["Health", "Restore", "Lag", "Commits", "Snapshots", "State", "Standbys"]

@@ -41,19 +41,6 @@ SETTINGS = {name for name, *_ in documented_fields()} | {f"kafka.{name}" for nam
 VARIABLES = set(re.findall(r"`(SNAPREPLAY_\w+)` \|", (ROOT / "docs/settings.md").read_text(encoding="utf-8")))
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 
-LANGUAGES = {
-    "sh": "each command is looked at below",
-    "console": "as sh, with what it prints",
-    "python": "runs in test_examples.py, that of spark.md in tests/snapshots/jobs/test_source.py",
-    **dict.fromkeys(("java", "py"), "is a program of another library, which is not installed"),
-    "toml": "is loaded below; those of tls.md run in test_tls.py",
-    "json": "is read below",
-    "yaml": "runs in tests/deploy/test_kubernetes.py",
-    "nginx": "is the configuration of a proxy",
-    "properties": "runs in test_tls.py",
-    "dockerfile": "builds on our images, which need Docker; tests/deploy/test_image.py performs their steps",
-    "text": "is what a program prints",
-}
 ELSEWHERE = {
     "docker": "needs Docker",
     "helm": "needs a cluster of Kubernetes; tests/deploy/test_chart.py renders the chart",
@@ -79,11 +66,6 @@ NO_COMMANDS = {
 def wrong(found: list[tuple[str, object]]) -> None:
     """Fail with each place and what is wrong there."""
     assert not found, "\n".join(f"{place}: {what}" for place, what in found)
-
-
-def test_every_block_has_a_language_that_is_looked_at() -> None:
-    """A new language needs a test, or the reason why there is none."""
-    wrong([(each.place, f"```{each.language}") for each in blocks() if each.language not in LANGUAGES])
 
 
 def test_every_command_is_known() -> None:
@@ -317,8 +299,3 @@ def test_every_field_that_jq_takes_is_one_of_the_api() -> None:
             taken += [name for inner in re.findall(r"{([^}]*)}", program) for name in re.findall(r"\w+", inner)]
             found += [(place, name) for name in taken if name not in fields]
     wrong(found)
-
-
-def test_a_line_is_split_as_a_shell_does() -> None:
-    """Into commands without variables and files; what is quoted is one word."""
-    assert words_of("V=1 a 'b c' | d > e && f  # g") == [["a", "b c"], ["d"], ["f"]]
