@@ -39,6 +39,7 @@ from snapreplay.snapshots.plan import FromGenesis, LogStarts, trimmed
 log = logging.getLogger("snapreplay.partition")
 
 WATCH_SECONDS = 60.0  # brokers delete every 5 minutes (log.retention.check.interval.ms)
+LOOKED_AT_OFFSETS = 100  # the first of them may hold no record: markers, or compacted
 GROUPS = 6
 """Partitions of a process that look together share their requests; all at once would hold up the others."""
 
@@ -46,6 +47,9 @@ REMEDY = (
     "keep this process running until a snapshot is pointed to (`snapreplay trigger-snapshot`); then raise retention.ms"
     " and retention.bytes of the input, or take snapshots more often (snapshot.every_seconds, snapshot.every_records)"
 )
+
+LogBounds = Mapping[TopicPartition, tuple[Bounds, Bounds]]
+"""Bounds of each log, as read_committed and as read_uncommitted see them."""
 
 Want = Callable[[Recoverability], bool]
 """Asks for a snapshot. Returns whether one will be taken."""
@@ -212,12 +216,8 @@ class RecoverabilityMonitor:
             log.warning("partition %d: a snapshot is taken now: %s", number, found.snapshot_now)
 
 
-LogBounds = Mapping[TopicPartition, tuple[Bounds, Bounds]]
-"""Bounds of each log, as read_committed and as read_uncommitted see them."""
-
-
 class HeldBack:
-    """Compares each look with the one before. Most transactions end in between."""
+    """Finds the logs that an open transaction holds back. It compares two looks: most transactions end in between."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -270,11 +270,9 @@ def _shown(found: OpenTransaction) -> OpenTransactionStatus:
     )
 
 
-LOOKED_AT_OFFSETS = 100  # the first of them may hold no record: markers, or compacted
-
-
 class RestorePlanner:
-    """Reads each manifest once."""
+    """Plans a recovery before it is needed, as a recovery itself would, with the logs as they are. Reads each manifest
+    once."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
