@@ -96,22 +96,12 @@ HttpPort = Annotated[
 AskedPort = Annotated[
     int | None,
     Option(
-        "--http-port",
-        "Port of the running service, instead of http.port of the settings.",
-        "PORT",
-        least=1,
-        most=65535,
-        setting="http.port",
+        "--http-port", "Port of the running service, instead of http.port of the settings.", "PORT", least=1, most=65535
     ),
 ]
 TokenFile = Annotated[
     Path | None,
-    Option(
-        "--token-file",
-        "File with the service's token. Default: http.token_file of the settings.",
-        "FILE",
-        setting="http.token_file",
-    ),
+    Option("--token-file", "File with the service's token. Default: http.token_file of the settings.", "FILE"),
 ]
 Url = Annotated[
     str | None, Option("--url", "URL of the running service. Default: http.host and http.port of the settings.", "URL")

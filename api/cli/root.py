@@ -36,6 +36,7 @@ from snapreplay.api.cli.record_commands import feed, redrive, tail
 from snapreplay.api.cli.running import ensure, init, run
 from snapreplay.api.cli.spark_commands import audit, compact, draft_upgrade
 from snapreplay.errors import SnapreplayError
+from snapreplay.service.config.sources import environment_name
 from snapreplay.service.kafka.client_log import CLIENT_LOGGER, summarise_client_log
 
 
@@ -148,9 +149,10 @@ def _of_typer(parameter: Parameter) -> Any:
     if isinstance(option, Argument):
         return Annotated[kind, typer.Argument(metavar=option.metavar, help=option.help, min=option.least)]
     limits: dict[str, Any] = {"min": option.least, "max": option.most}
+    given = f" Setting {option.setting}, {environment_name(option.setting)}." if option.setting else ""
     names = option.names.split()
     return Annotated[
-        kind, typer.Option(*names, metavar=option.metavar, help=option.help, hidden=option.hidden, **limits)
+        kind, typer.Option(*names, metavar=option.metavar, help=f"{option.help}{given}", hidden=option.hidden, **limits)
     ]
 
 
