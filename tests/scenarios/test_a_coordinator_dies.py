@@ -8,7 +8,7 @@ import pytest
 
 from tests.scenarios.conftest import SESSION_MS
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.whole, pytest.mark.timeout(400)]
 log = logging.getLogger(__name__)
 RECORDS = 3000
 

@@ -49,7 +49,7 @@ async def test_a_stalled_owner_commits_nothing_after_its_successor(ground):
     assert any(each.aborted for each in told), "what it had sent is there, and invisible"
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 async def test_an_owner_stalled_in_its_restore_writes_nothing_after_its_successor(ground):
     """It has fenced, claimed and loaded, and sleeps before it advances: what it restores is no longer the end of the
     log, and its first transaction is refused."""
