@@ -8,6 +8,7 @@ doubt although nothing is wrong. A broker that has as many connections as it may
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter, deque
 from typing import Any, NamedTuple
@@ -84,15 +85,19 @@ class ClosedConnections:
     Any thread."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()  # a WeakSet must not change while it is walked through
         self._open: dict[str, WeakSet[Any]] = {}
         self._closed: deque[tuple[float, str]] = deque(maxlen=1000)
         self._said = Repeats()
 
     def accepted(self, address: str, connection: Any) -> None:
-        self._open.setdefault(address, WeakSet()).add(connection)
+        with self._lock:
+            self._open.setdefault(address, WeakSet()).add(connection)
 
     def closed(self, address: str) -> None:
-        if not any(each.connected() for each in list(self._open.get(address, ()))):
+        with self._lock:
+            others = list(self._open.get(address, ()))
+        if not any(each.connected() for each in others):
             return  # it may speak another protocol, or be no broker
         now = time.monotonic()
         self._closed.append((now, address))
