@@ -49,6 +49,7 @@ log = logging.getLogger("snapreplay.partition")
 
 SHARE = 1 / 3  # of the loop: more delays each step of a transaction (docs/internals/measurements.md, Latency)
 RETRY_AFTER_SECONDS = 10.0  # a snapshot that failed is not tried again at once
+RETRY_AFTER_SECONDS_MAX = 600.0  # where each attempt leaves chunks behind
 
 
 class _Pointing(NamedTuple):
@@ -150,7 +151,7 @@ class SnapshotScheduler:
         self._brought_forward: int | None = recovered.unpointed.records  # None: a snapshot was marked since
         self._batch_records = 0  # of the last one
         self.requests = SnapshotRequests()
-        self._not_before = 0.0
+        self._not_before, self._failures = 0.0, 0
         self._missing = ""  # why there is no snapshots topic
         self._unsaved = ""  # why nothing is in the snapshots topic yet
         self._task: asyncio.Task[None] | None = None
@@ -355,6 +356,7 @@ class SnapshotScheduler:
             self.requests.waiting += waiting  # `close` tells them
             raise
         else:
+            self._failures = 0
             self._pointer_ready(written.pointer, written.status, waiting)
         # Before another mark, which would do it in one go.
         while not self._store.settle():  # noqa: ASYNC110 - work is done, not waited for
@@ -390,9 +392,12 @@ class SnapshotScheduler:
         self.requests.pointing.append(_Pointing(pointer, status, waiting))
 
     def _failed(self, error: SnapreplayError, waiting: list[OnDone]) -> None:
-        """Count what was applied before the mark as unsaved again: at least one record, so that it is due later."""
+        """Count what was applied before the mark as unsaved again: at least one record, so that it is due later. Chunks
+        of an attempt that failed half-way stay in the topic, so the next one waits longer each time."""
         self.unpointed = self.unpointed.unmarked(records_min=1)
-        self._not_before = asyncio.get_running_loop().time() + RETRY_AFTER_SECONDS
+        self._failures = self._failures + 1 if error.facts.get("orphans") else 0
+        seconds = min(RETRY_AFTER_SECONDS * 2**self._failures, RETRY_AFTER_SECONDS_MAX)
+        self._not_before = asyncio.get_running_loop().time() + seconds
         for done in waiting:
             done(OperationState.FAILED, None, error.message)
 

@@ -176,6 +176,34 @@ async def test_a_snapshot_that_fails_is_told_and_taken_later(bench, gate):
         await bench.assert_exactly_once(one)
 
 
+@virtual
+async def test_snapshots_that_fail_half_way_do_not_fill_the_topic(bench, monkeypatch):
+    """Nobody trims what they leave while none succeeds. When one can be written again, it is."""
+    appender, failing = SimCluster.appender, [True]
+
+    async def failing_at_the_manifest(self):
+        made: Any = await appender(self)
+        append, appended = made.append, list[Any]()
+
+        async def appends(*given):
+            if failing and appended:
+                raise Unreachable("no leader")
+            appended.append(given)
+            return await append(*given)
+
+        made.append = appends
+        return made
+
+    monkeypatch.setattr(SimCluster, "appender", failing_at_the_manifest)
+    await bench.prepare(snapshot={"every_records": 5, "jitter_ratio": 0})
+    async with bench.live() as one:
+        await fed(bench, one, 10)
+        await asyncio.sleep(1800)
+        assert 4 < bench.log(bench.snapshots).end < 12
+        failing.clear()
+        await until(lambda: one.status.snapshot.state == "pointed", "a snapshot", module.RETRY_AFTER_SECONDS_MAX)
+
+
 # ---- by policy ---------------------------------------------------------------------------------
 
 
