@@ -6,7 +6,7 @@ fingerprint of its outputs must be the recorded ones. The first difference is na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from functools import partial
 from hashlib import sha256
@@ -25,7 +25,6 @@ from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.log.batches import Batches, Step
 from snapreplay.snapshots.log.by_replay import InputDiffers, InputRetired, Replay
-from snapreplay.snapshots.log.loading import Nowhere
 from snapreplay.snapshots.log.reading import Source, Waiting
 from snapreplay.snapshots.plan import is_decided
 from snapreplay.snapshots.proof.chain import Found
@@ -33,8 +32,7 @@ from snapreplay.snapshots.proof.proven import Level, Proof
 from snapreplay.snapshots.proof.records import Logs, Moment, Slices
 from snapreplay.snapshots.proof.report import Violation
 from snapreplay.snapshots.proof.state import is_there, load, manifest_of
-from snapreplay.state.contract import ShardSlice, StateChanges, Store
-from snapreplay.state.cursor import slices_of
+from snapreplay.state.contract import StateChanges, Store
 from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.keys import stored_key
 from snapreplay.state.steps import all_of
@@ -99,14 +97,12 @@ class SegmentReport(msgspec.Struct, frozen=True):
 
 
 class _Difference(Exception):
-    """The first one. `fingerprint`: what was computed, to be compared with a second run. `has_key`: `says` names a key,
-    or none can be found by going on."""
+    """The first one. `fingerprint`: what was computed, to be compared with a second run."""
 
-    def __init__(self, found: Step, says: str, fingerprint: object = None, *, has_key: bool = False) -> None:
+    def __init__(self, found: Step, says: str, fingerprint: object = None) -> None:
         super().__init__(says)
         self.found = found
         self.says = says
-        self.has_key = has_key
         self.fingerprint = (found.offset, says, fingerprint)
 
 
@@ -153,7 +149,7 @@ def prove(app: App[Any], segment: Segment, logs: Logs) -> SegmentReport:
         replay.run()
     except _Difference as difference:
         found, fingerprint = difference.found, difference.fingerprint
-        says = difference.says if difference.has_key else replay.narrowing(difference.says)
+        says = difference.says
     except (InputUnavailable, InputRetired):
         return SegmentReport(replay.batches, replay.records, without_input=True)
     except _NOT_REPLAYED as error:
@@ -244,7 +240,6 @@ class _Replay:
         self._replay = Replay(app, self.store, segment.partition, {}, segment.positions)
         self._inputs = Waiting(partial(_read, logs))
         self._left = Batches(None).of(logs.increments(segment.log_start, segment.end_offset + 1))
-        self._compares = True
 
     @property
     def records(self) -> int:
@@ -262,25 +257,7 @@ class _Replay:
         if last is not None and segment.next_snapshot is not None:
             pointer = segment.next_snapshot
             says = f"snapshot {pointer.snapshot_id} of it has other entries"
-            self._compare(last, manifest_of(self._logs, pointer).entries_digest, lambda: says, has_key=False)
-
-    def narrowing(self, says: str) -> str:
-        """Narrow a difference without a key: what it says, and in which keys the next snapshot differs from a
-        replay that goes on up to there. Nothing is compared on the way."""
-        pointer = self._segment.next_snapshot
-        if pointer is None:
-            return says
-        self._compares = False
-        try:
-            for step in self._left:
-                self._batch(step)
-            manifest = manifest_of(self._logs, pointer)
-            differences = Differences(slices_of(self.store))
-            load(self._logs, manifest, differences)
-            keys = differences.says(manifest.batch)
-        except (_Difference, SnapreplayError):
-            return says  # what was found first is the finding
-        return f"{says}; {keys}"
+            self._compare(last, manifest_of(self._logs, pointer).entries_digest, lambda: says)
 
     def _load(self, pointer: Pointer) -> None:
         manifest = manifest_of(self._logs, pointer)
@@ -297,10 +274,9 @@ class _Replay:
         try:
             applied = self._inputs.all_of(self._replay.batch(found))
         except RecordError as error:
-            raise _Difference(found, f"a handler refuses: {error.message}", has_key=True) from error
+            raise _Difference(found, f"a handler refuses: {error.message}") from error
         self.not_proven += applied is not None
-        if self._compares:
-            self._compare_batch(found, applied)
+        self._compare_batch(found, applied)
         self.batches += 1
 
     def _refuse_retired(self, found: Step) -> None:
@@ -317,14 +293,12 @@ class _Replay:
         if applied is not None and increment.outputs_xxh64 != applied.outputs_xxh64:
             raise self._outputs_differ(found, applied)
         if increment.digest is not None:
-            has_key = increment.changes is not None and applied is not None
-            says = narrowed(increment, found.changes, applied)
-            self._compare(found, increment.digest, says, has_key=has_key)
+            self._compare(found, increment.digest, narrowed(increment, found.changes, applied))
 
-    def _compare(self, found: Step, recorded: Digest, says: Callable[[], str], *, has_key: bool) -> None:
+    def _compare(self, found: Step, recorded: Digest, says: Callable[[], str]) -> None:
         digest = all_of(self.store.digesting())
         if digest != recorded:
-            raise _Difference(found, f"another state; {says()}", digest, has_key=has_key)
+            raise _Difference(found, f"another state; {says()}", digest)
         self.not_proven = 0
         self.compared = Found(found.offset, found.increment)
 
@@ -333,7 +307,7 @@ class _Replay:
         topics = {t for t in recorded.keys() | replayed.keys() if recorded.get(t) != replayed.get(t)}
         narrowing = narrowed(found.increment, found.changes, applied)()
         says = f"other outputs to {', '.join(sorted(topics))}; {narrowing}"
-        return _Difference(found, says, replayed, has_key=found.increment.changes is not None)
+        return _Difference(found, says, replayed)
 
 
 def narrowed(increment: Increment, changes: Sequence[bytes], applied: Applied | None) -> Callable[[], str]:
@@ -355,40 +329,9 @@ def narrowed(increment: Increment, changes: Sequence[bytes], applied: Applied | 
             return "by the same changes of the state"
         first = places[0]
         one, other = (values.get(first, _UNTOUCHED) for values in (recorded, replayed))
-        return _differs(len(places), first, one, other, "deleted")
+        return _differs(len(places), first, one, other)
 
     return says
-
-
-class Differences(Nowhere):
-    """The receiver of a snapshot that compares its entries slice by slice with those that a replay leads to: both are
-    not in memory as a whole."""
-
-    def __init__(self, replayed: Iterable[tuple[str, ShardSlice]]) -> None:
-        super().__init__()
-        self._count = 0
-        self._first: tuple[_Place, bytes | None, bytes | None] | None = None
-        self._replayed = {(n, key): value for n, one in replayed for key, value in one.entries.items()}
-
-    def load(self, slices: Iterable[ShardSlice], store: str) -> None:
-        for one in slices:
-            for key, value in one.entries.items():
-                self._compare((store, key), value, self._replayed.pop((store, key), None))
-
-    def loaded(self) -> None:
-        for place, ours in self._replayed.items():
-            self._compare(place, None, ours)
-
-    def says(self, batch: int) -> str:
-        """Name the first key whose value is another one, by the entries of the next snapshot, of this batch."""
-        found = "the state is as recorded" if self._first is None else _differs(self._count, *self._first, "absent")
-        return f"at the next snapshot, of batch {batch}, {found}"
-
-    def _compare(self, place: _Place, recorded: bytes | None, replayed: bytes | None) -> None:
-        if recorded != replayed:
-            self._count += 1
-            if self._first is None or place < self._first[0]:
-                self._first = place, recorded, replayed
 
 
 _UNTOUCHED = b"\xc1"  # no MessagePack
@@ -399,11 +342,11 @@ _Place = tuple[str, bytes]
 _Values = dict[_Place, bytes | None]
 
 
-def _differs(count: int, first: _Place, recorded: bytes | None, replayed: bytes | None, nothing: str) -> str:
-    """Say where two sides differ; `nothing`: how None is called."""
+def _differs(count: int, first: _Place, recorded: bytes | None, replayed: bytes | None) -> str:
+    """Say where two sides differ; None: deleted."""
     store, key = first
     of = "" if store == DEFAULT_STORE else f" of store {store}"
-    one, other = (nothing if each is None else _shown(bare(each)) for each in (recorded, replayed))
+    one, other = ("deleted" if each is None else _shown(bare(each)) for each in (recorded, replayed))
     return f"the state differs in {counted(count, 'key')}, first {_shown(key)}{of}: recorded {one}, replayed {other}"
 
 

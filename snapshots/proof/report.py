@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from snapreplay.app import names
-from snapreplay.snapshots.format.records import OWN_KIND, UPGRADED_KIND
 from snapreplay.snapshots.plan import LogStarts
 from snapreplay.snapshots.proof.proven import Level, Proof
 from snapreplay.snapshots.proof.records import Condition, Judged
@@ -85,10 +84,6 @@ class RecordedDecision(msgspec.Struct, frozen=True):
     decided: str
     reason: str
     by: str
-
-    @property
-    def by_owner(self) -> bool:
-        return self.finding.startswith((f"{OWN_KIND}-", f"{UPGRADED_KIND}-"))
 
 
 class SnapshotPlace(msgspec.Struct, frozen=True):
