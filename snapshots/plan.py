@@ -57,7 +57,7 @@ def plan_start(last: Increment, last_offset: int, starts: LogStarts, unusable: M
         return FromSnapshot(last.pointers[len(reasons)])
     if starts.increments_offset == 0 and not is_decided(last):
         return FromGenesis(last.genesis, starts.increments_offset)
-    raise _nowhere(last, last_offset, starts, reasons)
+    raise _no_usable_snapshot(last, last_offset, starts, reasons)
 
 
 def passed_over(last: Increment, starts: LogStarts, unusable: Mapping[str, str]) -> dict[str, str]:
@@ -100,7 +100,9 @@ def trimmed(pointer: Pointer, starts: LogStarts) -> str | None:
     return None
 
 
-def _nowhere(last: Increment, last_offset: int, starts: LogStarts, reasons: Mapping[str, str]) -> NoUsableSnapshot:
+def _no_usable_snapshot(
+    last: Increment, last_offset: int, starts: LogStarts, reasons: Mapping[str, str]
+) -> NoUsableSnapshot:
     tried = "; ".join(f"snapshot {name}: {reason}" for name, reason in reasons.items())
     genesis = f"the increments topic starts at offset {starts.increments_offset}, not at 0"
     if is_decided(last):

@@ -45,7 +45,7 @@ from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from snapreplay.service.topics.savepoint_names import names_of
 from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_state
 from snapreplay.snapshots.format.records import NO_REASON, Increment
-from snapreplay.snapshots.log.loading import Nowhere
+from snapreplay.snapshots.log.loading import NullSink
 from snapreplay.state.contract import Store
 
 KEPT_AS = "savepoint"
@@ -320,7 +320,7 @@ async def _prove(reader: Reader, snapshots: SealedLog, increment: Increment, *, 
         raise DamagedError(f"{snapshots} has digest {manifest.digest}, but the increment has {increment.digest}")
     if whole:
         schema_version = manifest.origin.schema_version
-        await load_state(reader, snapshots, manifest, schema_version, Nowhere(), lambda _, __: None, verify_sums=True)
+        await load_state(reader, snapshots, manifest, schema_version, NullSink(), lambda _, __: None, verify_sums=True)
 
 
 async def drop(app_id: str, name: str, cluster: Deleting) -> list[str]:

@@ -44,7 +44,7 @@ from snapreplay.service.topics.snapshots import load_state, newest_first, newest
 from snapreplay.snapshots.format.records import NO_OFFSET, Manifest
 from snapreplay.snapshots.log.batches import BrokenChain
 from snapreplay.snapshots.log.by_replay import InputDiffers
-from snapreplay.snapshots.log.loading import Nowhere, Sink
+from snapreplay.snapshots.log.loading import NullSink, Sink
 from snapreplay.snapshots.plan import FromSnapshot, NoUsableSnapshot, plan_start
 
 
@@ -205,7 +205,7 @@ async def _leads_to_a_state(finding: Finding, context: Context, recovery: Recove
         case Resolution.KEEP_LOG | Resolution.FROM_LAST:
             return await _log_leads_to_a_state(context, recovery)
         case _:
-            return from_snapshot or (await newest_acceptable_snapshot(context, Nowhere()))[0] is not None
+            return from_snapshot or (await newest_acceptable_snapshot(context, NullSink()))[0] is not None
 
 
 async def _log_leads_to_a_state(context: Context, recovery: Recovery) -> bool:

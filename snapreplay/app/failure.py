@@ -86,10 +86,10 @@ def _located(subject: str, handler: Callable[..., object] | None, error: BaseExc
             error.args = (error.message,)
         return error
     place = "" if handler is None else f" {place_of(handler)}"
-    said, hint = _said(error)
+    message, hint = _message_of(error)
     kind = type(error).__name__
     found = RecordError(
-        f"{subject}: handler{place} raised {kind}{f': {said}' if said else ''}{_line_of(error, handler)}",
+        f"{subject}: handler{place} raised {kind}{f': {message}' if message else ''}{_line_of(error, handler)}",
         hint=hint,
         exception=kind,
         traceback="".join(traceback.format_exception(error)[-_TRACEBACK_LINES:]),
@@ -98,7 +98,7 @@ def _located(subject: str, handler: Callable[..., object] | None, error: BaseExc
     return found
 
 
-def answered(answer: object) -> TypeError:
+def returned_value(answer: object) -> TypeError:
     """Return the error for a handler that returned something: a wrapped `async def` that never ran, or a mistake."""
     if inspect.iscoroutine(answer):
         answer.close()
@@ -146,7 +146,7 @@ def _bad_bytes(
     )
 
 
-def _said(error: BaseException) -> tuple[str, str]:
+def _message_of(error: BaseException) -> tuple[str, str]:
     if isinstance(error, SnapreplayError | MissingKey):
         return error.message, error.hint
     text = str(error)

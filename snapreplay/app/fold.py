@@ -23,7 +23,7 @@ from typing import Any
 from snapreplay.app.app import App
 from snapreplay.app.batch import Applied, ErrorPolicy, Feeding, Portion, Tried, halving
 from snapreplay.app.codecs import utf8
-from snapreplay.app.failure import answered, dead_letter, far_ahead, passes, record_error, timer_dead_letter
+from snapreplay.app.failure import dead_letter, far_ahead, passes, record_error, returned_value, timer_dead_letter
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES, Out
 from snapreplay.app.ranges import InputRanges, offsets_of, out_of_order
@@ -361,7 +361,7 @@ class Fold:
                 decoded = Record(app_id, name, partition, offset, timestamp_ms, decode_key(key), value, record.headers)
                 answer = apply(decoded, view, out)
                 if answer is not None:
-                    raise answered(answer)
+                    raise returned_value(answer)
         except BaseException as error:
             if passes(error):
                 raise

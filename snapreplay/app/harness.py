@@ -362,8 +362,8 @@ class Harness(Generic[S]):
         return store
 
     def _replay(self, store: Store) -> None:
-        fold, begun = self._new_fold(store, ErrorPolicy.FAIL), dict.fromkeys(self._positions, 0)
-        positions = begun | self._image.positions  # a pattern has had more topics since
+        fold, initial = self._new_fold(store, ErrorPolicy.FAIL), dict.fromkeys(self._positions, 0)
+        positions = initial | self._image.positions  # a pattern has had more topics since
         for batch in self._batches:
             if batch.applied.sealed.cleared:
                 store.apply_changes({}, batch.applied.sealed.cleared)
@@ -375,7 +375,7 @@ class Harness(Generic[S]):
                 raise Diverged(f"replay of {where} sends other outputs than the first time")
             if digest_in(store) != batch.digest:
                 raise Diverged(f"replay of {where} leads to another state than the first time")
-            positions = begun | batch.applied.positions
+            positions = initial | batch.applied.positions
 
 
 def _replayed(fold: Fold, store: Store, positions: Mapping[str, int], batch: _Batch) -> Applied:

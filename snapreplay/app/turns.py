@@ -14,7 +14,7 @@ from msgspec import MsgspecError
 
 from snapreplay.app.app import App
 from snapreplay.app.batch import Portion
-from snapreplay.app.failure import answered, passes, timer_error
+from snapreplay.app.failure import passes, returned_value, timer_error
 from snapreplay.app.out import Out
 from snapreplay.app.record import InputRecord
 from snapreplay.app.timer import Timer, TimerSpec
@@ -221,7 +221,7 @@ class Turns:
                 raise _no_handler(timer)
             answer: object = spec.function(timer, self._store.view, self._out)
             if answer is not None:
-                raise answered(answer)
+                raise returned_value(answer)
         except BaseException as error:
             if passes(error):
                 raise

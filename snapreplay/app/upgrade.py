@@ -184,10 +184,10 @@ def upgrading(upgrades: Iterable[DeclaredUpgrade], from_schema: int, store: Stor
         StoredValueUnreadable, UnknownStore, UnknownTimer: a store without an upgrade cannot be read, or a timer has no
             handler. Here, too, the entries are as they were.
     """
-    way = _Way(upgrades, from_schema, of_maps(store))
-    slices = yield from way.gone()
+    run = _UpgradeRun(upgrades, from_schema, of_maps(store))
+    slices = yield from run.upgraded_slices()
     yield from replacing(of_maps(store), slices)
-    return way.keeps_places
+    return run.keeps_places
 
 
 def of_maps(store: Store) -> CompositeStore:
@@ -221,7 +221,7 @@ def replacing(
     yield from store.indexing()
 
 
-class _Way:
+class _UpgradeRun:
     """One upgrade of a whole state."""
 
     def __init__(self, upgrades: Iterable[DeclaredUpgrade], from_schema: int, store: CompositeStore) -> None:
@@ -238,7 +238,7 @@ class _Way:
         ] = {}  # by store: whether the block before would have been small enough in one step
         self.keeps_places = True
 
-    def gone(self) -> Steps[list[tuple[str, ShardSlice]]]:
+    def upgraded_slices(self) -> Steps[list[tuple[str, ShardSlice]]]:
         """Return the entries of the new state, by store."""
         yield from self._check_others()
         yield from self._timers.reading(self._store)
@@ -352,7 +352,7 @@ class _Way:
     def _at_once(self, upgrade: DeclaredUpgrade, block: Sequence[tuple[bytes, bytes]]) -> Steps[bool]:
         """Upgrade entries that become one entry each, by columns: this takes a third of the time.
 
-        False: this way does not apply, or an entry fails. `_one_by_one` names it.
+        False: blocks cannot be upgraded at once here, or an entry fails. `_one_by_one` names it.
         """
         target = self._store.maps.get(upgrade.store)
         if target is None or isinstance(target, ExpiringStore) or self._timers:

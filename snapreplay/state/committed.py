@@ -53,9 +53,9 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
             UsageError: the map is not ordered.
         """
         bounds = self._keys.bounds(KeyBounds(prefix, start, end), is_ordered=self._parts is not None)
-        return ((key, self._value(key, stored)) for key, stored in self._found(bounds, reverse=reverse))
+        return ((key, self._value(key, stored)) for key, stored in self._stored_between(bounds, reverse=reverse))
 
-    def _found(self, bounds: KeyBounds, *, reverse: bool = False) -> Iterator[tuple[K, bytes]]:
+    def _stored_between(self, bounds: KeyBounds, *, reverse: bool = False) -> Iterator[tuple[K, bytes]]:
         parts = iter(()) if self._parts is None else self._parts(bounds, reverse=reverse)
         return self._committed(parts, self._shards.version)
 
@@ -85,7 +85,7 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
 
     def __iter__(self) -> Iterator[K]:
         if self._parts is not None:
-            return (key for key, _ in self._found(EVERYTHING))
+            return (key for key, _ in self._stored_between(EVERYTHING))
         return map(self._keys.decode, self._shards.committed_keys())
 
     def stored(self, key: object) -> bytes | None:
@@ -102,7 +102,7 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         if self._parts is not None or bounds != EVERYTHING:
             start = after if bounds.start is None or (after is not None and after > bounds.start) else bounds.start
             checked = self._keys.bounds(bounds._replace(start=start), is_ordered=self._parts is not None)
-            return ((key, stored) for key, stored in self._found(checked) if key != after)
+            return ((key, stored) for key, stored in self._stored_between(checked) if key != after)
         behind = None if after is None else self._keys.encode(after)
         return ((self._keys.decode(key), stored) for key, stored in self._shards.committed_behind(behind))
 

@@ -118,7 +118,7 @@ class CompositeStore(Store):
         for store in self.maps.values():
             store.merge()
         for shards in self._cleared.values():
-            self.to_free += shards.taken()
+            self.to_free += shards.take_all()
         self._cleared.clear()
         self.is_sealed = False
         del self.to_free[-_FREED_SHARDS:]
@@ -177,7 +177,7 @@ class CompositeStore(Store):
 
     def freeing(self) -> Steps[None]:
         for store in self.maps.values():
-            taken = store.shards.taken()
+            taken = store.shards.take_all()
             while taken:
                 del taken[-_FREED_SHARDS:]
                 yield

@@ -84,8 +84,8 @@ def recorded_digests(digests: Mapping[str, Digest]) -> dict[str, Digest]:
 def wrong_stores(recorded: Mapping[str, Digest], found: Mapping[str, Digest]) -> str:
     """Say which stores have another digest than was recorded; "" if that is not known of any."""
     names = [store for store in sorted({*recorded, *found}) if recorded.get(store, EMPTY) != found.get(store, EMPTY)]
-    told = [f"store {name} has {found.get(name, EMPTY)}, recorded {recorded.get(name, EMPTY)}" for name in names]
-    return f": {'; '.join(told)}" if told else ""
+    differing = [f"store {name} has {found.get(name, EMPTY)}, recorded {recorded.get(name, EMPTY)}" for name in names]
+    return f": {'; '.join(differing)}" if differing else ""
 
 
 def digest_of(entries: Iterable[tuple[bytes, bytes]]) -> Digest:

@@ -61,12 +61,12 @@ class EntryIndex(Generic[K]):
         self.entries = SortedEntries()
         self._gone, self._sealed_gone = set(), set()
 
-    def came(self, key: K, encoded: bytes, value: bytes | None) -> None:
+    def key_added(self, key: K, encoded: bytes, value: bytes | None) -> None:
         """Note that the view has a new key. `value`: its value in the shards."""
         if self.entries is not None:
             self.entries.put(encoded if self._keys.sorts_encoded else key, value)
 
-    def went(self, key: K, encoded: bytes) -> None:
+    def key_removed(self, key: K, encoded: bytes) -> None:
         item: Any = encoded if self._keys.sorts_encoded else key
         self._gone.add(item)
         if self.entries is not None:

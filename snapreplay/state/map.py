@@ -153,7 +153,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             return
         self._live[key] = value
         if before is DELETED:
-            self._store.came(key)
+            self._store.key_added(key)
 
     def __delitem__(self, key: K) -> None:
         if self._store.gate.owner != get_ident():
@@ -161,7 +161,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         if self._peek(key) is ABSENT:
             raise MissingKey(self._values.place, key, "so it cannot be deleted", "{}.pop(key, None)")
         self._live[key] = DELETED
-        self._store.went(key)
+        self._store.key_removed(key)
 
     def __contains__(self, key: object) -> bool:
         if type(key) is not self._key_type:

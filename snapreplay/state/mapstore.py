@@ -123,7 +123,7 @@ class MapStore(Generic[K, V]):
             except MsgspecError as error:
                 value = self._values.unpack_past_stamp(key, below, error)
         elif below is None:
-            self.came(key, encoded)
+            self.key_added(key, encoded)
         self.live[key] = value
         self._places.append((encoded, below, index))
         return value
@@ -137,16 +137,16 @@ class MapStore(Generic[K, V]):
         encoded = self._keys.encode(key)
         return self._below(encoded, crc32(encoded) & self._mask) is not None
 
-    def came(self, key: K, encoded: bytes | None = None) -> None:
+    def key_added(self, key: K, encoded: bytes | None = None) -> None:
         self.added += 1
         if self._index is not None:
             encoded = self._pack_key(key) if encoded is None else encoded
-            self._index.came(key, encoded, self._sealed_value(encoded))
+            self._index.key_added(key, encoded, self._sealed_value(encoded))
 
-    def went(self, key: K) -> None:
+    def key_removed(self, key: K) -> None:
         self.added -= 1
         if self._index is not None:
-            self._index.went(key, self._pack_key(key))
+            self._index.key_removed(key, self._pack_key(key))
 
     def pairs(self, bounds: KeyBounds = EVERYTHING, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
         """Return the view's entries at the time of the call, in the order of their keys; bounds need an ordered

@@ -243,7 +243,7 @@ class Shards:
             keys = entries if behind is None else [key for key in entries if key > behind]
             yield from ((key, value) for key in sorted(keys) if (value := entries[key]) is not None)
 
-    def taken(self) -> list[dict[bytes, bytes]]:
+    def take_all(self) -> list[dict[bytes, bytes]]:
         """Return the entries' own dicts and become empty: freeing them takes time. A cursor that is still open keeps
         its image."""
         shards = [each for each in (*self._shards, *self._targets) if each]  # an empty one may stay in use

@@ -125,9 +125,9 @@ def unsteady_call(function: object) -> str | None:
 
 
 def _found_in(function: Any, seen: set[int], depth: int) -> Iterator[LikelyCause]:
-    said = _said(function)
-    if said is not None:
-        yield LikelyCause(said, 0)
+    name = _unsteady_name(function)
+    if name is not None:
+        yield LikelyCause(name, 0)
         return
     function = getattr(function, "__func__", function)
     if not isinstance(function, FunctionType) or id(function) in seen or depth > _DEPTH_MAX or not _is_own(function):
@@ -187,9 +187,9 @@ def _in_code(code: CodeType, function: FunctionType, seen: set[int], depth: int)
 
 
 def _used(current: Any, line: int, seen: set[int], depth: int) -> Iterator[LikelyCause]:
-    said = _said(current)
-    if said is not None:
-        yield LikelyCause(said, line)
+    name = _unsteady_name(current)
+    if name is not None:
+        yield LikelyCause(name, line)
     elif current is set or current is frozenset:  # by identity: `==` of an array, say, is no bool
         yield LikelyCause("the order of a set", line, is_hash=True)
     elif current is hash:
@@ -232,7 +232,7 @@ def _closure(function: FunctionType) -> dict[str, Any]:
     return found
 
 
-def _said(value: Any) -> str | None:
+def _unsteady_name(value: Any) -> str | None:
     """Name what gives another result each time; None: it is not known to."""
     if value is sys.modules["os"].environ:
         return "os.environ"

@@ -75,13 +75,13 @@ class TimerStore(ScheduledStore[bytes, int]):
         self.move(key, before_ms, at_ms)
         if at_ms is None:
             self.live[key] = DELETED
-            self.went(key)
+            self.key_removed(key)
         elif key not in self.live:
             self.touch(key, at_ms)
         else:
             self.live[key] = at_ms
             if before_ms is None:
-                self.came(key)
+                self.key_added(key)
 
 
 class _RawKeys(KeyCodec[bytes]):

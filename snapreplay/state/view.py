@@ -38,11 +38,11 @@ At = Callable[[], Position]
 """Gives the position at the moment of the call. Raises as `Look`."""
 
 
-def _nowhere() -> Position:
+def _no_position() -> Position:
     raise UsageError("this view has no position: it is of no running service")
 
 
-def view_of(partition: int, look: Look, at: At = _nowhere) -> View[Any]:
+def view_of(partition: int, look: Look, at: At = _no_position) -> View[Any]:
     """Make the kind of view that this state has. Raises what `look` raises."""
     kind: type[View[Any]] = MapView if isinstance(look(), Mapping) else StoresView
     return kind(partition, look, at)
@@ -55,7 +55,7 @@ class View(Generic[S]):
         partition: whose state it is.
     """
 
-    def __init__(self, partition: int, look: Look, at: At = _nowhere) -> None:
+    def __init__(self, partition: int, look: Look, at: At = _no_position) -> None:
         self.partition = partition
         self._look = look
         self._at = at

@@ -20,7 +20,7 @@ from snapreplay.app.app import App
 from snapreplay.app.load import checked_app, load_app
 from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError, UnknownFormatError, UsageError
 from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs, freeze, starts_of
-from snapreplay.snapshots.log.loading import Nowhere
+from snapreplay.snapshots.log.loading import NullSink
 from snapreplay.snapshots.proof.partition import PartitionReport, audit_partition
 from snapreplay.snapshots.proof.proven import Level, Proof, RecordedProof
 from snapreplay.snapshots.proof.records import Logs, Moment
@@ -186,7 +186,7 @@ def _read_again(app_id: str, report: PartitionReport, logs: Logs) -> Violation |
     if newest is None:
         return None
     try:
-        load(logs, newest.manifest, Nowhere())
+        load(logs, newest.manifest, NullSink())
     except (DamagedError, UnknownFormatError) as error:
         topic = names.snapshots_topic(app_id)
         return Violation("digest", topic, report.partition, newest.manifest_offset, error.message)

@@ -75,28 +75,28 @@ class TopicsSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the schema; Spark keeps this object as it is after this call: the moment is fixed here."""
-        self.asked = _asked(self.options)
+        self.query = _query_of(self.options)
         self.moments = self._frozen()
-        return from_arrow_schema(self.asked.arrow)
+        return from_arrow_schema(self.query.arrow)
 
     def reader(self, schema: StructType) -> TopicsReader:  # noqa: ARG002 - Spark passes it by name
         if not hasattr(self, "moments"):  # a schema of the user's own
             self.schema()
-        return TopicsReader(type(self).open_cluster, self.asked, self.moments)
+        return TopicsReader(type(self).open_cluster, self.query, self.moments)
 
     def _frozen(self) -> list[Moment]:
-        with type(self).open_cluster(self.asked.kafka) as reader:
-            moments = freeze(reader, self.asked.app_id)
-        numbers = self.asked.partitions
+        with type(self).open_cluster(self.query.kafka) as reader:
+            moments = freeze(reader, self.query.app_id)
+        numbers = self.query.partitions
         if numbers is not None and not numbers <= set(range(len(moments))):
             raise UnknownOption(
-                f"option partitions={sorted(numbers)}: {self.asked.app_id!r} has partitions 0 to {len(moments) - 1}"
+                f"option partitions={sorted(numbers)}: {self.query.app_id!r} has partitions 0 to {len(moments) - 1}"
             )
         return [each for each in moments if numbers is None or each.partition in numbers]
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Query:
     """The options, read. `partitions`: None means all."""
 
     app_id: str
@@ -125,9 +125,9 @@ class _Partition(InputPartition):
 class TopicsReader(DataSourceReader):
     """One Spark partition per state partition."""
 
-    def __init__(self, open_cluster: OpenCluster, asked: _Asked, moments: list[Moment]) -> None:
+    def __init__(self, open_cluster: OpenCluster, query: _Query, moments: list[Moment]) -> None:
         self._open_cluster = open_cluster
-        self._asked = asked
+        self._query = query
         self._moments = moments
 
     def partitions(self) -> list[InputPartition]:
@@ -137,13 +137,13 @@ class TopicsReader(DataSourceReader):
         """Read; errors are those of `proof.state`, and of the client."""
         if not isinstance(partition, _Partition):
             return  # Spark's own, where there are none
-        asked, moment = self._asked, partition.moment
-        view: SourceView = VIEWS[asked.view]
-        schema, columns = asked.arrow, _Columns(asked)
-        with self._open_cluster(asked.kafka) as reader:
-            logs = PartitionLogs(reader, asked.app_id, moment.partition)
-            for block in view.blocks(moment, logs, asked.at):
-                if asked.app is None or _is_of_app(block):
+        query, moment = self._query, partition.moment
+        view: SourceView = VIEWS[query.view]
+        schema, columns = query.arrow, _Columns(query)
+        with self._open_cluster(query.kafka) as reader:
+            logs = PartitionLogs(reader, query.app_id, moment.partition)
+            for block in view.blocks(moment, logs, query.at):
+                if query.app is None or _is_of_app(block):
                     yield columns.batch(block, moment.partition, schema)
 
 
@@ -156,17 +156,17 @@ def _is_of_app(block: Block) -> bool:
 class _Columns:
     """Makes Arrow batches of blocks, in a task."""
 
-    def __init__(self, asked: _Asked) -> None:
-        self._asked = asked
+    def __init__(self, query: _Query) -> None:
+        self._query = query
         self._typed = dict[str, Stored]()
-        if asked.app is not None:
-            self._typed = dict(zip(_STORED, stored_types(load_app(asked.app)), strict=True))
+        if query.app is not None:
+            self._typed = dict(zip(_STORED, stored_types(load_app(query.app)), strict=True))
 
     def batch(self, block: Block, partition: int, schema: pa.Schema) -> pa.RecordBatch:
         count = len(next(iter(block.values())))
         columns = {"partition": pa.repeat(pa.scalar(partition, pa.int32()), count), **block}
         # An array of the view's own: none of the values has a stamp.
-        if not self._asked.is_raw and isinstance(block.get("touched_at"), list):
+        if not self._query.is_raw and isinstance(block.get("touched_at"), list):
             columns["value"] = [None if v is None else bare(v) for v in columns["value"]]
         arrays = [self._array(field, columns[field.name]) for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -176,12 +176,12 @@ class _Columns:
             return values
         if field.name in self._typed:
             return self._typed[field.name].array(values)
-        if field.name in _STORED and not self._asked.is_raw:
+        if field.name in _STORED and not self._query.is_raw:
             values = [as_json(each) for each in values]
         return pa.array(values, field.type)
 
 
-def _asked(options: Mapping[str, str]) -> _Asked:
+def _query_of(options: Mapping[str, str]) -> _Query:
     """Read the options, or raise UnknownOption, which names one."""
     own = {name.lower(): value for name, value in options.items()}
     kafka = {n.removeprefix("kafka."): v for n, v in own.items() if n.startswith("kafka.")}
@@ -192,7 +192,7 @@ def _asked(options: Mapping[str, str]) -> _Asked:
     if not own.get("kafka.bootstrap.servers"):
         raise UnknownOption("option 'kafka.bootstrap.servers' is missing")
     numbers = own.get("partitions")
-    return _Asked(
+    return _Query(
         app_id=app_id,
         app=own.get("app"),
         kafka=kafka,

@@ -34,7 +34,7 @@ class Sink(Protocol):
 
 
 @dataclass
-class Nowhere:
+class NullSink:
     """Takes a snapshot in and keeps nothing: everything of it is read and checked."""
 
     stream_time_ms: int = field(default=-1)

@@ -74,8 +74,8 @@ def audit_partition(
 
     `recorded`: only what came after the last proof is audited. None: all of it.
     """
-    begun = Beginning(whole) if recorded is None else beginning(whole, logs, level, recorded)
-    moment, kept = begun.moment, LogStarts(whole.log_start, whole.snapshots_start)
+    start = Beginning(whole) if recorded is None else beginning(whole, logs, level, recorded)
+    moment, kept = start.moment, LogStarts(whole.log_start, whole.snapshots_start)
     place = AuditedPartition(app_id, moment.partition, moment.log_start, moment.snapshots_start, kept)
     findings = Findings(moment.partition)
     hashes = level is not Level.INTEGRITY
@@ -101,21 +101,21 @@ def audit_partition(
     replayed = segments(moment, proof.last, proof.retired) if level is Level.REPLAY and proof.last else []
     proven = folding.proven if folding is not None else proof.last
     chain = msgspec.structs.replace(
-        _chain(whole, begun, proof),
+        _chain(whole, start, proof),
         earlier=recorded.proofs if recorded is not None else (),
         proven=None if proven is None else Proof.of(min(level, Level.CHANGES, key=list(Level).index), proven),
     )
     return _report(place, findings, proof, snapshots, folding, replayed, chain)
 
 
-def _chain(whole: Moment, begun: Beginning, proof: IncrementsProof) -> AuditedChain:
+def _chain(whole: Moment, start: Beginning, proof: IncrementsProof) -> AuditedChain:
     first, last = proof.first, proof.last
     snapshots = sorted(proof.pointed, key=lambda pointer: pointer.increment_offset)
     return AuditedChain(
         whole.partition,
         whole.log_start,
         whole.log_end,
-        begun.moment.log_start,
+        start.moment.log_start,
         first.increment.batch if first is not None else None,
         last.increment.batch if last is not None else None,
         last.offset if last is not None else None,
@@ -132,7 +132,7 @@ def _chain(whole: Moment, begun: Beginning, proof: IncrementsProof) -> AuditedCh
             )
             for each in snapshots[-SNAPSHOTS_MAX:]
         ),
-        audited_all_because=begun.why,
+        audited_all_because=start.why,
     )
 
 
@@ -331,9 +331,9 @@ def _wrong_pointer(pointed: Pointed, manifest: Manifest | None) -> Iterator[str]
         yield f"but the manifest there is of {manifest.snapshot_id}"
     else:
         first = min((ref.offset for ref in manifest.chunks), default=pointer.manifest_offset)
-        told = (manifest.batch, manifest.increment_offset, manifest.digest, first)
-        said = (pointer.batch, pointer.increment_offset, pointer.digest, pointer.first_chunk_offset)
-        if told != said:
+        expected = (manifest.batch, manifest.increment_offset, manifest.digest, first)
+        claimed = (pointer.batch, pointer.increment_offset, pointer.digest, pointer.first_chunk_offset)
+        if expected != claimed:
             yield "but its manifest has another batch, increment, digest or first chunk"
 
 

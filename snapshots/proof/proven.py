@@ -16,7 +16,7 @@ from msgspec import Meta
 from snapreplay.errors import DamagedError, UnknownFormatError
 from snapreplay.snapshots.format.records import Pointer
 from snapreplay.snapshots.format.seal import SealRefused
-from snapreplay.snapshots.log.loading import Nowhere
+from snapreplay.snapshots.log.loading import NullSink
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.records import Logs, Moment
 from snapreplay.snapshots.proof.state import At, is_there, last_batch, load, manifest_of
@@ -179,7 +179,7 @@ def _is_whole(logs: Logs, pointer: Pointer) -> bool:
     """Say whether the snapshot is whole: every entry hashed, and together as its batch recorded."""
     try:
         manifest = manifest_of(logs, pointer)
-        load(logs, manifest, Nowhere())
+        load(logs, manifest, NullSink())
     except (DamagedError, UnknownFormatError):
         return False
     return manifest.digest is None or manifest.digest == manifest.entries_digest

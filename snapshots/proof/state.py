@@ -14,7 +14,7 @@ from snapreplay.errors import DamagedError, StopError
 from snapreplay.snapshots.format.records import Manifest, Pointer
 from snapreplay.snapshots.format.seal import SealRefused
 from snapreplay.snapshots.log.batches import Batches, ChangesLost, apply_changes
-from snapreplay.snapshots.log.loading import Nowhere, Sink, SnapshotMissing, loading, named_manifest
+from snapreplay.snapshots.log.loading import NullSink, Sink, SnapshotMissing, loading, named_manifest
 from snapreplay.snapshots.log.place import place_of
 from snapreplay.snapshots.log.reading import Waiting
 from snapreplay.snapshots.plan import LogStarts, is_decided, trimmed
@@ -39,7 +39,7 @@ Changes = Mapping[bytes, bytes | None]
 """Of one store; a value that is None deletes its key."""
 
 
-class _Changing(Nowhere, ABC):
+class _Changing(NullSink, ABC):
     """Entries by store, a `Sink`, and what changes records do to them."""
 
     stores: dict[str, Any]

@@ -28,7 +28,7 @@ from snapreplay.service.recovery.input_identity import InputReplaced, InputShort
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Pointer
-from snapreplay.snapshots.log.loading import Nowhere
+from snapreplay.snapshots.log.loading import NullSink
 from snapreplay.snapshots.plan import FromGenesis, FromSnapshot, NoUsableSnapshot
 from snapreplay.state.stores import store_of
 from tests.support import apps
@@ -205,18 +205,18 @@ async def test_the_newest_snapshot_that_reads_back_whole_is_found(bench):
     then = await bench.past()
     context = await bench.context()
     store = store_of(bench.app.state())
-    for sink in (Nowhere(), store):
+    for sink in (NullSink(), store):
         manifest, passed_over = await newest_acceptable_snapshot(context, sink)
         assert manifest is not None
         assert (manifest.snapshot_id, passed_over) == (then.second, ())
         assert sink is not store or store.digest == manifest.entries_digest
     bench.tamper(bench.snapshots, RecordKind.CHUNK, flip)
-    manifest, passed_over = await newest_acceptable_snapshot(context, Nowhere())
+    manifest, passed_over = await newest_acceptable_snapshot(context, NullSink())
     assert manifest is not None
     assert manifest.snapshot_id == then.first
     assert [then.second in line for line in passed_over] == [True]
     bench.tamper(bench.snapshots, RecordKind.CHUNK, flip, 0)
-    manifest, passed_over = await newest_acceptable_snapshot(context, Nowhere())
+    manifest, passed_over = await newest_acceptable_snapshot(context, NullSink())
     assert (manifest, len(passed_over)) == (None, 2)
 
 
@@ -233,12 +233,12 @@ async def test_the_sums_of_a_proposal_are_not_believed(bench):
     then = await bench.past()
     context, job = await bench.context(), Job(bench)
     job.propose(forge=lying)
-    manifest, (why,) = await newest_acceptable_snapshot(context, Nowhere())
+    manifest, (why,) = await newest_acceptable_snapshot(context, NullSink())
     assert manifest is not None
     assert manifest.snapshot_id == then.second
     assert "add up to" in why
     job.propose()
-    manifest, _ = await newest_acceptable_snapshot(context, Nowhere())
+    manifest, _ = await newest_acceptable_snapshot(context, NullSink())
     assert manifest is not None
     assert manifest.proposed_by == JOB
 
@@ -249,7 +249,7 @@ async def test_an_older_snapshot_is_no_substitute_for_one_of_another_schema(benc
     await bench.past()
     bench.app = apps.ledger(bench.app.app_id, schema_version=2)
     with pytest.raises(SchemaDiffers, match="written with schema_version 1, but the app has 2"):
-        await newest_acceptable_snapshot(await bench.context(), Nowhere())
+        await newest_acceptable_snapshot(await bench.context(), NullSink())
 
 
 @virtual
@@ -259,11 +259,11 @@ async def test_a_late_proposal_hides_no_newer_snapshot_of_an_owner(bench):
     then = await bench.past()
     context, job = await bench.context(), Job(bench)
     job.propose(4)
-    manifest, passed_over = await newest_acceptable_snapshot(context, Nowhere())
+    manifest, passed_over = await newest_acceptable_snapshot(context, NullSink())
     assert manifest is not None
     assert (manifest.snapshot_id, passed_over) == (then.second, ())
     bench.tamper(bench.snapshots, RecordKind.CHUNK, flip, -3)
-    manifest, (why,) = await newest_acceptable_snapshot(context, Nowhere())
+    manifest, (why,) = await newest_acceptable_snapshot(context, NullSink())
     assert manifest is not None
     assert (manifest.proposed_by, manifest.batch) == (JOB, 4)
     assert then.second in why
@@ -275,6 +275,6 @@ async def test_a_proposal_of_a_log_that_was_replaced_is_used_last(bench):
     then = await bench.past()
     names = {bench.increments: "another"}
     Job(bench).propose(at=1000, topic_ids=names, owner_epoch=1000)
-    manifest, _ = await newest_acceptable_snapshot(await bench.context(), Nowhere())
+    manifest, _ = await newest_acceptable_snapshot(await bench.context(), NullSink())
     assert manifest is not None
     assert manifest.snapshot_id == then.second

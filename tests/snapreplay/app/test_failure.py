@@ -7,7 +7,7 @@ import json as python_json
 import pytest
 
 from snapreplay.app.codecs import json, nullable, utf8
-from snapreplay.app.failure import PREFIX, answered, dead_letter, record_error
+from snapreplay.app.failure import PREFIX, dead_letter, record_error, returned_value
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES, headers_upper_bound, size_upper_bound
 from snapreplay.app.record import RawRecord
 from snapreplay.app.topic import Topic
@@ -104,7 +104,7 @@ def test_an_answer_that_is_a_coroutine_is_closed():
         await asyncio.sleep(0)
 
     coroutine = forgotten()
-    assert "coroutine" in str(answered(coroutine))
+    assert "coroutine" in str(returned_value(coroutine))
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 

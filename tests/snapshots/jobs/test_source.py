@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import snapreplay.spark
-from snapreplay.snapshots.jobs.source import UnknownOption, _asked, _is_of_app
+from snapreplay.snapshots.jobs.source import UnknownOption, _is_of_app, _query_of
 from tests.support.audited_log import Story, batch_of
 from tests.support.audited_topics import BrokerTopics
 
@@ -89,10 +89,10 @@ def test_the_documented_read_works(read, spark, broker, capsys) -> None:
 def test_a_wrong_option_is_named(options, says) -> None:
     """Before any broker is asked."""
     with pytest.raises(UnknownOption, match=says) as refused:
-        _asked(options)
+        _query_of(options)
     if "at.timestamp" in options:
         example = str(refused.value.hint).removeprefix("write it as ")
-        assert _asked(options | {"at.timestamp": example}).at.written_at_ms == 1795341600000
+        assert _query_of(options | {"at.timestamp": example}).at.written_at_ms == 1795341600000
 
 
 def test_stored_values_that_are_no_messagepack_are_base64() -> None:
