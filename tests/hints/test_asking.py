@@ -54,6 +54,10 @@ WRONG_REQUESTS: dict[str, Callable[[TestClient], Any]] = {
     "a partition of another process": lambda http: http.post("/trigger-snapshot", json={"partitions": [3]}),
     "an unknown savepoint": lambda http: http.get("/api/v1/savepoints/none"),
     "an unknown process": lambda http: http.post("/api/v1/processes/none/drain"),
+    "a running snapshot": lambda http: [http.post("/trigger-snapshot", json={"partitions": [0]}) for _ in range(2)][1],
+    "no live partition": lambda _: TestClient(create_app(Local(FakeControl((LOADING, FAILED))), now=lambda: NOW)).post(
+        "/trigger-snapshot"
+    ),
     "what goes on": lambda http: http.delete(f"/api/v1/operations/{http.post(PAUSE).json()['id']}"),
 }
 
@@ -64,14 +68,6 @@ def test_the_request_that_is_named_is_answered(http, name):
     answer = WRONG_REQUESTS[name](http)
     assert answer.is_error
     assert ask(http, answer.json()["hint"]) == 200
-
-
-def test_a_running_snapshot_is_followed(http):
-    """409 names the operation under way, and that one can be asked for."""
-    http.post("/trigger-snapshot", json={"partitions": [0]})
-    refused = http.post("/trigger-snapshot", json={"partitions": [0]})
-    assert refused.status_code == 409
-    assert ask(http, refused.json()["hint"]) == 200
 
 
 def test_without_a_stream_the_status_is_asked_for():
@@ -101,14 +97,6 @@ async def test_of_what_was_begun_in_part_the_operation_tells(both):
     refused = await both.ask.post("/trigger-snapshot", json={"partitions": [0, 4]})
     (path,) = re.findall(r"GET (/\S+)", refused.json()["hint"])
     assert [part["partition"] for part in (await both.ask.get(path)).json()["parts"]] == [0]
-
-
-def test_without_a_live_partition_the_status_says_what_they_do():
-    """Nothing to write; `/restore-status` answers all the same."""
-    http = TestClient(create_app(Local(FakeControl((LOADING, FAILED))), now=lambda: NOW))
-    refused = http.post("/trigger-snapshot")
-    assert (refused.status_code, refused.json()["title"]) == (409, "No live partition")
-    assert ask(http, refused.json()["hint"]) == 200
 
 
 def test_before_any_broker_has_answered_readiness_says_what_is_met():

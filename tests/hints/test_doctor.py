@@ -174,28 +174,6 @@ async def test_a_foreign_transaction_ends_with_a_producer_of_its_id(operator):
 
 
 @pytest.mark.slow
-async def test_the_settings_of_topics_are_changed_as_printed(operator):
-    """Kept for ever, compaction, record sizes: each finding is gone once its command was typed."""
-    then, who = await operator()
-    changed = {
-        "retention": (then.increments, "retention.ms", "1000000"),
-        "record sizes": (then.snapshots, "max.message.bytes", "100000"),
-    }
-    for topic, name, value in changed.values():
-        configure(then.here.bootstrap_servers, topic, name, value)
-    found = await remedies(who)
-    assert set(changed) <= set(found)
-    for check in changed:
-        await who.follow(found[check])
-    assert not set(changed) & set(await remedies(who))
-    configure(then.here.bootstrap_servers, then.input, "cleanup.policy", "compact")
-    lean = ["--set", "changelog.enabled=false"]
-    await who.follow(way_with((await remedies(who, *lean))["retention"], "kafka-configs.sh"))
-    assert "retention" not in await remedies(who, *lean)
-    await who.healthy()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("whose", ["input", "own"])
 async def test_a_topic_that_was_made_again_is_gone_on_with_as_a_copy(operator, whose):
     """The same records at the same offsets: started as printed, and the next batch records the new id."""
@@ -233,24 +211,25 @@ async def test_a_snapshot_that_its_input_outlives_no_longer_is_written_again(ope
 
 
 @pytest.mark.slow
-async def test_what_would_lose_or_refuse_records_is_changed_as_printed(operator):
-    """Unclean elections, too many copies asked for, letters that would not fit, inputs that are deleted unread: each
-    finding is gone once its command was typed."""
+async def test_settings_that_lose_or_refuse_records_are_changed_as_printed(operator):
+    """Of every topic of the app: each finding is gone once its command was typed."""
     then, who = await operator()
     await then.here.feed(20)
-    letters = ["--set", "errors.policy=dead_letter"]
+    letters, lean = (["--set", each] for each in ("errors.policy=dead_letter", "changelog.enabled=false"))
     await who.type("topics", "ensure", "hinted:app", *letters)
-    for check, topic, name, value in (
-        ("replication", then.increments, "unclean.leader.election.enable", "true"),
-        ("replication", then.snapshots, "min.insync.replicas", "2"),
-        ("record sizes", f"{then.here.app.app_id}-dead-letters", "max.message.bytes", "100000"),
-        ("record times", then.input, "retention.ms", "1"),
+    for check, topic, name, value, more in (
+        ("retention", then.increments, "retention.ms", "1000000", letters),
+        ("record sizes", then.snapshots, "max.message.bytes", "100000", letters),
+        ("retention", then.input, "cleanup.policy", "compact", lean),
+        ("replication", then.increments, "unclean.leader.election.enable", "true", letters),
+        ("replication", then.snapshots, "min.insync.replicas", "2", letters),
+        ("record sizes", f"{then.here.app.app_id}-dead-letters", "max.message.bytes", "100000", letters),
+        ("record times", then.input, "retention.ms", "1", letters),
     ):
-        assert check not in await remedies(who, *letters)
+        assert check not in await remedies(who, *more)
         configure(then.here.bootstrap_servers, topic, name, value)
-        remedy = (await remedies(who, *letters))[check]
-        await who.follow(remedy)
-        assert check not in await remedies(who, *letters)
+        await who.follow(way_with((await remedies(who, *more))[check], "kafka-configs.sh"))
+        assert check not in await remedies(who, *more)
     await who.healthy()
 
 
