@@ -23,8 +23,7 @@ from snapreplay.api.last_hour import LastHourRecorder
 from snapreplay.api.peers import Peers
 from snapreplay.api.routes import ROUTERS
 from snapreplay.service.clock import wall_time
-from snapreplay.service.control.protocol import StatusDocument, StatusSource
-from snapreplay.service.control.state_reads import StateSource
+from snapreplay.service.control.protocol import ServiceSource, StatusDocument
 
 _DESCRIPTION = """\
 What an app is doing, and full snapshots on demand. Any process answers for all processes of the app that it can
@@ -49,18 +48,17 @@ _PROBES = ("liveness", "readiness", "startup")
 
 
 def create_app(
-    source: StatusSource,
+    source: ServiceSource,
     hosts: Hosts | None = None,
     *,
     tokens: HttpTokens = NO_TOKENS,
     events: StatusEvents | None = None,
     peers: Peers | None = None,
-    states: StateSource | None = None,
     hour: LastHourRecorder | None = None,
     now: Callable[[], datetime] = wall_time,
 ) -> FastAPI:
     """Make an ASGI application; it keeps no state of its own, so one `source` may serve several. `events` and `peers`
-    that do not run know nothing but the source. `states`: None answers no reads."""
+    that do not run know nothing but the source."""
     app = _Api(
         title="snapreplay",
         version=__version__,
@@ -76,7 +74,6 @@ def create_app(
     peers = peers or Peers()
     others = (events or StatusEvents(), peers, hour or LastHourRecorder())
     app.state.context = (source, *others, Forwarder(peers.caller), now)
-    app.state.states = states
     app.state.needs_token = tokens.are_needed
     problem_answers.install(app)
     app.add_middleware(BodyLimit)
@@ -156,7 +153,7 @@ class KeptAnswers:
     often: a handler costs up to 4 ms, an answer that is kept 0.1 (measured). A HEAD is answered as a GET without
     its body."""
 
-    def __init__(self, app: ASGIApp, source: StatusSource) -> None:
+    def __init__(self, app: ASGIApp, source: ServiceSource) -> None:
         self._app = app
         self._source = source
         self._document: StatusDocument | None = None

@@ -68,7 +68,6 @@ class Application:
                 tokens=tokens,
                 events=self._events,
                 peers=self._peers,
-                states=self._asking,
                 hour=self._hour,
             )
 

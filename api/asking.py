@@ -45,7 +45,7 @@ LOOK_SECONDS = 0.005  # for a batch that is awaited
 
 
 class Asking:
-    """A `StatusSource` and a `StateSource`. For HTTP's loop."""
+    """A `ServiceSource`. For HTTP's loop."""
 
     def __init__(self, control: Control, runners: asyncio.AbstractEventLoop) -> None:
         """Take `runners`: the loop that control's commands and reads are for."""
@@ -97,6 +97,9 @@ class Asking:
     async def read(self, read: StateRead) -> StateAnswer:
         with self._place():
             return await self._in_time(self._reads.read(read, boot_seconds()), READ_SECONDS)
+
+    def completed(self, store: str, stored: bytes) -> bytes:
+        return self._control.completed(store, stored)
 
     async def history(self, partition: int) -> PartitionHistory:
         return await self._of_kafka(lambda: self._control.history(partition))

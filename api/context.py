@@ -22,7 +22,7 @@ from snapreplay.api.guard import ASKER, ASKER_HEADER, AT_PROBES_PORT
 from snapreplay.api.last_hour import LastHourRecorder
 from snapreplay.api.peers import Peers
 from snapreplay.service.clock import boot_seconds
-from snapreplay.service.control.protocol import StatusDocument, StatusSource
+from snapreplay.service.control.protocol import ServiceSource, StatusDocument
 
 STATUS = "snapreplay.status"
 """The key of a request's scope for the status document that the answer is made of."""
@@ -31,7 +31,7 @@ STATUS = "snapreplay.status"
 class ApiContext(NamedTuple):
     """The service that a request is about, and who asks."""
 
-    source: StatusSource
+    source: ServiceSource
     status: StatusDocument
     events: StatusEvents
     peers: Peers

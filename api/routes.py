@@ -1,11 +1,12 @@
 """The routes that read: the state of every partition, its snapshots and savepoints, the processes of the app, probes,
 metrics and facts.
 
-Handlers are `async` and only ask a `StatusSource`. Nothing here may block, because the same loop answers probes.
+Handlers are `async` and only ask a `ServiceSource`. Nothing here may block, because the same loop answers probes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -13,19 +14,22 @@ from contextlib import aclosing
 from operator import attrgetter
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 from pydantic import AwareDatetime, BeforeValidator, Field
 
-from snapreplay.api import events, last_hour_view, probing, problems, views
+from snapreplay.api import events, last_hour, probing, problems, views
 from snapreplay.api.context import ApiContext, Covers, Here
-from snapreplay.api.fleet_views import Scope, find_partition, held
+from snapreplay.api.fleet_views import Covered, Process, Scope, find_partition, held
+from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import IS_STILL_KNOWN
 from snapreplay.api.limits import connections_max
 from snapreplay.api.operation_routes import canonical
 from snapreplay.api.probing import Probing
 from snapreplay.errors import UnknownPartition
+from snapreplay.service.clock import time_of
 from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.histories import PartitionHistory
 from snapreplay.service.control.metrics import DocumentCollector
@@ -87,10 +91,10 @@ async def get_partition(here: Here, covered: Covers, partition: PathPartition) -
         *(problems.NOT_READABLE, problems.LATE),
     ),
 )
-async def get_history(request: Request, partition: PathPartition) -> Response:
+async def get_history(here: Here, partition: PathPartition) -> Response:
     """Read from its log who has owned a partition, which snapshots were pointed to, and what was decided about its
     state. Any process may be asked."""
-    return views.answer(await request.app.state.states.history(partition))
+    return views.answer(await here.source.history(partition))
 
 
 # ---- snapshots and savepoints
@@ -111,20 +115,20 @@ _UNREAD = (problems.INVALID, problems.SAVEPOINTS_UNREAD, problems.BUSY_LINE, pro
 
 
 @_savepoints.get("/api/v1/savepoints", responses=views.answered(SavepointList, *_UNREAD))
-async def list_savepoints(request: Request) -> Response:
+async def list_savepoints(here: Here) -> Response:
     """Read from Kafka which savepoints the app has, also those that cannot be used, and why."""
-    return views.answer(await request.app.state.states.savepoints(""))
+    return views.answer(await here.source.savepoints(""))
 
 
 @_savepoints.get(
     "/api/v1/savepoints/{name}", responses=views.answered(SavepointShown, problems.UNKNOWN_SAVEPOINT, *_UNREAD)
 )
 async def get_savepoint(
-    request: Request,
+    here: Here,
     name: Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]+$", max_length=200, description="Of the savepoint.")],
 ) -> Response:
     """Read one from Kafka: its increments and manifests. `snapreplay savepoint show` proves every entry, too."""
-    found = (await request.app.state.states.savepoints(name)).items
+    found = (await here.source.savepoints(name)).items
     if not found:
         raise problems.unknown_savepoint(name)
     return views.answer(found[0])
@@ -153,9 +157,7 @@ def written(value: object) -> object:
     return value
 
 
-@_fleet.get(
-    last_hour_view.PATH, responses=views.answered(last_hour_view.LastHour, problems.UNKNOWN_PARTITION, problems.INVALID)
-)
+@_fleet.get(last_hour.PATH, responses=views.answered(last_hour.LastHour, problems.UNKNOWN_PARTITION, problems.INVALID))
 async def get_last_hour(
     here: Here,
     covered: Covers,
@@ -169,11 +171,32 @@ async def get_last_hour(
     count = covered.own.facts.partition_count
     if partition is not None and count is not None and partition >= count:
         raise UnknownPartition(partition, count)
-    slots = last_hour_view.slots(here.now(), since)
+    slots = last_hour.slots(here.now(), since)
     told = [here.hour.rows(partition, slots[-1])] if slots else []
     if slots and covered.scope is Scope.APP:
-        told += await last_hour_view.asked(here.forwarder, covered, partition, slots)
-    return views.answer(last_hour_view.view(last_hour_view.joined(told, slots), partition, covered.scope))
+        told += await seen_by_others(here.forwarder, covered, partition, slots)
+    return views.answer(last_hour.view(last_hour.joined(told, slots), partition, covered.scope))
+
+
+async def seen_by_others(
+    forwarder: Forwarder, covered: Covered, partition: int | None, slots: range
+) -> list[dict[int, last_hour.Row]]:
+    """Ask the other processes for these slots. One that does not answer, or is of a version without the path, adds
+    nothing."""
+    since = time_of((slots.start - 1) * last_hour.EVERY_SECONDS * 1000).strftime("%Y-%m-%dT%H:%M:%SZ")
+    target = f"{last_hour.PATH}?scope=local&since={since}" + ("" if partition is None else f"&partition={partition}")
+    async with asyncio.TaskGroup() as group:
+        others = [each.process for each in covered.says[1:] if each.process.can_be_asked]
+        tasks = [group.create_task(_rows_seen_by(forwarder, each, target)) for each in others]
+    return [each.result() for each in tasks]
+
+
+async def _rows_seen_by(forwarder: Forwarder, process: Process, target: str) -> dict[int, last_hour.Row]:
+    try:
+        status, document = await forwarder.read(process, target)
+        return last_hour.rows_of(msgspec.json.decode(document, type=last_hour.LastHour)) if status == 200 else {}
+    except (problems.ProblemError, msgspec.MsgspecError, ValueError):
+        return {}
 
 
 LOGIN_SECONDS = 1.0

@@ -22,6 +22,7 @@ from snapreplay.api.problems import URN, Problem, ProblemError, ProblemKind
 from snapreplay.api.state_views import HISTORY_PATH, PATH, StateEntries, StateValue, StateValues
 from snapreplay.service.control.histories import CHANGES_MAX, ReadKeyHistory
 from snapreplay.service.control.operations import INTEGER_MAX, PARTITION_MAX
+from snapreplay.service.control.protocol import ServiceSource
 from snapreplay.service.control.state_reads import (
     ENTRIES_MAX,
     AnsweredBy,
@@ -126,7 +127,7 @@ async def list_entries(
     except UnicodeDecodeError:
         raise problems.wrong("query", "it is not UTF-8, percent-encoded") from None
     read = ReadRange(asked_store, partition, prefix, start, end, after, limit, stale, min_batch)
-    shown = partial(_entries, asked_store)
+    shown = partial(_entries, request, asked_store)
     return views.answer(await _one(request, read, scope, state_views.StateEntries, shown))
 
 
@@ -149,7 +150,9 @@ async def get_key_history(
     """Read from the log of a partition which batches changed a key, newest first. Any process may be asked. It reads
     for at most 5 s and 64 MiB; the answer says how far it looked."""
     read = ReadKeyHistory(*_raw(request, HISTORY_PATH), partition, limit, before)
-    return views.answer(state_views.changes(read, await request.app.state.states.key_history(read)))
+    return views.answer(
+        state_views.changes(read, await _source(request).key_history(read), _completed(request, read.store))
+    )
 
 
 def _raw(request: Request, path: str = PATH) -> tuple[str, str]:
@@ -164,15 +167,25 @@ def _raw(request: Request, path: str = PATH) -> tuple[str, str]:
     return store, key
 
 
+def _source(request: Request) -> ServiceSource:
+    """Return the service, without its status: a read that is answered here needs none."""
+    source: ServiceSource = request.app.state.context[0]
+    return source
+
+
+def _completed(request: Request, store: str) -> Callable[[bytes], bytes]:
+    return partial(_source(request).completed, store)
+
+
 async def _value(request: Request, read: ReadKey, scope: Scope | None) -> StateValues:
     """Look a key up in one partition."""
-    return await _one(request, read, scope, StateValues, partial(_values, read))
+    return await _one(request, read, scope, StateValues, partial(_values, request, read))
 
 
 async def _everywhere(request: Request, read: ReadKey, scope: Scope | None) -> StateValues:
     """Look a key up in all partitions of this process, and unless it is asked for itself alone, in all others."""
-    answer: StateAnswer = await request.app.state.states.read(read)
-    here = _values(read, answer)
+    answer: StateAnswer = await _source(request).read(read)
+    here = _values(request, read, answer)
     others = [number for number in range(answer.partition_count) if number not in here.read]
     if scope is Scope.LOCAL:
         return here
@@ -191,7 +204,7 @@ async def _one(
 ) -> T:
     """Read one partition: here, or else where it is."""
     try:
-        return shown(await request.app.state.states.read(read))
+        return shown(await _source(request).read(read))
     except NotReadable as error:
         is_elsewhere = error.phase is None or read.is_stale_allowed
         if scope is Scope.LOCAL or not is_elsewhere:
@@ -213,13 +226,19 @@ async def _asked(request: Request, scope: Scope | None) -> ForwardedRead:
     return ForwardedRead(here.forwarder, covered, target.decode())
 
 
-def _values(read: ReadKey, answer: StateAnswer) -> StateValues:
+def _values(request: Request, read: ReadKey, answer: StateAnswer) -> StateValues:
     numbers = tuple(each.at.partition for each in answer.parts)
-    return StateValues(read.store, read.key, state_views.values(answer.parts), numbers, answer.not_read)
+    return StateValues(
+        read.store,
+        read.key,
+        state_views.values(answer.parts, _completed(request, read.store)),
+        numbers,
+        answer.not_read,
+    )
 
 
-def _entries(store: str, answer: StateAnswer) -> StateEntries:
-    return state_views.entries(store, answer.parts[0], answer.partition_count)
+def _entries(request: Request, store: str, answer: StateAnswer) -> StateEntries:
+    return state_views.entries(store, answer.parts[0], answer.partition_count, _completed(request, store))
 
 
 # ---- reads of partitions in other processes: each is asked for itself alone, and the answers are put together

@@ -25,7 +25,7 @@ from snapreplay.api.fleet_views import (
     origin,
 )
 from snapreplay.api.json_values import encoded
-from snapreplay.api.last_hour_view import LastHour
+from snapreplay.api.last_hour import LastHour
 from snapreplay.api.operation_views import AppOperation, Operations
 from snapreplay.api.probing import Probe as Probe  # noqa: PLC0414 - shown, too
 from snapreplay.service.config.settings import SettingShown

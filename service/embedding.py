@@ -22,7 +22,6 @@ from snapreplay.errors import (
     UnknownPartition,
     UsageError,
 )
-from snapreplay.service.control.operations import Command, Operation, OperationState
 from snapreplay.service.control.state_reads import AnsweredBy, NotReadable, Readable
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.phase import Phase
@@ -274,14 +273,3 @@ async def reached(
             log.warning("cluster not reached, next try in %.1f s: %s", pause, error)
             await asyncio.sleep(pause)
             pause = min(RETRY_SECONDS_MAX, pause * 2)
-
-
-async def ended(control: ServiceControl, command: Command) -> Operation:
-    """Carry out a command, and return its operation once that has ended."""
-    with control.changes(asyncio.get_running_loop()) as changed:
-        operation = control.perform(command)
-        while operation.state is OperationState.RUNNING:
-            await changed.wait()
-            changed.clear()
-            operation = control.operation(operation.id) or operation
-    return operation

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
+
+import msgspec
 
 from snapreplay.app import names
 from snapreplay.app.app import App, check_app
@@ -15,10 +17,26 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings, used_settings
 from snapreplay.service.config.typed import addressed
 from snapreplay.service.control.address import Address
+from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
+from snapreplay.service.control.operations import (
+    AdoptSnapshot,
+    CancelOperation,
+    Command,
+    DrainProcess,
+    DrillPartition,
+    Operation,
+    OperationState,
+    PausePartition,
+    ResumePartition,
+    RetryPartition,
+    TriggerSnapshot,
+    UndrainProcess,
+)
 from snapreplay.service.control.protocol import Http
-from snapreplay.service.control.status import PartitionStatus, StatusBoard
+from snapreplay.service.control.status import PartitionStatus, SnapshotStatus, StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.custody import StateUnsaved
+from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.core.peers import Peer, declared
 from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
 from snapreplay.service.decisions.first_start import FirstStart, begun, check_first_start
@@ -28,7 +46,6 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.entry import advertised_url
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.loop_thread import LoopThread
-from snapreplay.service.operating import Operating
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.preflight import warn_mismatched_topics
 from snapreplay.service.runtime.context import Identity
@@ -36,12 +53,15 @@ from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.tasks import cancel_and_wait, watched
 from snapreplay.service.service_control import ServiceControl
 from snapreplay.service.supervisor import Supervisor
-from snapreplay.state.keys import K
+from snapreplay.state.keys import K, text_of
 from snapreplay.state.map import MapState
 from snapreplay.state.stores import Stores
 from snapreplay.state.view import MapView, StoresView, View
 
 log = logging.getLogger("snapreplay")
+
+THE_PROGRAM = "the program"
+"""Asks, where a program does."""
 
 S = TypeVar("S")
 V = TypeVar("V")
@@ -52,7 +72,7 @@ HAND_OVER_SECONDS = 5.0  # at most, of a stop: until the others have taken the p
 LEAVE_SECONDS_MIN = 1.0  # all the same, when cutting off took longer
 
 
-class Service(Operating, Generic[S]):
+class Service(Generic[S]):
     """One app in this process. `running` makes, starts and stops one.
 
     Without `running`: `start` once, then `stop` once, both in the loop that is to run the handlers.
@@ -156,6 +176,164 @@ class Service(Operating, Generic[S]):
             UsageError: it cannot be called, or it is a coroutine function.
         """
         self._failures.add(callback)
+
+    # ---- what an operator has over HTTP, too. For the service's loop only, while it runs. Each method that begins an
+    # operation waits for its end, and returns it: its state is "succeeded", "failed" or "cancelled", and each of its
+    # parts says why. All are about this process and its partitions.
+
+    async def trigger_snapshot(self, partitions: Sequence[int] | None = None, reason: str = "") -> Operation:
+        """Write full snapshots of these partitions (None: of all that are LIVE) and wait until they are pointed to.
+
+        Returns:
+            The ended operation; its state is "succeeded" or "failed".
+
+        Raises:
+            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
+        """
+        return await self._ended(TriggerSnapshot(None if partitions is None else tuple(partitions), reason))
+
+    async def pause(self, partition: int, reason: str = "") -> Operation:
+        """Process nothing more of a LIVE partition until `resume`, whatever is restarted meanwhile. The batch under
+        way is committed.
+
+        Raises:
+            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
+        """
+        return await self._ended(PausePartition(partition, reason))
+
+    async def resume(self, partition: int) -> Operation:
+        """Process a paused partition again, from the next record on.
+
+        Raises:
+            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
+        """
+        return await self._ended(ResumePartition(partition))
+
+    async def retry(self, partition: int) -> Operation:
+        """Let a FAILED partition recover again, after the cause was repaired or accepted, and wait until it is LIVE.
+
+        Raises:
+            UnknownPartition, PartitionNotLive, NotFailed, Busy, ServiceClosed: nothing was started.
+        """
+        return await self._ended(RetryPartition(partition))
+
+    async def adopt(self, partition: int, manifest_offset: int) -> Operation:
+        """Judge a snapshot that a job proposes, by the offset of its manifest, and wait until it is pointed to or
+        rejected.
+
+        Raises:
+            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
+        """
+        return await self._ended(AdoptSnapshot(partition, manifest_offset))
+
+    async def drill(self, partition: int) -> Operation:
+        """Restore a LIVE partition into a store that is thrown away, and compare the digests.
+
+        Raises:
+            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
+        """
+        return await self._ended(DrillPartition(partition))
+
+    async def drain(self, reason: str = "") -> Operation:
+        """Give all partitions to other processes before maintenance, and wait until they are gone. This one takes none
+        until `undrain` or a restart, unless no other process is left.
+
+        Returns:
+            The ended operation; "cancelled" if it was undrained meanwhile.
+
+        Raises:
+            NoSuccessor, Busy, ServiceClosed: nothing was started.
+        """
+        return await self._ended(DrainProcess(by=THE_PROGRAM, reason=reason))
+
+    async def undrain(self) -> None:
+        """Take partitions again, when the group assigns them."""
+        await self._ended(UndrainProcess(by=THE_PROGRAM))
+
+    def operations(self) -> tuple[Operation, ...]:
+        """List the last 1,000 operations of this process, newest first, whoever has begun them.
+
+        Raises:
+            ServiceClosed: not started yet, or stopped.
+        """
+        self._views.check_open()
+        return self._control.document().operations
+
+    def cancel(self, operation_id: str) -> Operation:
+        """Cancel what has not begun of an operation of this process.
+
+        Raises:
+            NotCancellable: it has ended, or nothing of it can be cancelled any more.
+            ServiceClosed: not started yet, or stopped.
+        """
+        self._views.check_open()
+        return self._control.perform(CancelOperation(operation_id, by=THE_PROGRAM))
+
+    def snapshots(self) -> tuple[SnapshotStatus, ...]:
+        """List the last 500 full snapshots that this process wrote or used, newest first.
+
+        Raises:
+            ServiceClosed: not started yet, or stopped.
+        """
+        self._views.check_open()
+        return self._control.document().snapshots
+
+    def group_changes(self) -> tuple[GroupChange, ...]:
+        """List the last 50 generations of the group that this process was given, newest first.
+
+        Raises:
+            ServiceClosed: not started yet, or stopped.
+        """
+        self._views.check_open()
+        return self._control.document().group_changes
+
+    async def history(self, partition: int) -> PartitionHistory:
+        """Read from its log who has owned a partition, whichever process does now, which snapshots were pointed to, and
+        what was decided about its state.
+
+        Raises:
+            UnknownPartition: the app has no such partition.
+            NotReadable: its log cannot be read now.
+            ServiceClosed: not started yet, or stopped.
+        """
+        self._views.check_open()
+        return await self._control.history(partition)
+
+    async def key_history(
+        self, partition: int, key: object, *, store: str = "default", limit: int = 20, before: int | None = None
+    ) -> KeyHistory:
+        """Read from the log of a partition which batches changed a key, newest first, with the value after each as it
+        is stored.
+
+        Args:
+            store: of the key; "default" where the state is one map.
+            limit: how many changes to return at most.
+            before: `from_offset` of what was returned before, for what is older.
+
+        Raises:
+            UnknownPartition, UsageError: there is no such partition, store or key.
+            NotReadable: its log cannot be read now.
+            ServiceClosed: not started yet, or stopped.
+        """
+        self._views.check_open()
+        found = await self._control.key_history(ReadKeyHistory(store, text_of(key), partition, limit, before))
+        changes = (
+            msgspec.structs.replace(each, stored=each.stored and self._control.completed(store, each.stored))
+            for each in found.changes
+        )
+        return msgspec.structs.replace(found, changes=tuple(changes))
+
+    async def _ended(self, command: Command) -> Operation:
+        self._views.check_open()
+        with self._control.changes(asyncio.get_running_loop()) as changed:
+            operation = self._control.perform(command)
+            while operation.state is OperationState.RUNNING:
+                await changed.wait()
+                changed.clear()
+                operation = self._control.operation(operation.id) or operation
+        return operation
+
+    # ---- start, waiting, stop
 
     async def start(self) -> None:
         """Start in the background, and start HTTP. The cluster may still be unreachable when this returns.

@@ -11,9 +11,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-import msgspec
-
 import snapreplay
+from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of, wall_time
@@ -46,10 +45,12 @@ from snapreplay.service.core.phase import Phase
 from snapreplay.service.decisions.savepoints import Savepoints
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.kafka.throttling import CLOSED, THROTTLING
+from snapreplay.service.ports import TopicPartition
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.state_reads import StateReads, running
 from snapreplay.service.supervisor import Supervisor
+from snapreplay.service.topics.histories import history_of, key_history_of
 
 log = logging.getLogger("snapreplay")
 
@@ -101,7 +102,7 @@ def _begin(command: PartitionsCommand, supervisor: Supervisor, partition: int, d
 
 
 class ServiceControl:
-    """The control of a service, thread-safe. The service tells it what happens; HTTP asks it."""
+    """The control of a service. The service tells it what happens; HTTP asks it, as `Control` says in which thread."""
 
     def __init__(self, app: App[Any], identity: Identity, board: StatusBoard, pulse: Pulse, settings: Settings) -> None:
         """Take `pulse`: of the runners' loop."""
@@ -174,16 +175,19 @@ class ServiceControl:
         return await self.kept.read(name)
 
     async def history(self, partition: int) -> PartitionHistory:
-        return await running(self._supervisor, self._view, partition)[0].history(partition)
+        supervisor, _ = running(self._supervisor, self._view, partition)
+        return await history_of(supervisor.cluster, self._log(partition))
 
     async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
         supervisor, partition_count = running(self._supervisor, self._view, read.partition)
-        found = await supervisor.key_history(read, self._reads.encoded_key(read), partition_count)
-        changes = (
-            msgspec.structs.replace(each, stored=each.stored and self._reads.completed(read.store, each.stored))
-            for each in found.changes
-        )
-        return msgspec.structs.replace(found, changes=tuple(changes))
+        key, log = self._reads.encoded_key(read), self._log(read.partition)
+        return await key_history_of(supervisor.cluster, log, read, key, partition_count)
+
+    def completed(self, store: str, stored: bytes) -> bytes:
+        return self._reads.completed(store, stored)
+
+    def _log(self, partition: int) -> TopicPartition:
+        return TopicPartition(names.increments_topic(self._app.app_id), partition)
 
     def ended(self, process_id: str) -> None:
         self._group.ended(process_id)
@@ -320,16 +324,16 @@ class ServiceControl:
         return self._begun(command, [partition], self._retry, refused=self._standing_aside())
 
     def _begun(self, command: Command, partitions: Sequence[int], act: _Act, refused: str | None = None) -> Operation:
-        """Begin an operation: let each partition `act` in the runners' loop, unless it is `refused`."""
+        """Begin an operation: let each partition `act`, unless it is `refused`."""
         operation = self._operations.create(command, partitions)
         for number in partitions:
             done = Part(self._operations, self._wake, operation.id, number)
-            if self._loop is None or self._supervisor is None:
+            if self._supervisor is None:
                 done(OperationState.FAILED, None, "the service is not running")
             elif refused is not None:
                 done(OperationState.FAILED, None, refused)
             else:
-                self._loop.call_soon_threadsafe(act, self._supervisor, number, done)
+                act(self._supervisor, number, done)
         return self._operations.get(operation.id) or operation
 
     def _set_drained(self, asked: ProcessCommand) -> Operation:
@@ -337,24 +341,24 @@ class ServiceControl:
         return self._draining.perform(asked, group, self._peers())
 
     def _savepoint(self, asked: SavepointCommand) -> Operation:
-        if self._view is None or self._loop is None or self.kept is None:
+        if self._view is None or self.kept is None:
             raise UnknownPartition(0, None)
         numbers = range(self._view.partition_count)
         operation = self._operations.create(asked, numbers)
         dones = [Part(self._operations, self._wake, operation.id, number) for number in numbers]
-        self._loop.call_soon_threadsafe(self.kept.begin, operation.id, asked, dones)
+        self.kept.begin(operation.id, asked, dones)
         return operation
 
     def _cancel(self, operation_id: str, by: str) -> Operation:
         operation, cancelled = self._operations.cancel(operation_id, f"cancelled by {by}")
         if operation.kind == "drain" and cancelled:
             self._set_drained(UndrainProcess(by=by))
-        if operation.kind == "savepoint" and self._loop is not None and self.kept is not None:
-            self._loop.call_soon_threadsafe(self.kept.cancel, operation_id)
-        elif self._loop is not None and self._supervisor is not None:
+        if operation.kind == "savepoint" and self.kept is not None:
+            self.kept.cancel(operation_id)
+        elif self._supervisor is not None:
             for number in cancelled:
                 done = Part(self._operations, self._wake, operation_id, number)
-                self._loop.call_soon_threadsafe(self._supervisor.withdraw, number, done)
+                self._supervisor.withdraw(number, done)
         return operation
 
     def _retry(self, supervisor: Supervisor, partition: int, done: OnDone) -> None:

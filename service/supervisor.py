@@ -14,7 +14,6 @@ from snapreplay.app.app import App
 from snapreplay.counted import counted
 from snapreplay.errors import AccessError, Reaction, SnapreplayError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
 from snapreplay.service.control.operations import OnDone, OperationState
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.assignment import Holding, Share
@@ -30,7 +29,6 @@ from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.tasks import watched
 from snapreplay.service.runtime.witnesses import Witnesses
-from snapreplay.service.topics.histories import history_of, key_history_of
 from snapreplay.service.topics.requirements import MissingInput, own_topics
 
 log = logging.getLogger("snapreplay.supervisor")
@@ -60,7 +58,7 @@ class Supervisor:
         on_failed: Callable[[int, BaseException], None],
     ) -> None:
         """Take `on_failed`, which hears what made a partition FAILED, or a DuplicateInstance."""
-        self._app, self._settings, self._cluster = app, settings, cluster
+        self._app, self._settings, self.cluster = app, settings, cluster
         self._view, self._board, self._on_failed = view, board, on_failed
         self.group: ConsumerGroup | None = None
         """Whom to ask after a fence; to be set before the first assignment."""
@@ -227,7 +225,7 @@ class Supervisor:
         increments, said = self._increments, Repeats()
         while True:
             try:
-                there = increments in await self._cluster.topic_ids([increments])
+                there = increments in await self.cluster.topic_ids([increments])
             except SnapreplayError as error:
                 now = asyncio.get_running_loop().time()
                 line = said.line(f"partitions are not released yet: {error}", now)
@@ -249,13 +247,6 @@ class Supervisor:
 
     def _context(self, number: int) -> Context:
         return replace(self._common, view=self._view, partition=number, group=self.group, pulse=self.pulse)
-
-    async def history(self, number: int) -> PartitionHistory:
-        """Read the history of a partition, whoever owns it."""
-        return await history_of(self._cluster, self._context(number).increments)
-
-    async def key_history(self, read: ReadKeyHistory, key: bytes, partition_count: int) -> KeyHistory:
-        return await key_history_of(self._cluster, self._context(read.partition).increments, read, key, partition_count)
 
     def _copying(self, number: int) -> Context:
         return replace(self._context(number), restores=self._copies)
@@ -336,7 +327,7 @@ class Supervisor:
             MissingInput: no refusal, because the partitions wait for the input.
         """
         try:
-            view = await inspect(self._app, self._settings, self._cluster, running=self._view)
+            view = await inspect(self._app, self._settings, self.cluster, running=self._view)
         except SnapreplayError as error:
             if isinstance(error, AccessError):
                 log.warning("the cluster could not be inspected: %s", error)
@@ -382,7 +373,7 @@ class Supervisor:
         request a second, whatever the number of partitions."""
         own = own_topics(self._app, self._settings)[:2]
         inputs = set(self._app.input_names)
-        watch = self._cluster.topic_watch()
+        watch = self.cluster.topic_watch()
         try:
             while True:
                 await asyncio.sleep(TOPIC_WATCH_SECONDS)
@@ -413,7 +404,7 @@ class Supervisor:
                     continue
                 asked_at, ends = loop.time(), dict[TopicPartition, int]()
                 try:
-                    reader = reader or await self._cluster.reader()
+                    reader = reader or await self.cluster.reader()
                     ends = await reader.end_offsets({each.increments for each in quiet})
                 except SnapreplayError as error:
                     log.debug("cannot ask where the increments end: %s", error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -34,12 +33,11 @@ class Group(Protocol):
 
 
 class Draining:
-    """Drains one process. `perform` is for any thread, `look` for one. A restart ends the drain."""
+    """Drains one process. For the runners' loop, but for `status` and `checks`. A restart ends the drain."""
 
     def __init__(self, operations: OperationRegistry, held: Callable[[], Collection[int]]) -> None:
         """Take `held`, which returns the partitions that have a runner in this process. Any thread."""
         self._operations, self._held = operations, held
-        self._lock = threading.RLock()
         self._drain: Drain | None = None
         self._operation_id = ""
 
@@ -66,16 +64,15 @@ class Draining:
         if group is None:
             raise NoSuccessor("this process is not a member of the group yet")
         is_drain = isinstance(asked, DrainProcess)
-        with self._lock:
-            # A share without peers comes from a leader that tells nothing about the others.
-            if is_drain and self._drain is None and group.share.peers:
-                check_successors([each for each in peers if each.process_id not in group.share.absent])
-            self.look(peers)
-            operation = self._begin(asked) if is_drain else self._end(asked)
-            group.gives_away = is_drain
-            group.rejoin()
-            self.look(peers)
-            return self._operations.get(operation.id) or operation
+        # A share without peers comes from a leader that tells nothing about the others.
+        if is_drain and self._drain is None and group.share.peers:
+            check_successors([each for each in peers if each.process_id not in group.share.absent])
+        self.look(peers)
+        operation = self._begin(asked) if is_drain else self._end(asked)
+        group.gives_away = is_drain
+        group.rejoin()
+        self.look(peers)
+        return self._operations.get(operation.id) or operation
 
     def stopped(self) -> None:
         """End what is left of the drain: after the end of the process nobody looks."""
@@ -104,10 +101,6 @@ class Draining:
 
     def look(self, peers: Sequence[Peer]) -> None:
         """Report the partitions that have left this process, and when it becomes drained, or draining again."""
-        with self._lock:
-            self._look(peers)
-
-    def _look(self, peers: Sequence[Peer]) -> None:
         drain, operation = self._drain, self._operations.get(self._operation_id)
         if drain is None or operation is None:
             return

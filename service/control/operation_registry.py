@@ -1,10 +1,8 @@
-"""The operations that were asked for, and their results. Thread-safe; the last 1,000 operations are kept."""
+"""The operations that were asked for, and their results: the last 1,000. For the runners' loop, but for `all`."""
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -37,42 +35,39 @@ class OperationRegistry:
     """Source of truth for operations; parts report by (operation id, partition)."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._operations: OrderedDict[str, Operation] = OrderedDict()
+        self._operations: dict[str, Operation] = {}
 
     def create(self, asked: Command, partitions: Iterable[int]) -> Operation:
         """Begin an operation, or raise Busy: one of the partitions has an operation of this kind under way."""
-        with self._lock:
-            wanted = tuple(partitions)
-            self._refuse_busy(asked.kind, wanted)
-            operation = Operation(
-                id=operation_id(),
-                kind=asked.kind,
-                state=OperationState.RUNNING,
-                reason=asked.about,
-                parts=tuple(OperationPart(number, OperationState.PENDING) for number in wanted),
-                created_at=wall_time(),
-            )
-            self._operations[operation.id] = _ended(operation)
-            while len(self._operations) > OPERATIONS_MAX:
-                self._operations.popitem(last=False)
-            return self._operations[operation.id]
+        wanted = tuple(partitions)
+        self._refuse_busy(asked.kind, wanted)
+        operation = Operation(
+            id=operation_id(),
+            kind=asked.kind,
+            state=OperationState.RUNNING,
+            reason=asked.about,
+            parts=tuple(OperationPart(number, OperationState.PENDING) for number in wanted),
+            created_at=wall_time(),
+        )
+        self._operations[operation.id] = _ended(operation)
+        while len(self._operations) > OPERATIONS_MAX:
+            del self._operations[next(iter(self._operations))]
+        return self._operations[operation.id]
 
     def report(
         self, operation_id: str, partition: int, state: OperationState, snapshot_id: str | None, detail: str
     ) -> bool:
         """Update one part, and say whether it was cancelled before. Unknown (evicted) operations are ignored."""
         now = OperationPart(partition, state, snapshot_id, detail)
-        with self._lock:
-            operation = self._operations.get(operation_id)
-            if operation is None:
-                return False
-            was = {part.partition: part.state for part in operation.parts}
-            parts = tuple(
-                now if part.partition == partition and part.state not in ENDED else part for part in operation.parts
-            )
-            self._operations[operation_id] = _ended(msgspec.structs.replace(operation, parts=parts))
-            return was.get(partition) is OperationState.CANCELLED
+        operation = self._operations.get(operation_id)
+        if operation is None:
+            return False
+        was = {part.partition: part.state for part in operation.parts}
+        parts = tuple(
+            now if part.partition == partition and part.state not in ENDED else part for part in operation.parts
+        )
+        self._operations[operation_id] = _ended(msgspec.structs.replace(operation, parts=parts))
+        return was.get(partition) is OperationState.CANCELLED
 
     def cancel(self, operation_id: str, detail: str) -> tuple[Operation, list[int]]:
         """Cancel the parts that can be cancelled; return the operation and the partitions of these parts. An operation
@@ -81,34 +76,29 @@ class OperationRegistry:
         Raises:
             NotCancellable: no part can be cancelled.
         """
-        with self._lock:
-            operation = self._operations.get(operation_id)
-            if operation is None:
-                raise NotCancellable(operation_id, "it is not known here")
-            if operation.state is OperationState.CANCELLED:
-                return operation, []
-            if operation.state is not OperationState.RUNNING:
-                raise NotCancellable(operation_id, f"it has {operation.state}")
-            pending = [part.partition for part in operation.parts if part.state is OperationState.PENDING]
-            if not BY_KIND[operation.kind].is_cancellable or not pending:
-                raise NotCancellable(operation_id, BY_KIND[operation.kind].too_late)
-            parts = tuple(
-                OperationPart(part.partition, OperationState.CANCELLED, None, detail)
-                if part.partition in pending
-                else part
-                for part in operation.parts
-            )
-            self._operations[operation_id] = _ended(msgspec.structs.replace(operation, parts=parts))
-            return self._operations[operation_id], pending
+        operation = self._operations.get(operation_id)
+        if operation is None:
+            raise NotCancellable(operation_id, "it is not known here")
+        if operation.state is OperationState.CANCELLED:
+            return operation, []
+        if operation.state is not OperationState.RUNNING:
+            raise NotCancellable(operation_id, f"it has {operation.state}")
+        pending = [part.partition for part in operation.parts if part.state is OperationState.PENDING]
+        if not BY_KIND[operation.kind].is_cancellable or not pending:
+            raise NotCancellable(operation_id, BY_KIND[operation.kind].too_late)
+        parts = tuple(
+            OperationPart(part.partition, OperationState.CANCELLED, None, detail) if part.partition in pending else part
+            for part in operation.parts
+        )
+        self._operations[operation_id] = _ended(msgspec.structs.replace(operation, parts=parts))
+        return self._operations[operation_id], pending
 
     def get(self, operation_id: str) -> Operation | None:
-        with self._lock:
-            return self._operations.get(operation_id)
+        return self._operations.get(operation_id)
 
     def all(self) -> Sequence[Operation]:
-        """List all operations, newest first."""
-        with self._lock:
-            return list(reversed(self._operations.values()))
+        """List all operations, newest first. Any thread: nothing comes between the steps of `list`."""
+        return list(self._operations.values())[::-1]
 
     def _refuse_busy(self, kind: str, wanted: tuple[int, ...]) -> None:
         for operation in self._operations.values():

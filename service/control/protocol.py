@@ -126,8 +126,8 @@ class StatusDocument(msgspec.Struct, frozen=True):
 
 
 class Control(Protocol):
-    """A running service for HTTP. `document`, `suspect` and `ended` may be called from any thread, all others from the
-    loop of the runners, in which `Http.serve` was called."""
+    """A running service for HTTP. `document`, `completed`, `suspect` and `ended` may be called from any thread, all
+    others from the loop of the runners, in which `Http.serve` was called."""
 
     def document(self) -> StatusDocument:
         """Return the service as it is now."""
@@ -145,6 +145,9 @@ class Control(Protocol):
         Raises:
             UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable, BatchNotReached: it cannot be answered (yet).
         """
+
+    def completed(self, store: str, stored: bytes) -> bytes:
+        """Return a stored value of a store that was read with the fields that it leaves out. Any thread."""
 
     async def history(self, partition: int) -> PartitionHistory:
         """Read the history of a partition from its log.
@@ -178,7 +181,7 @@ class Control(Protocol):
         """Hear that a peer has said that it ends in good order."""
 
 
-class StatusSource(Protocol):
+class ServiceSource(Protocol):
     """A service as HTTP's handlers ask it, in a loop of their own."""
 
     async def look(self) -> StatusDocument:
@@ -191,6 +194,31 @@ class StatusSource(Protocol):
             UnknownPartition, PartitionNotLive, NotFailed, Busy, NoSuccessor, NotCancellable: as of `Control.perform`.
             LoopBlocked: a handler keeps the loop of the runners; nothing was started.
             TooManyCommands: others are waiting already; nothing was started.
+        """
+
+    async def read(self, read: StateRead) -> StateAnswer:
+        """Read entries as of the last committed batch.
+
+        Raises:
+            UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable, BatchNotReached: as of `Control.read`.
+            ReadLate: there was no answer in time.
+            TooManyCommands: others are waiting already.
+        """
+
+    def completed(self, store: str, stored: bytes) -> bytes:
+        """Return a stored value of a store that was read as handlers see it."""
+
+    async def history(self, partition: int) -> PartitionHistory:
+        """Read the history of a partition. Raises: as `read`."""
+
+    async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
+        """Read the history of a key. Raises: as `read`."""
+
+    async def savepoints(self, name: str) -> SavepointList:
+        """Read all savepoints of the app, or the one of this name.
+
+        Raises:
+            SavepointsUnread, ReadLate, TooManyCommands: not now.
         """
 
 

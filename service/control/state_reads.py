@@ -7,13 +7,11 @@ of it in its thread, so that the loop of the runners has less to do.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from snapreplay.errors import RetryableError, UsageError
-from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
-from snapreplay.service.control.savepoint_list import SavepointList
 from snapreplay.service.control.vocabulary import Count, Seconds, one_of, said
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store
@@ -182,35 +180,3 @@ class Readable(NamedTuple):
     owner_epoch: int
     age_seconds: float
     doubt: str = ""
-
-
-class StateSource(Protocol):
-    """The states of a service, as HTTP's handlers ask for them."""
-
-    async def read(self, read: StateRead) -> StateAnswer:
-        """Read entries as of the last committed batch.
-
-        Raises:
-            UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable, BatchNotReached: it cannot be answered.
-            ReadLate: there was no answer in time.
-            TooManyCommands: others are waiting already.
-        """
-
-    async def history(self, partition: int) -> PartitionHistory:
-        """Read the history of a partition.
-
-        Raises: as `read`.
-        """
-
-    async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
-        """Read the history of a key.
-
-        Raises: as `read`.
-        """
-
-    async def savepoints(self, name: str) -> SavepointList:
-        """Read all savepoints of the app, or the one of this name.
-
-        Raises:
-            SavepointsUnread, ReadLate, TooManyCommands: not now.
-        """

@@ -37,7 +37,7 @@ def in_process() -> tuple[Current, TestClient]:
     """An unexpected error is answered, not raised into the test."""
     current = Current()
     source = Local(current)
-    app = create_app(source, states=source, now=lambda: NOW)
+    app = create_app(source, now=lambda: NOW)
     return current, TestClient(app, raise_server_exceptions=False)
 
 

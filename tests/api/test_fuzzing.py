@@ -56,7 +56,7 @@ def apps(tmp_path_factory):
 
     def asked(tokens: HttpTokens, headers: Mapping[str, str]) -> Asked:
         source = Local(FakeControl())
-        app = create_app(source, states=source, now=lambda: NOW, tokens=tokens)
+        app = create_app(source, now=lambda: NOW, tokens=tokens)
         schema = schemathesis.openapi.from_asgi("/openapi.json", app, headers=dict(headers))
         schema.config.checks.negative_data_rejection.expected_statuses = REFUSALS
         return Asked(schema, headers)

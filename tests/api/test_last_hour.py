@@ -17,9 +17,20 @@ from hypothesis import strategies as st
 from snapreplay.api.app import create_app
 from snapreplay.api.fleet_views import Covered, Held, Scope
 from snapreplay.api.forwarding import Forwarder
-from snapreplay.api.last_hour import EVERY_SECONDS, ROWS, LastHourRecorder, Ring, Row, of_the_app
-from snapreplay.api.last_hour_view import PATH, asked, joined, rows_of, view
+from snapreplay.api.last_hour import (
+    EVERY_SECONDS,
+    PATH,
+    ROWS,
+    LastHourRecorder,
+    Ring,
+    Row,
+    joined,
+    of_the_app,
+    rows_of,
+    view,
+)
 from snapreplay.api.peer_client import UNKNOWN
+from snapreplay.api.routes import seen_by_others
 from snapreplay.service.control.status import CommitTimes, InputStatus, PartitionStatus
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.live.live_report import CommitClock
@@ -293,7 +304,7 @@ async def test_a_process_that_cannot_tell_adds_nothing(answer: bytes, found: dic
         there = own._replace(process=msgspec.structs.replace(own.process, state="reachable", url=url))
         away = own._replace(process=msgspec.structs.replace(own.process, state="dead"))
         covered = Covered([own, there, away], Scope.APP)
-        assert await asked(Forwarder(UNKNOWN), covered, 3, range(SLOT, SLOT + 9)) == [found]
+        assert await seen_by_others(Forwarder(UNKNOWN), covered, 3, range(SLOT, SLOT + 9)) == [found]
     (request,) = asked_for
     assert request.startswith(b"GET /api/v1/last-hour?scope=local&since=2026-11-18T11:06:30Z&partition=3 ")
 

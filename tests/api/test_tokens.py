@@ -48,7 +48,7 @@ def one_app(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Current, Te
     """The file, the control and a client of one app, for tests of many requests: to make an app takes long."""
     path, current = tmp_path_factory.mktemp("tokens") / "token", Current()
     path.write_text(FIRST)
-    app = create_app(Local(current), states=Local(current), tokens=HttpTokens(str(path)))
+    app = create_app(Local(current), tokens=HttpTokens(str(path)))
     return path, current, TestClient(app, raise_server_exceptions=False)
 
 

@@ -36,9 +36,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture
 def http() -> TestClient:
-    return TestClient(
-        create_app(Local(FakeControl()), states=Local(FakeControl()), now=lambda: NOW), raise_server_exceptions=False
-    )
+    return TestClient(create_app(Local(FakeControl()), now=lambda: NOW), raise_server_exceptions=False)
 
 
 def ask(http: TestClient, hint: str) -> int:
@@ -282,7 +280,7 @@ def test_of_what_cannot_be_read_the_path_that_is_named_tells(name):
 
     control.reading = read
     source = Local(control)
-    http = TestClient(create_app(source, states=source, now=lambda: NOW))
+    http = TestClient(create_app(source, now=lambda: NOW))
     hint = http.get("/api/v1/state/default/ada").json()["hint"]
     assert named in hint
     assert ask(http, hint) == 200

@@ -23,7 +23,7 @@ def test_when_savepoints_cannot_be_read_readiness_says_how_the_cluster_is(monkey
         raise SavepointsUnread("no broker answers")
 
     monkeypatch.setattr(control, "savepoints", unread)
-    http = TestClient(create_app(Local(control), states=Local(control), now=lambda: NOW))
+    http = TestClient(create_app(Local(control), now=lambda: NOW))
     refused = http.get("/api/v1/savepoints")
     assert (refused.status_code, refused.json()["detail"]) == (503, "the savepoints cannot be read: no broker answers")
     (path,) = re.findall(r"GET (/\S+)", refused.json()["hint"])

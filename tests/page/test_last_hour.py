@@ -13,8 +13,7 @@ import pytest
 from playwright.async_api import Locator, Page, Route, expect
 
 from snapreplay.api.fleet_views import Scope
-from snapreplay.api.last_hour import EVERY_SECONDS, ROWS, Row
-from snapreplay.api.last_hour_view import view
+from snapreplay.api.last_hour import EVERY_SECONDS, ROWS, Row, view
 from snapreplay.service.clock import boot_seconds, wall_ms
 from snapreplay.service.control.restore_plan import RestoreObjective
 from snapreplay.service.control.status import CommitTimes, PartitionStatus

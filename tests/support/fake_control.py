@@ -212,6 +212,9 @@ class FakeControl:
             raise NotReadable(partition, "unknown", "its log cannot be read: no broker")
         return self.histories
 
+    def completed(self, _store: str, stored: bytes) -> bytes:
+        return stored
+
     def ended(self, process_id: str) -> None:
         self.ended_peers.append(process_id)
 
@@ -262,7 +265,7 @@ class FakeGroup:
 
 
 class Local:
-    """A `StatusSource` and `StateSource` that asks `control` directly: handlers are tried without a thread of HTTP."""
+    """A `ServiceSource` that asks `control` directly: handlers are tried without a thread of HTTP."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
@@ -275,6 +278,9 @@ class Local:
 
     async def read(self, read: StateRead) -> StateAnswer:
         return self._control.read(read)
+
+    def completed(self, store: str, stored: bytes) -> bytes:
+        return self._control.completed(store, stored)
 
     async def savepoints(self, name: str) -> SavepointList:
         return await self._control.savepoints(name)

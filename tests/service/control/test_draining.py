@@ -1,13 +1,11 @@
 """Rules of a drain: when it is refused, what its operation says, and when it is over."""
 
-import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control import draining
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.operations import (
@@ -115,7 +113,7 @@ def test_a_second_drain_is_not_confused_with_the_first():
     bench = Bench()
     control = ServiceControl(apps.ledger("x"), Identity.of_this_process("one"), StatusBoard(), Pulse(), Settings())
     control._membership, control._assigned = cast(Any, bench.group), {0, 1}
-    control._supervisor = cast(Any, SimpleNamespace(held={0, 1}))
+    control._supervisor = cast(Any, SimpleNamespace(held={0, 1}, withdraw=lambda *_: None))
     bench.group.share = Share(peers=(TWO,))
 
     def state(operation):
@@ -123,7 +121,7 @@ def test_a_second_drain_is_not_confused_with_the_first():
         return found and found.state
 
     first = control.perform(DRAIN)
-    control._supervisor = cast(Any, SimpleNamespace(held={2}))
+    control._supervisor = cast(Any, SimpleNamespace(held={2}, withdraw=lambda *_: None))
     control.perform(DRAIN)
     assert state(first) == "succeeded"
     control.perform(UNDRAIN)
@@ -134,26 +132,6 @@ def test_a_second_drain_is_not_confused_with_the_first():
     assert (bench.group.gives_away, state(third)) == (True, "running")
     control.stop()
     assert state(third) == "failed"
-
-
-def test_an_undrain_while_somebody_looks_counts(monkeypatch):
-    """The look is over first: it would show the drain for ever."""
-    bench = Bench()
-    bench.ask(DRAIN, TWO)
-    bench.held = set()
-    undrain = threading.Thread(target=bench.ask, args=(UNDRAIN, TWO))
-    said = draining.log.warning
-
-    def slow(text, *values):
-        if not undrain.ident:
-            undrain.start()
-            undrain.join(0.1)
-        said(text, *values)
-
-    monkeypatch.setattr(draining.log, "warning", slow)
-    bench.draining.look([TWO])
-    undrain.join()
-    assert bench.status is None
 
 
 def test_an_undrain_cancels_what_is_left_of_the_drain():
