@@ -37,7 +37,7 @@ from snapreplay.service.control.status import (
     SNAPSHOTS_KEPT,
     PartitionError,
     PartitionStatus,
-    Recovery,
+    RecoveryStatus,
     SnapshotStatus,
     StandbyStatus,
 )
@@ -49,7 +49,7 @@ JSON = "application/json"
 _Shown = TypeVar("_Shown", bound=msgspec.Struct)
 
 
-class Restore(Recovery, frozen=True, kw_only=True):
+class Restore(RecoveryStatus, frozen=True, kw_only=True):
     """The running or last recovery of one partition. What is null is not known (yet)."""
 
     partition: Count
@@ -303,14 +303,14 @@ def _of_process(partitions: Sequence[Held]) -> float | None:
     return len(waiting) * (ended[-1] - ended[0]).total_seconds() / (len(ended) - 1)
 
 
-def _restores(partitions: Iterable[Held]) -> list[Recovery]:
+def _restores(partitions: Iterable[Held]) -> list[RecoveryStatus]:
     return [each.status.restore for each in partitions if each.status and each.status.restore]
 
 
 def _restore(found: Held) -> Restore:
     status = found.status
     return _with(
-        status.restore if status and status.restore else Recovery(),
+        status.restore if status and status.restore else RecoveryStatus(),
         Restore,
         partition=found.partition,
         **origin(found.process),

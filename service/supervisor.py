@@ -173,7 +173,7 @@ class Supervisor:
         task.add_done_callback(lambda _: self._retries.pop(done, None))
 
     def withdraw(self, number: int, done: OnDone) -> None:
-        """Do not begin the retry or snapshot that `done` waits for, and give up its drill."""
+        """Withdraw what `done` waits for: it is not begun, or given up."""
         if (retry := self._retries.get(done)) is not None:
             retry.cancel()
         if (runner := self._runners.get(number)) is not None:

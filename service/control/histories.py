@@ -81,7 +81,7 @@ OWNERSHIPS_MAX = 100
 SNAPSHOTS_MAX = 100
 
 
-class Ownership(msgspec.Struct, frozen=True):
+class PastOwnership(msgspec.Struct, frozen=True):
     """One claim of a partition, and the last batch that its owner committed; null: it committed none."""
 
     owner_epoch: Annotated[Count, said("Offset of the claim in the increments topic.")]
@@ -108,7 +108,7 @@ class PartitionHistory(msgspec.Struct, frozen=True, tag="partition-history"):
     """The last 100 ownerships, snapshots and decisions of a partition, newest first, as far as its log reaches back."""
 
     partition: Count
-    ownerships: tuple[Ownership, ...]
+    ownerships: tuple[PastOwnership, ...]
     snapshots: tuple[PointedSnapshot, ...]
     is_whole: Annotated[
         bool,

@@ -134,7 +134,7 @@ class PartitionError(msgspec.Struct, frozen=True):
     at: Time
 
 
-class Recovery(msgspec.Struct, frozen=True):
+class RecoveryStatus(msgspec.Struct, frozen=True):
     """One recovery of one partition, running or finished. What is null is not known (yet)."""
 
     attempts: Annotated[Count, said("0 before the first attempt.")] = 0
@@ -300,7 +300,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
             " is not a map."
         ),
     ] = None
-    restore: Annotated[Recovery | None, said("The running or last recovery; null before the first.")] = None
+    restore: Annotated[RecoveryStatus | None, said("The running or last recovery; null before the first.")] = None
     snapshot: Annotated[SnapshotStatus | None, said("The newest, whatever its state.")] = None
     last_pointed_snapshot_at: Time | None = None
     recoverable: Annotated[bool | None, said("Whether a recovery would succeed now; looked at once a minute.")] = None

@@ -14,7 +14,7 @@ from snapreplay.errors import RetryableError, SnapreplayError, StopError
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.operations import OnDone, OperationState
 from snapreplay.service.control.restore_plan import Drill, DrillState
-from snapreplay.service.control.status import Recovery
+from snapreplay.service.control.status import RecoveryStatus
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.snapshot_policy import spread
@@ -171,11 +171,11 @@ class Drills:
                 freeing = _freed_later(store, share)  # whoever cancels does not wait for it
                 await examiner.close()
             await asyncio.shield(freeing)
-            restore = record.recovery or Recovery()
+            restore = record.recovery or RecoveryStatus()
             self._check(refusal, restore, examiner.last)
             return self._measured(began, restore, examiner.found, throttle.rested_seconds)
 
-    def _check(self, refusal: SnapreplayError | None, restore: Recovery, found: FoundIncrement | None) -> None:
+    def _check(self, refusal: SnapreplayError | None, restore: RecoveryStatus, found: FoundIncrement | None) -> None:
         """Raise what is wrong with the log, or GivenUp: it has gone on too far to say."""
         reason = refusal or restore.fallback_reason
         if reason and self._is_overtaken(found):
@@ -192,7 +192,7 @@ class Drills:
         kept = self._live.last.pointers
         return bool(kept) and (not began_with or began_with[0] not in kept)
 
-    def _measured(self, began: Drill, restore: Recovery, found: FoundIncrement, rested_seconds: float) -> Drill:
+    def _measured(self, began: Drill, restore: RecoveryStatus, found: FoundIncrement, rested_seconds: float) -> Drill:
         spent, rates = restore.seconds_per_phase, self._context.rates
         worked = spent.get(Phase.LOADING, 0.0) + spent.get(Phase.ADVANCING, 0.0) - rested_seconds
         return msgspec.structs.replace(

@@ -12,7 +12,7 @@ from snapreplay.app.turns import other_periods
 from snapreplay.counted import some
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.operations import OnDone, OperationState
-from snapreplay.service.control.status import Recovery
+from snapreplay.service.control.status import RecoveryStatus
 from snapreplay.service.core import refusals
 from snapreplay.service.core.batch_failures import HalfApplied
 from snapreplay.service.core.custody import lost
@@ -256,7 +256,7 @@ class Incarnation:
         if self._retry.under_way:
             live.at_work.then(self._retry.succeeded)
 
-    def _learn(self, restore: Recovery, worked: Worked) -> None:
+    def _learn(self, restore: RecoveryStatus, worked: Worked) -> None:
         """Compare the prediction of a restore with its time, then use its rates for the next prediction."""
         context, spent = self._context, sum(restore.seconds_per_phase.values())
         predicted = context.rates.predicted_seconds(restore)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from snapreplay.service.clock import wall_time
-from snapreplay.service.control.status import Progress, Recovery, SnapshotStatus
+from snapreplay.service.control.status import Progress, RecoveryStatus, SnapshotStatus
 from snapreplay.service.core.phase import RECOVERING, Phase
 from snapreplay.service.core.retained import Warm
 
@@ -29,7 +29,7 @@ class RestoreProgress:
         """Report the cause of a wait."""
 
     def restore(self, **facts: Any) -> None:
-        """Report fields of `control.status.Recovery`."""
+        """Report fields of `control.status.RecoveryStatus`."""
 
     def warm(self, outcome: Warm, entries: int) -> None:
         """Report that the state was still in memory."""
@@ -49,13 +49,13 @@ class RestoreRecord(RestoreProgress):
     """
 
     def __init__(self) -> None:
-        self.recovery: Recovery | None = None
+        self.recovery: RecoveryStatus | None = None
         self._phase = Phase.ASSIGNED
         self._phase_since = self._progress_since = 0.0
 
     def started(self) -> None:
         self._phase_since = asyncio.get_running_loop().time()
-        self.recovery = Recovery(attempts=1, started_at=wall_time())
+        self.recovery = RecoveryStatus(attempts=1, started_at=wall_time())
 
     def phase(self, phase: Phase) -> None:
         """Enter a phase. The time spent in the last one goes into the recovery's split."""

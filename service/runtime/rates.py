@@ -12,7 +12,7 @@ import msgspec
 
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.restore_plan import Forecast, Rates
-from snapreplay.service.control.status import Recovery
+from snapreplay.service.control.status import RecoveryStatus
 from snapreplay.service.core.phase import Phase
 
 LOAD_BYTES_MIN, ADVANCED_RECORDS_MIN = 1_000_000, 10_000
@@ -66,7 +66,7 @@ class MeasuredRates:
         self.known = Rates()
         self.owning_seconds = self.known.before_loading_seconds
 
-    def predicted_seconds(self, restore: Recovery) -> float | None:
+    def predicted_seconds(self, restore: RecoveryStatus) -> float | None:
         """Predict a restore that has ended, by what was known before it; None: nothing is to be learnt from it."""
         if not _is_whole(restore):
             return None
@@ -78,7 +78,7 @@ class MeasuredRates:
         seconds = max(0.0, min(self.known.speed(mode).seconds(size_bytes, records), FORECAST_SECONDS_MAX))
         return Forecast(seconds, wall_time() + timedelta(seconds=seconds - self.owning_seconds))
 
-    def learn(self, restore: Recovery, worked: Worked) -> None:
+    def learn(self, restore: RecoveryStatus, worked: Worked) -> None:
         """Take the rates of a restore that has ended. One from memory, or of several attempts, shows nothing."""
         if not _is_whole(restore):
             return
@@ -94,7 +94,7 @@ class MeasuredRates:
         self.known = msgspec.structs.replace(self.known, **found, measured=measured)
 
 
-def _is_whole(restore: Recovery) -> bool:
+def _is_whole(restore: RecoveryStatus) -> bool:
     return restore.warm is None and restore.attempts == 1
 
 

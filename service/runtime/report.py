@@ -17,7 +17,7 @@ from snapreplay.service.control.counters import PartitionMetrics, Result
 from snapreplay.service.control.status import (
     PartitionError,
     PartitionStatus,
-    Recovery,
+    RecoveryStatus,
     RejectedProposal,
     SnapshotStatus,
     StatusBoard,
@@ -139,7 +139,7 @@ class Reporter(RestoreRecord):
         self.phase(Phase.LIVE)
         self.failures.over()
         status = self.status
-        restore = self.recovery or Recovery()
+        restore = self.recovery or RecoveryStatus()
         mode = "warm" if restore.warm else restore.mode
         seconds = sum(restore.seconds_per_phase.values())
         metrics.restore_ended(Result.SUCCEEDED, mode, seconds=seconds)

@@ -16,7 +16,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from snapreplay.app.record import Headers
 from snapreplay.service.clock import wall_time
-from snapreplay.service.control.status import Recovery, SnapshotStatus
+from snapreplay.service.control.status import RecoveryStatus, SnapshotStatus
 
 Facts = Mapping[str, str | int]
 
@@ -41,7 +41,7 @@ class Spans:
         counts = {"snapreplay.batch": number, "messaging.batch.message_count": records}
         self._span("batch", ended - timedelta(seconds=seconds), ended, counts, links=links)
 
-    def recovery(self, restore: Recovery) -> None:
+    def recovery(self, restore: RecoveryStatus) -> None:
         """Make the span of a recovery that has led to LIVE, with a child for each of its phases, as entered."""
         began, ended = restore.started_at or wall_time(), restore.finished_at or wall_time()
         facts: Facts = {

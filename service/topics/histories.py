@@ -19,8 +19,8 @@ from snapreplay.service.control.histories import (
     SNAPSHOTS_MAX,
     KeyChange,
     KeyHistory,
-    Ownership,
     PartitionHistory,
+    PastOwnership,
     PointedSnapshot,
     ReadKeyHistory,
     ReadRecords,
@@ -206,7 +206,7 @@ class _History:
     def __init__(self, reader: Reader, log: TopicPartition) -> None:
         self._reader, self._log = reader, log
         self._until = asyncio.get_running_loop().time() + HISTORY_SECONDS
-        self._ownerships: list[Ownership] = []
+        self._ownerships: list[PastOwnership] = []
         self._pointers: dict[str, Pointer] = {}
         self._kept: set[str] = set()
 
@@ -250,15 +250,15 @@ class _History:
                 return _Tail(FoundIncrement(last, found.offset), claims)
         return _Tail(None, claims)
 
-    async def _owner(self, owner_epoch: int, bounds: Bounds, last: Increment) -> Ownership:
+    async def _owner(self, owner_epoch: int, bounds: Bounds, last: Increment) -> PastOwnership:
         record = await self._reader.read_at(self._log, owner_epoch) if owner_epoch >= bounds.start_offset else None
         if record is not None:
             return self._ownership(record, last)
-        return Ownership(owner_epoch, "", "", "", None, last.batch, time_of(last.written_at_ms))
+        return PastOwnership(owner_epoch, "", "", "", None, last.batch, time_of(last.written_at_ms))
 
-    def _ownership(self, record: InputRecord, last: Increment | None = None) -> Ownership:
+    def _ownership(self, record: InputRecord, last: Increment | None = None) -> PastOwnership:
         claim = decode_as(Claim, record.value or b"", self._log, record.offset)
-        return Ownership(
+        return PastOwnership(
             owner_epoch=record.offset,
             process_id=claim.process_id,
             instance_id=claim.instance_id,

@@ -9,7 +9,7 @@ import pytest
 
 from snapreplay.api.asking import FROM_KAFKA_MAX
 from snapreplay.service.clock import time_of
-from snapreplay.service.control.histories import Ownership, PartitionHistory, PointedSnapshot
+from snapreplay.service.control.histories import PartitionHistory, PastOwnership, PointedSnapshot
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
 from tests.support.served import served
@@ -18,7 +18,7 @@ PATH = "/api/v1/partitions/0/history"
 AT = time_of(1_795_000_000_000)
 HISTORY = PartitionHistory(
     0,
-    (Ownership(9, "p1", "ledger-0", "host-a", AT, 5, AT), Ownership(2, "", "", "", None)),
+    (PastOwnership(9, "p1", "ledger-0", "host-a", AT, 5, AT), PastOwnership(2, "", "", "", None)),
     (PointedSnapshot("s", 4, 3, 8, None, is_kept=True),),
     is_whole=False,
 )

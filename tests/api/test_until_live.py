@@ -9,7 +9,7 @@ import pytest
 
 from snapreplay.api import views
 from snapreplay.api.cli import restore_view
-from snapreplay.service.control.status import PartitionStatus, Recovery
+from snapreplay.service.control.status import PartitionStatus, RecoveryStatus
 from snapreplay.service.core.phase import Phase
 from tests.support.fake_control import alone
 
@@ -23,11 +23,11 @@ def at(seconds: float) -> datetime:
 def partitions(ended: list[float], waiting: int, began: float = 0.0) -> list[PartitionStatus]:
     """Live partitions by when their restores ended, then those that wait for a turn since `began`."""
     live = [
-        PartitionStatus(number, Phase.LIVE, restore=Recovery(1, at(0), at(seconds)))
+        PartitionStatus(number, Phase.LIVE, restore=RecoveryStatus(1, at(0), at(seconds)))
         for number, seconds in enumerate(ended)
     ]
     return live + [
-        PartitionStatus(len(ended) + number, Phase.LOCATING, restore=Recovery(1, at(began)))
+        PartitionStatus(len(ended) + number, Phase.LOCATING, restore=RecoveryStatus(1, at(began)))
         for number in range(waiting)
     ]
 

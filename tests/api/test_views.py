@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from snapreplay.api import views
 from snapreplay.api.fleet_views import Held
-from snapreplay.service.control.status import PartitionStatus, Progress, Recovery
+from snapreplay.service.control.status import PartitionStatus, Progress, RecoveryStatus
 from snapreplay.service.core.phase import Phase
 from tests.support.fake_control import LIVE, NOW, ago, alone
 
@@ -19,7 +19,7 @@ statuses = st.builds(
     phase=st.sampled_from(Phase),
     restore=st.none()
     | st.builds(
-        Recovery,
+        RecoveryStatus,
         attempts=st.integers(1, 5),
         started_at=st.just(NOW),
         progress=st.none()

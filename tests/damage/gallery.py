@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from snapreplay.service.control.status import Recovery
+from snapreplay.service.control.status import RecoveryStatus
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.damage import edits
 from tests.damage.edits import Change, Edit, Slot, Slots, of_kind
@@ -179,7 +179,7 @@ _both_chunks = _all(CHUNK.flipped, Target("", RecordKind.CHUNK, 0).flipped)
 # ------------------------------------------------------------------- the table in docs/internals/results.md
 
 
-def ends(restore: Recovery, snapshots: list[str], error: str | None) -> str:
+def ends(restore: RecoveryStatus, snapshots: list[str], error: str | None) -> str:
     """`snapshots`: the ids that the last increment points to, newest first; `error`: what made it FAILED."""
     if error is not None:
         return f"FAILED, `{error}`"
@@ -196,6 +196,6 @@ def table(document: str) -> list[tuple[str, str, str]]:
     return [(record, damage, end) for record, many, end in rows for damage in many.split("; ")]
 
 
-def told(restore: Recovery, error: Any) -> str:
+def told(restore: RecoveryStatus, error: Any) -> str:
     """All that the status says about the damage."""
     return f"{restore.fallback_reason or ''} {error.message if error else ''}"

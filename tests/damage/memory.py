@@ -17,7 +17,7 @@ from snapreplay.app.record import RawRecord
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.groups import ChangelogSettings, SnapshotSettings
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control.status import Recovery, StatusBoard
+from snapreplay.service.control.status import RecoveryStatus, StatusBoard
 from snapreplay.service.core.chain import Chain, genesis_increment
 from snapreplay.service.live.committer import Committer
 from snapreplay.service.ports import LogRecord, TopicPartition
@@ -99,7 +99,7 @@ class Outcome:
     """The outcome of a recovery: the error, or the state as plain values and the increment it stands at."""
 
     error: SnapreplayError | None
-    restore: Recovery
+    restore: RecoveryStatus
     last: Increment | None = None
     entries: dict[str, Any] = field(default_factory=dict)
 

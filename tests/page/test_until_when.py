@@ -15,7 +15,7 @@ from playwright.async_api import Page, expect
 
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.restore_plan import Forecast
-from snapreplay.service.control.status import PartitionStatus, Progress, Recovery
+from snapreplay.service.control.status import PartitionStatus, Progress, RecoveryStatus
 from tests.page.looking import looked_at, says
 from tests.support import apps
 from tests.support.fake_control import LIVE, LOADING, FakeControl
@@ -28,13 +28,13 @@ def restored(partition: int, predicted: float, took: float) -> PartitionStatus:
     """Make a live partition whose restore took this long, and was predicted to take that long."""
     end = wall_time() - timedelta(minutes=5)
     forecast = Forecast(predicted, end + timedelta(seconds=predicted - took))
-    recovery = Recovery(attempts=1, started_at=end - timedelta(seconds=took), finished_at=end, forecast=forecast)
+    recovery = RecoveryStatus(attempts=1, started_at=end - timedelta(seconds=took), finished_at=end, forecast=forecast)
     return msgspec.structs.replace(LIVE, partition=partition, restore=recovery)
 
 
 def restoring(partition: int, predicted: float, live_at: datetime, eta: float | None = None) -> PartitionStatus:
     """Make a partition that is loading."""
-    recovery = Recovery(
+    recovery = RecoveryStatus(
         attempts=1,
         started_at=wall_time() - timedelta(seconds=1),
         progress=Progress("bytes", 0, 1_200_000_000, 4_800_000_000, 3_600_000_000 / eta if eta else None, eta),
@@ -92,7 +92,7 @@ async def test_of_several_restores_the_last_one_counts(page: Page) -> None:
             restored(1, 40.0, 66.0),
             restoring(2, 45.0, later(60.0), eta=12.0),
             restoring(3, 90.0, later(600.0), eta=200.0),
-            msgspec.structs.replace(LOADING, partition=4, restore=Recovery(attempts=1, started_at=wall_time())),
+            msgspec.structs.replace(LOADING, partition=4, restore=RecoveryStatus(attempts=1, started_at=wall_time())),
         ]
     )
     control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=5)

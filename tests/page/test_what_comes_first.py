@@ -10,7 +10,7 @@ from playwright.async_api import Page, expect
 
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import Check
-from snapreplay.service.control.status import BlockedTopic, Recovery, SnapshotState, SnapshotStatus
+from snapreplay.service.control.status import BlockedTopic, RecoveryStatus, SnapshotState, SnapshotStatus
 from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.phase import Phase
 from tests.page.looking import looked_at, says
@@ -149,7 +149,9 @@ async def test_what_an_alert_is_about_is_on_the_page(page: Page) -> None:
 
 async def test_a_restore_that_has_failed_says_where(page: Page) -> None:
     """It stands at its stage; nothing is said to be proven at its end, or to come from the beginning."""
-    run = Recovery(attempts=1, started_at=ago(9), seconds_per_phase={"fencing": 0.1, "claiming": 0.2, "locating": 0.5})
+    run = RecoveryStatus(
+        attempts=1, started_at=ago(9), seconds_per_phase={"fencing": 0.1, "claiming": 0.2, "locating": 0.5}
+    )
     async with served(of_many(msgspec.structs.replace(FIRST_FAILED, restore=run))) as url:
         await page.goto(url)
         await page.get_by_role("button", name="Details of partition 0").click()

@@ -18,7 +18,7 @@ from snapreplay.service.control.operations import Busy, NotFailed, RetryPartitio
 from snapreplay.service.control.status import (
     PartitionError,
     PartitionStatus,
-    Recovery,
+    RecoveryStatus,
     SnapshotState,
     SnapshotStatus,
     SnapshotUsed,
@@ -238,7 +238,7 @@ def test_snapshots_are_remembered_newest_first_with_their_last_state(bench, monk
 def test_the_snapshot_restored_from_is_listed_once_it_proved_itself(bench):
     """One that was tried and given up is not; what this process wrote itself keeps its own story."""
     used = SnapshotUsed("s0", 4, 17, entries=9, size_bytes=300, created_at=AT, chunks=2)
-    restore = Recovery(1, AT, snapshot=used)
+    restore = RecoveryStatus(1, AT, snapshot=used)
     bench.board.publish(PartitionStatus(0, Phase.LOADING, restore=restore))
     assert bench.control.document().snapshots == ()
     bench.board.publish(PartitionStatus(0, Phase.LIVE, restore=restore))

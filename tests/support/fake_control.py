@@ -36,7 +36,7 @@ from snapreplay.service.control.status import (
     PartitionError,
     PartitionStatus,
     Progress,
-    Recovery,
+    RecoveryStatus,
     SnapshotState,
     SnapshotStatus,
     SnapshotUsed,
@@ -86,7 +86,7 @@ LIVE = PartitionStatus(
     records_total=480,
     skipped_total=2,
     digest="1200:00000000000000aa:00000000000000cc",
-    restore=Recovery(
+    restore=RecoveryStatus(
         attempts=1,
         started_at=ago(100),
         finished_at=ago(98.5),
@@ -106,7 +106,7 @@ LOADING = PartitionStatus(
     partition=1,
     phase=Phase.LOADING,
     owner_epoch=131,
-    restore=Recovery(
+    restore=RecoveryStatus(
         attempts=2,
         started_at=ago(2),
         snapshot=USED,

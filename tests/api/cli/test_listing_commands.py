@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from snapreplay.service.control.histories import Ownership, PartitionHistory, PointedSnapshot
+from snapreplay.service.control.histories import PartitionHistory, PastOwnership, PointedSnapshot
 from snapreplay.service.control.operations import RetryPartition, TriggerSnapshot
 from snapreplay.service.control.status import Decision
 from snapreplay.service.core.group_changes import GroupChange, SeenMember
@@ -23,7 +23,7 @@ def control() -> FakeControl:
         GroupChange(8, NOW, 2, (0, 1), expelled=(EVE,), is_anew=True),
         GroupChange(7, ago(60), 3, (0,), joined=(EVE,)),
     )
-    owner = Ownership(130, "p1", "host-a", "host-a", ago(100), 60, ago(1))
+    owner = PastOwnership(130, "p1", "host-a", "host-a", ago(100), 60, ago(1))
     snapshot = PointedSnapshot("5c1d", 41, 90, 88, ago(99), is_kept=True)
     decision = Decision(77, 50, "state-patched-7", "one key", "1 entry", "a typo", "ada@host-a", ago(50))
     made.histories = PartitionHistory(0, (owner,), (snapshot,), is_whole=False, decisions=(decision,))

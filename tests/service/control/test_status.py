@@ -3,7 +3,14 @@
 import pytest
 
 from snapreplay.service.clock import time_of
-from snapreplay.service.control.status import DigestProof, InputStatus, PartitionStatus, Progress, Recovery, StatusBoard
+from snapreplay.service.control.status import (
+    DigestProof,
+    InputStatus,
+    PartitionStatus,
+    Progress,
+    RecoveryStatus,
+    StatusBoard,
+)
 from snapreplay.service.core.phase import Phase
 
 AT = time_of(7_000)
@@ -37,7 +44,7 @@ def test_progress_is_a_percentage_of_its_own_span(progress, percent, remaining):
 )
 def test_loading_is_one_half_of_the_way_and_advancing_the_other(phase, percent):
     """The same 40 % of a phase are 20 or 70 % of the way; who failed is not on the way."""
-    restore = Recovery(1, AT, progress=Progress("bytes", 0, 40, 100))
+    restore = RecoveryStatus(1, AT, progress=Progress("bytes", 0, 40, 100))
     assert PartitionStatus(0, phase, restore=restore).restored_percent == percent
 
 
@@ -53,7 +60,7 @@ def test_loading_is_one_half_of_the_way_and_advancing_the_other(phase, percent):
 )
 def test_a_proof_is_of_the_state_that_is_there_now(phase, finished_at, shown):
     """One that failed after it was LIVE shows no proof of the restore before."""
-    restore = Recovery(1, AT, finished_at=finished_at, proof=DigestProof("1:a:b", "1:a:b", 3))
+    restore = RecoveryStatus(1, AT, finished_at=finished_at, proof=DigestProof("1:a:b", "1:a:b", 3))
     assert (PartitionStatus(0, phase, restore=restore).proof is not None) is shown
 
 

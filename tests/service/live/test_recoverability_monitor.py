@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from snapreplay.service.clock import time_of, wall_time
-from snapreplay.service.control.status import BlockedTopic, OpenTransactionStatus, Recovery, SnapshotUsed
+from snapreplay.service.control.status import BlockedTopic, OpenTransactionStatus, RecoveryStatus, SnapshotUsed
 from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.live import recoverability_monitor as module
@@ -226,16 +226,16 @@ def test_a_rate_is_measured_by_a_restore_that_is_large_enough():
     What is learnt from was predicted by what was known before. Only work counts, however long the phases were."""
     used = SnapshotUsed("a", 4, 9, 1000, 4_000_000, NOW)
     spent = {"fencing": 0.1, "claiming": 0.1, "locating": 0.3, "loading": 80.0, "advancing": 90.0}
-    whole = Recovery(1, mode="replay", snapshot=used, seconds_per_phase=spent, records_advanced=40_000)
+    whole = RecoveryStatus(1, mode="replay", snapshot=used, seconds_per_phase=spent, records_advanced=40_000)
     rates: Any = MeasuredRates()
-    rates.learn(Recovery(1, warm="kept", seconds_per_phase=spent), worked(2.0, 4.0))
-    rates.learn(Recovery(2, seconds_per_phase=spent), worked(2.0, 4.0))
+    rates.learn(RecoveryStatus(1, warm="kept", seconds_per_phase=spent), worked(2.0, 4.0))
+    rates.learn(RecoveryStatus(2, seconds_per_phase=spent), worked(2.0, 4.0))
     assert rates.known.measured == ()
     rates.learn(msgspec.structs.replace(whole, snapshot=None, records_advanced=9_999), worked(0.0, 0.2))
     rates.learn(msgspec.structs.replace(whole, snapshot=None, records_advanced=999), worked(0.0, 4.0))
     assert rates.known.measured == ("before_loading_seconds",)
     assert rates.predicted_seconds(whole) == pytest.approx(0.5 + 4 / 20 + 40_000 / 20_000)
-    assert rates.predicted_seconds(Recovery(1, warm="kept", seconds_per_phase=spent)) is None
+    assert rates.predicted_seconds(RecoveryStatus(1, warm="kept", seconds_per_phase=spent)) is None
     rates.learn(whole, worked(2.0, 4.0, 0.7))
     assert rates.known.measured == ("before_loading_seconds", "load_bytes_per_second", "replay_per_second")
     assert rates.known.before_loading_seconds == pytest.approx(0.5 + 0.7)
