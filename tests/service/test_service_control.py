@@ -48,7 +48,9 @@ class Bench:
         self.asked: list[Any] = []
         self.retried: list[Any] = []
         self.now = 1000.0
-        self.membership: Any = SimpleNamespace(trouble=None, aside=None, come_back=lambda: None, share=Share())
+        self.membership: Any = SimpleNamespace(
+            trouble=None, aside=None, mixed_with="", come_back=lambda: None, share=Share()
+        )
         self.identity = Identity.of_this_process("one")
         self.suspected: list[Any] = []
         self.control = ServiceControl(
