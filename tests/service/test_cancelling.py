@@ -1,17 +1,26 @@
 """Operations of a service on a real broker that are cancelled: by the command, before they end."""
 
 import asyncio
+import re
 
 import pytest
+from typer.testing import CliRunner
 
+from snapreplay.api.cli.root import app
 from snapreplay.api.server import HttpServer
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.recovery.examine import Examiner
-from tests.service.test_drill import typed
 from tests.support import apps
 from tests.support.stage import Stage, until
 
 pytestmark = pytest.mark.kafka
+
+
+async def typed(service, *words):
+    """Give a command to the service; return its exit code, and what it printed in one line."""
+    host, port = service.http_address
+    shown = await asyncio.to_thread(CliRunner().invoke, app, [*words, "--url", f"http://{host}:{port}"])
+    return shown.exit_code, re.sub(r"\s+", " ", shown.output)
 
 
 async def begun(service, *words):

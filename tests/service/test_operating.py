@@ -8,10 +8,8 @@ import pytest
 
 from snapreplay.errors import ServiceClosed, UnknownPartition, UsageError
 from snapreplay.service.control.operations import NotCancellable, NotFailed
-from snapreplay.service.recovery.examine import Examiner
 from tests.support import apps
 from tests.support.deadlines import scaled
-from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
 
@@ -74,23 +72,3 @@ async def test_a_program_retries_what_has_failed(stage, unique):
         assert (retried.kind, retried.state) == ("retry", "failed")
         assert "poison" in retried.parts[0].detail
         assert failed.is_set()
-
-
-async def test_a_program_cancels_what_has_not_begun(stage, unique, monkeypatch):
-    """Its state says so to whoever waits for it, too."""
-    gate, examine = asyncio.Event(), Examiner.examine_beside_owner
-
-    async def examined(self, *given):
-        await gate.wait()
-        return await examine(self, *given)
-
-    monkeypatch.setattr(Examiner, "examine_beside_owner", examined)
-    here = await stage(apps.ledger(unique("cancels")))
-    async with here.running() as service:
-        await here.feed(100)
-        await here.all_processed(service)
-        waiting = asyncio.create_task(service.drill(0))
-        await until(service.operations, "the drill")
-        assert service.cancel(service.operations()[0].id).state == "cancelled"
-        assert (await waiting).state == "cancelled"
-        gate.set()
