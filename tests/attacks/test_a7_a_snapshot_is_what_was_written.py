@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from snapreplay.service.control.operations import TriggerSnapshot
 from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps
@@ -36,7 +37,7 @@ async def test_a7_an_image_that_differs_from_the_running_digest_stops(stage, uni
         await here.all_processed(service)
         real = ChunkWriter.packing
         monkeypatch.setattr(ChunkWriter, "packing", lambda self, slices, store: real(self, spoil(slices), store))
-        service.control.trigger_snapshot([0], "test")
+        service.control.perform(TriggerSnapshot([0], "test"))
         status = await phase(service, "failed")
         assert status.error.kind == "ImageDiffers"
         assert "please report this" in status.error.hint

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from snapreplay.service.control.operations import TriggerSnapshot
 from tests.support import apps, reference
 from tests.support.accepting import accepted
 from tests.support.deadlines import scaled
@@ -52,7 +53,7 @@ async def passed_the_marker(service: Any, position: int) -> None:
     """Wait until the position has moved behind what holds no record, after a look at the log."""
     await until(lambda: service.restore_status()[0].inputs[0].position >= 200, 200)
     await snapshot(service)
-    service.control.trigger_snapshot([0], "look")  # nothing has changed since: only the log is looked at
+    service.control.perform(TriggerSnapshot([0], "look"))  # nothing has changed since: only the log is looked at
     await until(lambda: service.restore_status()[0].inputs[0].position == position, position)
 
 

@@ -146,7 +146,7 @@ STUCK: dict[str, Stuck] = {
         ("DigestMismatch",), "offsets 80 to 120 are processed again", twice=AGAIN,
     ),
     "increments lost": Stuck(
-        increments_lost, ("NotInitialised",), "whatever was processed from there on", twice=AGAIN
+        increments_lost, ("NotInitialised",), "what was processed from there on", twice=AGAIN
     ),
     "increments cut": Stuck(
         increments_cut, ("LogCut",), "the state becomes that of snapshot", twice=AGAIN,

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from snapreplay.app.load import load_app
 from snapreplay.service.blocking import BlockingClient
 from snapreplay.service.clock import wall_ms
+from snapreplay.service.control.operations import TriggerSnapshot
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.recovery.driver import RecoveryDriver
@@ -61,7 +62,7 @@ async def test_two_lives_with_trimmed_logs_are_found_good(
             await asyncio.to_thread(load.send, broker.bootstrap_servers, app_id, 2, seed, 800)
             await stage.all_processed(service)
             # Those by their number may be slow, and end with the service: one of each life is waited for.
-            taken = service.control.trigger_snapshot([0, 1], "test")
+            taken = service.control.perform(TriggerSnapshot([0, 1], "test"))
             await stage_until(lambda: service.control.operation(taken.id).state != "running")  # noqa: B023 - awaited in its turn
             if seed == 1:
                 await asyncio.to_thread(until, trimmed)

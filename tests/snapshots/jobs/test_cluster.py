@@ -11,6 +11,7 @@ import pytest
 
 from snapreplay.app.load import load_app
 from snapreplay.app.names import snapshots_topic
+from snapreplay.service.control.operations import AdoptSnapshot
 from tests.support.deadlines import scaled
 from tests.support.spark_cluster import ROOT, SPARK_HOME, executors_python, spark_cluster
 from tests.support.stage import Stage, snapshot, until
@@ -171,7 +172,7 @@ async def test_both_workers_compact_and_the_owner_adopts(cluster, told, python) 
 
 async def adopted(service, proposal):
     """The owner judges it, and points to it."""
-    asked = service.control.adopt(proposal["partition"], proposal["manifest_offset"])
+    asked = service.control.perform(AdoptSnapshot(proposal["partition"], proposal["manifest_offset"]))
 
     def parts():
         operation = service.control.operation(asked.id)

@@ -7,6 +7,7 @@ import pytest
 
 from snapreplay.service.blocking import BlockingReader
 from snapreplay.service.config.settings import load_settings
+from snapreplay.service.control.operations import AdoptSnapshot
 from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import Manifest
 from snapreplay.snapshots.jobs.compaction import Outcome
@@ -67,7 +68,7 @@ class Asked:
         self.operations = {}
 
     def tell(self, partition, manifest_offset):
-        self.operations[partition] = self._control.adopt(partition, manifest_offset).id
+        self.operations[partition] = self._control.perform(AdoptSnapshot(partition, manifest_offset)).id
 
     def rejection(self, partition, manifest_offset):
         operation = self._control.operation(self.operations[partition])

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from snapreplay.service.control.operations import AdoptSnapshot
 from snapreplay.snapshots.jobs.spark_tasks import TaskFailed
 from snapreplay.snapshots.proof.proven import Level
 from snapreplay.spark import audit, compact
@@ -29,7 +30,7 @@ async def test_the_key_decides_on_a_real_broker(spark, broker, unique, key_file)
         report = await asyncio.to_thread(compact, here.settings(), app.app_id)
         (result,) = report.partitions
         assert result.outcome.value == "proposed"
-        operation = service.control.adopt(0, result.manifest_offset)
+        operation = service.control.perform(AdoptSnapshot(0, result.manifest_offset))
         ended = service.control.operation
         await until(lambda: ended(operation.id).parts[0].state == "succeeded", "the adoption")
     assert (await here.restored()).fallback_from is None
