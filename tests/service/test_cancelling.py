@@ -53,7 +53,7 @@ async def test_drills_and_snapshots_are_cancelled_until_they_change_something(st
         await here.all_processed(service)
         drill = await begun(service, "drill")
         code, output = await typed(service, "cancel", drill)
-        assert (code, f"operation {drill}: cancelled" in output) == (0, True), output
+        assert (code, f"operation {drill}: drill cancelled" in output) == (0, True), output
         await until(lambda: service.restore_status()[0].drill.state == "given_up", "its end")
         assert service.restore_status()[0].drill.detail == "it was cancelled"
         writing = await begun(service, "trigger-snapshot")
