@@ -14,6 +14,7 @@ from snapreplay.api.server import HttpServer
 from snapreplay.errors import NotBegun, NotLive, ServiceClosed, StopError, UnknownPartition, UsageError
 from snapreplay.service import service as module
 from snapreplay.service.control.address import Address
+from snapreplay.service.control.operations import RetryPartition
 from snapreplay.service.core.owners import SteppedDown
 from snapreplay.service.program import ensure_topics, init, running
 from snapreplay.service.service import Service
@@ -96,7 +97,7 @@ async def test_who_stepped_down_takes_nothing_back_by_a_retry(stage, unique):
         inside.runner(service).refuse(StopError("partitions were added"))
         epoch = (await phase(service, "failed")).owner_epoch
         inside.membership(service).stepped_down = SteppedDown(10.0)
-        operation = service.control.retry(0)
+        operation = service.control.perform(RetryPartition(0))
         inside.membership(service).stepped_down = None
         assert operation.state == "failed"
         assert operation.parts[0].detail.startswith("stepped down for")

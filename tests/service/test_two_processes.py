@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import pytest
 
 from snapreplay import App, Topic
+from snapreplay.service.control.operations import RetryPartition
 from snapreplay.service.core import owners
 from snapreplay.service.core.refusals import WrongLog
 from snapreplay.service.doctor.collect import examine
@@ -128,7 +129,7 @@ async def test_who_finds_the_log_of_another_app_leaves_the_group(stage, unique):
         await members(0)
         assert "left the group" in {c.name: c for c in service.control.ready_checks()}["member"].detail
         await in_thread(bring_back, servers, increments, log)
-        asked = service.control.retry(0).id
+        asked = service.control.perform(RetryPartition(0)).id
         await until(lambda: service.control.operation(asked).state == "succeeded", "the retry succeeded")
         await members(1)
         await here.feed(20)
