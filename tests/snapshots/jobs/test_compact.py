@@ -65,10 +65,14 @@ class Asked:
 
     def __init__(self, service):
         self._control = service.control
+        self._loop = asyncio.get_running_loop()
         self.operations = {}
 
     def tell(self, partition, manifest_offset):
-        self.operations[partition] = self._control.perform(AdoptSnapshot(partition, manifest_offset)).id
+        async def ask():
+            return self._control.perform(AdoptSnapshot(partition, manifest_offset)).id
+
+        self.operations[partition] = asyncio.run_coroutine_threadsafe(ask(), self._loop).result()
 
     def rejection(self, partition, manifest_offset):
         operation = self._control.operation(self.operations[partition])
