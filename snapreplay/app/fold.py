@@ -80,6 +80,7 @@ class Fold:
         self.slice_records = SLICE_RECORDS
         self._coverage = InputRanges({})
         self._far_moves_time = False
+        self._recorded_ms: int | None = None
         self._began_at_ms = -1
         self._outputs_xxh64: dict[str, int] = {}
         self._carries = carries
@@ -286,8 +287,10 @@ class Fold:
         return True
 
     def _stays(self, record: InputRecord) -> bool:
-        """Say whether stream time stays although this record, which is skipped, has a later timestamp."""
-        return self._is_far_ahead(record) and not self._far_moves_time
+        """Say whether stream time stays although this record, which is skipped, has a later timestamp. What lies above
+        the stream time that the log has did not move it."""
+        moves = self._far_moves_time and (self._recorded_ms is None or record.timestamp <= self._recorded_ms)
+        return self._is_far_ahead(record) and not moves
 
     def _is_far_ahead(self, record: InputRecord) -> bool:
         return is_far_ahead(record.timestamp, self._clock.stream_time_ms)
@@ -317,6 +320,7 @@ class Fold:
         self._coverage = InputRanges(positions)
         portion = portion or NO_PORTION
         self._far_moves_time = portion.is_recorded and _far_moves_time(portion, self._clock.stream_time_ms)
+        self._recorded_ms = portion.to_ms if portion.is_recorded else None
         self._began_at_ms = self._clock.stream_time_ms
         self._out.staged.clear()
         self._outputs_xxh64 = {}

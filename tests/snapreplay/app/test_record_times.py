@@ -243,3 +243,21 @@ def test_a_replay_skips_a_far_record_although_others_reach_its_time():
     assert [error.facts["timestamp_ms"] for error in harness.errors] == [NOW_MS + 11 * YEAR_MS]
     assert [each.value for each in harness.outputs(reminders)] == [3, 4]
     harness.crash()
+
+
+def test_a_record_that_was_skipped_above_the_recorded_time_has_not_moved_it():
+    """Without timers a far timestamp counts, but not that of a dead letter: the record behind them comes at the same
+    time in a replay."""
+    app: App[MapState[str, int]] = App("stamps", inputs=[bills], state=lambda: MapState(str, int))
+
+    @app.handler(bills)
+    def on_bill(record, state, out):
+        if record.key == "poison":
+            raise ValueError(record.key)
+        state[record.key] = record.timestamp_ms
+
+    harness = Harness(app, policy=ErrorPolicy.DEAD_LETTER)
+    times = {"ada": NOW_MS, "poison": NOW_MS * 1000 + 5, "micro": NOW_MS * 1000, "none": -1}
+    harness.feed_batch([record(bills, key=key, value=1, timestamp_ms=at_ms) for key, at_ms in times.items()])
+    assert dict(harness.state) == {"ada": NOW_MS, "micro": NOW_MS * 1000, "none": NOW_MS * 1000}
+    harness.crash()
