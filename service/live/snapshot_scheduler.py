@@ -396,7 +396,7 @@ class SnapshotScheduler:
         of an attempt that failed half-way stay in the topic, so the next one waits longer each time."""
         self.unpointed = self.unpointed.unmarked(records_min=1)
         self._failures = self._failures + 1 if error.facts.get("orphans") else 0
-        seconds = min(RETRY_AFTER_SECONDS * 2**self._failures, RETRY_AFTER_SECONDS_MAX)
+        seconds = min(RETRY_AFTER_SECONDS * 2 ** min(self._failures, 16), RETRY_AFTER_SECONDS_MAX)
         self._not_before = asyncio.get_running_loop().time() + seconds
         for done in waiting:
             done(OperationState.FAILED, None, error.message)

@@ -271,6 +271,7 @@ class PartitionRunner:
             return  # it was taken back meanwhile
         if not self._lifecycle.ownership.is_holding:
             self._taken_back.clear()
+            self._memory.retry_aside()  # the process may have seconds left, and what made attempts fail may be repaired
         self._lifecycle.update(is_holding=True)
         if await self._memory.is_to_be_written(self._lifecycle.ownership.owner_epoch):
             if self._lifecycle.ownership.refused is not None:  # an own topic may take no record

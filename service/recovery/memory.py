@@ -76,6 +76,7 @@ class Memory:
         self.proven: bool | None = None
         self.copy: WarmCopy | None = None
         self._aside: tuple[Increment, str] | None = None  # a snapshot that nothing points to, and what it is of
+        self._aside_tried: Increment | None = None  # whose attempts these are
         self._aside_failures, self._aside_not_before = 0, 0.0
         self._said = Repeats()
 
@@ -163,13 +164,16 @@ class Memory:
         """Write the state as a snapshot that nothing points to, if it is the only copy. Nothing can be committed now,
         and whatever ends this process must not end the state: the next start offers the snapshot to `accept`.
 
-        Once for each state. An attempt that failed half-way leaves chunks that cannot be deleted, so the next one waits
-        longer each time. Not where a batch is in doubt whose commit was asked for: only the log will tell what the
-        state is then. Nor where another process may have a newer one.
+        Once for each state. An attempt that failed half-way leaves chunks that cannot be deleted, so the next one for
+        this state waits longer each time. Not where a batch is in doubt whose commit was asked for: only the log will
+        tell what the state is then. Nor where another process may have a newer one.
         """
         kept, store, context = self.kept, self.store, self._context
         if kept is None or store is None or not store.can_drop or self._written_aside:
             return
+        if kept.last != self._aside_tried:
+            self._aside_tried = kept.last
+            self.retry_aside()
         if _now() < self._aside_not_before:
             return
         if Healing.doubt(kept, None) not in (Warm.KEPT, Warm.DROPPED):
@@ -188,12 +192,15 @@ class Memory:
                 log.error("partition %d: %s", number, line)  # noqa: TRY400 - it says what failed
             if error.facts.get("orphans"):
                 self._aside_failures += 1
-                wait_seconds = min(ASIDE_SECONDS_MIN * 2**self._aside_failures, ASIDE_SECONDS_MAX)
+                wait_seconds = min(ASIDE_SECONDS_MIN * 2 ** min(self._aside_failures, 16), ASIDE_SECONDS_MAX)
                 self._aside_not_before = _now() + wait_seconds
             return
-        self._aside_failures = 0
         self._aside = kept.last, written.pointer.snapshot_id
         log.error("partition %d: %s", number, self.unsaved)
+
+    def retry_aside(self) -> None:
+        """Let the next attempt to write the state aside begin at once, however many have failed."""
+        self._aside_failures, self._aside_not_before = 0, 0.0
 
     @property
     def _written_aside(self) -> str:

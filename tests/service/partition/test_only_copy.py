@@ -220,10 +220,8 @@ async def test_a_stop_that_can_commit_nothing_writes_the_state_aside(bench, monk
     await goes_on_as_the_hint_says(bench)
 
 
-@virtual
-async def test_attempts_that_fail_half_way_do_not_fill_the_topic(bench, monkeypatch):
-    """Whatever such an attempt has written stays at the end of the topic. Where nothing could be written, it is tried
-    again soon."""
+def failing_writes(monkeypatch):
+    """Let attempts to write a snapshot fail after one chunk, until the list that is returned says something else."""
     appender, failing = SimCluster.appender, ["half-way"]
 
     async def refusing(self):
@@ -242,6 +240,14 @@ async def test_attempts_that_fail_half_way_do_not_fill_the_topic(bench, monkeypa
         return made
 
     monkeypatch.setattr(SimCluster, "appender", refusing)
+    return failing
+
+
+@virtual
+async def test_attempts_that_fail_half_way_do_not_fill_the_topic(bench, monkeypatch):
+    """Whatever such an attempt has written stays at the end of the topic. Where nothing could be written, it is tried
+    again soon."""
+    failing = failing_writes(monkeypatch)
     one = await refused(bench)
     compacted(bench)
     log = bench.log(bench.snapshots)
@@ -253,6 +259,20 @@ async def test_attempts_that_fail_half_way_do_not_fill_the_topic(bench, monkeypa
     failing.clear()
     await until(lambda: one.status.snapshot.state == "written", "written", 10.0)
     assert log.end > left
+    await killed(bench, one)
+
+
+@virtual
+async def test_a_stop_writes_aside_at_once_although_attempts_failed_before(bench, monkeypatch):
+    """The next attempt is minutes away, and the process may have seconds. The topic takes the state by now."""
+    failing = failing_writes(monkeypatch)
+    one = await refused(bench)
+    refusing(monkeypatch)
+    compacted(bench)
+    await asyncio.sleep(900)
+    failing.clear()
+    one.runner.stop(final_snapshot=True)
+    await until(lambda: one.status.snapshot.state == "written", "written", 10.0)
     await killed(bench, one)
 
 

@@ -1,5 +1,6 @@
 """Tests of what may become of a state in memory between two ownerships."""
 
+import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from snapreplay.service.core.kafka_errors import OffsetTrimmed, Unreachable
 from snapreplay.service.core.owners import NotAssigned
 from snapreplay.service.core.retained import Ending, RetainedState
 from snapreplay.service.ports import LogRecord, NewTopic
+from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.recovery import memory as module
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory, nobody_since, require_given
@@ -258,3 +260,26 @@ def sealed_by(store):
     """Seal an empty batch."""
     yield from store.staging()
     return (yield from store.sealing())
+
+
+@virtual
+async def test_a_newer_state_does_not_wait_for_the_attempts_of_an_older_one(bench, monkeypatch):
+    """Each state has its own attempts to be written aside, however often they fail."""
+    memory, _ = await held(bench)
+    write = AsyncMock(side_effect=Unreachable("no leader", orphans=1))
+    monkeypatch.setattr(module, "looked_up", AsyncMock(return_value=Verdict.ONLY_COPY))
+    monkeypatch.setattr(snapshot_writer, "write", write)
+    monkeypatch.setattr(snapshot_writer, "mark", lambda *_: None)
+    memory.proven, reporter = False, Reporter(StatusBoard(), 0)
+    for count in range(1, 1100):
+        await memory.write_aside(reporter)
+        await memory.write_aside(reporter)
+        assert write.await_count == count
+        await asyncio.sleep(module.ASIDE_SECONDS_MAX)
+    await memory.write_aside(reporter)
+    memory.kept = replace(memory.kept, last=increment(9))
+    await memory.write_aside(reporter)
+    assert write.await_count == 1101
+    await asyncio.sleep(2 * module.ASIDE_SECONDS_MIN)
+    await memory.write_aside(reporter)
+    assert write.await_count == 1102
