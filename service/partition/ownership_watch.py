@@ -157,8 +157,8 @@ class OwnershipWatch:
             why = None
             with suppress(SnapreplayError):  # the next look finds it, too
                 why = await self._why_lost(committer)
-            if why is not None:
-                self._since = asyncio.get_running_loop().time()
+            if why is not None or self._since is not None:  # a doubt that came meanwhile found this task asking
+                self._since = self._since or asyncio.get_running_loop().time()
                 await self._settle(committer)
 
     async def _has_lost(self, committer: Committer) -> bool:

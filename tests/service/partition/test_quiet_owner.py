@@ -93,6 +93,26 @@ async def test_what_a_quiet_owner_shows_is_as_old_as_the_last_look(bench, monkey
         assert one.runner.readable.age_seconds <= 1.0
 
 
+@virtual
+async def test_a_doubt_that_comes_during_a_look_ends(bench, monkeypatch):
+    """The look finds nothing, and nobody else asks: else the partition would never be ready again."""
+    read, begun, answered = ownership_watch.OwnershipWatch._why_lost, asyncio.Event(), asyncio.Event()
+
+    async def slow(*given):
+        begun.set()
+        await answered.wait()
+        return await read(*given)
+
+    async with quiet(bench) as one:
+        monkeypatch.setattr(ownership_watch.OwnershipWatch, "_why_lost", slow)
+        await asyncio.wait_for(begun.wait(), 120)
+        one.runner.suspect()
+        assert one.status.ownership_doubt
+        answered.set()
+        await until(lambda: not one.status.ownership_doubt, "no doubt")
+        assert one.status.phase == "live"
+
+
 async def unanswered(*_):
     raise Unreachable("nobody answers")
 
