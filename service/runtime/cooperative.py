@@ -133,8 +133,9 @@ def feeding(fold: Fold, portion: Portion) -> Steps[None]:
     time = asyncio.get_running_loop().time
     fold.slice_records, began = 1, time()
     for _ in fold.applying(portion):
-        size = fold.slice_records
-        fitting = int(size * YIELD_AFTER_SECONDS / max(time() - began, 1e-6))
-        fold.slice_records = max(1, min(fitting, 2 * size, SLICE_RECORDS))
+        size, fold.stepped = fold.stepped, 0
+        if size:  # else the step fired a timer or skipped a record: that says nothing about the handler
+            fitting = int(size * YIELD_AFTER_SECONDS / max(time() - began, 1e-6))
+            fold.slice_records = max(1, min(fitting, 2 * size, SLICE_RECORDS))
         yield
         began = time()

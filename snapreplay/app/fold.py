@@ -47,6 +47,8 @@ class Fold:
 
     Attributes:
         slice_records: the most records that one step of `applying` applies; may be changed between two steps.
+        stepped: how many records the last step of `applying` applied; whoever reads it sets it to 0, for a step that
+            fires a timer or skips a record leaves it alone.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Fold:
         if store.timetable is not None:
             self._turns = Turns(app, store, store.timetable, partition, self._out, self._gate)
         self.slice_records = SLICE_RECORDS
+        self.stepped = 0
         self._coverage = InputRanges({})
         self._far_moves_time = False
         self._recorded_ms: int | None = None
@@ -131,6 +134,7 @@ class Fold:
                     self._coverage.applied(run[at + count - 1], count)
                     self._passed()
                     at += count
+                    self.stepped = count
                 yield
         if turns is not None or skipped:
             yield from self._moving(portion, None)

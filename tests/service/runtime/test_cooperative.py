@@ -2,12 +2,14 @@
 
 import asyncio
 import time
+from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import msgspec
 import pytest
 
+from snapreplay import App, MapState, Topic
 from snapreplay.app.batch import ErrorPolicy, Portion
 from snapreplay.app.fold import SLICE_RECORDS, Fold
 from snapreplay.app.ranges import SkippedRange
@@ -80,6 +82,30 @@ async def test_slow_records_are_taken_one_by_one():
         slow = fold_of(lambda value, account: time.sleep(0.01))  # a handler that takes long
         await run_cooperatively(feeding(slow, Portion(records(30))))
         assert len(turns) >= 25 * module.PAUSE_TURNS
+
+
+async def test_slow_records_behind_quick_timers_are_taken_one_by_one():
+    """How quick the timers were says nothing about the records."""
+    bills, called_at = Topic("bills"), []
+    app = App("dunning", inputs=[bills], state=lambda: MapState(str, int))
+
+    @app.handler(bills)
+    def on_bill(record, state, out):
+        if record.offset > 2:  # the slice that the first two are in was cut before the timers fired
+            called_at.append(len(turns))
+            time.sleep(0.01)
+        elif record.offset == 0:
+            for number in range(8):
+                state.schedule(f"{number}", 10, timer="remind")
+
+    app.timer("remind")(lambda timer, state, out: None)
+    fold = Fold(app, app.new_store(), 0)
+    fold.begin({"bills": 0})
+    some = [RawRecord("bills", 0, n, 20 * min(n, 1), b"k", b"1") for n in range(30)]
+    async with turns_of_others() as turns:
+        await run_cooperatively(feeding(fold, Portion(some)))
+    assert fold.finish().timers_count == 8
+    assert max(Counter(called_at).values()) <= 4
 
 
 async def test_other_tasks_turn_while_a_large_batch_is_staged_and_sealed(monkeypatch):
