@@ -29,6 +29,7 @@ from snapreplay.service.control.state_reads import (
 )
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 COMMAND_SECONDS = 2.0
 WAITING_MAX = 64
@@ -39,6 +40,7 @@ PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.02, 0.25
 IDLE_TIMES = 5
 """After making a status, or after a read in the runners' loop, HTTP pauses for this many times as long. So a flood of
 requests takes at most a sixth of the loop."""
+AFTER_CONVERSION_SECONDS_MAX = READ_SECONDS / 2  # more would refuse the next page of the same reader
 BURST_SECONDS = 0.005
 LAST_SECONDS = 1.0
 LOOK_SECONDS = 0.005  # for a batch that is awaited
@@ -52,6 +54,7 @@ class Asking:
         self._control = control
         self._runners = runners
         self._reads = _Reads(control)
+        self._converting = asyncio.Lock()
         self._waiting = self._from_kafka = 0
         self._newest: StatusDocument | None = None
         self._looking: asyncio.Task[StatusDocument] | None = None
@@ -94,9 +97,10 @@ class Asking:
             self._newest = None  # it does not show the operation
             return await answered
 
-    async def read(self, read: StateRead) -> StateAnswer:
+    async def read(self, read: StateRead, shown: Callable[[StateAnswer], T]) -> T:
         with self._place():
-            return await self._in_time(self._reads.read(read, boot_seconds()), READ_SECONDS)
+            answer = await self._in_time(self._reads.read(read, boot_seconds()), READ_SECONDS)
+            return await self._converted(shown, answer)
 
     def completed(self, store: str, stored: bytes) -> bytes:
         return self._control.completed(store, stored)
@@ -104,8 +108,8 @@ class Asking:
     async def history(self, partition: int) -> PartitionHistory:
         return await self._of_kafka(lambda: self._control.history(partition))
 
-    async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
-        return await self._of_kafka(lambda: self._control.key_history(read))
+    async def key_history(self, read: ReadKeyHistory, shown: Callable[[KeyHistory], T]) -> T:
+        return await self._converted(shown, await self._of_kafka(lambda: self._control.key_history(read)))
 
     async def savepoints(self, name: str) -> SavepointList:
         return await self._of_kafka(lambda: self._control.savepoints(name))
@@ -141,6 +145,26 @@ class Asking:
             return await self._in_time(self._reads.of_kafka(read), FROM_KAFKA_SECONDS)
         finally:
             self._from_kafka -= 1
+
+    async def _converted(self, shown: Callable[[U], T], answer: U) -> T:
+        """Convert an answer in a thread, one at a time: for 1 MB it takes tenths of a second, and this loop answers
+        the probes."""
+
+        def convert() -> tuple[T, float]:
+            began = time.thread_time()
+            return shown(answer), time.thread_time() - began
+
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                await self._converting.acquire()
+        except TimeoutError:
+            raise ReadLate(READ_SECONDS) from None
+        try:
+            converted, spent_seconds = await asyncio.to_thread(convert)
+        finally:
+            self._converting.release()
+        self._runners.call_soon_threadsafe(self._reads.pause, IDLE_TIMES * spent_seconds)
+        return converted
 
     async def _in_time(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
         """Do this in the runners' loop."""
@@ -183,6 +207,11 @@ class _Reads:
                     spent_seconds = time.thread_time() - began
                     self._free_at = max(self._free_at, loop.time()) + IDLE_TIMES * spent_seconds
             await asyncio.sleep(LOOK_SECONDS)
+
+    def pause(self, seconds: float) -> None:
+        """Let the next read wait after a conversion, for which the loop gave up a share of its time."""
+        now = asyncio.get_running_loop().time()
+        self._free_at = max(self._free_at, now + min(seconds, AFTER_CONVERSION_SECONDS_MAX))
 
     async def of_kafka(self, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Read one thing at a time."""

@@ -150,9 +150,8 @@ async def get_key_history(
     """Read from the log of a partition which batches changed a key, newest first. Any process may be asked. It reads
     for at most 5 s and 64 MiB; the answer says how far it looked."""
     read = ReadKeyHistory(*_raw(request, HISTORY_PATH), partition, limit, before)
-    return views.answer(
-        state_views.changes(read, await _source(request).key_history(read), _completed(request, read.store))
-    )
+    shown = partial(state_views.changes, read, completed=_completed(request, read.store))
+    return views.answer(await _source(request).key_history(read, shown))
 
 
 def _raw(request: Request, path: str = PATH) -> tuple[str, str]:
@@ -184,12 +183,13 @@ async def _value(request: Request, read: ReadKey, scope: Scope | None) -> StateV
 
 async def _everywhere(request: Request, read: ReadKey, scope: Scope | None) -> StateValues:
     """Look a key up in all partitions of this process, and unless it is asked for itself alone, in all others."""
-    answer: StateAnswer = await _source(request).read(read)
-    here = _values(request, read, answer)
-    others = [number for number in range(answer.partition_count) if number not in here.read]
+    partition_count, here = await _source(request).read(
+        read, lambda answer: (answer.partition_count, _values(request, read, answer))
+    )
+    others = [number for number in range(partition_count) if number not in here.read]
     if scope is Scope.LOCAL:
         return here
-    own = {each.partition: each for each in answer.not_read}
+    own = {each.partition: each for each in here.not_read}
     wanted = others if read.is_stale_allowed else [number for number in others if number not in own]
     found = await gather(await _asked(request, scope), wanted, is_stale_allowed=read.is_stale_allowed)
     not_read = {each.partition: own.get(each.partition, each) for each in found.not_read}
@@ -204,7 +204,7 @@ async def _one(
 ) -> T:
     """Read one partition: here, or else where it is."""
     try:
-        return shown(await _source(request).read(read))
+        return await _source(request).read(read, shown)
     except NotReadable as error:
         is_elsewhere = error.phase is None or read.is_stale_allowed
         if scope is Scope.LOCAL or not is_elsewhere:

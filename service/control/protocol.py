@@ -6,7 +6,8 @@ HTTP knows nothing else of a service.
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol
+from collections.abc import Callable
+from typing import Annotated, Protocol, TypeVar
 
 import msgspec
 
@@ -24,6 +25,8 @@ from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
+
+T = TypeVar("T")
 
 
 class Drain(msgspec.Struct, frozen=True):
@@ -196,8 +199,8 @@ class ServiceSource(Protocol):
             TooManyCommands: others are waiting already; nothing was started.
         """
 
-    async def read(self, read: StateRead) -> StateAnswer:
-        """Read entries as of the last committed batch.
+    async def read(self, read: StateRead, shown: Callable[[StateAnswer], T]) -> T:
+        """Read entries as of the last committed batch; return what `shown`, called in a thread, makes of them.
 
         Raises:
             UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable, BatchNotReached: as of `Control.read`.
@@ -211,8 +214,8 @@ class ServiceSource(Protocol):
     async def history(self, partition: int) -> PartitionHistory:
         """Read the history of a partition. Raises: as `read`."""
 
-    async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
-        """Read the history of a key. Raises: as `read`."""
+    async def key_history(self, read: ReadKeyHistory, shown: Callable[[KeyHistory], T]) -> T:
+        """Read the history of a key; return what `shown`, called in a thread, makes of it. Raises: as `read`."""
 
     async def savepoints(self, name: str) -> SavepointList:
         """Read all savepoints of the app, or the one of this name.

@@ -8,18 +8,29 @@ import time
 from collections import Counter
 
 import httpx2
+import msgspec
 import pytest
 
 from snapreplay.api.asking import WAITING_MAX, Asking
+from snapreplay.service.control.histories import KeyChange
 from snapreplay.service.control.operations import TriggerSnapshot
 from snapreplay.service.control.protocol import TooManyCommands
-from snapreplay.service.control.state_reads import AnsweredBy, BatchNotReached, PartRead, ReadAt, ReadKey, StateAnswer
+from snapreplay.service.control.state_reads import (
+    AnsweredBy,
+    BatchNotReached,
+    PartRead,
+    ReadAt,
+    ReadKey,
+    ReadLate,
+    StateAnswer,
+)
 from tests.support.deadlines import scaled
-from tests.support.fake_control import FakeControl
+from tests.support.fake_control import NO_CHANGES, NOW, FakeControl
 from tests.support.served import served
 from tests.support.stage import until
 
 AT = ReadAt(0, 60, {"payments": 500}, 130, AnsweredBy.OWNER, 0.0, "", "p1", "host-a")
+CHANGE = KeyChange(60, 130, NOW, 130, (), b"\x05")
 ANSWER = StateAnswer((PartRead(AT, (("ada", b"\x05"),)),), (), 1)
 
 
@@ -33,6 +44,10 @@ async def control():
 def asked(url, path="/api/v1/state/default/ada?partition=0"):
     with httpx2.Client(base_url=url, trust_env=False, timeout=scaled(20)) as client:
         return client.get(path)
+
+
+def as_it_is(answer):
+    return answer
 
 
 def post(url):
@@ -104,11 +119,58 @@ async def test_as_many_as_may_wait_do(control):
 
     control.reading = wait
     asking = Asking(control, asyncio.get_running_loop())
-    waiting = [asyncio.create_task(asking.read(ReadKey("default", "ada"))) for _ in range(WAITING_MAX)]
+    waiting = [asyncio.create_task(asking.read(ReadKey("default", "ada"), as_it_is)) for _ in range(WAITING_MAX)]
     await until(lambda: control.reads, "a read")
-    for ask in (asking.read(ReadKey("default", "ada")), asking.perform(TriggerSnapshot(None, ""))):
+    for ask in (asking.read(ReadKey("default", "ada"), as_it_is), asking.perform(TriggerSnapshot(None, ""))):
         with pytest.raises(TooManyCommands):
             await ask
     control.reading = lambda _: ANSWER
     assert await asyncio.gather(*waiting) == [ANSWER] * WAITING_MAX
-    assert await asking.read(ReadKey("default", "ada")) == ANSWER
+    assert await asking.read(ReadKey("default", "ada"), as_it_is) == ANSWER
+
+
+async def test_probes_are_answered_while_an_answer_is_converted(control):
+    """However long it takes, for each route that shows values."""
+    is_converting, may_end = threading.Event(), threading.Event()
+
+    def completed(_store, stored):
+        is_converting.set()
+        assert may_end.wait(scaled(20))
+        return stored
+
+    control.completed = completed
+    control.key_histories = lambda _: msgspec.structs.replace(NO_CHANGES, changes=(CHANGE,))
+    paths = ["state/default?partition=0", "state/default/ada?partition=0", "state/default/ada?scope=local",
+             "key-history/default/ada?partition=0"]  # fmt: skip
+    async with served(control) as url:
+        for path in paths:
+            is_converting.clear()
+            may_end.clear()
+            page = asyncio.create_task(asyncio.to_thread(asked, url, f"/api/v1/{path}"))
+            assert await asyncio.to_thread(is_converting.wait, scaled(20))
+            try:
+                assert (await asyncio.to_thread(asked, url, "/healthz")).status_code == 200
+                assert not page.done()
+            finally:
+                may_end.set()
+            assert (await page).status_code == 200
+
+
+async def test_an_answer_that_cannot_be_converted_soon_is_refused(control):
+    """One is converted at a time, and the next one when it has ended or failed."""
+    is_converting, may_end = threading.Event(), threading.Event()
+    asking = Asking(control, asyncio.get_running_loop())
+
+    def slow(_):
+        is_converting.set()
+        return may_end.wait(scaled(20))
+
+    first = asyncio.create_task(asking.read(ReadKey("default", "ada"), slow))
+    assert await asyncio.to_thread(is_converting.wait, scaled(20))
+    with pytest.raises(ReadLate):
+        await asking.read(ReadKey("default", "ada"), as_it_is)
+    may_end.set()
+    assert await first
+    with pytest.raises(ZeroDivisionError):
+        await asking.read(ReadKey("default", "ada"), lambda _: 1 / 0)
+    assert await asking.read(ReadKey("default", "ada"), as_it_is) == ANSWER

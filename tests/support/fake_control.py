@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 
@@ -47,6 +48,7 @@ from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
 
+T = TypeVar("T")
 NO_CHANGES = KeyHistory(None, None, 0, is_whole=False, changes=(), partition_count=4)
 NOW = time_of(1_795_000_000_000)
 
@@ -276,8 +278,8 @@ class Local:
     async def perform(self, command: Command) -> Operation:
         return self._control.perform(command)
 
-    async def read(self, read: StateRead) -> StateAnswer:
-        return self._control.read(read)
+    async def read(self, read: StateRead, shown: Callable[[StateAnswer], T]) -> T:
+        return shown(self._control.read(read))
 
     def completed(self, store: str, stored: bytes) -> bytes:
         return self._control.completed(store, stored)
@@ -285,8 +287,8 @@ class Local:
     async def savepoints(self, name: str) -> SavepointList:
         return await self._control.savepoints(name)
 
-    async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
-        return await self._control.key_history(read)
+    async def key_history(self, read: ReadKeyHistory, shown: Callable[[KeyHistory], T]) -> T:
+        return shown(await self._control.key_history(read))
 
     async def history(self, partition: int) -> PartitionHistory:
         return await self._control.history(partition)
