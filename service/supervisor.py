@@ -170,7 +170,13 @@ class Supervisor:
             done(OperationState.FAILED, None, "this process does not own the partition any more")
             return
         task = self._retries[done] = asyncio.get_running_loop().create_task(self._retry(runner, done))
-        task.add_done_callback(lambda _: self._retries.pop(done, None))
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._retries.pop(done, None)
+            if task.cancelled():  # where `withdraw` did it, this changes nothing any more
+                done(OperationState.FAILED, None, "the process has stopped")
+
+        task.add_done_callback(ended)
 
     def withdraw(self, number: int, done: OnDone) -> None:
         """Withdraw what `done` waits for: it is not begun, or given up."""

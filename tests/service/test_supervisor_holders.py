@@ -318,6 +318,26 @@ async def test_a_retry_that_cannot_look_at_the_cluster_ends(looks, supervisor, e
     assert heard[1:] == [("failed", None, "this process does not own the partition any more")]
 
 
+@pytest.mark.parametrize("is_inspecting", [False, True])
+async def test_a_retry_ends_when_the_process_stops(supervisor, monkeypatch, is_inspecting):
+    """Whoever waits for it would otherwise wait for ever."""
+    heard: list[tuple[Any, ...]] = []
+    asked = asyncio.Event()
+
+    async def inspected():
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(supervisor, "_inspected", inspected)
+    supervisor.assigned({0})
+    supervisor.retry(0, ends(heard))
+    if is_inspecting:
+        await asked.wait()
+    MADE[0].over.set()
+    await supervisor.stop(final_snapshot=False, deadline_seconds=5.0)
+    assert heard == [("failed", None, "the process has stopped")]
+
+
 async def test_nothing_starts_after_stop(supervisor):
     """A rebalance while the last snapshots are written: no second life begins, which nobody would end."""
     supervisor.assigned({0})
