@@ -26,8 +26,6 @@ from snapreplay.service.control.protocol import Control
 from snapreplay.service.runtime.tasks import watched
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 

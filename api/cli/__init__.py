@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> None:
-    """Run `snapreplay`; end the process with a code of `exits.ExitCode`."""
+    """Run `snapreplay`; end the process with a code of `output.ExitCode`."""
     # Modules are no garbage, but to search them takes a tenth of the time until `run` is LIVE, with limits of its own.
     gc.set_threshold(100_000)
     from snapreplay.api.cli.running import plain_run, run_plainly

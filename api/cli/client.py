@@ -103,16 +103,16 @@ class Client:
     ) -> Json:
         asked = {"partition": partition, "stale": stale or None, "min_batch": min_batch or None}
         return self._ask(
-            "GET", f"/api/v1/state/{_name(store, 'name of a store')}/{_segment(key)}{_query(asked)}", "items"
+            "GET", f"/api/v1/state/{name_segment(store, 'name of a store')}/{_segment(key)}{_query(asked)}", "items"
         )
 
     def state_entries(self, store: str, partition: int, asked: Json) -> Json:
-        path = f"/api/v1/state/{_name(store, 'name of a store')}{_query({'partition': partition, **asked})}"
+        path = f"/api/v1/state/{name_segment(store, 'name of a store')}{_query({'partition': partition, **asked})}"
         return self._ask("GET", path, "items")
 
     def key_history(self, store: str, key: str, partition: int, limit: int) -> Json:
         asked = _query({"partition": partition, "limit": limit})
-        path = f"/api/v1/key-history/{_name(store, 'name of a store')}/{_segment(key)}{asked}"
+        path = f"/api/v1/key-history/{name_segment(store, 'name of a store')}/{_segment(key)}{asked}"
         return self._ask("GET", path, "items", timeout_s=LOG_TIMEOUT_S)
 
     def probe(self, path: str) -> Json:
@@ -179,11 +179,14 @@ def _segment(text: str) -> str:
     return quoted.replace(".", "%2E") if quoted.strip(".") == "" else quoted  # else it would be a step in the path
 
 
-def _name(text: str, what: str) -> str:
+def name_segment(text: str, what: str) -> str:
     """Return a name as one segment of a path. Raises UsageError: the service would take it for another path."""
-    if not text or "/" in text:
-        raise UsageError(f"{text!r} is no {what}: it is empty, or has a slash")
-    return _segment(text)
+    if text.strip(".") == "" or "/" in text:
+        raise UsageError(f"{text!r} is no {what}: it is empty, only dots, or has a slash")
+    try:
+        return quote(text, safe="")
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{text!r} is no {what}: it is not UTF-8") from error
 
 
 def _query(asked: Json) -> str:

@@ -16,11 +16,13 @@ from msgspec import Meta
 from msgspec.structs import FieldInfo
 
 from snapreplay.api.cli import options
+from snapreplay.api.cli.client import name_segment
 from snapreplay.api.cli.options import Option
 from snapreplay.api.cli.output import ExitCode, Format, OperationRefused, note, print_json
 from snapreplay.errors import SnapreplayError, UsageError
 from snapreplay.service.control.operations import (
     COMMANDS,
+    AdoptSnapshot,
     CancelOperation,
     Command,
     DrillPartition,
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
     from snapreplay.api.cli.client import Client, Json
 
 POLL_S = 0.2
-_OUTCOME = "Exit code: 0: begun, with --wait succeeded; 1: refused, or with --wait failed."
+_OUTCOME = "Exit code: 0: begun, with --wait succeeded; 1: refused, or with --wait failed or cancelled."
+_OUTCOME_OF_CANCEL = "Exit code: 0: cancelled; 1: refused."
 
 
 def _in_phase(phase: str) -> Callable[[Client], list[int]]:
@@ -74,10 +77,10 @@ def _verb(command: type[Command]) -> Callable[..., ExitCode]:
 
     def verb(client: Client, output: Format, *, wait: bool = False, **given: Any) -> ExitCode:
         with client:
-            return _carried_out(client, _requests(command, client, given), wait, output)
+            return _carried_out(client, command, _requests(command, client, given), wait, output)
 
     verb.__name__ = command.verb
-    verb.__doc__ = f"{getdoc(command)}\n\n{_OUTCOME}"
+    verb.__doc__ = f"{getdoc(command)}\n\n{_OUTCOME_OF_CANCEL if command is CancelOperation else _OUTCOME}"
     verb.__signature__ = Signature(_options(command))  # type: ignore[attr-defined]  # read by `options_of`
     return verb
 
@@ -115,13 +118,17 @@ def _requests(command: type[Command], client: Client, given: dict[str, Any]) -> 
     if issubclass(command, PartitionCommand):
         find = _WITHOUT_PARTITION[command][1] if command in _WITHOUT_PARTITION else None
         numbers = given.pop("partition") or (find(client) if find else [])
+        if command is AdoptSnapshot and len(set(numbers)) > 1:
+            raise UsageError(
+                "a manifest is of one partition, and several are named", hint="run `snapreplay adopt` for each of them"
+            )
         return [command(partition=number, **given) for number in sorted(set(numbers))]
     if issubclass(command, ProcessCommand):
         return [command(process_id=each, **given) for each in _processes(client, given.pop("host"))]
     if command is TriggerSnapshot:
         return [TriggerSnapshot(partitions=given.pop("partition") or None, **given)]
-    if command is CancelOperation and ("/" in given["operation_id"] or not given["operation_id"]):
-        raise UsageError(f"{given['operation_id']!r} is no id of an operation: it is empty, or has a slash")
+    if command is CancelOperation:
+        name_segment(given["operation_id"], "id of an operation")
     return [command(**given)]
 
 
@@ -136,7 +143,9 @@ def _processes(client: Client, host: str) -> list[str]:
     return sorted(found)
 
 
-def _carried_out(client: Client, requests: Sequence[Command], wait: bool, output: Format) -> ExitCode:
+def _carried_out(
+    client: Client, command: type[Command], requests: Sequence[Command], wait: bool, output: Format
+) -> ExitCode:
     """Begin the operations and print them, at their end if that is to be awaited."""
     operations, refused = _begun(client, requests)
     for request, operation in zip(requests, operations, strict=False):
@@ -150,7 +159,9 @@ def _carried_out(client: Client, requests: Sequence[Command], wait: bool, output
         _print_operations(operations)
     for error in refused:
         note(str(error))
-    is_failed = refused or any(operation["state"] == "failed" for operation in operations)
+    # A part that has failed before does not make a failure of a cancel.
+    bad = () if command is CancelOperation else ("failed", "cancelled") if wait else ("failed",)
+    is_failed = refused or any(operation["state"] in bad for operation in operations)
     return ExitCode.FINDINGS if is_failed else ExitCode.OK
 
 

@@ -446,7 +446,7 @@ def carry_out(function: Callable[..., Any], given: Mapping[str, Any]) -> int:
     except SnapreplayError as error:
         _with_address(error, arguments)
         raise
-    return ExitCode.OK if done is None else ExitCode(done)
+    return ExitCode.OK if done is None else int(done)  # `dev --reload` has that of its child
 
 
 def _parameters(function: Callable[..., object]) -> Iterable[Parameter]:

@@ -56,10 +56,20 @@ def test_cluster_not_reached_counts_as_unreachable(url, control):
 
 
 @pytest.mark.parametrize(
-    "words", [("cancel", "a/b"), ("cancel", ""), ("get", "", "ada"), ("scan", "a/b"), ("get", "", "ada", "--history")]
+    "words",
+    [
+        ("cancel", "a/b"),
+        ("cancel", ""),
+        ("cancel", "."),
+        ("cancel", ".."),
+        ("cancel", "\udcff"),
+        ("get", "", "ada"),
+        ("scan", "a/b"),
+        ("get", "", "ada", "--history"),
+    ],
 )
 def test_a_name_that_would_be_another_path_is_refused(invoke, url, words):
     """By itself, and not as if the service were of another version, or none."""
     refused = invoke(*words, "--url", url)
     assert refused.exit_code == 2
-    assert re.search(r"error: '(a/b)?' is no (id of an operation|name of a store)", refused.stderr)
+    assert re.search(r"error: '(a/b|\.+|\\udcff)?' is no (id of an operation|name of a store)", refused.stderr)

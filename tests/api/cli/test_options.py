@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.api.cli.options import service_url, settings_from
+from snapreplay.api.cli.options import carry_out, service_url, settings_from
+from snapreplay.api.cli.output import ExitCode
 from snapreplay.errors import UsageError
+
+
+@pytest.mark.parametrize(("done", "code"), [(None, 0), (ExitCode.FINDINGS, 1), (-15, -15), (130, 130)])
+def test_the_exit_code_is_what_the_command_returns(done, code):
+    """Also that of a child which a signal ended, as `dev --reload` returns it."""
+    assert carry_out(lambda: done, {}) == code
 
 
 @pytest.fixture(autouse=True)

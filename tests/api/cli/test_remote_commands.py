@@ -15,6 +15,7 @@ import pytest
 
 from snapreplay.api.cli import operation_commands
 from snapreplay.api.cli.client import Client, ServiceUnreachable
+from snapreplay.service.control.operations import TriggerSnapshot
 from snapreplay.service.control.protocol import Check
 from snapreplay.service.core.phase import Phase
 from tests.support.deadlines import scaled
@@ -131,7 +132,7 @@ def test_an_operation_that_has_begun_is_printed_whatever_comes_then(invoke, url,
     assert (result.exit_code, control.operations()[0].id in result.stdout) == (0, True)
 
 
-@pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 1)])
+@pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 1), ("cancelled", 1)])
 @pytest.mark.parametrize(
     "asked",
     [
@@ -141,12 +142,22 @@ def test_an_operation_that_has_begun_is_printed_whatever_comes_then(invoke, url,
     ],
 )
 def test_wait_follows_to_the_end(invoke, url, control, asked, state, code):
-    """Whether it failed is the exit code."""
+    """Whether it succeeded is the exit code."""
     with ended_once_asked(control, state):
         result = invoke(*asked, "--wait", "--url", url, "-o", "json")
     assert result.exit_code == code
     (operation,) = json.loads(result.stdout)["items"]
     assert operation["state"] == state
+
+
+def test_a_cancel_succeeds_also_where_another_part_has_failed(invoke, url, control):
+    """The operation has failed then, and what was asked for is done."""
+    control.statuses = {0: LIVE, 3: msgspec.structs.replace(LIVE, partition=3)}
+    begun = control.perform(TriggerSnapshot((0, 3), ""))
+    control.finish(msgspec.structs.replace(begun, parts=begun.parts[:1]), "failed")
+    result = invoke("cancel", begun.id, "--url", url, "-o", "json")
+    (operation,) = json.loads(result.stdout)["items"]
+    assert (result.exit_code, operation["state"]) == (0, "failed")
 
 
 @pytest.mark.parametrize("asked", [("trigger-snapshot",), ("retry", "--partition", "2")])
@@ -171,6 +182,7 @@ def test_of_a_wait_that_is_interrupted_the_operation_is_named(invoke, url, contr
         ("trigger-snapshot", "-1", 2, "--partition"),
         ("trigger-snapshot", "false", 2, "--partition"),
         ("adopt", "0", 2, "--manifest-offset"),
+        ("adopt", "0 --partition 1 --manifest-offset 42", 2, "a manifest is of one partition"),
         ("retry", "6", 2, "partition 6 does not exist: there are 6 (0 to 5)"),
         ("retry", "5", 1, "another process owns it"),
         ("retry", "0", 1, "hint: `snapreplay restore-status --url URL` shows its phase"),
@@ -179,7 +191,7 @@ def test_of_a_wait_that_is_interrupted_the_operation_is_named(invoke, url, contr
 )
 def test_what_the_service_or_the_parser_refuses(invoke, url, command, partition, code, text):
     """Its sentence, and 2 for a wrong call, 1 for no."""
-    result = invoke(command, "--partition", partition, "--url", url)
+    result = invoke(command, "--partition", *partition.split(), "--url", url)
     assert result.exit_code == code
     assert text.replace("URL", url) in result.stderr
 
