@@ -84,8 +84,7 @@ class Asking:
                 raise DemoFailed(f"POST {path}: {error}") from error
             if answer.status_code == HTTPStatus.ACCEPTED:
                 return str(answer.headers["location"])
-            # A service whose loop is blocked has begun nothing.
-            if answer.status_code != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > deadline:
+            if not _has_begun_nothing(answer) or time.monotonic() > deadline:
                 raise DemoFailed(f"POST {path}: {answer.status_code} {answer.text}")
 
     def until(self, ask: Callable[[], Json | None], holds: Callable[[Json], bool], seconds: float, what: str) -> Json:
@@ -110,6 +109,17 @@ class Asking:
 def all_live(restore: Json) -> bool:
     """Say whether a restore status has every partition of the topic, and all of them live."""
     return bool(restore["summary"]["all_live"]) and len(restore["partitions"]) == PARTITIONS
+
+
+def _has_begun_nothing(answer: httpx2.Response) -> bool:
+    """Say whether the request may be repeated: after another 503 a part of the operation may have begun."""
+    if answer.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
+        return False
+    try:
+        problem = answer.json()
+    except ValueError:  # of a proxy
+        return False
+    return str(problem.get("type", "")).endswith((":loop-blocked", ":too-many-requests"))
 
 
 def _document(answer: httpx2.Response) -> Json:
