@@ -63,6 +63,7 @@ NEWER_PROTOCOL = "consumer"
 _UNKNOWN_GROUP = "Dead"
 _DELETION_DISABLED = {42, 73}  # before version 3 of the request, and since
 _NON_EMPTY_GROUP, _NO_SUCH_GROUP = 68, 69
+_NO_NEWER_MEMBERS = {0, 35, _NO_SUCH_GROUP}  # 35: the newer protocol is switched off
 _NEEDED_OF_INPUTS = {"DescribeConfigs": 10, "Read": 3}
 """With the code of the operation (org.apache.kafka.common.acl.AclOperation)."""
 _ASKING_IDS = "asking for topic ids"
@@ -242,9 +243,15 @@ class KafkaAdmin:
                 with contextlib.suppress(IncompatibleBrokerVersion):  # there is none before Kafka 3.7
                     return await _with_newer_members(client, node, group_id)
         protocol = protocol if kind in ("", ConsumerProtocol.PROTOCOL_TYPE) else kind
+        is_readable = protocol == StandbyAssignor.name  # the bytes of other protocols have other formats
         return [
             _Described(
-                GroupMember(member_id, instance_id or "", _assigned(assignment), peer_in(metadata)),
+                GroupMember(
+                    member_id,
+                    instance_id or "",
+                    _assigned(assignment) if is_readable else frozenset(),
+                    peer_in(metadata) if is_readable else None,
+                ),
                 ForeignMember(client_id, host.lstrip("/"), protocol),
             )
             for member_id, instance_id, client_id, host, metadata, assignment, _ in members
@@ -386,8 +393,11 @@ async def _with_newer_members(client: AIOKafkaAdminClient, node: int, group_id: 
     """Return the members of a group that has one of the newer protocol. Those that read the increments topic, and only
     that, are processes of the app."""
     answer = await client._send_request_to_node(node, DescribeConsumerGroup(group_id))
+    ((code, _, _, _, _, _, _, members, *_),) = answer.groups
+    if code not in _NO_NEWER_MEMBERS:
+        raise for_code(code)(group_id)
     found = []
-    for member_id, instance_id, _, _, client_id, host, topics, _, (assigned, _), *_ in answer.groups[0][7]:
+    for member_id, instance_id, _, _, client_id, host, topics, _, (assigned, _), *_ in members:
         given = frozenset(TopicPartition(name, number) for _, name, numbers, _ in assigned for number in numbers)
         protocol = StandbyAssignor.name if topics == [increments_topic(group_id)] else NEWER_PROTOCOL
         found.append(

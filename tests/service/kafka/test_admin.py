@@ -1,20 +1,29 @@
 """Topics, facts and trimming on a real broker; every response code is looked at."""
 
 import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.cluster import ClusterMetadata
+from aiokafka.protocol.group import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 
-from snapreplay.errors import StopError
+from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, Unreachable
 from snapreplay.service.kafka import admin
-from snapreplay.service.kafka.admin import TOPIC_CONFIG, KafkaAdmin
-from snapreplay.service.kafka.requests import TopicIds, struct_of
+from snapreplay.service.kafka.admin import TOPIC_CONFIG, GroupMember, KafkaAdmin
+from snapreplay.service.kafka.requests import DescribeConsumerGroup, TopicIds, struct_of
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
+from tests.support.deadlines import scaled
+from tests.support.kafka import until_async
+from tests.support.steady import KEEPS_LEADERS
 
 pytestmark = pytest.mark.kafka
+
+MEMBER_ID_REQUIRED = 79
 
 
 async def test_topic_facts_are_those_of_the_cluster(cluster, new_topic, unique):
@@ -148,3 +157,70 @@ async def test_without_a_controller_a_topic_is_created_later(cluster, unique, mo
 def test_a_topic_is_ready_when_all_its_partitions_are_led(leaders, led):
     """Brokers learn of a new topic one after another: some partitions missing, or without a leader."""
     assert admin.all_led(leaders, 2) is led
+
+
+async def members(admin: KafkaAdmin, group_id: str) -> list[GroupMember]:
+    """Ask until the group has a coordinator: a broker that has just started has none yet."""
+
+    async def asked() -> list[GroupMember] | None:
+        try:
+            return await admin.group_members(group_id)
+        except Unreachable:
+            return None
+
+    found = await until_async(asked, lambda found: found is not None)
+    assert found is not None
+    return found
+
+
+@asynccontextmanager
+async def member(admin: KafkaAdmin, group_id: str, kind: str, protocol: str) -> AsyncIterator[None]:
+    """The only member of a stable group. What it joins with and is assigned are no bytes of Kafka's consumer protocol:
+    they give a length that goes far beyond them."""
+    assert await members(admin, group_id) == []
+    foreign = b"\x00\x01\x7f\xff\xff\xff{}"
+    async with admin._client("joining") as client:
+        node = await client.find_coordinator(group_id)
+        send, joining = client._send_request_to_node, (kind, [(protocol, foreign)])
+        joined = await send(node, JoinGroupRequest(group_id, 30_000, 30_000, "", None, *joining))
+        member_id = joined.member_id
+        if joined.error_code == MEMBER_ID_REQUIRED:
+            joined = await send(node, JoinGroupRequest(group_id, 30_000, 30_000, member_id, None, *joining))
+        assert joined.error_code == 0
+        sync = SyncGroupRequest(group_id, joined.generation_id, member_id, None, [(member_id, foreign)])
+        assert (await send(node, sync)).error_code == 0
+        yield
+        await send(node, LeaveGroupRequest(group_id, member_id))
+
+
+async def test_a_member_of_another_protocol_is_foreign(settings, cluster, unique):
+    """Only the name of its protocol is read: its bytes have a format of their own."""
+    group_id = unique("g")
+    async with member(KafkaAdmin(settings), group_id, "connect", "sessioned"):
+        (found,) = await cluster.foreign_members(group_id)
+        assert found.protocol == "connect"
+        assert await cluster.group_members(group_id) == []
+
+
+@pytest.mark.parametrize("code", [15, 16, 30], ids=["no coordinator", "moved", "forbidden"])
+async def test_an_error_about_the_newer_members_is_not_taken_for_none(cluster, unique, monkeypatch, code):
+    """The group may have members, which nobody has seen."""
+    send = AIOKafkaAdminClient._send_request_to_node
+
+    async def failing(client, node, request):
+        answer = await send(client, node, request)
+        if isinstance(request, DescribeConsumerGroup):
+            answer.groups = [(code, *answer.groups[0][1:])]
+        return answer
+
+    monkeypatch.setattr(AIOKafkaAdminClient, "_send_request_to_node", failing)
+    with pytest.raises(SnapreplayError):
+        await cluster.group_members(unique("g"))
+
+
+async def test_a_broker_without_the_newer_protocol_has_no_such_members(unique):
+    """Such a broker knows the request, and refuses it for every group."""
+    off = {**KEEPS_LEADERS, "group.coordinator.rebalance.protocols": "classic"}
+    with LocalBroker(properties=off, deadline_s=scaled(60)) as broker:
+        admin = KafkaAdmin(Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}))
+        assert await members(admin, unique("g")) == []
