@@ -85,9 +85,22 @@ class _RacingLoop:
         return getattr(self._loop, name)
 
     async def create_connection(self, *place: Any, **given: Any) -> Any:
-        if isinstance(self._loop, asyncio.BaseEventLoop):  # others, such as uvloop's, have no such option
-            given["happy_eyeballs_delay"] = NEXT_ADDRESS_SECONDS
-        return await self._loop.create_connection(*place, **given)
+        if not isinstance(self._loop, asyncio.BaseEventLoop):  # others, such as uvloop's, have no such option
+            return await self._loop.create_connection(*place, **given)
+        race = self._loop.create_connection(*place, happy_eyeballs_delay=NEXT_ADDRESS_SECONDS, **given)
+        connecting = asyncio.create_task(race)
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            connecting.add_done_callback(_close_unwanted)
+            raise
+
+
+def _close_unwanted(connecting: asyncio.Future[Any]) -> None:
+    """Close a connection that was made after its caller was cancelled. A race that is cancelled itself loses the socket
+    without closing it (CPython 3.11)."""
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result()[0].close()
 
 
 class Connection(AIOKafkaConnection):

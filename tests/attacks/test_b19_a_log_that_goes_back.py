@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from snapreplay.service.control.operations import TriggerSnapshot
-from tests.support import apps, reference
+from tests.support import apps, inside, reference
 from tests.support.accepting import accepted
 from tests.support.deadlines import scaled
 from tests.support.older_disk import OlderDisk
@@ -54,7 +54,8 @@ async def passed_the_marker(service: Any, position: int) -> None:
     await until(lambda: service.restore_status()[0].inputs[0].position >= 200, 200)
     await snapshot(service)
     service.control.perform(TriggerSnapshot([0], "look"))  # nothing has changed since: only the log is looked at
-    await until(lambda: service.restore_status()[0].inputs[0].position == position, position)
+    live = inside.live(inside.runner(service))
+    await until(lambda: set(live.last.positions.values()) == {position}, position)  # committed, not only displayed
 
 
 @pytest.mark.whole

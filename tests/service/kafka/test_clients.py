@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import gc
 import importlib.util
 import socket
 import sys
@@ -20,9 +21,10 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.clients import admin_client, anybody, consumer_client
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.config import client_arguments, membership_arguments
-from snapreplay.service.kafka.connection import BareClient
+from snapreplay.service.kafka.connection import BareClient, _RacingLoop
 from snapreplay.service.kafka.shutdown import close_client
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
+from tests.support.deadlines import scaled
 from tests.support.kafka import until_async, values_of
 from tests.support.steady import KEEPS_LEADERS
 from tests.support.tampering import delete
@@ -161,3 +163,23 @@ async def test_a_quota_that_is_told_of_too_late_moves_no_deadline():
             await answered_late()
     async with client.writing(60):  # which begins when the wait is over
         pass
+
+
+@pytest.mark.parametrize("steps", range(14))
+async def test_a_connection_that_is_cancelled_leaves_no_socket(steps):
+    """Wherever the cancel meets it. A socket that nobody closes is a warning, and fails the test."""
+
+    async def connect():
+        transport, _ = await _RacingLoop(asyncio.get_running_loop()).create_connection(asyncio.Protocol, *place)
+        transport.close()
+
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
+        place = server.sockets[0].getsockname()
+        before = asyncio.all_tasks()
+        connecting = asyncio.create_task(connect())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        connecting.cancel()
+        for task in asyncio.all_tasks() - before:
+            await asyncio.wait([task], timeout=scaled(10))
+        gc.collect()
