@@ -16,7 +16,6 @@ from msgspec import Meta
 from msgspec.structs import FieldInfo
 
 from snapreplay.api.cli import options
-from snapreplay.api.cli.client import name_segment
 from snapreplay.api.cli.options import Option
 from snapreplay.api.cli.output import ExitCode, Format, OperationRefused, note, print_json
 from snapreplay.errors import SnapreplayError, UsageError
@@ -128,6 +127,8 @@ def _requests(command: type[Command], client: Client, given: dict[str, Any]) -> 
     if command is TriggerSnapshot:
         return [TriggerSnapshot(partitions=given.pop("partition") or None, **given)]
     if command is CancelOperation:
+        from snapreplay.api.cli.client import name_segment
+
         name_segment(given["operation_id"], "id of an operation")
     return [command(**given)]
 

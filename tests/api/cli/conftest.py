@@ -36,17 +36,17 @@ def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
         monkeypatch.delenv(name, raising=False)
 
     def run(*arguments: object, stdin: str | bytes | None = None) -> Result:
-        _forget_modules_of(tmp_path)
+        _forget_modules_of(tmp_path.parent)
         words = [str(each) for each in arguments]
         return CliRunner().invoke(app, words, input=stdin, prog_name="snapreplay")
 
     with loggers_put_back():  # `run` and `dev` log to this invocation's standard error, which is closed after it
         yield run
-    _forget_modules_of(tmp_path)
+    _forget_modules_of(tmp_path.parent)
 
 
 def _forget_modules_of(folder: Path) -> None:
-    """A command is a process of its own for its user: it imports the app anew."""
+    """A command is a process of its own for its user: it imports no app of an earlier test."""
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None)).startswith(str(folder)):
             del sys.modules[name]
