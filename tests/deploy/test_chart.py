@@ -1,26 +1,39 @@
-"""deploy/helm: what is rendered of it, and what it refuses to render."""
+"""deploy/helm: the rendered chart, and what it refuses to render."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]
 import kubernetes_validate
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app
-from snapreplay.api.credentials import TlsFiles
+from snapreplay.api.credentials import TlsFiles, tokens_in
+from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import load_settings
+from snapreplay.service.control.operations import Role
+from tests.api.test_tls import Authority
 from tests.deploy import chart
-from tests.deploy.dockerfile import ROOT
+from tests.deploy.dockerfile import ROOT, last, stages
+from tests.deploy.prometheus import prometheus
+from tests.support.fake_control import FakeControl
+from tests.support.served import served, until
 
 RENDERED: list[dict[str, Any]] = list(yaml.safe_load_all(chart.RENDERED.read_text(encoding="utf-8")))
 NAMED = {(each["kind"], each["metadata"]["name"]): each for each in RENDERED}
-OF_KUBERNETES = [each for each in RENDERED if "monitoring" not in each["apiVersion"]]  # test_custom_resources.py
+OF_KUBERNETES = [each for each in RENDERED if "monitoring" not in each["apiVersion"]]
+OF_PROMETHEUS = [each for each in RENDERED if each not in OF_KUBERNETES]
+JOBS = [each["spec"]["jobTemplate"]["spec"] for each in RENDERED if each["kind"] == "CronJob"]
+README = (ROOT / "deploy/README.md").read_text(encoding="utf-8")
 REPLICA = NAMED["StatefulSet", "ledger"]["spec"]["template"]["spec"]
 
 with_helm = pytest.mark.skipif(not chart.HELM, reason="needs helm: make helm")
@@ -34,8 +47,80 @@ def test_what_is_rendered_is_of_this_chart() -> None:
 @pytest.mark.parametrize("version", ["1.31", "1.37"])
 @pytest.mark.parametrize("resource", OF_KUBERNETES, ids=lambda each: f"{each['kind']}/{each['metadata']['name']}")
 def test_kubernetes_has_every_field(resource, version) -> None:
-    """By the schemas of an older and of the newest version."""
+    """By the schemas of an older and of the newest version. A misspelt field is refused."""
     kubernetes_validate.validate(resource, version, strict=True)
+    wrong = {**resource, ("data" if "data" in resource else "spec"): {"serviceAcount": {}}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, version, strict=True)
+
+
+@pytest.mark.parametrize("resource", OF_PROMETHEUS, ids=lambda each: each["kind"])
+def test_the_prometheus_operator_has_every_field(resource) -> None:
+    """By the schema that it publishes. A misspelt field is refused."""
+    schema = json.loads((ROOT / f"tests/deploy/crds/{resource['kind']}.json").read_text(encoding="utf-8"))
+    assert resource["apiVersion"] == schema["apiVersion"]
+    jsonschema.validate(resource, schema)
+    with pytest.raises(jsonschema.ValidationError, match="selctor"):
+        jsonschema.validate({**resource, "spec": {**resource["spec"], "selctor": 1}}, schema)
+
+
+def test_a_namespace_of_the_restricted_standard_takes_them() -> None:
+    """As Kubernetes' pod security standards say it, as the user of the image; none has a token of the cluster."""
+    user = int(last(stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))[-1], "USER").split(":")[0])
+    for pod in (REPLICA, *(job["template"]["spec"] for job in JOBS)):
+        assert pod["automountServiceAccountToken"] is False
+        context = pod["securityContext"]
+        assert (context["runAsNonRoot"], context["runAsUser"]) == (True, user)
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["containers"]:
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_a_job_is_not_retried_and_does_not_meet_the_next_one() -> None:
+    """The exit code is the verdict; the next turn is the next attempt."""
+    for resource in (each for each in RENDERED if each["kind"] == "CronJob"):
+        job = resource["spec"]["jobTemplate"]["spec"]
+        assert resource["spec"]["concurrencyPolicy"] == "Forbid"
+        assert job["backoffLimit"] == 0
+        assert job["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_everything_is_about_the_same_pods() -> None:
+    """The labels of the replicas are what services, budget and policy select."""
+    labels = NAMED["StatefulSet", "ledger"]["spec"]["template"]["metadata"]["labels"].items()
+    selectors = [NAMED[kind, "ledger"]["spec"] for kind in ("StatefulSet", "PodDisruptionBudget")]
+    wanted = [each["selector"]["matchLabels"] for each in selectors]
+    wanted += [each["spec"]["selector"] for each in RENDERED if each["kind"] == "Service"]
+    wanted.append(NAMED["NetworkPolicy", "ledger"]["spec"]["podSelector"]["matchLabels"])
+    assert all(each.items() <= labels for each in wanted)
+
+
+@pytest.mark.whole
+async def test_prometheus_asks_with_the_token_of_a_viewer_and_by_tls(tmp_path: Path) -> None:
+    """As the page about deployment says, with other paths and another address."""
+    (lines,) = re.findall(r"```sh\n(openssl .*?\n)kubectl", README, re.DOTALL)
+    await asyncio.to_thread(subprocess.run, ["/bin/bash", "-ec", lines], cwd=tmp_path, check=True)
+    authority = Authority(tmp_path, "any")
+    certificate, key = await asyncio.to_thread(authority.signed, "server")
+    tokens = str(tmp_path / "tokens")
+    assert [each.asker for each in tokens_in(Path(tokens))] == [("line 1", Role.ADMIN), ("prometheus", Role.VIEWER)]
+    (printed,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", README, re.DOTALL)
+    (scrape,) = yaml.safe_load(printed)["scrape_configs"]
+    (targets,) = scrape.pop("dns_sd_configs")
+    assert targets["names"] == ["ledger.prod.svc.cluster.local"]
+    assert scrape.pop("job_name") == "ledger"
+    scrape["authorization"]["credentials_file"] = str(tmp_path / Path(scrape["authorization"]["credentials_file"]).name)
+    scrape["tls_config"].update(ca_file=authority.file, server_name="127.0.0.1")
+    settings = HttpSettings(port=0, token_file=tokens, tls_certificate_file=certificate, tls_key_file=key)
+    async with served(FakeControl(), settings) as url:
+        with prometheus(tmp_path, url.removeprefix("https://"), **scrape) as asked:
+
+            async def is_up() -> bool:
+                return await asyncio.to_thread(asked.value, "up") == 1
+
+            await until(is_up, "it is asked with success")
 
 
 def test_a_replica_runs_as_the_service_expects(tmp_path: Path) -> None:

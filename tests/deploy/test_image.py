@@ -31,6 +31,8 @@ from tests.support.served import served
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 FINAL = stages(DOCKERFILE)[-1]
+SPARK = named(DOCKERFILE, "spark")
+ENTRYPOINT = ROOT / "deploy/spark-entrypoint.sh"
 pytestmark = pytest.mark.timeout(300)  # the first one downloads what the image holds
 
 
@@ -43,7 +45,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
     return made
 
 
-@pytest.mark.parametrize("stage", [FINAL, named(DOCKERFILE, "spark")], ids=["service", "spark"])
+@pytest.mark.parametrize("stage", [FINAL, SPARK], ids=["service", "spark"])
 def test_runs_as_a_number_that_is_not_root(stage) -> None:
     """Kubernetes can check runAsNonRoot: a name would not tell."""
     user = last(stage, "USER")
@@ -217,3 +219,72 @@ def _is_live(url: str) -> bool:
             return bool(json.load(answer)["summary"]["all_live"])
     except OSError:
         return False
+
+
+def test_the_image_calls_the_entry_point() -> None:
+    """It is copied, may be run, and its default command says what there is."""
+    assert any(rest.split()[0] == "deploy/spark-entrypoint.sh" for word, rest in SPARK if word == "COPY")
+    assert ENTRYPOINT.stat().st_mode & 0o111
+    assert command(SPARK, "ENTRYPOINT") == ["/opt/entrypoint.sh"]
+    assert command(SPARK, "CMD")[:2] == ["snapreplay", "audit"]
+
+
+SPARKS_WORDS = {
+    "SPARK_HOME": "/spark",
+    "SPARK_DRIVER_BIND_ADDRESS": "10.0.0.1",
+    "SPARK_EXECUTOR_MEMORY": "1g",
+    "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@driver:7078",
+    "SPARK_EXECUTOR_ID": "3",
+    "SPARK_EXECUTOR_CORES": "2",
+    "SPARK_APPLICATION_ID": "spark-1",
+    "SPARK_EXECUTOR_POD_IP": "10.0.0.2",
+    "SPARK_RESOURCE_PROFILE_ID": "0",
+    "SPARK_EXECUTOR_POD_NAME": "pod-3",
+    "SPARK_JAVA_OPT_0": "-Da=b c",
+    "SPARK_JAVA_OPT_1": "-Dd=$HOME",
+}
+
+
+def called(tmp_path, *words, **env) -> list[str]:
+    """Return what the entry point runs in place of itself: each program found first on its path says what it was
+    given."""
+    for name in ("java", "spark-submit"):
+        program = tmp_path / name
+        program.write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
+        program.chmod(0o755)
+    path = f"{tmp_path}:/usr/bin:/bin"
+    done = subprocess.run([ENTRYPOINT, *words], env={"PATH": path, **env}, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_an_executor_gets_all_that_spark_says(tmp_path) -> None:
+    """Every word of the environment, options with blanks in one piece."""
+    java, *words = called(tmp_path, "executor", **SPARKS_WORDS)
+    assert java == f"{tmp_path}/java"
+    assert words[:4] == ["-Da=b c", "-Dd=$HOME", "-Xms1g", "-Xmx1g"]
+    assert words[4:6] == ["-cp", "/spark/conf:/spark/jars/*"]
+    options = dict(zip(words[7::2], words[8::2], strict=True))
+    assert options == {
+        "--driver-url": SPARKS_WORDS["SPARK_DRIVER_URL"],
+        "--executor-id": "3",
+        "--cores": "2",
+        "--app-id": "spark-1",
+        "--hostname": "10.0.0.2",
+        "--resourceProfileId": "0",
+        "--podName": "pod-3",
+    }
+
+
+def test_a_driver_is_a_spark_submit(tmp_path) -> None:
+    """In client mode: the pod is the driver already."""
+    words = called(tmp_path, "driver", "--properties-file", "p", "local:///a.py", **SPARKS_WORDS)
+    assert words[0] == f"{tmp_path}/spark-submit"
+    assert words[1:] == [
+        *("--conf", "spark.driver.bindAddress=10.0.0.1", "--deploy-mode", "client"),
+        *("--properties-file", "p", "local:///a.py"),
+    ]
+
+
+def test_anything_else_is_a_command(tmp_path) -> None:
+    """As in the CronJob."""
+    assert called(tmp_path, "echo", "a b") == ["a b"]
