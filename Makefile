@@ -91,7 +91,7 @@ test: jars $(if $(ARGS),,lint) ## `make lint`, then all tests of `make check` an
 
 .PHONY: whole
 whole: jars-3.9.1 jars ## Three brokers, the page, every hint, the examples, the demo, the image, an older Kafka
-	$(TESTED) -m "whole and not slow"
+	$(TESTED) -m whole
 
 TESTED = $(CACHED) $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -112,7 +112,7 @@ ASIDE = build/pyspark-$(PYSPARK)
 pyspark: jars ## Run the tests of the Spark jobs on another PySpark (PYSPARK=4.3.0)
 	@test -e $(ASIDE)/.whole || { $(BIN)/pip install --quiet --upgrade --target $(ASIDE) pyspark==$(PYSPARK) && touch $(ASIDE)/.whole; }
 	@PYTHONPATH='$(abspath $(ASIDE))' $(BIN)/python -c 'import pyspark; assert pyspark.__version__ == "$(PYSPARK)", pyspark'
-	PYTHONPATH='$(abspath $(ASIDE))' $(TESTED) -m "spark and not slow"
+	PYTHONPATH='$(abspath $(ASIDE))' $(TESTED) -m spark
 
 .PHONY: mutants
 mutants: jars ## Break one rule at a time in a scratch copy: the tests must notice (ARGS="no-claim")

@@ -123,7 +123,7 @@ def unique() -> Callable[[str], str]:
 
 # What `make check` runs: tests in these folders that need nothing outside of their process.
 PURE = ("attacks", "checker", "damage", "explore", "log_tail", "service", "simulation", "snapreplay", "snapshots")
-OUTSIDE = ("kafka", "spark", "slow", "whole")
+OUTSIDE = ("kafka", "spark", "whole")
 
 
 def is_whole(path: Path) -> bool:
@@ -143,12 +143,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     here = Path(__file__).parent
     match config.getoption("markexpr"):
-        case "not slow and not whole":
+        case "not whole":
             is_linted = any(collection_path == here / each for each in LINTED)
             return is_whole(collection_path) or (is_linted and is_distributed(config)) or None
         case "pure":
             return not any(collection_path.is_relative_to(here / each) for each in PURE) or None
-        case "whole and not slow":
+        case "whole":
             return not (is_whole(collection_path) or WHOLE_HERE.search(collection_path.read_text("utf-8"))) or None
         case _:
             return None

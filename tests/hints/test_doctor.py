@@ -10,9 +10,8 @@ from aiokafka import AIOKafkaProducer
 
 from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.errors import NotCaughtUp
-from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.doctor import checks, collect
+from snapreplay.service.doctor import checks
 from snapreplay.service.doctor.facts import Diagnosis
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.live import recoverability_monitor
@@ -22,7 +21,7 @@ from tests.support.healthy import facts
 from tests.support.kafka import until_async
 from tests.support.stage import Stage
 from tests.support.steady import KEEPS_LEADERS
-from tests.support.tampering import bring_back, configure, copy_again, create, delete, trim
+from tests.support.tampering import create, trim
 from tests.support.wire import Proxy
 
 pytestmark = pytest.mark.kafka
@@ -65,24 +64,6 @@ async def test_while_the_owner_lives_its_memory_is_written_once_more(before_the_
     await who.healthy()
 
 
-@pytest.mark.slow
-async def test_increments_that_are_all_gone_under_a_living_owner_are_begun_again(before_the_owner_looks, operator):
-    """Nothing but its memory holds the state: it is told to write it, not to be initialised. The first snapshot is of a
-    batch whose increment is gone; the second one, by the same hint, is not."""
-    then, who = await operator()
-    async with who.served() as service:
-        await service.wait_live(scaled(30))
-        (log,) = await then.here.read(then.increments)
-        trim(then.here.bootstrap_servers, then.increments, 0, log[-1].offset + 1)
-        remedy = (await remedies(who))["recovery"]
-        assert "init" not in remedy
-        await who.follow(remedy)
-        await who.follow((await remedies(who))["recovery"])
-        await gone(who, "recovery")
-    async with who.running() as service:
-        assert service.view(0)["k0"]["n"] == 6
-
-
 async def test_a_pause_is_ended_as_it_is_said(operator):
     """By the remedy of the finding, and by the hint for the program that waits for the state to catch up."""
     then, who = await operator()
@@ -108,17 +89,6 @@ async def test_without_an_owner_no_trigger_is_recommended(operator):
     assert "trigger-snapshot" not in remedy
     await who.follow(remedy)
     await who.follow(way_with(await who.failure(), "snapreplay accept"))
-    await who.healthy()
-
-
-@pytest.mark.slow
-async def test_missing_topics_are_created(newcomer):
-    """Inputs, outputs and our own, by the commands of the findings."""
-    who = newcomer()
-    await who.follow((await remedies(who))["topics"])
-    await who.follow((await who.awaited()).split(": ")[0])
-    delete(who.here.bootstrap_servers, f"{who.here.app.app_id}-snapshots")
-    await who.follow((await remedies(who))["topics"])
     await who.healthy()
 
 
@@ -171,76 +141,6 @@ async def test_a_foreign_transaction_ends_with_a_producer_of_its_id(operator):
         await who.healthy()
     finally:
         await holder.stop()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("whose", ["input", "own"])
-async def test_a_topic_that_was_made_again_is_gone_on_with_as_a_copy(operator, whose):
-    """The same records at the same offsets: started as printed, and the next batch records the new id."""
-    then, who = await operator()
-    if whose == "input":
-        await copy_again(then.here, then.input, then.here.sent)
-    else:
-        (backup,) = await then.here.read(then.increments)
-        bring_back(then.here.bootstrap_servers, then.increments, backup)
-    remedy = (await remedies(who))["topic ids"]
-    await who.follow(way_with(remedy, "snapreplay run") if whose == "own" else remedy)
-    await who.healthy()
-    assert "topic ids" not in await remedies(who)
-
-
-@pytest.mark.slow
-async def test_a_snapshot_that_its_input_outlives_no_longer_is_written_again(operator, monkeypatch):
-    """Found an hour later, and done as printed: there is a newer snapshot, and the input is kept for longer."""
-    then, who = await operator(changelog={"enabled": False})
-    who.settings["changelog"] = {"enabled": False}
-    configure(then.here.bootstrap_servers, then.input, "retention.ms", "3600000")
-    lean = ["--set", "changelog.enabled=false"]
-    async with who.served() as service:
-        await service.wait_live(scaled(30))
-        before = service.restore_status()[0].restore.snapshot.snapshot_id
-        with monkeypatch.context() as later:
-            later.setattr(collect, "wall_ms", lambda: wall_ms() + 3_600_000)
-            remedy = (await remedies(who, *lean))["snapshot age"]
-        await who.follow(remedy)
-        assert "snapshot age" not in await remedies(who, *lean)
-        assert service.control.document().snapshots[0].snapshot_id != before
-        (topic,) = (await then.here.cluster.topics([then.input])).values()
-        assert int(topic.config["retention.ms"]) > 7_000_000
-    await who.healthy()
-
-
-@pytest.mark.slow
-async def test_settings_that_lose_or_refuse_records_are_changed_as_printed(operator):
-    """Of every topic of the app: each finding is gone once its command was typed."""
-    then, who = await operator()
-    await then.here.feed(20)
-    letters, lean = (["--set", each] for each in ("errors.policy=dead_letter", "changelog.enabled=false"))
-    await who.type("topics", "ensure", "hinted:app", *letters)
-    for check, topic, name, value, more in (
-        ("retention", then.increments, "retention.ms", "1000000", letters),
-        ("record sizes", then.snapshots, "max.message.bytes", "100000", letters),
-        ("retention", then.input, "cleanup.policy", "compact", lean),
-        ("replication", then.increments, "unclean.leader.election.enable", "true", letters),
-        ("replication", then.snapshots, "min.insync.replicas", "2", letters),
-        ("record sizes", f"{then.here.app.app_id}-dead-letters", "max.message.bytes", "100000", letters),
-        ("record times", then.input, "retention.ms", "1", letters),
-    ):
-        assert check not in await remedies(who, *more)
-        configure(then.here.bootstrap_servers, topic, name, value)
-        await who.follow(way_with((await remedies(who, *more))[check], "kafka-configs.sh"))
-        assert check not in await remedies(who, *more)
-    await who.healthy()
-
-
-@pytest.mark.slow
-async def test_a_transaction_timeout_above_the_brokers_is_found_and_lowered(operator):
-    """The value of the remedy is one that the brokers take."""
-    _, who = await operator()
-    too_long = ["--set", "timeouts.transaction_ms=1000000"]
-    remedy = (await remedies(who, *too_long))["timeout limits"]
-    (lowered,) = re.findall(r"--set (timeouts\.transaction_ms=\d+)", remedy)
-    assert "timeout limits" not in await remedies(who, "--set", lowered)
 
 
 async def test_a_broker_that_creates_whatever_is_asked_for_is_set_right(broker):

@@ -13,10 +13,8 @@ from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Genesis
 from snapreplay.state.digest import Digest
-from tests.hints.following import all_of, way_with, ways
-from tests.support import apps
-from tests.support.stage import Stage, phase
-from tests.support.tampering import bring_back, flip, recreate, tamper, trim, with_fields
+from tests.hints.following import way_with, ways
+from tests.support.tampering import bring_back, recreate, tamper, trim, with_fields
 
 pytestmark = [pytest.mark.kafka, pytest.mark.whole]
 
@@ -53,29 +51,12 @@ async def test_changed_code_goes_by_changes_where_all_of_them_are_there(operator
     await who.healthy()
 
 
-@pytest.mark.slow
-async def test_changes_that_were_recorded_only_at_last_are_no_mode(operator):
-    """One lean batch behind the snapshot closes it: then it is not printed."""
-    then, who = await operator()
-    async with then.here.running(changelog={"enabled": False}) as service:
-        await then.here.feed(20)
-        await then.here.all_processed(service)
-    who.change(ledger(then, "apps.subtract, version='2'"))
-    who.settings |= {"changelog": {"enabled": "true"}, "restore": {"mode": "replay"}}
-    hint = await who.failure()
-    assert "restore.mode=changes" not in hint
-    await who.follow(way_with(hint, "snapreplay accept"))
-    await who.healthy()
-
-
-@pytest.mark.parametrize("mode", ["changes", pytest.param("replay", marks=pytest.mark.slow)])
-async def test_a_digest_that_differs_leads_to_the_other_mode_and_on(operator, mode):
+async def test_a_digest_that_differs_leads_to_the_other_mode_and_on(operator):
     """What was recorded is wrong itself: the other mode finds the same, and its hint has the acceptance that works."""
     then, who = await operator()
     await tamper(then.here, then.increments, RecordKind.INCREMENT, with_fields(digest=WRONG), -2)
-    who.settings["restore"] = {"mode": mode}
-    other = {"changes": "replay", "replay": "changes"}[mode]
-    await who.follow(way_with(await who.failure(), f"--set restore.mode={other}"))
+    who.settings["restore"] = {"mode": "changes"}
+    await who.follow(way_with(await who.failure(), "--set restore.mode=replay"))
     hint = await who.failure()
     await who.follow(way_with(hint, "snapreplay accept"))
     await who.healthy()
@@ -84,19 +65,14 @@ async def test_a_digest_that_differs_leads_to_the_other_mode_and_on(operator, mo
 # ------------------------------------------------------------------------------ inputs
 
 
-@pytest.mark.parametrize("gone", ["trimmed", pytest.param("made again", marks=pytest.mark.slow)])
-async def test_the_state_is_taken_along_to_a_new_app_id(operator, gone):
-    """InputTrimmed and InputReplaced: `--state-of`, as printed; every record that is there counts once."""
+async def test_the_state_is_taken_along_to_a_new_app_id(operator):
+    """InputTrimmed: `--state-of`, as printed; every record that is there counts once."""
     then, who = await operator()
-    if gone == "trimmed":
-        await then.here.feed(20)
-        trim(then.here.bootstrap_servers, then.input, 0, 130)
-    else:
-        recreate(then.here.bootstrap_servers, then.input, 1)
-        await then.here.feed(130)
+    await then.here.feed(20)
+    trim(then.here.bootstrap_servers, then.input, 0, 130)
     await who.follow(way_with(await who.failure(), "--state-of"))
     async with who.running() as service:
-        assert service.view(0)["k0"]["n"] == (6 if gone == "trimmed" else 6 + 7)
+        assert service.view(0)["k0"]["n"] == 6
 
 
 async def test_other_inputs_take_the_state_along_or_go_back(operator):
@@ -114,19 +90,18 @@ async def test_other_inputs_take_the_state_along_or_go_back(operator):
     await who.healthy()
 
 
-@pytest.mark.parametrize("way", ["--state-of", pytest.param("from their start", marks=pytest.mark.slow)])
-async def test_another_cluster_is_told_and_a_new_app_id_begins_here(operator, way):
-    """A copy that kept the offsets has the state, too; else what is here is processed anew."""
+async def test_another_cluster_is_told_and_a_new_app_id_begins_here(operator):
+    """A copy that kept the offsets has the state, too."""
     then, who = await operator()
     elsewhere = Genesis("elsewhere", 1, {then.input: 0})
     await tamper(then.here, then.increments, RecordKind.INCREMENT, with_fields(genesis=elsewhere))
     hint = await who.refused()
     assert "snapreplay accept" not in hint
-    await who.follow(way_with(hint, way))
+    await who.follow(way_with(hint, "--state-of"))
     async with who.running() as service:
         assert service.view(0)["k0"]["n"] == 6
         outputs = await then.here.read(then.here.app.outputs[0].name)
-        assert len(outputs[0]) == (121 if way == "--state-of" else 241)
+        assert len(outputs[0]) == 121
 
 
 # ------------------------------------------------------------------------------ nothing to accept
@@ -145,27 +120,7 @@ async def broken_chain(then: Any) -> None:
     await tamper(then.here, then.increments, RecordKind.INCREMENT, with_fields(batch=6), -2)
 
 
-async def damaged_increment(then: Any) -> None:
-    await tamper(then.here, then.increments, RecordKind.INCREMENT, flip)
-
-
-async def lost_increments(then: Any) -> None:
-    recreate(then.here.bootstrap_servers, then.increments, 1, KEPT_FOR_EVER)
-
-
-async def longer_log(then: Any) -> None:
-    await tamper(then.here, then.increments, RecordKind.INCREMENT, with_fields(owner_epoch=10**6))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        trimmed_increments,
-        broken_chain,
-        pytest.param(damaged_increment, marks=pytest.mark.slow),
-        pytest.param(longer_log, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("make", [trimmed_increments, broken_chain])
 async def test_without_a_snapshot_no_acceptance_is_printed_and_a_new_app_id_goes_on(operator, make):
     """NoUsableSnapshot, BrokenChain and their like: looked for before it is said; the way that is left works."""
     then, who = await operator()
@@ -178,27 +133,12 @@ async def test_without_a_snapshot_no_acceptance_is_printed_and_a_new_app_id_goes
         assert service.view(0)["k0"]["n"] == 6
 
 
-@pytest.mark.slow
-async def test_a_snapshot_of_another_schema_is_not_offered(operator):
-    """Increments lost, the only whole snapshots of schema 1: the app's schema is to go back, then it is accepted."""
-    then, who = await operator()
-    await lost_increments(then)
-    who.change(ledger(then, "schema_version=2"))
-    hint = await who.failure()
-    assert "snapreplay accept" not in hint
-    who.change(ledger(then, "schema_version=1"))
-    assert "`App(…, schema_version=1)`" in hint
-    await who.follow(way_with(await who.failure(), "snapreplay accept"))
-    await who.healthy()
-
-
-@pytest.mark.parametrize("make", [trimmed_increments, pytest.param(lost_increments, marks=pytest.mark.slow)])
-async def test_topics_are_brought_back_from_a_backup(operator, make):
+async def test_topics_are_brought_back_from_a_backup(operator):
     """Every record at its old offset: what "bring the topics back" means, and it is enough."""
     then, who = await operator()
     (snapshots,) = await then.here.read(then.snapshots)
     (backup,) = await then.here.read(then.increments)
-    await make(then)
+    await trimmed_increments(then)
     await lose_snapshots(then)
     hint = await who.failure()
     assert re.search(r"(^|; or )(bring|restore) .* from a backup or mirror", hint)
@@ -211,35 +151,17 @@ async def test_topics_are_brought_back_from_a_backup(operator, make):
 # ------------------------------------------------------------------------------ records, people
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        pytest.param(0, id="a fixed handler", marks=pytest.mark.slow),
-        pytest.param(1, id="a cause outside", marks=pytest.mark.slow),
-        pytest.param(2, id="dead letters"),
-    ],
-)
-async def test_a_record_that_cannot_be_processed_gets_another_handler_or_policy(newcomer, monkeypatch, way):
-    """HandlerFailed: each way of the hint goes on behind the record."""
+async def test_a_record_that_cannot_be_processed_goes_to_the_dead_letters(newcomer):
+    """HandlerFailed: the last way of the hint continues behind the record."""
     who = newcomer()
     await who.here.prepare()
     name = who.here.app.app_id
     who.change(f"apps.ledger({name!r}, lambda value, account: apps.refuse_poison(value, account))")
     await who.here.send([("k0", {"amount": 1}), ("k0", {"amount": 2, "poison": True})])
-    hint = ways(await who.failure())[way]
-    if way == 0:
-        assert hint.startswith("first, deploy a fixed handler, then ")
-        who.change(f"apps.ledger({name!r}, apps.take_poison)")
-    elif way == 1:
-        async with who.served() as service:
-            await phase(service, "failed")
-            monkeypatch.setattr(apps, "refuse_poison", apps.take_poison)
-            await who.follow(hint)
-            await phase(service, "live")
-    else:
-        await who.follow(hint)
+    hint = ways(await who.failure())[2]
+    await who.follow(hint)
     async with who.running() as service:
-        assert service.view(0)["k0"] == {"n": 1 if way == 2 else 2, "sum": 1}
+        assert service.view(0)["k0"] == {"n": 1, "sum": 1}
 
 
 async def test_accept_asks_for_a_reason_and_names_the_right_finding(operator):
@@ -255,49 +177,3 @@ async def test_accept_asks_for_a_reason_and_names_the_right_finding(operator):
     said = " ".join((await who.type(*words, "--reason", "seen", code=2)).split())
     assert "restart the service" in said
     await who.healthy()
-
-
-@pytest.mark.slow
-async def test_where_positions_mean_nothing_another_beginning_is_named(operator):
-    """`init --state-of` onto an input that was trimmed: both of its hint's options work."""
-    then, who = await operator()
-    await then.here.feed(20)
-    trim(then.here.bootstrap_servers, then.input, 0, 130)
-    old = then.here.app.app_id
-    for begin in ("earliest", "latest"):
-        who.change(f"apps.heir(apps.ledger({old!r}), {f'{old}-{begin}'!r})")
-        await who.type("topics", "ensure", "hinted:app")
-        said = await who.type("init", "hinted:app", "--state-of", old, code=4)
-        assert f"`--from {begin}`" in " ".join(said.split())
-        await who.type("init", "hinted:app", "--state-of", old, "--from", begin)
-        await who.healthy()
-
-
-@pytest.mark.slow
-async def test_a_lean_state_is_taken_over_once_its_app_has_written_a_snapshot(operator):
-    """The hint's start and stop of the other app is all that was missing."""
-    then, who = await operator(**LEAN)
-    old = then.here.app.app_id
-    who.change(f"apps.heir(apps.ledger({old!r}), {old + '-heir'!r})")
-    await who.type("topics", "ensure", "hinted:app")
-    said = " ".join((await who.type("init", "hinted:app", "--state-of", old, code=4)).split())
-    assert f"start {old} once more and stop it" in said
-    async with then.here.running(snapshot={"before_stop": True}):
-        pass
-    await who.type("init", "hinted:app", "--state-of", old)
-    async with who.running() as service:
-        await all_of(service, then.here.sent + 1)
-
-
-@pytest.mark.slow
-async def test_a_state_is_not_replaced_and_another_id_takes_it(operator):
-    """AlreadyBegun: the hint's new id begins with the state that was asked for."""
-    then, who = await operator()
-    old = then.here.app.app_id
-    heir = Stage(then.here.bootstrap_servers, apps.heir(then.here.app, f"{old}-heir"))
-    await heir.prepare()
-    who.change(f"apps.heir(apps.ledger({old!r}), {old + '-heir'!r})")
-    said = await who.type("init", "hinted:app", "--state-of", old, code=2)
-    await who.follow(" ".join(said.split()).split("hint: ")[1])
-    async with who.running() as service:
-        assert service.view(0)["k0"]["n"] == 6

@@ -7,10 +7,9 @@ import re
 import pytest
 
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.decisions.init import init_app
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.preflight import inspect
-from snapreplay.service.topics.requirements import KEPT_FOR_EVER, ensure_topics
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.hints.following import Operator, way_with, ways
 from tests.support import reference
 from tests.support.stage import Stage, phase
@@ -162,13 +161,7 @@ async def test_the_topic_of_dead_letters_is_created_though_only_the_start_knows_
     await who.healthy()
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        pytest.param({"retention.ms": "1000", "cleanup.policy": "compact"}, id="kept for ever", marks=pytest.mark.slow),
-        pytest.param({"max.message.bytes": "100000"}, id="record sizes"),
-    ],
-)
+@pytest.mark.parametrize("config", [pytest.param({"max.message.bytes": "100000"}, id="record sizes")])
 async def test_own_topics_are_configured_with_the_printed_command(newcomer, config):
     """Kafka's own tool takes it as it stands, one setting after the other, until nothing is the matter."""
     who = newcomer()
@@ -177,18 +170,6 @@ async def test_own_topics_are_configured_with_the_printed_command(newcomer, conf
         configure(who.here.bootstrap_servers, f"{who.here.app.app_id}-increments", name, value)
     for _ in config:
         await who.follow(await refusal(who))
-    await who.healthy()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", [0, 1], ids=["by changes", "no longer compacted"])
-async def test_a_compacted_input_is_read_by_changes_or_no_longer_compacted(newcomer, way):
-    """Both ways of the hint, for an app that would have to replay it."""
-    who = newcomer()
-    await who.here.prepare()
-    who.settings["restore"] = {"mode": "replay"}
-    configure(who.here.bootstrap_servers, who.here.app.inputs[0].name, "cleanup.policy", "compact")
-    await who.follow(ways(await refusal(who))[way])
     await who.healthy()
 
 
@@ -212,70 +193,14 @@ async def test_a_state_that_cannot_roll_back_gets_the_policy_that_is_named(newco
     await who.healthy()
 
 
-@pytest.mark.slow
-async def test_inputs_get_equally_many_partitions(newcomer):
-    """Told by both counts; named in the app, a topic with as many is taken."""
-    who = newcomer()
-    name = who.here.app.app_id
-    who.change(f"apps.pair({name!r})")
-    pair = Stage(who.here.bootstrap_servers, who.load())
-    await ensure_topics(pair.app, pair.settings(), pair.cluster, create_io_partitions=1)
-    grow(who.here.bootstrap_servers, f"right-{name}", 2)
-    assert "name that topic in App(inputs=[…])" in await refusal(who)
-    who.change(f"apps.pair({name + '-b'!r})")
-    await who.type("topics", "ensure", "hinted:app", "--partitions", "1")
-    await who.type("init", "hinted:app")
-    other = Stage(who.here.bootstrap_servers, who.load())
-    async with other.running():
-        pass
-
-
-@pytest.mark.slow
-async def test_where_to_begin_is_named_with_its_app(operator):
-    """`--from positions` is of some app: the hint's option, and its id, make it a command that works."""
-    then, who = await operator()
-    who.change(f"apps.heir(apps.ledger({then.here.app.app_id!r}), {then.here.app.app_id + '-b'!r})")
-    await who.type("topics", "ensure", "hinted:app")
-    said = await who.type("init", "hinted:app", "--from", "positions", code=2)
-    assert "--state-of APP_ID" in said
-    words = ["--state-of", then.here.app.app_id]
-    await who.type("init", "hinted:app", "--from", "positions", *words)
-    await who.healthy()
-
-
-@pytest.mark.parametrize("lost", ["increments", pytest.param("snapshots", marks=pytest.mark.slow)])
-async def test_one_lost_topic_is_replaced_and_what_its_counterpart_holds_goes_on(operator, lost):
+async def test_one_lost_topic_is_replaced_and_what_its_counterpart_holds_goes_on(operator):
     """`--replace-lost`, then whatever the service's own hint says: the state is the accepted one."""
     then, who = await operator()
-    delete(then.here.bootstrap_servers, f"{then.here.app.app_id}-{lost}")
+    delete(then.here.bootstrap_servers, then.increments)
     await who.follow(way_with(await refusal(who), "--replace-lost"))
-    if lost == "increments":
-        await who.follow(way_with(await who.failure(), "snapreplay accept"))
-    async with who.running() as service:
-        assert service.view(0)["k0"]["n"] == 6
-
-
-@pytest.mark.slow
-async def test_lost_topics_leave_a_new_app_id(operator):
-    """The last way of the same hint: topics and a state of its own."""
-    then, who = await operator()
-    delete(then.here.bootstrap_servers, f"{then.here.app.app_id}-increments")
-    (*_, anew) = ways(await refusal(who))
-    await who.follow(anew)
-    async with who.running() as service:
-        assert service.view(0)["k0"]["n"] == 6
-
-
-@pytest.mark.slow
-async def test_init_does_not_take_lost_increments_for_a_new_app(operator):
-    """It refuses; the hint's run is FAILED with the command that goes on with the newest snapshot."""
-    then, who = await operator()
-    recreate(then.here.bootstrap_servers, then.increments, 1, KEPT_FOR_EVER)
-    with pytest.raises(SnapreplayError) as refused:
-        await init_app(then.here.app, then.here.settings(), then.here.cluster)
-    await who.follow(way_with(refused.value.hint, "snapreplay run"))
     await who.follow(way_with(await who.failure(), "snapreplay accept"))
-    await who.healthy()
+    async with who.running() as service:
+        assert service.view(0)["k0"]["n"] == 6
 
 
 async def test_a_state_that_nobody_has_any_more_is_given_up(operator):
@@ -304,12 +229,11 @@ async def test_moved_keys_leave_the_state_to_be_taken_to_a_topic_with_the_old_co
         assert service.view(0)["k0"]["n"] == 7
 
 
-@pytest.mark.parametrize("topic", ["increments", pytest.param("snapshots", marks=pytest.mark.slow)])
-async def test_an_own_topic_with_a_partition_too_many_moves_no_key(operator, topic):
+async def test_an_own_topic_with_a_partition_too_many_moves_no_key(operator):
     """Kafka keeps the partition for ever: the state goes to a new app id with the same input and goes on there."""
     then, who = await operator()
     await then.here.feed(20)
-    grow(then.here.bootstrap_servers, getattr(then, topic), 2)
+    grow(then.here.bootstrap_servers, then.increments, 2)
     hint = await refusal(who)
     assert "no key has moved" in hint
     await who.follow(hint)

@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -12,16 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.devbroker import broker as local_broker
 from snapreplay.devbroker import jars
-from snapreplay.devbroker.broker import LocalBroker, LocalCluster
+from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
-from snapreplay.devbroker.free_ports import free_ports
-from snapreplay.devbroker.properties import Node
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.config import client_arguments
-from tests.support.deadlines import scaled
 
 
 @pytest.fixture
@@ -127,37 +122,6 @@ def test_certificate_and_key_are_of_one_pair_and_an_encrypted_key_has_its_passwo
     load("one", "secret")
 
 
-@pytest.mark.slow
-@pytest.mark.kafka
-def test_a_broker_starts_again_once_nothing_listens_on_its_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The printed command shows who has the port; when that one is gone, the same start succeeds."""
-    monkeypatch.setattr(local_broker, "_PORT_TRIES", 1)
-    ports = free_ports(2)
-    local = LocalCluster(1, nodes=[Node(1, *ports)])
-    with socket.create_server(("127.0.0.1", ports[0])):
-        with pytest.raises(LocalBrokerUnavailable) as refused:
-            local.start()
-        (command,) = re.findall(r"see what listens with `(.+)`, then try again", refused.value.hint)
-        shown = subprocess.run(command.split(), capture_output=True, text=True, check=True)
-        assert f"127.0.0.1:{ports[0]} " in shown.stdout
-    with local:
-        assert local.bootstrap_servers == f"127.0.0.1:{ports[0]}"
-
-
-@pytest.mark.slow
-def test_jars_are_fetched_once_the_network_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Maven with an empty repository and no way out fails; then the same call fetches them."""
-    monkeypatch.setenv(jars.JARS_DIR_VARIABLE, str(tmp_path / "jars"))
-    with monkeypatch.context() as offline:
-        nobody = "-Dhttp{0}.proxyHost=127.0.0.1 -Dhttp{0}.proxyPort=9"
-        empty = f"-Dmaven.repo.local={tmp_path / 'repository'}"
-        offline.setenv("MAVEN_OPTS", " ".join([empty, nobody.format(""), nobody.format("s")]))
-        with pytest.raises(LocalBrokerUnavailable) as refused:
-            jars.ensure()
-    assert refused.value.hint.partition("; or ")[0] == "check the network and Maven's settings.xml, then try again"
-    assert jars.ensure().class_path
-
-
 SESSION = """
 from snapreplay.errors import UsageError
 from snapreplay.snapshots.jobs.session import local_session
@@ -169,30 +133,6 @@ except UsageError as error:
 NOT_WHOLE = """#!/bin/sh
 [ "$1" = -version ] && echo 'openjdk version "17.0.1"' >&2
 """
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-def test_a_whole_java_runtime_is_installed_for_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that knows its version and runs nothing; with the package's own java in its place the session starts."""
-    real = shutil.which("java")
-    assert real is not None
-    java = tmp_path / "java"
-    java.write_text(NOT_WHOLE)
-    java.chmod(0o755)
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-
-    def session() -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", SESSION], capture_output=True, text=True, check=True, timeout=scaled(120)
-        )
-        return done.stdout.strip()
-
-    assert session() == ("install a complete Java runtime, version 17 or newer: `apt-get install default-jre-headless`")
-    java.unlink()
-    java.symlink_to(real)
-    assert session() == ""
 
 
 KEPT = """
@@ -232,24 +172,3 @@ def pip(typed: str) -> str:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode < 2, f"no command of pip: {done.stderr}"
     return done.stdout + done.stderr
-
-
-@pytest.mark.slow
-def test_spark_is_installed_by_the_extra_that_an_audit_names(tmp_path: Path) -> None:
-    """It brings each package that may be missing; with all of them the next thing to have is Java, whose hint is
-    followed above."""
-    bare = os.environ | {"PATH": str(tmp_path), "JAVA_HOME": ""}
-
-    def audit(missing: str) -> str:
-        code = f"import sys; sys.modules[{missing!r}] = None; from snapreplay.api.cli import main; main()"
-        words = [sys.executable, "-c", code, "audit", "--app-id", "x"]
-        done = subprocess.run(words, env=bare, capture_output=True, text=True, check=False)
-        assert done.returncode == 2
-        return done.stderr
-
-    for missing in ("pyspark", "pyarrow", "pandas"):
-        refused = audit(missing)
-        assert f"{missing} is not installed" in refused
-        (command,) = re.findall(r"hint: `(pip install .+)`, and install a Java", refused)
-        assert f": {missing}" in pip(command)
-    assert "Spark needs Java 17 or newer" in audit("nothing")

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import time
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +14,6 @@ from snapreplay.service.partition import lifecycle
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.publish.state import LogWentOn
 from snapreplay.service.recovery import driver
-from tests.attacks.test_b8_what_fails_for_ever import payments
 from tests.hints.following import all_of, way_with
 from tests.hints.test_only_copy import hint_of
 from tests.support import apps
@@ -23,11 +21,9 @@ from tests.support.accepting import proposed
 from tests.support.deadlines import scaled, within
 from tests.support.owner import Owner
 from tests.support.stage import phase
-from tests.support.tampering import configure, create, delete, messages, trim, write_again
+from tests.support.tampering import create, delete, messages, trim, write_again
 
 pytestmark = pytest.mark.kafka
-
-NEXT_WEEK_MS = int(time.time() * 1000) + 7 * 86_400_000
 
 
 async def test_what_was_accepted_is_looked_at_again_by_the_process_that_runs(operator):
@@ -47,22 +43,6 @@ async def test_what_was_accepted_is_looked_at_again_by_the_process_that_runs(ope
         assert service.view(0)["k0"]["n"] == 6
 
 
-@pytest.mark.slow
-async def test_an_output_that_is_too_large_for_its_topic_is_taken_once_the_topic_takes_it(operator):
-    """A limit that was lowered under a running owner: the printed command and a retry, and the record is processed."""
-    then, who = await operator()
-    output = then.here.app.outputs[0].name
-    who.change(f"apps.ledger({then.here.app.app_id!r}, apps.grow)")
-    async with who.served() as service:
-        await service.wait_live(scaled(30))
-        configure(then.here.bootstrap_servers, output, "max.message.bytes", "20000")
-        await then.here.send([("0:a", {"amount": 1, "padding": 30_000})])
-        hint = (await phase(service, "failed")).error.hint
-        await who.follow(way_with(hint, "kafka-configs.sh"))
-        await who.type("retry", "--wait")
-        await all_of(service, then.here.sent + 1)
-
-
 async def test_an_input_that_was_deleted_is_brought_back_with_its_old_offsets(operator):
     """InputMissing of a process that runs: every record where it was; it goes on by itself."""
     then, who = await operator()
@@ -78,25 +58,6 @@ async def test_an_input_that_was_deleted_is_brought_back_with_its_old_offsets(op
         await then.here.feed(20)
         await all_of(service, then.here.sent)
         assert service.view(0)["k0"]["n"] == 7
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("bad", "config"),
-    [
-        pytest.param({"keyless": True}, "cleanup.policy=compact", id="without a key"),
-        pytest.param({"at_ms": NEXT_WEEK_MS}, "message.timestamp.after.max.ms=1000", id="a time"),
-    ],
-)
-async def test_a_record_that_its_topic_refuses_is_taken_once_the_topic_takes_it(stage, unique, newcomer, bad, config):
-    """HandlerFailed by a policy or a limit of the output's topic: the printed command, and it is processed."""
-    here, who = await stage(apps.picky(unique("refused"))), newcomer()
-    configure(here.bootstrap_servers, here.app.outputs[0].name, *config.split("="))
-    await here.send(payments(bad))
-    hint = (await here.failure()).error.hint
-    await who.follow(way_with(hint, "kafka-configs.sh"))
-    async with here.running() as service:
-        await here.all_processed(service)
 
 
 @pytest.mark.whole

@@ -68,7 +68,7 @@ def _judged(done: subprocess.CompletedProcess[str]) -> tuple[Fate, str]:
 
 
 def _run_tests(tests: Sequence[str], scratch: Scratch, deadline_seconds: float) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-m", "not slow", "-v", "-x", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-m", "", "-v", "-x", "-p", "no:cacheprovider", *tests]
     return subprocess.run(
         command,
         cwd=scratch.root,

@@ -11,7 +11,7 @@ from snapreplay.app import names
 from tests.scenarios.conftest import leader_of
 from tests.support.child import Child
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.whole, pytest.mark.timeout(400)]
 log = logging.getLogger(__name__)
 RECORDS = 1000
 SILENCE_S = 12.0

@@ -16,12 +16,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.mark.whole
 @pytest.mark.parametrize(
-    ("kind", "mode", "seed"),
-    [
-        ("pair", "replay", 3),
-        pytest.param("ledger", "replay", 2, marks=pytest.mark.slow),
-        pytest.param("ledger", "changes", 1, marks=pytest.mark.slow),
-    ],
+    ("kind", "mode", "seed"), [("pair", "replay", 3), pytest.param("ledger", "changes", 1, marks=pytest.mark.whole)]
 )
 async def test_killed_at_random_moments_under_load(stage, unique, children, kind, mode, seed):
     """Three SIGKILLs, some in a recovery, while all inputs keep coming: outputs and state as folded by hand. The

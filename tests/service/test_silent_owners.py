@@ -220,18 +220,6 @@ def test_an_owner_that_is_frozen_for_five_seconds_is_waited_for_without_a_copy(p
     pair.stop()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_an_owner_that_is_frozen_for_ninety_seconds_is_none_any_more(pair: Pair, load: Load) -> None:
-    """Its session has ended, and the broker has aborted its transaction: the takeover was right, and no false alarm."""
-    with load:
-        pair.start(copies=1)
-        with pair.frozen(90):
-            pair.is_taken_over()
-        pair.stands_back(alarms=0)
-    pair.stop()
-
-
 class Cables:
     """The ways to the HTTP of two processes."""
 

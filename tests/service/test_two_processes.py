@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from contextlib import nullcontext
 
 import pytest
 
@@ -154,32 +153,28 @@ async def owns_by_the_log(here, service):
         owners = [read_entry(each[-1].value).process_id for each in claims]
 
 
-@pytest.mark.parametrize("busy", [pytest.param(True, marks=pytest.mark.slow), False])
-async def test_the_older_of_two_with_one_instance_id_steps_down_until_it_is_alone(
-    stage, unique, monkeypatch, caplog, busy
-):
+async def test_the_older_of_two_with_one_instance_id_steps_down_until_it_is_alone(stage, unique, monkeypatch, caplog):
     """It names the other host and process, with the remedy, once; the newer one goes on: no ping-pong. Also when there
     is no input that would show it by a fence. When the newer one is stopped, the older one is back."""
     monkeypatch.setattr(owners, "LOOK_SECONDS_MAX", 0.3)
     here = await stage(apps.ledger(unique("same")), partitions=2)
     await here.feed(50)
     async with here.running(instance_id="same") as older:
-        with Load(here) if busy else nullcontext():
-            async with here.running(instance_id="same") as newer:
-                await until(lambda: len(stepped_down(older)) == 2, "the older one down")
-                for error in stepped_down(older):
-                    assert error.kind == "DuplicateInstance"
-                    assert f"process {os.getpid()} on host" in error.message
-                    assert "--set instance_id=" in error.hint
-                await owns_by_the_log(here, newer)
-                epochs = [s.owner_epoch for s in newer.restore_status()]
-                await asyncio.sleep(1.2)  # several heartbeats: what must not happen has no condition
-                assert live(newer) == {0, 1}
-                assert [s.owner_epoch for s in newer.restore_status()] == epochs
-                assert len(stepped_down(older)) == 2
-                (check,) = [c for c in older.control.live_checks() if c.name == "instance id"]
-                assert check.ok, "killed and started again, it would be the newer one"
-                assert f"stepped down for process {os.getpid()} on host" in check.detail
-            await until(lambda: live(older) == {0, 1}, "the older one back", 60)
+        async with here.running(instance_id="same") as newer:
+            await until(lambda: len(stepped_down(older)) == 2, "the older one down")
+            for error in stepped_down(older):
+                assert error.kind == "DuplicateInstance"
+                assert f"process {os.getpid()} on host" in error.message
+                assert "--set instance_id=" in error.hint
+            await owns_by_the_log(here, newer)
+            epochs = [s.owner_epoch for s in newer.restore_status()]
+            await asyncio.sleep(1.2)  # several heartbeats: what must not happen has no condition
+            assert live(newer) == {0, 1}
+            assert [s.owner_epoch for s in newer.restore_status()] == epochs
+            assert len(stepped_down(older)) == 2
+            (check,) = [c for c in older.control.live_checks() if c.name == "instance id"]
+            assert check.ok, "killed and started again, it would be the newer one"
+            assert f"stepped down for process {os.getpid()} on host" in check.detail
+        await until(lambda: live(older) == {0, 1}, "the older one back", 60)
         assert caplog.text.count("DuplicateInstance") == 1
         await here.assert_exactly_once(older)

@@ -1,19 +1,16 @@
 """Tests of where a log ends, as all brokers see it."""
 
 import asyncio
-import uuid
 
 import pytest
 from aiokafka.cluster import ClusterMetadata
 
 from snapreplay.service.kafka import cluster as module
 from snapreplay.service.kafka.cluster import KafkaCluster, LeaderView
-from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.ports import NewTopic, TopicPartition
 from tests.support import reference
 from tests.support.kafka import hasty
 from tests.support.stage import settings_for
-from tests.support.three_brokers import three_brokers
 
 pytestmark = pytest.mark.kafka
 
@@ -76,25 +73,3 @@ async def answered(settings, partition, expected):
             return
         await asyncio.sleep(0.1)
     pytest.fail(f"never {expected}")
-
-
-@pytest.mark.slow
-async def test_a_leader_that_is_cut_off_from_its_peers_is_not_believed():
-    """It answers, and names another leader than the two others, until they are together again; a dead broker leaves
-    the question open."""
-    with three_brokers() as three:
-        settings = settings_for(three.bootstrap_servers)
-        name = f"agreed-{uuid.uuid4().hex[:8]}"
-        await KafkaCluster(settings).create_topics([NewTopic(name, 1, 3)])
-        partition = TopicPartition(name, 0)
-        await answered(settings, partition, 0)
-        async with KafkaDiagnostics(settings) as ask:
-            leader = (await ask.replicas([name]))[partition].leader
-        three.cut(leader - 1, "peers")
-        await answered(settings, partition, None)
-        for _ in range(5):
-            assert await end_offset(settings, partition) is None
-        three.heal()
-        await answered(settings, partition, 0)
-        three.kill(leader - 1)
-        await answered(settings, partition, None)

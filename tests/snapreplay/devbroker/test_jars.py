@@ -39,30 +39,6 @@ def beside(root: Path) -> list[str]:
     return sorted(path.name for path in root.parent.iterdir() if path.suffix != ".lock")
 
 
-@pytest.mark.slow
-def test_the_command_fetches_once_and_tells_what_and_how_big(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first run says what it fetches and its size; the second fetches nothing, without Maven
-    and beside a class archive. Umlauts in the path and a locale without them are no obstacle."""
-    monkeypatch.setenv("LC_ALL", "C")
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")  # stale: Maven would stop at it
-    first = subprocess.run(
-        COMMAND, check=True, timeout=scaled(DEADLINE_S), capture_output=True, encoding="utf-8"
-    ).stdout.splitlines()
-    assert f"fetching Kafka {jars.kafka_version()} with Maven (about 39 MB, only once)" in first[0]
-    megabytes = float(first[1].split(" MB")[0].split()[-1])
-    assert 35 < megabytes < 43, "the announced size is not true any more"
-    assert beside(root) == ["kafka"]
-    assert (root / "formatted" / "meta.properties").is_file()
-    only_mvn(tmp_path / "bin", "exit 9", monkeypatch)
-    jars.ensure(pytest.fail).class_archive.touch()
-    second = subprocess.run(
-        COMMAND, check=True, timeout=scaled(DEADLINE_S), capture_output=True, encoding="utf-8"
-    ).stdout.splitlines()
-    assert second == first[2:] == [f"local broker: Kafka {jars.kafka_version()} is in {root}"]
-
-
 def test_another_version_has_a_place_of_its_own(root: Path) -> None:
     """Beside the usual one, filled for a pom.xml that differs in the version alone."""
     assert jars.cache_dir("3.9.1") == root.with_name("kafka-3.9.1")

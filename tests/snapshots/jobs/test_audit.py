@@ -76,7 +76,7 @@ def test_each_level_finds_its_faults(spark, settings, told) -> None:
     assert {report.exit_code for report in by_level.values()} == {1}
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_an_owner_that_trims_meanwhile_is_waited_out(spark, settings, told, monkeypatch) -> None:
     """What was trimmed between fixing the offsets and reading is read again from the new starts."""
     story = told({})

@@ -325,10 +325,3 @@ def test_a_job_that_is_killed_at_any_step_leaves_nothing_or_a_good_proposal():
 def test_a_job_beside_a_busy_owner(seed):
     """Whatever the owner does meanwhile: each proposal is of a batch of the log and has its state."""
     history(seed)
-
-
-@pytest.mark.slow
-def test_a_job_beside_a_busy_owner_in_many_histories():
-    """As above; in many of them something is proposed, in many others the job dies before."""
-    proposed = [history(seed) for seed in range(10, 310)]
-    assert min(proposed.count(0), sum(n > 0 for n in proposed)) > 50

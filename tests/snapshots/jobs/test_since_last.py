@@ -99,7 +99,7 @@ def test_an_offset_that_somebody_else_committed_is_no_proof(spark, told, asked, 
     assert [each.batch for each in asked.proofs(0)] == [5]
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_kafkas_own_tool_shows_and_forgets_the_proofs(spark, told, asked, broker) -> None:
     """The commands of docs/spark.md: what is not proven is lag, and without the group nothing is proven."""
     asked.audit()
