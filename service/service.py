@@ -76,6 +76,10 @@ class Service(Generic[S]):
     """One app in this process. `running` makes, starts and stops one.
 
     Without `running`: `start` once, then `stop` once, both in the loop that is to run the handlers.
+
+    All methods raise ServiceClosed before `start` and after `stop`, and when the service stops while they wait. Those
+    that begin an operation (`trigger_snapshot`, `pause`, `resume`, `retry`, `adopt`, `drill`, `drain`) raise
+    UnknownPartition, PartitionNotLive or Busy if they could not begin it.
     """
 
     def __init__(
@@ -148,7 +152,6 @@ class Service(Generic[S]):
             PartitionNotLive: another process owns the partition, or it is not LIVE yet; with `stale` its copy here is
                 being loaded, or in the middle of a large batch for a moment.
             UnknownPartition: the app has no such partition.
-            ServiceClosed: not started yet, or stopped.
             UsageError: the state is no map, or this is another thread.
         """
         return self._views.view(partition, stale=stale)
@@ -164,7 +167,7 @@ class Service(Generic[S]):
         empty.
 
         Raises:
-            ServiceClosed, UsageError: as `view`.
+            UsageError: as `view`.
         """
         return self._views.views()
 
@@ -186,52 +189,35 @@ class Service(Generic[S]):
 
         Returns:
             The ended operation; its state is "succeeded" or "failed".
-
-        Raises:
-            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
         """
         return await self._ended(TriggerSnapshot(None if partitions is None else tuple(partitions), reason))
 
     async def pause(self, partition: int, reason: str = "") -> Operation:
         """Process nothing more of a LIVE partition until `resume`, whatever is restarted meanwhile. The batch under
         way is committed.
-
-        Raises:
-            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
         """
         return await self._ended(PausePartition(partition, reason))
 
     async def resume(self, partition: int) -> Operation:
-        """Process a paused partition again, from the next record on.
-
-        Raises:
-            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
-        """
+        """Process a paused partition again, from the next record on."""
         return await self._ended(ResumePartition(partition))
 
     async def retry(self, partition: int) -> Operation:
         """Let a FAILED partition recover again, after the cause was repaired or accepted, and wait until it is LIVE.
 
         Raises:
-            UnknownPartition, PartitionNotLive, NotFailed, Busy, ServiceClosed: nothing was started.
+            NotFailed: nothing was started.
         """
         return await self._ended(RetryPartition(partition))
 
     async def adopt(self, partition: int, manifest_offset: int) -> Operation:
         """Judge a snapshot that a job proposes, by the offset of its manifest, and wait until it is pointed to or
         rejected.
-
-        Raises:
-            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
         """
         return await self._ended(AdoptSnapshot(partition, manifest_offset))
 
     async def drill(self, partition: int) -> Operation:
-        """Restore a LIVE partition into a store that is thrown away, and compare the digests.
-
-        Raises:
-            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
-        """
+        """Restore a LIVE partition into a store that is thrown away, and compare the digests."""
         return await self._ended(DrillPartition(partition))
 
     async def drain(self, reason: str = "") -> Operation:
@@ -242,7 +228,7 @@ class Service(Generic[S]):
             The ended operation; "cancelled" if it was undrained meanwhile.
 
         Raises:
-            NoSuccessor, Busy, ServiceClosed: nothing was started.
+            NoSuccessor: nothing was started.
         """
         return await self._ended(DrainProcess(by=THE_PROGRAM, reason=reason))
 
@@ -251,11 +237,7 @@ class Service(Generic[S]):
         await self._ended(UndrainProcess(by=THE_PROGRAM))
 
     def operations(self) -> tuple[Operation, ...]:
-        """List the last 1,000 operations of this process, newest first, whoever has begun them.
-
-        Raises:
-            ServiceClosed: not started yet, or stopped.
-        """
+        """List the last 1,000 operations of this process, newest first, whoever has begun them."""
         self._views.check_open()
         return self._control.document().operations
 
@@ -264,26 +246,17 @@ class Service(Generic[S]):
 
         Raises:
             NotCancellable: it has ended, or nothing of it can be cancelled any more.
-            ServiceClosed: not started yet, or stopped.
         """
         self._views.check_open()
         return self._control.perform(CancelOperation(operation_id, by=THE_PROGRAM))
 
     def snapshots(self) -> tuple[SnapshotStatus, ...]:
-        """List the last 500 full snapshots that this process wrote or used, newest first.
-
-        Raises:
-            ServiceClosed: not started yet, or stopped.
-        """
+        """List the last 500 full snapshots that this process wrote or used, newest first."""
         self._views.check_open()
         return self._control.document().snapshots
 
     def group_changes(self) -> tuple[GroupChange, ...]:
-        """List the last 50 generations of the group that this process was given, newest first.
-
-        Raises:
-            ServiceClosed: not started yet, or stopped.
-        """
+        """List the last 50 generations of the group that this process was given, newest first."""
         self._views.check_open()
         return self._control.document().group_changes
 
@@ -294,7 +267,6 @@ class Service(Generic[S]):
         Raises:
             UnknownPartition: the app has no such partition.
             NotReadable: its log cannot be read now.
-            ServiceClosed: not started yet, or stopped.
         """
         self._views.check_open()
         return await self._control.history(partition)
@@ -313,7 +285,6 @@ class Service(Generic[S]):
         Raises:
             UnknownPartition, UsageError: there is no such partition, store or key.
             NotReadable: its log cannot be read now.
-            ServiceClosed: not started yet, or stopped.
         """
         self._views.check_open()
         found = await self._control.key_history(ReadKeyHistory(store, text_of(key), partition, limit, before))
@@ -358,7 +329,6 @@ class Service(Generic[S]):
 
         Raises:
             UsageError, StopError, AccessError: refused, with the command that repairs it.
-            ServiceClosed: not started yet, or stopped.
         """
         self._views.check_open()
         assert self._bringing_up is not None  # noqa: S101 - it is open
@@ -376,7 +346,6 @@ class Service(Generic[S]):
         Raises:
             UsageError, StopError, AccessError: refused at start.
             NotLive: the time is over, or a partition FAILED; names phase and error.
-            ServiceClosed: not started yet, or stopped, also while this waits.
         """
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -393,7 +362,6 @@ class Service(Generic[S]):
             UsageError, StopError, AccessError: refused at start.
             NotLive: a partition FAILED.
             NotCaughtUp: the time is over, or a partition that is behind is paused; names what is missing.
-            ServiceClosed: not started yet, or stopped, also while this waits.
         """
         catching_up = CatchingUp(self._cluster, lambda: self._runners, self._readiness.raise_hopeless)
         try:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from snapreplay.api.cli.client import Client, Json
 
 POLL_S = 0.2
-_OUTCOME = "Exit code: 0: begun, with --wait succeeded; 1: refused, or with --wait failed or cancelled."
+OUTCOME = "Exit code: 0: begun, with --wait succeeded; 1: refused, or with --wait failed or cancelled."
 _OUTCOME_OF_CANCEL = "Exit code: 0: cancelled; 1: refused."
 
 
@@ -79,7 +79,7 @@ def _verb(command: type[Command]) -> Callable[..., ExitCode]:
             return _carried_out(client, command, _requests(command, client, given), wait, output)
 
     verb.__name__ = command.verb
-    verb.__doc__ = f"{getdoc(command)}\n\n{_OUTCOME_OF_CANCEL if command is CancelOperation else _OUTCOME}"
+    verb.__doc__ = f"{getdoc(command)}\n\n{_OUTCOME_OF_CANCEL if command is CancelOperation else OUTCOME}"
     verb.__signature__ = Signature(_options(command))  # type: ignore[attr-defined]  # read by `options_of`
     return verb
 

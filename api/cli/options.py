@@ -77,6 +77,7 @@ PausedPartitions = Annotated[
 ]
 OnHost = Annotated[str, Option("--host", "All processes of the app on this host. Default: the one asked.", "NAME")]
 OperationId = Annotated[str, Argument("ID", "The id of the operation, as printed.")]
+ErrorName = Annotated[str, Argument("NAME", "Name of the error, such as DigestMismatch.")]
 StoreName = Annotated[str, Argument("STORE", "Name of a store; `default` where the state is one map.")]
 Key = Annotated[str, Argument("KEY", "A str as it is, an int in digits, bytes in base64, a tuple as a JSON array.")]
 SavepointName = Annotated[str, Argument("NAME", "Name of the savepoint.")]

@@ -201,6 +201,11 @@ def code_of(error: SnapreplayError) -> ExitCode:
             return ExitCode.FINDINGS
 
 
+def message_of(error: SnapreplayError) -> str:
+    """Return the message, with the name for `snapreplay explain` where the class says more than the message."""
+    return f"{error.message} [{type(error).__name__}]" if isinstance(error, StopError | RebuildError) else error.message
+
+
 def hint_of(error: SnapreplayError) -> str:
     """Return the error's own hint, or what to check first if the cluster did not answer."""
     if not error.hint and isinstance(error, RetryableError):

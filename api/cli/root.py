@@ -30,8 +30,8 @@ from snapreplay.api.cli.decision_commands import (
     upgrade,
 )
 from snapreplay.api.cli.operation_commands import VERBS
-from snapreplay.api.cli.options import Argument, carry_out, options_of
-from snapreplay.api.cli.output import ExitCode, OperationRefused, code_of, hint_of, note, print_error
+from snapreplay.api.cli.options import Argument, ErrorName, carry_out, options_of
+from snapreplay.api.cli.output import ExitCode, OperationRefused, code_of, hint_of, message_of, note, print_error
 from snapreplay.api.cli.record_commands import feed, redrive, tail
 from snapreplay.api.cli.running import ensure, init, run
 from snapreplay.api.cli.spark_commands import audit, compact, draft_upgrade
@@ -49,7 +49,7 @@ class _Group(TyperGroup):
         except SnapreplayError as error:
             if ctx.params["debug"]:
                 raise
-            print_error(error.message, hint_of(error))
+            print_error(message_of(error), hint_of(error))
             raise typer.Exit(code_of(error)) from error
 
 
@@ -64,7 +64,7 @@ def refused_unless_it_runs() -> Iterator[None]:
     except typer.Exit:  # it has judged
         raise
     except SnapreplayError as error:
-        print_error(error.message, hint_of(error))
+        print_error(message_of(error), hint_of(error))
         raise typer.Exit(ExitCode.REFUSED) from error
     except Exception as error:  # Python would end with 1, which means findings here
         traceback.print_exc()
@@ -119,6 +119,13 @@ def _root(*, debug: Annotated[bool, typer.Option("--debug", help="Show the trace
         logging.lastResort.addFilter(lambda record: record.name.partition(".")[0] != CLIENT_LOGGER)
 
 
+def explain(name: ErrorName) -> None:
+    """Explain an error: what it means, what the partition does, and what is safe meanwhile."""
+    from snapreplay.api.cli.explaining import explained
+
+    print(explained(name))
+
+
 def version() -> None:
     """Print the version."""
     from snapreplay import __version__
@@ -167,7 +174,7 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
         *(asking.health, asking.config, inputs, upgrade, accept, patch, redrive, doctor, reset, delete),
     ),
     "Prove and compact": (audit, compact, draft_upgrade),
-    "Other": (version,),
+    "Other": (explain, version),
 }
 # Others read their exit codes.
 _CLASSES: dict[Callable[..., Any], type[TyperCommand]] = {

@@ -31,7 +31,6 @@ class Stores:
 
         class Shop(Stores):
             retired = ("offers",)
-
             def __init__(self) -> None:
                 self.items = MapState(bytes, Item)
                 self.carts = MapState(str, Cart)

@@ -94,8 +94,8 @@ def test_the_page_knows_the_commands_that_ask_a_process() -> None:
     """They are copied and printed with its address: all that take the URL of a running service, and no others."""
     script = SITE.files["parts.js"].decode()
     (listed,) = re.findall(r"const ASKING = \[(.+?)\];", script, re.DOTALL)
-    options = (ROOT / "docs" / "cli-options.md").read_text(encoding="utf-8")
-    asking = [
-        each.split("`")[0] for each in options.split("## `snapreplay ") if "| URL of the running service." in each
-    ]
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    sections = page.split("\n### `snapreplay ")[1:]
+    takes_url = re.compile(r"^(Also|Options:) .*`--url`", re.MULTILINE)
+    asking = [re.split(r"`| [A-Z]", each)[0] for each in sections if takes_url.search(each)]
     assert set(re.findall(r'"([^"]+)"', listed)) == set(asking) == set(ASKING)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import importlib
 import inspect
-import pkgutil
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -18,8 +17,11 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import snapreplay
+from snapreplay.api.cli import options
+from snapreplay.api.cli.explaining import REACTIONS, Explained, errors
+from snapreplay.api.cli.operation_commands import OUTCOME
 from snapreplay.api.cli.root import app
-from snapreplay.errors import Reaction, SnapreplayError
+from snapreplay.errors import Reaction, StopError, UsageError
 from snapreplay.service.config.table import Table
 from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.metrics import DocumentCollector
@@ -28,7 +30,7 @@ from snapreplay.service.core.assignment import Copies
 from tests.support.fake_control import FACTS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-MODULES = ["snapreplay", "snapreplay.errors", "snapreplay.testing", "snapreplay.spark", "snapreplay.windows"]
+MODULES = ["snapreplay", "snapreplay.testing", "snapreplay.spark", "snapreplay.windows"]
 _MADE = "This page is made from the code by `python -m tests.docs.reference`; a test compares."
 _SECTION = re.compile(r"(Args|Attributes|Raises(?: \(when made\))?):")
 
@@ -48,29 +50,92 @@ def commands() -> Iterator[tuple[str, Any]]:
             yield name, command
 
 
+COMMON = (
+    *(options.Config, options.Overrides, options.BootstrapServers, options.HttpPort, options.AskedPort, options.Url),
+    *(options.TokenFile, options.Output, options.LogLevel, options.LogForm, options.Wait),
+)
+"""Explained once, by hand."""
+SEE = {
+    "dev": "#dev",
+    "feed": "#feed-and-tail",
+    "tail": "#feed-and-tail",
+    "init": "#init---state-of",
+    "run": "#the-first-start",
+    "restore-status": "#restore-status",
+    "plan": "http.md#restore-plan",
+    "lag": "http.md#lags",
+    "get": "http.md#entries-of-the-state",
+    "adopt": "http.md#adopting-a-proposed-snapshot",
+    "retry": "#retry",
+    "pause": "operators.md#pause-a-partition",
+    "drill": "operators.md#drill-a-restore",
+    "drain": "operators.md#drain-a-process-before-maintenance",
+    "cancel": "operators.md#cancel-an-operation",
+    "processes": "http.md#one-process-or-the-whole-app",
+    "history": "http.md#history-of-a-partition",
+    "group-changes": "http.md#changes-of-the-group",
+    "config": "http.md#configuration",
+    "inputs": "#inputs",
+    "upgrade": "#upgrade",
+    "accept": "#accept",
+    "patch": "#patch",
+    "redrive": "#redrive",
+    "doctor": "#doctor",
+    "reset": "#reset",
+    "delete": "#delete",
+    "savepoint create": "backup.md#savepoints",
+    "audit": "spark.md#audit",
+    "compact": "spark.md#compact",
+    "draft-upgrade": "upgrades.md#a-large-state",
+    "explain": "errors.md",
+}
+"""Where there is more about a command."""
+
+
 def cli_page() -> str:
-    """Make docs/cli-options.md."""
-    lines = [
-        "# The options of every command\n",
-        f"The arguments and options of every command, with their defaults. {_MADE}\n",
-        "[cli.md](cli.md) explains the commands, their outcomes and exit codes. Every command has `--help`, and"
-        " `--debug` before its name shows the traceback of an error.\n",
-    ]
-    for name, command in commands():
-        lines.append(f"## `snapreplay {name}`\n")
-        lines.append(f"{_prose(command.help)}\n")
-        shown = [_option(each) for each in command.params if not each.hidden and each.name != "help"]
-        if shown:
-            lines += ["| argument or option | value | default | meaning |", "| --- | --- | --- | --- |", *shown, ""]
-    return "\n".join(lines)
+    """Make docs/cli.md: the list of commands is the code's, the rest its own."""
+    lines = [line for name, command in commands() for line in _command(name, command)]
+    return _drawn((DOCS / "cli.md").read_text(encoding="utf-8"), "commands", lines)
+
+
+def _drawn(page: str, name: str, lines: Sequence[str]) -> str:
+    begin, end = f"<!-- drawn: {name} -->\n", f"<!-- end: {name} -->\n"
+    before, _, rest = page.partition(begin)
+    return before + begin + "\n".join(lines) + f"\n{end}" + rest.partition(end)[2]
+
+
+def _command(name: str, command: Any) -> Lines:
+    given = [each for each in command.params if not each.hidden and each.name != "help"]
+    arguments = [_metavar(each) for each in given if not each.opts[0].startswith("-")]
+    yield f"### `{' '.join(['snapreplay', name, *arguments])}`\n"
+    text = _prose(command.help.removesuffix(OUTCOME))
+    yield f"{text} [More]({SEE[name]}).\n" if name in SEE else f"{text}\n"
+    own = [each for each in given if not _is_common(each) and _metavar(each).strip("[]") != "APP"]
+    if own:
+        yield "\n".join(_option(each) for each in own) + "\n"
+    common = [f"`{each.opts[0]}`" for each in given if _is_common(each)]
+    if common:
+        yield f"{'Also' if own else 'Options:'} {', '.join(common)}.\n"
+
+
+def _is_common(given: Any) -> bool:
+    known = (each.__metadata__[0] for each in COMMON)
+    return any(each.names.split() == given.opts and given.help.startswith(each.help) for each in known)
+
+
+def _metavar(given: Any) -> str:
+    return str(given.metavar or given.name.upper())
 
 
 def _option(given: Any) -> str:
     is_argument = not given.opts[0].startswith("-")
-    names = [given.metavar or given.name.upper()] if is_argument else [*given.opts, *given.secondary_opts]
-    default = "required" if given.required else _default(given)
-    cells = (", ".join(f"`{name}`" for name in names), _value(given), default, _prose(given.help or ""))
-    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+    names = [_metavar(given)] if is_argument else [*given.opts, *given.secondary_opts]
+    default = "required" if given.required and not is_argument else _default(given)
+    facts = ", ".join(filter(None, ["" if is_argument else _value(given), default and f"default {default}"]))
+    shown = ", ".join(f"`{name}`" for name in names)
+    return f"- {shown}{f' ({facts})' if facts else ''}: {_prose(given.help or '')}".replace(
+        "default required", "required"
+    )
 
 
 def _value(given: Any) -> str:
@@ -99,38 +164,53 @@ def _default(given: Any) -> str:
 # --------------------------------------------------------------------------------- Python
 
 
+NOT_FOR_USERS = {
+    "App": {"declaration", "input_named", "upgrades_from", "upgraded_fields", "fields_read", "new_store", "validate"},
+    "Harness": {"other_periods"},
+    "HttpServer": {"bind", "serve", "close"},
+    "Out": {"learn_limits", "carry"},
+    "Topic": {"put_in_front"},
+}
+"""Members that only the package itself calls."""
+
+
 def python_page() -> str:
     """Make docs/python.md."""
     lines = [
         "# The Python API\n",
-        f"The signature and the description of every public name of the Python package. {_MADE}\n",
+        f"The public names of the Python package. {_MADE}\n",
         "Every other module is internal and may change at any time. A public name is removed only after a minor version"
         " in which its use gives a `DeprecationWarning`. All names are typed: mypy and pyright in strict mode accept"
-        " the examples of these pages. [settings.md](settings.md) has every setting.\n",
+        " the examples of these pages. [Errors](errors.md) are in `snapreplay.errors`, most also in `snapreplay`.\n",
     ]
     for module in MODULES:
         lines.append(f"## `{module}`\n")
         found = importlib.import_module(module)
-        for name in sorted(found.__all__, key=str.lower):
-            lines += _described(module, name, getattr(found, name))
+        named = {name: getattr(found, name) for name in sorted(found.__all__, key=str.lower) if name[:2] != "__"}
+        settings = [name for name, value in named.items() if isinstance(value, type) and issubclass(value, Table)]
+        codecs = [name for name, value in named.items() if isinstance(value, snapreplay.Codec)]
+        for name, value in named.items():
+            if name not in settings + codecs and not (isinstance(value, type) and issubclass(value, Exception)):
+                lines += _described(name, value)
+        for title, names in (("Codecs", codecs), ("Settings", settings)):
+            if names:
+                lines.append(f"**{title}**: {', '.join(f'`{name}`' for name in names)}. {_ABOUT[title]}\n")
     return "\n".join(lines)
 
 
-def _described(module: str, name: str, value: Any) -> Lines:
-    if name.startswith("__") or (
-        module == "snapreplay" and name in importlib.import_module("snapreplay.errors").__all__
-    ):
-        return
+_ABOUT = {
+    "Codecs": "[Keys and values](records.md) explains them.",
+    "Settings": "Tables of [settings](settings.md), whose attributes are the settings' names. `Settings` has them all.",
+}
+
+
+def _described(name: str, value: Any) -> Lines:
     yield f"### `{name}`\n"
-    if isinstance(value, type) and issubclass(value, Table):
-        yield f"{_first_sentence(value)} Its names are those of [settings.md](settings.md).\n"
-    elif inspect.isclass(value):
+    if inspect.isclass(value):
         yield from _of_class(name, value)
-    elif callable(value):
+    else:
         yield f"`{_signature(name, value)}`\n"
         yield from _docstring(value)
-    else:
-        yield f"A `{type(value).__name__}`.\n"
 
 
 def _of_class(name: str, kind: type) -> Lines:
@@ -142,6 +222,8 @@ def _of_class(name: str, kind: type) -> Lines:
         yield f"`{_signature(name, kind)}`\n"
     yield from _docstring(kind)
     for member, value in _members(kind):
+        if member in NOT_FOR_USERS.get(name, ()):
+            continue
         if isinstance(value, property):
             yield f"**`{member}`**: `{_annotation(value.fget)}`\n"
         else:
@@ -164,10 +246,24 @@ def _annotation(function: Any) -> str:
     return _text(inspect.signature(function).return_annotation)
 
 
+_SHORT = {
+    "Iterable[tuple[str, bytes | None]]": "Headers",
+    "Sequence[tuple[str, bytes | None]] | None": "Headers",
+    "[Any, Any]": "",
+    "[Any]": "",
+    "ForwardRef('": "",
+    "')": "",
+}
+"""What a signature leaves out: it would fill more than a line."""
+
+
 def _text(annotation: Any) -> str:
     if annotation is inspect.Signature.empty:
         return ""
-    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    for long, short in _SHORT.items():
+        text = text.replace(long, short)
+    return text
 
 
 def _signature(name: str, function: Any) -> str:
@@ -201,20 +297,29 @@ def _parameter(each: inspect.Parameter) -> str:
     return f"{typed} = {'…' if ' at 0x' in shown or '(' in shown.replace('()', '') else shown}"
 
 
-def _first_sentence(value: Any) -> str:
-    return _prose((inspect.getdoc(value) or "").split("\n\n")[0])
-
-
 def _docstring(value: Any) -> Lines:
-    """Yield the paragraphs of a docstring; each section becomes a list of its names."""
+    """Yield the paragraphs of a docstring; its sections become one list of names."""
+    items = list[str]()
     for paragraph in (inspect.getdoc(value) or "").split("\n\n"):
         head, *rest = paragraph.splitlines() or [""]
-        section = _SECTION.fullmatch(head)
-        if section is None:
-            yield f"{_prose(paragraph)}\n"
+        if section := _SECTION.fullmatch(head):
+            raises = "Raises " if section[1].startswith("Raises") else ""
+            items += [f"- {raises}{each}" for each in _items(rest)]
             continue
-        yield f"{section[1]}:\n"
-        yield "\n".join(f"- {each}" for each in _items(rest)) + "\n"
+        yield from _listed(items)
+        items = []
+        if head.startswith("- "):
+            yield "\n".join(f"- {_prose(each)}" for each in re.split(r"^- ", paragraph, flags=re.MULTILINE)[1:]) + "\n"
+        elif head.startswith("    "):
+            yield f"```python\n{textwrap.dedent(paragraph)}\n```\n"
+        else:
+            yield f"{_prose(paragraph)}\n"
+    yield from _listed(items)
+
+
+def _listed(items: Sequence[str]) -> Lines:
+    if items:
+        yield "\n".join(items) + "\n"
 
 
 def _items(lines: Sequence[str]) -> Lines:
@@ -238,57 +343,46 @@ def _prose(text: str) -> str:
 
 # --------------------------------------------------------------------------------- errors
 
-REACTIONS = {
-    Reaction.RETRY: "It is temporary: a partition retries with back-off and needs no restart. A call may be repeated.",
-    Reaction.REBUILD: "The recovery uses an older snapshot or the other mode, or the partition is FAILED.",
-    Reaction.RELEASE: "This process gives the partition up. Its owner continues.",
-    Reaction.STOP: "It needs a person: a partition is FAILED, a command ends.",
-    Reaction.HANDLER_POLICY: "`errors.policy` decides: `fail` stops the partition, `dead_letter` skips the record.",
-    Reaction.REFUSE: "The call or the command is refused, and nothing was changed.",
+GROUPS = {
+    Reaction.STOP: "An operator is needed",
+    Reaction.RETRY: "Temporary",
+    Reaction.REBUILD: "Another way is tried",
+    Reaction.RELEASE: "Another process owns the partition",
+    Reaction.HANDLER_POLICY: "A record cannot be applied",
+    Reaction.REFUSE: "Refused",
 }
-SAFE = "Safe: "
-"""The paragraph of a docstring that says what an operator may do meanwhile."""
 
 
 def errors_page() -> str:
     """Make docs/errors.md."""
     lines = [
         "# Errors\n",
-        "Each error says what it means, what the partition does, and what is safe meanwhile. A message ends with a"
-        " hint, which has the command to type.\n",
-        f"{_MADE}\n",
+        "Each error says what it means and what is safe meanwhile. `snapreplay explain NAME` prints the same. A message"
+        f" ends with a hint, which has the command to type. {_MADE}\n",
     ]
-    for module in pkgutil.walk_packages(snapreplay.__path__, "snapreplay."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
-    for name, kinds in sorted(_errors().items()):
-        lines += [f"## {name}\n"]
-        for kind in kinds:
-            meaning, *rest = [_prose(each) for each in (inspect.getdoc(kind) or "").split("\n\n")]
-            lines += [f"{meaning} {REACTIONS[kind.reaction]}\n"]
-            lines += [f"{each}\n" for each in rest if not each.startswith(SAFE) and not _SECTION.match(each)]
-            if safe := _safe(kind):
-                lines += [f"**Safe.** {safe}\n"]
+    found = errors().values()
+    for reaction, title in GROUPS.items():
+        lines += [f"## {title}\n", f"{REACTIONS[reaction]}\n"]
+        in_group = [each for each in found if each.kind.reaction is reaction]
+        lines += [f"Safe, where an error says nothing else: {each.safe}\n" for each in in_group if each.kind in ROOTS]
+        for each in in_group:
+            lines += [f"### {each.kind.__name__}\n", f"{_prose(each.meaning)}{_safe(each)}\n"]
+            lines += [f"{_prose(text)}\n" for text in each.details]
+    assert len([line for line in lines if line.startswith("### ")]) == len(found)
     return "\n".join(lines)
 
 
-def _errors() -> dict[str, list[type[SnapreplayError]]]:
-    """Return the errors that a user can meet, by name; without those that only group others."""
-    found: dict[str, list[type[SnapreplayError]]] = {}
-    below = [SnapreplayError]
-    while below:
-        kind = below.pop()
-        below += kind.__subclasses__()
-        if kind.__module__.startswith("snapreplay.") and "reaction" in dir(kind) and kind.__name__[0] != "_":
-            found.setdefault(kind.__name__, []).append(kind)
-    return {name: sorted(set(kinds), key=lambda each: each.__module__) for name, kinds in found.items()}
+ROOTS = (StopError, UsageError)
+"""What is safe after these is safe after all errors of their groups that say nothing else."""
 
 
-def _safe(kind: type) -> str:
-    """Return what is safe; an error without a paragraph of its own has that of its nearest base."""
-    paragraphs = [each for base in kind.__mro__ for each in (base.__doc__ or "").split("\n\n")]
-    own = (_prose(each).removeprefix(SAFE) for each in paragraphs if each.strip().startswith(SAFE))
-    return next(own, "")
+def _safe(each: Explained) -> str:
+    if not each.safe or each.safe_from in ROOTS:
+        return ""
+    if each.safe_from is each.kind:
+        return f" **Safe:** {_prose(each.safe)}"
+    name = each.safe_from.__name__
+    return f" **Safe:** as [{name}](#{name.lower()})."
 
 
 # -------------------------------------------------------------------------------- metrics
@@ -316,14 +410,8 @@ def metrics_page() -> str:
     wrappers = [each for each in EVENTS._collector_to_names if isinstance(each, MetricWrapperBase)]
     events = [(each._name, each._type, each._labelnames, each._documentation) for each in wrappers]
     for name, metrics in (("present", present), ("events", events)):
-        begin, end = f"<!-- drawn: {name} -->\n", f"<!-- end: {name} -->\n"
-        before, _, rest = page.partition(begin)
-        rows = [
-            "| name | type | labels | meaning |",
-            "| --- | --- | --- | --- |",
-            *(_metric(*each) for each in metrics),
-        ]
-        page = before + begin + "\n".join(rows) + f"\n{end}" + rest.partition(end)[2]
+        head = ["| name | type | labels | meaning |", "| --- | --- | --- | --- |"]
+        page = _drawn(page, name, [*head, *(_metric(*each) for each in metrics)])
     return page
 
 
@@ -340,7 +428,7 @@ def _metric(name: str, kind: str, labels: Sequence[str], text: str) -> str:
 
 
 PAGES = {
-    DOCS / "cli-options.md": cli_page,
+    DOCS / "cli.md": cli_page,
     DOCS / "errors.md": errors_page,
     DOCS / "python.md": python_page,
     DOCS / "metrics.md": metrics_page,

@@ -67,13 +67,14 @@ def test_a_page_is_what_the_code_makes(path: Path) -> None:
 
 
 def test_nothing_public_is_left_out() -> None:
-    """Each command has its section, and each option of one of them its row."""
-    page = (reference.DOCS / "cli-options.md").read_text(encoding="utf-8")
-    sections = dict(each.split("`\n", 1) for each in page.split("\n## `snapreplay ")[1:])
-    assert list(sections) == [name for name, _ in reference.commands()]
+    """Each command has its section, with each of its options."""
+    page = (reference.DOCS / "cli.md").read_text(encoding="utf-8")
+    sections = [each.split("`\n", 1) for each in page.split("\n### `snapreplay ")[1:]]
+    shown = {re.split(r" [A-Z[]", name)[0]: text for name, text in sections}
+    assert list(shown) == [name for name, _ in reference.commands()]
     for name, command in reference.commands():
         options = [opt for each in command.params if each.name != "help" and not each.hidden for opt in each.opts]
-        assert [opt for opt in options if opt.startswith("-") and f"`{opt}`" not in sections[name]] == []
+        assert [opt for opt in options if opt.startswith("--") and f"`{opt}`" not in shown[name]] == []
 
 
 @pytest.mark.whole
