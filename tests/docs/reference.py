@@ -50,7 +50,7 @@ def commands() -> Iterator[tuple[str, Any]]:
             yield name, command
 
 
-COMMON = (
+COMMON: tuple[Any, ...] = (
     *(options.Config, options.Overrides, options.BootstrapServers, options.HttpPort, options.AskedPort, options.Url),
     *(options.TokenFile, options.Output, options.LogLevel, options.LogForm, options.Wait),
 )
