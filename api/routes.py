@@ -307,6 +307,6 @@ async def get_config(covered: Covers) -> Response:
     },
 )
 async def metrics(here: Here, request: Request) -> Response:
-    """Write every metric of docs/metrics.md."""
+    """Write every metric of docs/runbook.md."""
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
     return Response(encode(DocumentCollector(here.status, EVENTS)), media_type=content_type or CONTENT_TYPE_PLAIN_0_0_4)

@@ -1,4 +1,4 @@
-"""Every metric: name, type, unit, labels. docs/metrics.md explains each; a test compares.
+"""Every metric: name, type, unit, labels. docs/runbook.md explains each; a test compares.
 
 There are two kinds. What *is* (phase, lag, sizes) is read from the status when Prometheus asks, so it is never
 stale: here. What *happens* (batches, snapshots, restores) is counted where it happens: `counters.py`.

@@ -83,7 +83,7 @@ SEE = {
     "doctor": "#doctor",
     "reset": "#reset",
     "delete": "#delete",
-    "savepoint create": "backup.md#savepoints",
+    "savepoint create": "operators.md#savepoints",
     "audit": "spark.md#audit",
     "compact": "spark.md#compact",
     "draft-upgrade": "upgrades.md#a-large-state",
@@ -395,17 +395,17 @@ LINKS = {
     "snapreplay_state_largest_entry_bytes": ("has a limit", "state.md#the-size-of-an-entry"),
     "snapreplay_restore_predicted_seconds": ("objective", "operators.md#meet-a-recovery-time-objective"),
     "snapreplay_copies_missing": ("too few", "operators.md#there-are-fewer-copies-than-wanted"),
-    "snapreplay_standbys": ("Warm copies", "standbys.md"),
+    "snapreplay_standbys": ("Warm copies", "operators.md#standbys"),
     "snapreplay_proposals_total": ("reason", "http.md#adopting-a-proposed-snapshot"),
     "snapreplay_drills_total": ("Drills", "operators.md#drill-a-restore"),
-    "snapreplay_takeovers_total": ("taken over", "standbys.md#before-the-session-timeout"),
+    "snapreplay_takeovers_total": ("taken over", "operators.md#before-the-session-timeout"),
 }
 """The words in the text of a metric that lead to a page."""
 
 
 def metrics_page() -> str:
-    """Make docs/metrics.md: its sentences are its own, its tables are the code's."""
-    page = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    """Make the tables of docs/runbook.md: its sentences are its own, its tables are the code's."""
+    page = (DOCS / "runbook.md").read_text(encoding="utf-8")
     present = [(each.name, each.type, each._labelnames, each.documentation) for each in _present()]
     wrappers = [each for each in EVENTS._collector_to_names if isinstance(each, MetricWrapperBase)]
     events = [(each._name, each._type, each._labelnames, each._documentation) for each in wrappers]
@@ -431,7 +431,7 @@ PAGES = {
     DOCS / "cli.md": cli_page,
     DOCS / "errors.md": errors_page,
     DOCS / "python.md": python_page,
-    DOCS / "metrics.md": metrics_page,
+    DOCS / "runbook.md": metrics_page,
 }
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ from tests.support.served import served
 
 TREE: Any = get_command(app)
 OPENAPI = json.loads((ROOT / "docs/openapi.json").read_text(encoding="utf-8"))
-METRICS = set(re.findall(r"snapreplay_\w+", (ROOT / "docs/metrics.md").read_text(encoding="utf-8")))
+RUNBOOK = (ROOT / "docs/runbook.md").read_text(encoding="utf-8")
+METRICS = set(re.findall(r"snapreplay_\w+", RUNBOOK.partition("## Metrics")[2]))
 SETTINGS = {name for name, *_ in documented_fields()} | {f"kafka.{name}" for name in PROPERTIES}
 VARIABLES = set(re.findall(r"`(SNAPREPLAY_\w+)` \|", (ROOT / "docs/settings.md").read_text(encoding="utf-8")))
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
@@ -190,7 +191,7 @@ def test_every_name_of_a_setting_is_one() -> None:
 
 
 def test_every_metric_is_one() -> None:
-    """In sentences and blocks, and in expressions with their labels. docs/metrics.md has them all, test_tidy.py."""
+    """In sentences and blocks, and in expressions with their labels. docs/runbook.md has them all, test_tidy.py."""
     found: list[tuple[str, object]] = []
     for each in [*inline(), *blocks("sh", "yaml", "text")]:
         names = re.findall(r"\bsnapreplay_[a-z_]+", each.text)

@@ -328,7 +328,7 @@ async def test_a_copy_that_could_not_look_sees_its_increment_again_before_it_goe
 async def test_a_copy_is_warm_up_to_the_acceptable_lag(bench):
     """A copy that is further behind is not gone on from before the session timeout, and no partition moves to it."""
     _, copied = await followed(bench)
-    assert ACCEPTABLE_LAG_OFFSETS == 10_000  # as docs/standbys.md says
+    assert ACCEPTABLE_LAG_OFFSETS == 10_000  # as docs/operators.md#standbys says
     is_warm = {}
     for lag in (0, 10_000, 10_001):
         copied.standby._lag_offsets = lag
