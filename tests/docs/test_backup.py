@@ -1,4 +1,4 @@
-"""docs/operators.md#savepoints: what a savepoint brings back, on a real broker. Copies of the topics are attack B21."""
+"""docs/operators.md: what a savepoint brings back, on a real broker. Copies of the topics are attack B21."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ DELETE = "snapreplay delete ledger"
 
 
 def as_on_the_page(desk, said):
-    """Name app, input and savepoint as docs/operators.md#savepoints and docs/cli.md do; a terminal shows the answers, too."""
+    """Name app, input and savepoint as docs/operators.md and docs/cli.md do; a terminal shows the answers, too."""
     pages = {
         f"{desk.name}-in:": "payments:",
         desk.name: "ledger",
