@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.fold import check_rollback
@@ -17,6 +18,7 @@ from snapreplay.service.core.headroom import retention_of
 from snapreplay.service.ports import Cluster, TopicFacts
 from snapreplay.service.runtime.context import ClusterView
 from snapreplay.service.topics.requirements import (
+    check_internal_topics,
     check_own_topic,
     check_replayable,
     described,
@@ -79,7 +81,7 @@ async def inspect(
     before = running.matched if running is not None else ()
     facts = await described(app, settings, cluster, before)
     for name in (*app.input_names, *outputs):
-        if name not in facts:
+        if name not in facts and (running is not None or name not in own):
             raise await missing_topic(cluster, app, name)
     count = partition_count(app, facts, running=before)
     matched = matched_inputs(app, settings, facts, count, before)
@@ -90,6 +92,7 @@ async def inspect(
         _check_present(app, own, facts, count)
     for name in (each for each in own if each in own_pair):
         check_own_topic(app, facts[name], count)
+    check_internal_topics(app, facts, count)
     check_replayable(app, settings, [facts[name] for name in inputs])
     cluster_facts = await cluster.facts()
     _check_limits(settings, cluster_facts.broker_config, is_member=running is not None)
@@ -128,9 +131,10 @@ def _check_present(app: App[Any], own: tuple[str, ...], facts: dict[str, TopicFa
     if len(pair) == 1:
         raise incomplete(app, pair[0])
     if missing:
+        policy = " --set errors.policy=dead_letter" if names.dead_letters_topic(app.app_id) in own else ""
         raise OwnTopicsMissing(
             f"topics of app {app.app_id!r} are missing: {', '.join(missing)}",
-            hint=f"`snapreplay topics ensure {app_name(app)}{' --set errors.policy=dead_letter' if own[2:] else ''}`"
+            hint=f"`snapreplay topics ensure {app_name(app)}{policy}`"
             + (f", then `snapreplay init {app_name(app)}`{_RAN_BEFORE}" if pair else ""),
             topics=missing,
             partition_count=count,

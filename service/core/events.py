@@ -126,8 +126,8 @@ class ModeUnavailable(Struct, frozen=True):
 
 
 class InputsChecked(Struct, frozen=True):
-    """Each input still is the log that was processed, and reaches to our position. `appeared`: topics that match a
-    pattern and are no inputs yet."""
+    """Each input still is the log that was processed, and reaches to our position. `appeared`: internal
+    topics and topics that match a pattern that are no inputs yet."""
 
     appeared: tuple[str, ...] = ()
 

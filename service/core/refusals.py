@@ -28,7 +28,8 @@ from snapreplay.state.recorded import Recorded
 class Expected:
     """The identity of this process, and the cluster as it is now; `app()` is what a command takes, which takes
     milliseconds to find out, and only hints name it. `patterns`: of inputs that are not declared by name. `upgrades`:
-    the schema_version and store that each upgrade of the app is from, with the fields that it reads."""
+    the schema_version and store that each upgrade of the app is from, with the fields that it reads. `internal`: the
+    internal topics, which the owner adds to the inputs by itself."""
 
     app_id: str
     schema_version: int
@@ -44,6 +45,7 @@ class Expected:
     fields: Mapping[str, StoreFields] = field(default_factory=dict, hash=False)
     upgrades: Mapping[tuple[int, str], StoreFields] = field(default_factory=dict, hash=False)
     patterns: tuple[TopicPattern[Any, Any], ...] = ()
+    internal: frozenset[str] = frozenset()
 
     def new_inputs(self, recorded: Iterable[str]) -> list[str]:
         """Return the declared inputs, sorted, that are not recorded."""
@@ -51,7 +53,7 @@ class Expected:
 
     def retired_inputs(self, recorded: Iterable[str]) -> list[str]:
         """Return the recorded inputs, sorted, that are neither declared nor match a pattern."""
-        others = set(recorded) - self.inputs
+        others = set(recorded) - self.inputs - self.internal
         return sorted(name for name in others if not any(each.matches(name) for each in self.patterns))
 
     def upgrades_from(self, schema_version: int) -> frozenset[str]:

@@ -72,7 +72,8 @@ def place_ms(text: str, words: Sequence[str]) -> int | None:
 
 async def start_offsets(context: Context, inputs: Iterable[str], start: StartFrom | int) -> Places:
     """Return where to begin in these inputs of this partition, as their logs are now: the log's start, its last stable
-    offset, or the first record at a time (in milliseconds) or later.
+    offset, or the first record at a time (in milliseconds) or later. An internal topic always begins at its end: what
+    the other inputs lead to is sent to it again.
 
     Raises:
         Unreachable: the cluster did not answer.
@@ -82,8 +83,9 @@ async def start_offsets(context: Context, inputs: Iterable[str], start: StartFro
         for name in inputs:
             partition = TopicPartition(name, context.partition)
             bounds = await reader.bounds(partition)
-            positions[name] = bounds.start_offset if start == "earliest" else bounds.end_offset
-            if isinstance(start, int):
+            is_internal = name in context.app.internal_names
+            positions[name] = bounds.start_offset if start == "earliest" and not is_internal else bounds.end_offset
+            if isinstance(start, int) and not is_internal:
                 positions[name] = await reader.first_at(partition, start)
             if positions[name] > bounds.start_offset:
                 batch = await reader.batch_below(partition, positions[name])

@@ -1,4 +1,6 @@
-"""Deletes an app: its own topics and its groups. Inputs and outputs are other people's, too, and stay.
+"""Deletes an app: its own topics and its groups. Inputs and outputs are other people's, too, and stay. An internal
+topic has an own topic's name and the app's records, which show nothing: it is deleted if the increments name it as an
+input, or if it is empty.
 
 The groups go first: the coordinator refuses to delete one with members, so a process that has joined meanwhile keeps
 its topics. Whatever is left of an interrupted deletion, a repetition finds.
@@ -6,7 +8,7 @@ its topics. Whatever is left of an interrupted deletion, a repetition finds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from snapreplay.app import names
@@ -14,8 +16,9 @@ from snapreplay.counted import counted
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.core.kafka_errors import GroupInUse
 from snapreplay.service.decisions.savepoints import Deleting
-from snapreplay.service.ports import Cluster, TopicPartition
-from snapreplay.service.topics.reading import reading
+from snapreplay.service.ports import Cluster, TopicFacts, TopicPartition
+from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.reading import holds_records, reading
 from snapreplay.service.topics.savepoint_names import names_of
 from snapreplay.snapshots.log.place import is_ours
 
@@ -63,14 +66,16 @@ async def propose(app_id: str, cluster: Cluster, *, dead_letters: bool = False, 
     saved = [
         topic for name in await names_of(app_id, cluster) for topic in names.own_pair(names.savepoint_id(app_id, name))
     ]
+    internal = [name for name in await cluster.topic_names() if names.is_internal_topic(app_id, name)]
     chosen = [*names.own_pair(app_id), *(letters if dead_letters else ()), *(saved if savepoints else ())]
-    facts = await cluster.topics({*chosen, *letters, *saved})
+    facts = await cluster.topics({*chosen, *letters, *saved, *internal})
+    chosen += await _unshared(cluster, app_id, facts, internal)
     topics = tuple(name for name in chosen if name in facts)
     if not topics:
         raise await _unknown(app_id, cluster, tuple(facts))
     await refuse_running(app_id, cluster)
     for name in topics:
-        if name not in letters:
+        if name not in (*letters, *internal):
             await _refuse_foreign(cluster, name, facts[name].partition_count)
     return Deletion(app_id, topics, tuple(sorted(facts.keys() - set(topics))))
 
@@ -115,6 +120,18 @@ async def _refuse_foreign(cluster: Cluster, name: str, partition_count: int) -> 
                 if any(is_ours(record.value or b"", record.headers) for record in records):
                     break
                 raise NotOurs(f"topic {name} holds records that snapreplay has not written: it is not deleted")
+
+
+async def _unshared(cluster: Cluster, app_id: str, facts: Mapping[str, TopicFacts], internal: list[str]) -> list[str]:
+    """Return those of these topics that are internal topics of the app, and not topics of somebody else with such a
+    name."""
+    increments, inputs = names.increments_topic(app_id), set[str]()
+    async with reading(cluster) as reader:
+        if internal and increments in facts:
+            log = TopicPartition(increments, 0)
+            last = await last_increment(reader, log, await reader.bounds(log))
+            inputs |= {*last.increment.positions, *last.increment.retired_inputs} if last is not None else set()
+        return [each for each in internal if each in inputs or not await holds_records(reader, facts[each])]
 
 
 async def _unknown(app_id: str, cluster: Cluster, kept: Sequence[str]) -> NoSuchApp:

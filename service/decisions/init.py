@@ -27,13 +27,13 @@ from snapreplay.service.decisions.state_import import (
     named,
     takeover_of,
 )
-from snapreplay.service.ports import Cluster, Reader, TopicFacts, TopicPartition
+from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.owned import owned
 from snapreplay.service.publish.state import publish
 from snapreplay.service.runtime.context import Context, contexts_of
 from snapreplay.service.topics.increments import increment_at, last_in_log, last_increment
-from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.reading import holds_records, reading
 from snapreplay.service.topics.savepoint_names import with_savepoints
 from snapreplay.snapshots.format.records import NO_OFFSET, Genesis
 
@@ -143,21 +143,13 @@ async def init_with_state(
 async def _filled_outputs(app: App[Any], cluster: Cluster) -> list[str]:
     """Name outputs that already hold records; nobody can tell who wrote them: another app, or this one before its
     topics were lost."""
-    facts = await cluster.topics([topic.name for topic in app.outputs])
+    facts = await cluster.topics([each.name for each in app.outputs if each.name not in app.internal_names])
     async with reading(cluster) as reader:
         return [
             f"output {each.name} already holds records: if they come from this input, they are written a second time"
             for each in facts.values()
-            if await _holds_records(reader, each)
+            if await holds_records(reader, each)
         ]
-
-
-async def _holds_records(reader: Reader, topic: TopicFacts) -> bool:
-    for number in range(topic.partition_count):
-        bounds = await reader.bounds(TopicPartition(topic.name, number))
-        if bounds.start_offset < bounds.end_offset:
-            return True
-    return False
 
 
 async def _source_of(context: Context, found: FoundIncrement) -> str | None:

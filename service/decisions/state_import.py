@@ -26,7 +26,7 @@ from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.refusals import recorded_in, schema_differs
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.decisions.before_init import Places, start_offsets
-from snapreplay.service.ports import Cluster
+from snapreplay.service.ports import Cluster, TopicPartition
 from snapreplay.service.publish.state import by_whom
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.recovery.input_identity import check_inputs
@@ -297,7 +297,10 @@ def _check_entries(source: Context, store: Store) -> None:
 
 async def _same_positions(context: Context, source: Context, last: Increment) -> Places:
     """Go on where the other app stopped, if the inputs are still the same logs."""
-    theirs, ours = sorted(last.positions), sorted(context.input_names)
+    source_id = source.app.app_id.partition(names.SAVEPOINT)[0]
+    own_id, is_savepoint, _ = context.app.app_id.partition(names.SAVEPOINT)
+    theirs = sorted(name for name in last.positions if not names.is_internal_topic(source_id, name))
+    ours = sorted(name for name in context.input_names if name not in context.app.internal_names)
     hint = "`--from earliest` resumes at the start of each input, `--from latest` at its end"
     if theirs != ours:
         raise CannotTakeOver(
@@ -309,7 +312,31 @@ async def _same_positions(context: Context, source: Context, last: Increment) ->
         checked = await check_inputs(context, last)
     except StopError as error:
         raise CannotTakeOver(f"--from positions: {error.message}", hint=hint) from error
-    return Places(dict(last.positions), dict(checked.anchors), dict(last.anchors))
+    internal = last.positions.keys() - set(theirs)
+    if not is_savepoint:
+        await _refuse_in_flight(context, last, sorted(internal))
+    if source_id == own_id:
+        return Places(dict(last.positions), dict(checked.anchors), dict(last.anchors))
+    begun = await start_offsets(context, context.app.internal_names, "latest")
+    kept = {name: at for name, at in last.positions.items() if name not in internal}
+    below = {name: anchor for name, anchor in checked.anchors.items() if name not in internal}
+    anchors = {name: anchor for name, anchor in last.anchors.items() if name not in internal}
+    return Places(kept | begun.positions, below | begun.below, anchors)
+
+
+async def _refuse_in_flight(context: Context, last: Increment, internal: list[str]) -> None:
+    """Raise CannotTakeOver if these internal topics have records behind the positions of the state: some may have been
+    sent before it, and belong to it, and others after it, and would be sent again."""
+    async with reading(context.cluster) as reader:
+        for name in internal:
+            place, position = TopicPartition(name, context.partition), last.positions[name]
+            async for records in reader.read(place, position, (await reader.bounds(place)).end_offset):
+                raise CannotTakeOver(
+                    f"--from positions: internal topic {place} has records from offset {records[0].offset} on that the"
+                    " state has not processed",
+                    hint="resume with a state that has processed all of them: let the app run without new records in"
+                    " its inputs until `snapreplay lag` shows none, stop it, and use the state that it has then",
+                )
 
 
 def _finding(source: Context, last: FoundIncrement) -> str:

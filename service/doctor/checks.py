@@ -332,7 +332,7 @@ def existence(facts: DoctorFacts) -> Found:
     if facts.app is None:
         return
     for name in (*facts.inputs, *facts.outputs):
-        if name not in facts.topics:
+        if name not in facts.topics and name not in facts.own:
             yield (
                 name,
                 "does not exist, or this user may not see it",
@@ -358,6 +358,12 @@ def _missing(facts: DoctorFacts, name: str, pair: list[str]) -> tuple[str, str]:
             "is missing while its counterpart exists: state was lost or removed",
             f"bring the topic back from a backup or mirror; or `{ensure} --replace-lost`, then `{run}`, whose hint says"
             " what can be accepted" + facts.or_savepoint(),
+        )
+    if name in facts.internal and any(name in state.topic_ids for state in facts.states):
+        return (
+            "does not exist any more: records that were sent to it and not handled are lost",
+            f"bring it back from a backup or mirror, with its old offsets; or `{ensure}`, then `{run}`, whose hint says"
+            " what can be accepted",
         )
     init = f", then `snapreplay init {facts.app_name}`" if pair else ""
     saved = facts.or_savepoint(own_are_gone=True) if pair else ""
@@ -399,6 +405,9 @@ def patterns(facts: DoctorFacts) -> Found:
 def _counts_remedy(facts: DoctorFacts, counts: Mapping[str, int]) -> str:
     app_id, needed = (facts.app.app_id if facts.app else "", "inputs and own topics need the same number; ")
     of_inputs = {counts[name] for name in facts.inputs if name in counts}
+    shared = {counts[name] for name in facts.inputs if name in counts and name not in facts.internal}
+    if len(shared) == 1 and len(of_inputs) > 1:
+        return needed + "give the internal topic another name in `app.topic(…)`, and run `snapreplay topics ensure`"
     if len(of_inputs) > 1 or facts.own[0] not in counts:
         return "copy an input to a topic with as many partitions as the others, and name that in App(inputs=[…])"
     if max(of_inputs, default=0) < max(counts[name] for name in facts.own[:2] if name in counts):
@@ -409,10 +418,11 @@ def _counts_remedy(facts: DoctorFacts, counts: Mapping[str, int]) -> str:
 @_check("retention")
 def kept_for_ever(facts: DoctorFacts) -> Found:
     """Check that only the owner trims our topics, never Kafka."""
-    for topic in facts.existing(*facts.own[:2]):
+    for topic in facts.existing(*facts.own[:2], *facts.internal):
+        why = "a recovery needs" if topic.name in facts.own[:2] else "was not handled yet"
         for name, wanted in KEPT_FOR_EVER.items():
             if topic.config.get(name, wanted) != wanted:
-                yield _to_alter(facts, topic, name, wanted, "Kafka would delete what a recovery needs")
+                yield _to_alter(facts, topic, name, wanted, f"Kafka would delete what {why}")
 
 
 def _to_alter(facts: DoctorFacts, topic: TopicFacts, name: str, wanted: object, why: str) -> tuple[str, str, str]:
@@ -526,7 +536,7 @@ def record_sizes(facts: DoctorFacts) -> Found:
 
 def _dead_letter_sizes(facts: DoctorFacts) -> Found:
     largest = max((_message_bytes(topic) for topic in facts.existing(*facts.inputs)), default=0)
-    for topic in facts.existing(*facts.own[2:]):
+    for topic in facts.existing(*(name for name in facts.own[2:] if name not in facts.internal)):
         if _message_bytes(topic) < largest:
             yield (
                 topic.name,

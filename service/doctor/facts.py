@@ -152,8 +152,13 @@ class DoctorFacts:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """The increments topic, the snapshots topic, and the dead-letter topic if the policy writes to it."""
+        """The increments topic, the snapshots topic, internal topics, and the dead-letter topic if the policy writes to
+        it."""
         return own_topics(self.app, self.settings) if self.app else ()
+
+    @property
+    def internal(self) -> tuple[str, ...]:
+        return self.app.internal_names if self.app else ()
 
     @property
     def by_replay(self) -> bool:
@@ -181,7 +186,7 @@ class DoctorFacts:
 
     def existing(self, *names: str) -> Iterator[TopicFacts]:
         """Return those of these topics that exist."""
-        return (self.topics[name] for name in names if name in self.topics)
+        return (self.topics[name] for name in dict.fromkeys(names) if name in self.topics)
 
     def alter(self, topic: str, setting: str) -> str:
         """Name the command that sets `name=value` on a topic."""

@@ -46,7 +46,8 @@ HASHES = {
 def keyed_alike(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that producers of several inputs put a key into the same partition. One input alone may be partitioned in
     any way, and so may all of them if it is the same way."""
-    keys = {topic: found for topic, found in facts.keys.items() if found and topic in facts.topics}
+    shared = facts.topics.keys() - set(facts.internal)
+    keys = {topic: found for topic, found in facts.keys.items() if found and topic in shared}
     if len(keys) < 2:
         return
     counts = {topic: facts.topics[topic].partition_count for topic in keys}

@@ -259,7 +259,9 @@ class RecoveryDriver:
         change = await appeared(context, last.increment, topics)
         if not change:
             return events.InputsAdded(last)
-        decision = change.decision(context.increments, last, "they match a pattern of the inputs", by_process(context))
+        is_internal = set(topics) <= set(context.app.internal_names)
+        reason = "the app declares these internal topics" if is_internal else "they match a pattern of the inputs"
+        decision = change.decision(context.increments, last, reason, by_process(context))
         log.info("partition %d: %s", context.partition, decision["decided"])
         committed = await commit_change(context, self._owned(), self._owner_epoch, last, change, decision)
         executor.topic_ids = {**executor.topic_ids, **change.topic_ids}

@@ -133,7 +133,8 @@ class RecoveryExecutor:
                 self.topic_ids = {**last.increment.topic_ids, **checked.known_ids}
                 self.position_anchors = checked.anchors
                 recorded = last.increment.positions
-                return events.InputsChecked(tuple(n for n in self._context.view.matched if n not in recorded))
+                appeared = (*self._context.app.internal_names, *self._context.view.matched)
+                return events.InputsChecked(tuple(name for name in appeared if name not in recorded))
             case _:
                 assert_never(effect)
 

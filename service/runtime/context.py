@@ -152,7 +152,7 @@ class Context:
             cluster_id=self.view.cluster_id,
             partition=self.partition,
             partition_count=self.view.partition_count,
-            inputs=frozenset(self.app.input_names),
+            inputs=frozenset(self.app.input_names).difference(self.app.internal_names),
             increments_topic=self.increments.topic,
             instance_id=self.identity.instance_id,
             process_id=self.identity.process_id,
@@ -161,6 +161,7 @@ class Context:
             fields=self.app.stored_fields,
             upgrades=self.app.upgraded_fields,
             patterns=self.app.patterns,
+            internal=frozenset(self.app.internal_names),
         )
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from snapreplay.app.record import InputRecord
 from snapreplay.service.core.search import windows
-from snapreplay.service.ports import NO_IDS, Bounds, Cluster, Reader, TopicPartition
+from snapreplay.service.ports import NO_IDS, Bounds, Cluster, Reader, TopicFacts, TopicPartition
 
 LOOK_SECONDS = 0.01
 
@@ -38,6 +38,12 @@ async def decided_bounds(cluster: Cluster, partition: TopicPartition) -> Bounds:
         while (bounds := await committed.bounds(partition)).end_offset < end:  # noqa: ASYNC110 - a log has no events
             await asyncio.sleep(LOOK_SECONDS)  # between two looks
         return bounds
+
+
+async def holds_records(reader: Reader, topic: TopicFacts) -> bool:
+    """Say whether anything is in a topic; a transaction marker counts."""
+    bounds = await reader.bounds_of([TopicPartition(topic.name, number) for number in range(topic.partition_count)])
+    return any(start < end for start, end in bounds.values())
 
 
 async def newest(reader: Reader, partition: TopicPartition, count: int) -> list[InputRecord]:

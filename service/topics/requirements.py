@@ -44,11 +44,8 @@ class TopicsIncomplete(UsageError):
 
 def own_topics(app: App[Any], settings: Settings) -> tuple[str, ...]:
     """Name the increments and snapshots topics first; dead letters only if the policy writes them."""
-    app_id = app.app_id
-    pair = names.own_pair(app_id)
-    if settings.errors.policy == "dead_letter":
-        return (*pair, names.dead_letters_topic(app_id))
-    return pair
+    letters = [names.dead_letters_topic(app.app_id)] if settings.errors.policy == "dead_letter" else []
+    return (*names.own_pair(app.app_id), *app.internal_names, *letters)
 
 
 async def ensure_topics(
@@ -85,7 +82,8 @@ async def ensure_topics(
         raise incomplete(app, missing[0])
     for name in (each for each in (increments, snapshots) if each not in missing):
         check_own_topic(app, facts[name], count)
-    check_replayable(app, settings, [facts[name] for name in app.input_names])
+    check_internal_topics(app, facts, count)
+    check_replayable(app, settings, [facts[name] for name in app.input_names if name in facts])
     check_rollback(ErrorPolicy(settings.errors.policy), app, app.new_store())
     # Nothing is created before all of it is known to be accepted.
     lines = []
@@ -124,7 +122,9 @@ async def _known(cluster: Cluster, app: App[Any], facts: dict[str, TopicFacts]) 
 
 
 def _io_topics(app: App[Any]) -> list[str]:
-    return [*app.input_names, *(topic.name for topic in app.outputs)]
+    """Name the inputs and outputs that the app shares with others."""
+    names = (*app.input_names, *(topic.name for topic in app.outputs))
+    return [name for name in names if name not in app.internal_names]
 
 
 async def described(
@@ -205,7 +205,8 @@ def partition_count(
         UsageError: the inputs are not co-partitioned.
         MissingInput: no topic matches.
     """
-    own, known = names.increments_topic(app.app_id), list(app.input_names)
+    own = names.increments_topic(app.app_id)
+    known = [name for name in app.input_names if name not in app.internal_names]
     if not known:
         known = [own] if own in facts else matching(app, facts)
     counts = {name: facts[name].partition_count for name in (*known, *running) if name in facts}
@@ -256,6 +257,21 @@ def incomplete(app: App[Any], missing: str) -> TopicsIncomplete:
         f" {new_app()}",
         topic=missing,
     )
+
+
+def check_internal_topics(app: App[Any], facts: Mapping[str, TopicFacts], count: int) -> None:
+    """Raise StopError if an internal topic has another partition count than the other inputs."""
+    for found in (facts[name] for name in app.internal_names if name in facts):
+        if found.partition_count != count:
+            raise StopError(
+                f"internal topic {found.name} has {counted(found.partition_count, 'partition')}, but the other inputs"
+                f" of app {app.app_id!r} have {count}",
+                hint="give it another name in `app.topic(…)`, and run `snapreplay topics ensure"
+                f" {app_name(app)}`; if no record of it is needed, delete it instead, and run the same command",
+                topic=found.name,
+                found=found.partition_count,
+                expected=count,
+            )
 
 
 def check_own_topic(app: App[Any], facts: TopicFacts, count: int) -> None:

@@ -9,17 +9,18 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 import msgpack
 import msgspec
 
 from snapreplay.app.code_version import code_version, place_of
+from snapreplay.app.codecs import Codec, utf8
 from snapreplay.app.names import SAVEPOINT
 from snapreplay.app.out import Out
 from snapreplay.app.record import Record
 from snapreplay.app.timer import TimerHandler, TimerSpec, period_ms
-from snapreplay.app.topic import Topic, TopicPattern, all_of, check_topics, declaration
+from snapreplay.app.topic import InternalTopic, Topic, TopicPattern, all_of, check_topics, declaration
 from snapreplay.app.upgrade import (
     DeclaredUpgrade,
     UpgradeFunction,
@@ -63,7 +64,8 @@ class App(Generic[S]):
     Attributes:
         app_id: names the app's topics, its group and its producers in the cluster; never changes.
         inputs: topics with equally many partitions, or patterns of their names, in the order given.
-        outputs: topics that handlers may send to, in the order given; may be empty.
+        outputs: topics that handlers may send to, in the order given; may be empty. Internal topics, made with
+            `topic`, are inputs and outputs.
         state: makes the empty state of a partition: a `MapState`, `Stores`, or an object with
             `snapshot` and `restore`.
         handlers: input topic to its handler.
@@ -126,6 +128,11 @@ class App(Generic[S]):
         return tuple(topic.name for topic in self.inputs if not isinstance(topic, TopicPattern))
 
     @property
+    def internal_names(self) -> tuple[str, ...]:
+        """The topics that were made with `topic`, in the order made."""
+        return tuple(topic.name for topic in self.inputs if isinstance(topic, InternalTopic))
+
+    @property
     def patterns(self) -> tuple[TopicPattern[Any, Any], ...]:
         """The inputs that are declared by `Topic.matching`."""
         return tuple(topic for topic in self.inputs if isinstance(topic, TopicPattern))
@@ -177,6 +184,32 @@ class App(Generic[S]):
             return function
 
         return register
+
+    @overload
+    def topic(self, name: str) -> Topic[str, Any]: ...
+    @overload
+    def topic(self, name: str, *, key: Codec[K]) -> Topic[K, Any]: ...
+    @overload
+    def topic(self, name: str, *, value: Codec[V]) -> Topic[str, V]: ...
+    @overload
+    def topic(self, name: str, *, key: Codec[K], value: Codec[V]) -> Topic[K, V]: ...
+    def topic(self, name: str, *, key: Any = utf8, value: Any = None) -> Topic[Any, Any]:
+        """Make an internal topic: an output of the app that is its input, too. Handlers send records to it under
+        another key, and the partition of that key handles them.
+
+        In Kafka it is `<app_id>-internal-<name>`, with as many partitions as the other inputs. `topics ensure` creates
+        it, and `delete` deletes it. Kafka's hash of the key (murmur2) chooses the partition, unless `partition=` is
+        given; a record without a key stays in the partition of the state.
+
+        Raises:
+            UsageError: the name is taken or not legal, or a codec is not one.
+        """
+        made: Topic[Any, Any] = InternalTopic(self.app_id, name, key=key, value=value)
+        inputs, outputs = (*self.inputs, made), (*self.outputs, made)
+        check_topics(self.app_id, inputs, outputs)
+        self.__dict__.pop("version", None)
+        self.inputs, self.outputs = inputs, outputs
+        return made
 
     def timer(
         self, name: str | None = None, *, every: timedelta | None = None

@@ -17,7 +17,7 @@ from snapreplay.app.app import SHARDS_OF_A_TEST, App, check_app
 from snapreplay.app.batch import Applied, ErrorPolicy, Portion, check_policy
 from snapreplay.app.fold import Fold
 from snapreplay.app.lost_change import DefaultWatch
-from snapreplay.app.made_record import UNSET_MS, Sent, check_output, checked_records, decoded, record, record_raw
+from snapreplay.app.made_record import UNSET, UNSET_MS, Sent, check_output, checked_records, decoded, record, record_raw
 from snapreplay.app.record import Output, RawRecord, span_of
 from snapreplay.app.topic import Topic
 from snapreplay.app.turns import other_periods
@@ -63,10 +63,15 @@ class _Image:
     positions: dict[str, int]
 
 
+ROUNDS_MAX = 1000
+"""In which records of internal topics lead to other ones."""
+
+
 class Harness(Generic[S]):
-    """One partition of an app.
+    """An app with one partition. What it sends to its internal topics, it handles after the batch.
 
     Attributes:
+        records: applied so far, those of internal topics included, in order.
         dead_letters: records for the dead-letter topic, in order (policy DEAD_LETTER).
         errors: the reasons, in the same order.
     """
@@ -79,9 +84,11 @@ class Harness(Generic[S]):
         policy: ErrorPolicy = ErrorPolicy.FAIL,
         output_limits: Mapping[str, int] | None = None,
         events_max: int = sys.maxsize,
+        feeds_internal: bool = True,
     ) -> None:
         """Take `events_max`: how many timers and expired entries a batch has room for. What is due beyond that gets
-        batches of its own, as in a service with that `batch.records_max`.
+        batches of its own, as in a service with that `batch.records_max`. `feeds_internal=False`: only what the test
+        feeds is handled; what was sent to an internal topic is an output.
 
         Raises:
             UsageError: the app is not complete, see `App.validate`; or `policy` is not an ErrorPolicy.
@@ -93,9 +100,12 @@ class Harness(Generic[S]):
         self._policy = policy
         self._limits = output_limits
         self._events_max = events_max
+        self._feeds_internal = feeds_internal
+        self._internal: list[Output] = []  # sent, and not handled yet
         self._positions = dict.fromkeys(app.input_names, 0)
         self._clock_ms = 0
         self._outputs: list[Output] = []
+        self.records: list[RawRecord] = []
         self.dead_letters: list[Output] = []
         self.errors: list[RecordError] = []
         self._batches: list[_Batch] = []
@@ -194,6 +204,7 @@ class Harness(Generic[S]):
         """
         numbered = [self._numbered(one) for one in checked_records(records)]
         self._commit(numbered, None)
+        self._feed_internal()
         return numbered
 
     def advance_time(self, to_ms: int) -> None:
@@ -205,6 +216,7 @@ class Harness(Generic[S]):
         """
         self._clock_ms = max(self._clock_ms, to_ms)
         self._commit([], to_ms)
+        self._feed_internal()
 
     def _committed(self) -> Any:
         """Return the view of the present store; after a crash that is another one."""
@@ -223,13 +235,45 @@ class Harness(Generic[S]):
         self._store.merge()
         self._positions = dict(applied.positions)
         self._outputs += applied.outputs
+        self._internal += [each for each in applied.outputs if self._comes_back(each)]
         self.dead_letters += applied.dead_letters
         self.errors += applied.errors
         covered = numbered[: len(numbered) - len(_behind(numbered, applied.positions))]
+        self.records += covered
         self._batches.append(_Batch(covered, applied, digest_in(self._store)))
         if applied.failure is not None:
             raise applied.failure
         return applied
+
+    def _comes_back(self, output: Output) -> bool:
+        is_here = output.partition in (None, self._partition)
+        return self._feeds_internal and is_here and output.topic in self._app.internal_names
+
+    def _feed_internal(self) -> None:
+        """Handle what was sent to internal topics, and what this leads to."""
+        for _ in range(ROUNDS_MAX):
+            sent, self._internal = self._internal, []
+            if not sent:
+                return
+            records = [
+                RawRecord(
+                    each.topic,
+                    self._partition,
+                    UNSET,
+                    UNSET_MS if each.timestamp_ms is None else each.timestamp_ms,
+                    each.key,
+                    each.value,
+                    each.headers,
+                )
+                for each in sent
+            ]
+            self._commit([self._numbered(each) for each in records], None)
+        raise UsageError(
+            f"{self._app.app_id}: after {ROUNDS_MAX:,} rounds, records of internal topics still lead to new ones, now"
+            f" in {self._internal[0].topic}: the app would feed itself for ever",
+            hint="end the loop in the handler: a record that is done sends no other one; or"
+            " `Harness(app, feeds_internal=False)`, and feed the records of one round yourself",
+        )
 
     def snapshot(self) -> None:
         """Take a full snapshot, from which the next `crash` restores."""
@@ -279,7 +323,9 @@ class Harness(Generic[S]):
             raise unknown
         if not self._store.keeps_changes:
             self.snapshot()
-        heir: Harness[Any] = Harness(app, self._partition, policy=self._policy, output_limits=self._limits)
+        heir: Harness[Any] = Harness(
+            app, self._partition, policy=self._policy, output_limits=self._limits, feeds_internal=self._feeds_internal
+        )
         heir._image, heir._batches = self._image, self._batches
         heir._recorded = recorded.without(app.upgrades_from(older)).after(app.stored_fields)
         store = heir._by_changes(random.Random(seed))

@@ -11,6 +11,10 @@ SAVEPOINT = "-savepoint-"
 """Stands between the app id and the name of a savepoint. No app id, input or output may look like one."""
 
 
+INTERNAL = "-internal-"
+"""Stands between the app id and the name of an internal topic. No input or output of an app may look like one."""
+
+
 def increments_topic(app_id: str) -> str:
     """Name T-ZengLiang."""
     return f"{app_id}-increments"
@@ -28,6 +32,20 @@ def own_pair(app_id: str) -> tuple[str, str]:
 
 def dead_letters_topic(app_id: str) -> str:
     return f"{app_id}-dead-letters"
+
+
+def internal_topic(app_id: str, name: str) -> str:
+    """Name an internal topic, an output of the app that is its input."""
+    return f"{app_id}{INTERNAL}{name}"
+
+
+def is_internal_topic(app_id: str, topic: str) -> bool:
+    """Say whether a topic has the name of an internal topic of this app. An own topic of an app with a longer id, such
+    as `<app_id>-internal-x-increments`, has none."""
+    name = topic.removeprefix(f"{app_id}{INTERNAL}")
+    return (
+        name != topic and INTERNAL not in f"-{name}-" and not name.endswith(tuple(f"-{each}" for each in OWN_SUFFIXES))
+    )
 
 
 def savepoint_id(app_id: str, name: str) -> str:

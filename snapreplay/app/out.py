@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from snapreplay.app.codecs import Codec, unencoded
 from snapreplay.app.names import alter
 from snapreplay.app.record import Carried, Headers, Output, context_of
-from snapreplay.app.topic import Topic
+from snapreplay.app.topic import InternalTopic, Topic
 from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.gate import OPEN, Gate, refuse_write
@@ -60,7 +60,14 @@ class Out:
         """Use these limits for what is sent from now on."""
         self._limits = limits
         self._ways = {
-            topic: (topic.key, topic.value, limits.get(topic.name, DEFAULT_LIMIT_BYTES)) for topic in self._topics
+            topic: (
+                topic.key,
+                topic.value,
+                limits.get(topic.name, DEFAULT_LIMIT_BYTES),
+                # A key may be that of its record by chance, and the record's producer may hash differently.
+                not isinstance(topic, InternalTopic),
+            )
+            for topic in self._topics
         }
 
     def send(
@@ -78,7 +85,8 @@ class Out:
         Args:
             topic: one of the app's outputs.
             partition: None: that of the state, if the key is null, or if it is the key of the input record or of the
-                timer and the topics have equally many partitions; otherwise Kafka's hash of the key decides.
+                timer and the topics have equally many partitions; otherwise Kafka's hash of the key decides. In an
+                internal topic the hash of every key decides.
             headers: (name, bytes or None) pairs; None: no headers.
             timestamp_ms: milliseconds since the epoch; None or -1, which stands for a record without a timestamp: the
                 time of writing.
@@ -93,7 +101,7 @@ class Out:
         way = self._ways.get(topic)
         if way is None:
             raise _undeclared(topic, self._ways)
-        key_codec, value_codec, limit_bytes = way
+        key_codec, value_codec, limit_bytes, may_stay = way
         side, given, codec = "key", cast("Any", key), key_codec
         try:
             key_bytes = _null(key_codec) if key is None else key_codec.encode(key)
@@ -121,7 +129,7 @@ class Out:
                 key_bytes,
                 value_bytes,
                 partition,
-                partition is None and key_bytes == self.input_key and key_bytes is not None,
+                may_stay and partition is None and key_bytes == self.input_key and key_bytes is not None,
                 timestamp_ms,
                 checked,
             )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from snapreplay.app.codecs import Codec, json, utf8
-from snapreplay.app.names import OWN_SUFFIXES, SAVEPOINT
+from snapreplay.app.names import INTERNAL, OWN_SUFFIXES, SAVEPOINT, internal_topic, is_internal_topic
 from snapreplay.errors import UsageError
 
 K = TypeVar("K")
@@ -119,6 +119,22 @@ class TopicPattern(Topic[K, V]):
         return f"Topic.matching({self.name!r}, key={self.key.name}, value={self.value.name})"
 
 
+class InternalTopic(Topic[K, V]):
+    """A topic that is output and input of one app; made by `App.topic`."""
+
+    __slots__ = ()
+
+    def __init__(self, app_id: str, name: str, *, key: Any, value: Any) -> None:
+        check_topic_name(name)
+        whole = internal_topic(app_id, name)
+        if not is_internal_topic(app_id, whole):
+            raise UsageError(
+                f"{app_id}: topic name {name!r} may be confused with an own topic of another app",
+                hint=f"choose a name without {INTERNAL.strip('-')!r} that does not end in -{', -'.join(OWN_SUFFIXES)}",
+            )
+        super().__init__(whole, key=key, value=value)
+
+
 def check_topic_name(name: object) -> None:
     """Raise UsageError for a name against Kafka's rules: 1 to 249 of letters, digits, ".", "_", "-"; not "." or
     ".."."""
@@ -176,11 +192,12 @@ def _refused(
         counts = Counter(topic.name for topic in topics)
         yield from ((name, f"named twice in {side}") for name, count in counts.items() if count > 1)
     for topic in (*inputs, *outputs):
-        if topic.name in own or topic.name.startswith(f"{app_id}{SAVEPOINT}"):
+        is_internal = is_internal_topic(app_id, topic.name) and not isinstance(topic, InternalTopic)
+        if topic.name in own or is_internal or topic.name.startswith(f"{app_id}{SAVEPOINT}"):
             yield topic.name, "one of the app's own topics, which only the service writes"
     for topic in outputs:
-        if declaration(inputs, topic.name):
-            yield topic.name, "both input and output: the app would feed itself for ever"
+        if not isinstance(topic, InternalTopic) and declaration(inputs, topic.name):
+            yield topic.name, "both input and output. To send records to the app itself, use `app.topic(…)`"
         if isinstance(topic, TopicPattern):
             yield topic.name, "a pattern, but an output has one name"
     for pattern in patterns:

@@ -54,11 +54,12 @@ class Report:
 
 
 class Course(msgspec.Struct, frozen=True):
-    """The work of every run."""
+    """The work of every run: records, then time up to `until_ms`, then what was sent to internal topics meanwhile."""
 
     records: list[RawRecord]
     policy: ErrorPolicy
     until_ms: int | None = None
+    last_records: list[RawRecord] = []
 
 
 class TraceStep(msgspec.Struct, frozen=True):
@@ -93,18 +94,19 @@ def check(
         UsageError: no records, or `until_ms` is not a timestamp, or is before stream time.
     """
     check_app(app)
-    course = Course(checked_records(records), policy, until_ms)
-    if not course.records:
+    given = checked_records(records)
+    if not given:
         raise UsageError(
             f"{app.app_id}: check needs at least one record",
             hint="make records with `testing.record(topic, key=…, value=…)`",
         )
+    course = unrolled(app, Course(given, policy, until_ms))
     with _naming_causes(app):
         reference = trace(app, course)
         runs = ["batches of 1"]
         covered = CoverageHarness(app, policy=policy)
         is_timed = app.new_store().timetable is not None
-        again = Harness(app, policy=policy) if is_timed else covered
+        again = Harness(app, policy=policy, feeds_internal=False) if is_timed else covered
         _compare(reference, _steps(again, course), "in a second run")
         runs.append("batches of 1 again")
         for size in BATCH_SIZES:
@@ -126,7 +128,7 @@ def check(
                 other = _in_child(name, course, hash_seed)
                 _compare(reference, other, f"with PYTHONHASHSEED={hash_seed}")
             runs.append(f"PYTHONHASHSEED={hash_seed}")
-    return Report(len(course.records), tuple(runs), tuple(left_out))
+    return Report(len(given), tuple(runs), tuple(left_out))
 
 
 @contextmanager
@@ -150,21 +152,49 @@ def _naming_causes(app: App[Any], *, of_hashes: bool = False) -> Iterator[None]:
         raise Diverged(f"{error}" + (f". Likely cause: {named}" if named else "")) from error
 
 
+def unrolled(app: App[Any], course: Course) -> Course:
+    """Return the course with what its records lead to in internal topics, each behind its cause. The cluster decides
+    when such a record is handled; here every run must do it at the same place. Records of other apps' inputs stay.
+
+    Raises:
+        RecordError, UsageError: as `Harness.feed_batch`.
+    """
+    if not app.internal_names:
+        return course
+    harness, records = Harness(app, policy=course.policy), list[RawRecord]()
+    for one in course.records:
+        if app.declaration(one.topic) is None:
+            records.append(one)
+            continue
+        before = len(harness.records)
+        harness.feed_batch([one])
+        records += harness.records[before:]
+    before = len(harness.records)
+    if course.until_ms is not None and is_timestamp(course.until_ms):
+        harness.advance_time(course.until_ms)
+    return msgspec.structs.replace(course, records=records, last_records=harness.records[before:])
+
+
 def trace(app: App[Any], course: Course) -> list[TraceStep]:
     """Run the records in batches of one, so that each effect belongs to one record."""
-    return list(_steps(Harness(app, policy=course.policy), course))
+    return list(_steps(Harness(app, policy=course.policy, feeds_internal=False), course))
 
 
 def _steps(harness: Harness[Any], course: Course) -> Iterator[TraceStep]:
-    for one in course.records:
+    yield from _feeding(harness, course.records)
+    yield from _passing(harness, course)
+
+
+def _feeding(harness: Harness[Any], records: list[RawRecord]) -> Iterator[TraceStep]:
+    for one in records:
         before = _sent(harness)
         record_id = id_of(harness.feed_batch([one])[0])
         yield _step(harness, before, str(record_id))
-    yield from _passing(harness, course.until_ms)
 
 
-def _passing(harness: Harness[Any], until_ms: int | None) -> Iterator[TraceStep]:
+def _passing(harness: Harness[Any], course: Course) -> Iterator[TraceStep]:
     """Let time pass after the records, or raise UsageError: `until_ms` is not a timestamp, or is before stream time."""
+    until_ms = course.until_ms
     if until_ms is None:
         return
     now_ms = harness.stream_time_ms
@@ -176,6 +206,7 @@ def _passing(harness: Harness[Any], until_ms: int | None) -> Iterator[TraceStep]
     before = _sent(harness)
     harness.advance_time(until_ms)
     yield _step(harness, before, f"until_ms={until_ms}")
+    yield from _feeding(harness, course.last_records)
 
 
 def _sent(harness: Harness[Any]) -> tuple[int, int]:
@@ -188,7 +219,7 @@ def _step(harness: Harness[Any], before: tuple[int, int], where: str) -> TraceSt
 
 
 def _crashing(app: App[Any], course: Course, seed: int) -> Iterator[TraceStep]:
-    harness = Harness(app, policy=course.policy)
+    harness = Harness(app, policy=course.policy, feeds_internal=False)
     chance = random.Random(seed)
     for step in _steps(harness, course):
         yield step
@@ -218,7 +249,7 @@ def _shown(outputs: list[Output]) -> str:
 
 
 def _check_batches(app: App[Any], course: Course, reference: list[TraceStep], size: int) -> None:
-    harness, records = Harness(app, policy=course.policy), course.records
+    harness, records = Harness(app, policy=course.policy, feeds_internal=False), course.records
     for start in range(0, len(records), size):
         end = min(start + size, len(records))
         sent = len(harness.all_outputs)
@@ -231,7 +262,7 @@ def _check_batches(app: App[Any], course: Course, reference: list[TraceStep], si
                 " another state than batches of one; does the handler keep an object outside the state?"
             )
     how = f"after batches of {min(size, len(records))}"
-    _compare(reference[len(records) :], _passing(harness, course.until_ms), how)
+    _compare(reference[len(records) :], _passing(harness, course), how)
 
 
 def _compare_outputs(steps: list[TraceStep], outputs: list[Output], app: App[Any], size: int) -> None:
@@ -256,7 +287,7 @@ def _first_differing(app: App[Any], course: Course, reference: list[TraceStep], 
     low, high = start, end - 1
     while low < high:
         middle = (low + high) // 2
-        harness = Harness(app, policy=course.policy)
+        harness = Harness(app, policy=course.policy, feeds_internal=False)
         for one in records[:start]:
             harness.feed_batch([one])
         harness.feed_batch(records[start : middle + 1])
@@ -304,7 +335,7 @@ class CoverageHarness(Harness[Any]):
     """Each timer and each expired entry has a batch of its own. Fed one record at a time, a batch shows what ran."""
 
     def __init__(self, app: App[Any], *, policy: ErrorPolicy) -> None:
-        super().__init__(app, policy=policy, events_max=1)
+        super().__init__(app, policy=policy, events_max=1, feeds_internal=False)
         self._done: Counter[str] = Counter()
         self._dead: Counter[str] = Counter()
 

@@ -49,7 +49,7 @@ def rename(app: App[Any], prefix: str) -> None:
     """Give the app and its topics other names, in place: its handlers name these very objects. Only for a process that
     runs nothing else."""
     app.app_id = prefix + app.app_id
-    for topic in (*app.inputs, *app.outputs):
+    for topic in dict.fromkeys((*app.inputs, *app.outputs)):
         topic.put_in_front(prefix)
 
 
@@ -102,19 +102,25 @@ class RealService:
 
     async def _catch_up(self, deadline_s: float) -> None:
         service = self._started
+        cluster = KafkaCluster(service.settings)
         behind = "the inputs are not known"
-        ends = {}
+        ends: dict[TopicPartition, int] = {}
         try:
-            async with asyncio.timeout(deadline_s):
-                cluster = KafkaCluster(service.settings)
-                async with reading(cluster) as reader:
-                    for source in await _inputs(service, cluster):
+            async with asyncio.timeout(deadline_s), reading(cluster) as reader:
+                sources = await _inputs(service, cluster)
+                while sources:
+                    before = dict(ends)
+                    for source in sources:
                         behind = f"{source} has an open transaction, or its end is not known"
                         await decided_bounds(cluster, source)  # what a commit was answered for may lack its marker
                         for record in await newest(reader, source, 1):
                             ends[source] = record.offset + 1
-                while behind := _behind(service, ends):  # noqa: ASYNC110 - statuses have no events here
-                    await asyncio.sleep(LOOK_S)  # between two looks
+                    if ends == before:
+                        return
+                    while behind := _behind(service, ends):  # noqa: ASYNC110 - statuses have no events here
+                        await asyncio.sleep(LOOK_S)  # between two looks
+                    # What was read may have led to records in internal topics.
+                    sources = [each for each in sources if each.topic in service.app.internal_names]
         except TimeoutError:
             raise StopError(f"not caught up after {deadline_s} s: {behind}") from None
 

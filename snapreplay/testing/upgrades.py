@@ -13,7 +13,7 @@ from snapreplay.app.made_record import checked_records
 from snapreplay.app.record import RawRecord, id_of
 from snapreplay.counted import counted
 from snapreplay.errors import RecordId, SnapreplayError, UsageError
-from snapreplay.testing.checks import Course, trace
+from snapreplay.testing.checks import Course, trace, unrolled
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ def check_upgrade(
     """
     check_app(old_app)
     check_app(new_app)
-    given = checked_records(records)
+    given = unrolled(old_app, Course(checked_records(records), policy)).records
     _check_comparable(old_app, new_app, given)
     steps = iter(trace(old_app, Course([each for each in given if old_app.declaration(each.topic)], policy)))
-    old: Harness[Any] = Harness(old_app, policy=policy)
+    old: Harness[Any] = Harness(old_app, policy=policy, feeds_internal=False)
     is_upgraded = old_app.schema_version != new_app.schema_version
     heir, other_outputs, other_state = old, [], []
     for number, one in enumerate(given):
@@ -103,7 +103,7 @@ def check_upgrade(
 
 def _other_inputs(old_app: App[Any], new_app: App[Any]) -> Iterator[str]:
     old, new = ({topic.name for topic in app.inputs} for app in (old_app, new_app))
-    for name in sorted(new - old):
+    for name in sorted(new - old - set(new_app.internal_names)):
         yield f"input {name} is added: run `snapreplay inputs` with the new version before it starts"
     for name in sorted(old - new):
         yield f"input {name} is retired: run `snapreplay inputs` with the new version before it starts"

@@ -151,6 +151,31 @@ def pair(name: str, left: str = "", **options: Any) -> App[Any]:
     return app
 
 
+def rekeyed(name: str, **options: Any) -> App[Any]:
+    """Orders in orders-NAME under their ids; balances of their customers in balances-NAME, by way of an internal
+    topic."""
+    orders, balances = Topic(f"orders-{name}"), Topic(f"balances-{name}")
+    app: App[Any] = App(name, inputs=[orders], outputs=[balances], state=accounts, **options)
+    by_customer = app.topic("by-customer")
+
+    @app.handler(orders)
+    def on_order(record: Any, state: Any, out: Any) -> None:
+        out.send(by_customer, key=customer_of(record.value), value={**record.value, "order": record.id})
+
+    @app.handler(by_customer)
+    def on_order_of_customer(record: Any, state: Any, out: Any) -> None:
+        account = state[record.key]
+        account["n"] += 1
+        add(record.value, account)
+        out.send(balances, key=record.key, value={"id": record.id, **account})
+
+    return app
+
+
+def customer_of(order: Any) -> str:
+    return f"c{order['amount'] % 13}"
+
+
 class Tape:
     """State that is no map: the ids of all records, in order. Cannot roll back."""
 

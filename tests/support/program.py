@@ -15,5 +15,7 @@ RULES = {
     "escaping": apps.raise_what_is_told,
 }
 
+OTHERS = {"pair": apps.pair, "rekeyed": apps.rekeyed}
+
 kind, app_id = os.environ["TEST_APP_KIND"], os.environ["TEST_APP_ID"]
-app = apps.pair(app_id) if kind == "pair" else apps.ledger(app_id, RULES[kind])
+app = OTHERS[kind](app_id) if kind in OTHERS else apps.ledger(app_id, RULES[kind])
