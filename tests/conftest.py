@@ -126,6 +126,7 @@ PURE = ("attacks", "checker", "damage", "explore", "log_tail", "service", "simul
 OUTSIDE = ("kafka", "spark", "whole")
 
 
+@functools.cache
 def is_whole(path: Path) -> bool:
     """Say whether all that lies there shows the whole."""
     path = path.relative_to(Path(__file__).parent)
@@ -182,12 +183,17 @@ class OneSparkSession(LoadFileScheduling):  # type: ignore[misc] # xdist ships n
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
-    rank = {here / name: (number, 0) for number, name in enumerate(LONGEST_FILES)}
+    rank = {str(here / name): (number, 0) for number, name in enumerate(LONGEST_FILES)}
+
+    @functools.cache
+    def place(path: str) -> tuple[int, int]:
+        return rank.get(path) or (len(rank), crc32(path.removeprefix(str(here)).encode()))
+
     if len({item.nodeid for item in items}) < len(items):  # workers would run one of each
         raise pytest.UsageError("two tests have the same id")
     if is_distributed(config):
         # Behind them in any order that stays the same: files that wait for a broker beside such that only compute.
-        items.sort(key=lambda item: rank.get(item.path, (len(rank), crc32(str(item.path.relative_to(here)).encode()))))
+        items.sort(key=lambda item: place(str(item.path)))
     for item in items:
         if is_whole(item.path):
             item.add_marker("whole")
@@ -195,8 +201,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for fixture, marker in (("broker", "kafka"), ("spark", "spark"), ("image", "whole")):
             if fixture in fixtures:
                 item.add_marker(marker)
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        if folder in PURE and not any(item.get_closest_marker(each) for each in OUTSIDE):
+        if item.nodeid.split("/")[1] in PURE and not any(item.get_closest_marker(each) for each in OUTSIDE):
             item.add_marker("pure")
 
 

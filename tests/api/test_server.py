@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import resource
 import signal
 import socket
@@ -21,8 +22,9 @@ import pytest
 
 from snapreplay.api import server as module
 from snapreplay.api.server import HttpServer
-from snapreplay.errors import UsageError
+from snapreplay.errors import SnapreplayError, UsageError
 from snapreplay.service.config.groups import HttpSettings
+from snapreplay.service.config.settings import load_settings
 from snapreplay.service.control.address import Address
 from snapreplay.service.control.operations import AdoptSnapshot
 from snapreplay.service.control.status import PartitionError
@@ -234,3 +236,27 @@ async def test_the_advertised_name_may_be_used_by_the_other_processes():
             codes.append(answer.status_code)
     await server.close()
     assert codes == [202, 403]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "127.0.0.1", "::1", "localhost"])  # noqa: S104 - that is the case
+async def test_what_others_reach_asks_for_a_login(host, tmp_path, monkeypatch):
+    """The loopback address does not. Each of the three remedies is carried out, as it is printed."""
+    monkeypatch.chdir(tmp_path)
+
+    async def serve(*given: str) -> None:
+        settings = load_settings({"http.host": host, "http.port": 0, **dict(each.split("=") for each in given)})
+        http = HttpServer()
+        http.bind(settings.http)
+        await http.close()
+
+    if host not in ("0.0.0.0", "::"):  # noqa: S104 - that is the case
+        await serve()
+        return
+    with pytest.raises(SnapreplayError, match=re.escape(f"http.host={host} ")) as refused:
+        await serve()
+    (command,) = re.findall(r"`(openssl .*?)`", refused.value.hint)
+    await asyncio.to_thread(subprocess.run, ["/bin/sh", "-c", command], check=True)
+    remedies = re.findall(r"`--set (\S+?)`", refused.value.hint)
+    assert len(remedies) == 3
+    for remedy in remedies:
+        await serve(remedy)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from snapreplay import testing
-from tests.docs import drawn, reference
+from tests.docs import reference
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -75,12 +75,6 @@ def test_nothing_public_is_left_out() -> None:
     for name, command in reference.commands():
         options = [opt for each in command.params if each.name != "help" and not each.hidden for opt in each.opts]
         assert [opt for opt in options if opt.startswith("--") and f"`{opt}`" not in shown[name]] == []
-
-
-@pytest.mark.whole
-def test_what_is_drawn_from_the_code_is_as_the_code() -> None:
-    """The tables of docs/internals/steps.md. Else: `python -m tests.docs.drawn`."""
-    assert drawn.DOCUMENT.read_text(encoding="utf-8") == drawn.document()
 
 
 # ---------------------------------------------------------------------------- the README

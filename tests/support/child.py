@@ -105,10 +105,6 @@ class Child:
     def is_ready(self) -> bool:
         return self._http.get(f"{self.url}/readyz").is_success
 
-    def knows_all_live(self) -> bool:
-        """Whether it knows a live owner of each partition: only then can it pass on what is asked of all."""
-        return bool(self.get("/restore-status?scope=app")["summary"]["all_live"])
-
     def wait_live(self, count: int = 1) -> float:
         """Wait until that many partitions are LIVE; seconds since the process began."""
         if not self.url:

@@ -16,7 +16,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from snapreplay.snapshots.format.envelope import HEADER_BYTES, RecordKind, decode, encode, kind_of
 from snapreplay.snapshots.format.records import LogEntry
@@ -256,15 +255,3 @@ def with_fields(**fields: Any) -> Change:
         return encode(entry)
 
     return change
-
-
-def damage_chunks(monkeypatch: Any) -> None:
-    """Let each chunk of a snapshot be damaged on its way: its owner cannot know."""
-    append = snapshot_writer._append
-
-    async def damaging(context: Any, appender: Any, record: Any, before: Any) -> Any:
-        if kind_of(record.value) is RecordKind.CHUNK:
-            record = msgspec.structs.replace(record, value=flip(record.value))
-        return await append(context, appender, record, before)
-
-    monkeypatch.setattr(snapshot_writer, "_append", damaging)

@@ -2,7 +2,7 @@
 
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.phase import Phase, may_follow
-from tests.docs.recoveries import all_ways
+from tests.support.courses import all_ways
 
 PROOF = (
     events.FenceDone,

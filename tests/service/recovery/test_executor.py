@@ -23,7 +23,7 @@ from snapreplay.state import mapstore
 from snapreplay.state.map import MapState
 from snapreplay.state.sorted_entries import SortedEntries
 from snapreplay.state.stores import store_of
-from tests.docs.recoveries import US
+from tests.support.courses import US
 from tests.support.in_memory import virtual
 
 

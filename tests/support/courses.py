@@ -1,9 +1,7 @@
-"""The table of a recovery, drawn from its machine: every course of one attempt is walked, with and without a state in
-memory."""
+"""Every course of one attempt of a recovery, walked through its machine, with and without a state in memory."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -13,7 +11,7 @@ from snapreplay.app.ranges import Anchor
 from snapreplay.errors import DamagedError, RetryableError, StopError
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.lineage import Lineage
-from snapreplay.service.core.phase import Phase, RestoreMode
+from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.refusals import Expected
 from snapreplay.service.core.retained import Ending, RetainedState
@@ -144,29 +142,3 @@ def all_ways() -> Iterator[Way]:
         yield from ways(Recovery(expected, RestoreMode.CHANGES, kept=kept), events.Begin())
     for copied in (BEFORE, LAST, found(9, 29, owner_epoch=21)):
         yield from ways(Recovery(US, RestoreMode.CHANGES, copy=WarmCopy(copied)), events.Begin())
-
-
-def table() -> dict[tuple[Phase, type[events.Event]], set[type[effects.Effect]]]:
-    """(phase, event) → the effects that can follow."""
-    made = defaultdict(set)
-    for way in all_ways():
-        last = way[-1]
-        made[last.before.phase, type(last.event)].add(type(last.effect))
-    return made
-
-
-def drawing() -> str:
-    """Draw the effects by phase; a failure has one row for all phases."""
-    made = table()
-    phases, order = list(Phase), list(events.Event.__args__)
-    rows = ["| phase | event | effect |", "| --- | --- | --- |"]
-    shown = None
-    for phase, event in sorted(made, key=lambda row: (phases.index(row[0]), order.index(row[1]))):
-        if event is events.EffectFailed:
-            continue
-        following = ", ".join(sorted(effect.__name__ for effect in made[phase, event]))
-        rows.append(f"| {phase.name if phase is not shown else ''} | {event.__name__} | {following} |")
-        shown = phase
-    failed = set().union(*(made[row] for row in made if row[1] is events.EffectFailed))
-    names = ", ".join(sorted(effect.__name__ for effect in failed))
-    return "\n".join((*rows, f"| any | EffectFailed | {names} |", ""))
