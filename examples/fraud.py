@@ -79,7 +79,7 @@ def on_payment(record: Record[str, Payment], state: Cards, out: Out) -> None:
     if leaves_at_ms > state.stream_time_ms:  # else it is too late for the window
         key = (card, record.timestamp_ms, record.offset)
         state.window[key] = payment
-        state.window.schedule(key, leaves_at_ms)
+        state.window.schedule(key, leaves_at_ms, timer="leave")
     if reasons:
         total = sum(each.amount_cents for each in payments)
         alert = Alert(payment.payment_id, reasons, len(payments), total, account.limit_cents)

@@ -105,7 +105,7 @@ def reserve(state: Inventory, sku: str, order: str, quantity: int) -> Event:
     state.available[sku] -= quantity
     at_ms = state.stream_time_ms + HOLD_MS
     state.reservations[sku, order] = Reservation(order, quantity, at_ms)
-    state.reservations.schedule((sku, order), at_ms)
+    state.reservations.schedule((sku, order), at_ms, timer="expire")
     return Event("reserved", available - quantity, order, quantity)
 
 
@@ -113,7 +113,7 @@ def close(state: Inventory, sku: str, order: str, *, is_sold: bool) -> Event:
     reservation = state.reservations.pop((sku, order), None)
     if reservation is None:
         return Event("rejected", state.available[sku], order, why="no reservation")
-    state.reservations.cancel((sku, order))
+    state.reservations.cancel((sku, order), timer="expire")
     if is_sold:
         return Event("confirmed", state.available[sku], order, reservation.quantity)
     state.available[sku] += reservation.quantity

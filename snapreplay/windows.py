@@ -2,7 +2,7 @@
 
 window = tumbling(record.timestamp_ms, 60_000)
 state[record.key, window.start_ms] += 1
-state.schedule((record.key, window.start_ms), window.end_ms)
+state.schedule((record.key, window.start_ms), window.end_ms, timer="close")
 """
 
 from __future__ import annotations

@@ -139,6 +139,7 @@ class Chain:
             cleared=[],
             fired_count=0,
             skipped_timers=[],
+            begun_periods=0,
             fields=self.last.fields if self.recorded is None else dict(self.recorded.fields),
             layouts=self.last.layouts if self.recorded is None else self.recorded.layouts,
             position_anchors=dict(self.expected_anchors),
@@ -168,6 +169,7 @@ class Chain:
             fired_count=applied.fired_count,
             begun_input=applied.begun_input,
             skipped_timers=list(applied.skipped_timers),
+            begun_periods=applied.begun_periods,
             position_anchors=position_anchors,
         )
 

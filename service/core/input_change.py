@@ -126,6 +126,7 @@ class InputChange:
             cleared=[],
             fired_count=0,
             skipped_timers=[],
+            begun_periods=0,
             begun_input=kept,
             retired_inputs=self._retired_inputs(increment),
         )

@@ -716,7 +716,7 @@ def record_times(facts: DoctorFacts) -> Found:
             + (
                 "they are deleted before they are read"
                 if topic.name in facts.inputs
-                else "outputs that get their record's time (timestamp_ms=) are deleted at once"
+                else "outputs have the times of their records, and are deleted at once"
             ),
             facts.alter(topic.name, "retention.ms=-1")
             + "; or set message.timestamp.type=LogAppendTime before the records are written",

@@ -7,7 +7,6 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from functools import cached_property
 from typing import Any, Generic, TypeVar, overload
 
@@ -19,7 +18,7 @@ from snapreplay.app.codecs import Codec, utf8
 from snapreplay.app.names import SAVEPOINT
 from snapreplay.app.out import Out
 from snapreplay.app.record import Record
-from snapreplay.app.timer import TimerHandler, TimerSpec, period_ms
+from snapreplay.app.timer import TimerHandler, TimerSpec, check_period
 from snapreplay.app.topic import InternalTopic, Topic, TopicPattern, all_of, check_topics, declaration
 from snapreplay.app.upgrade import (
     DeclaredUpgrade,
@@ -211,44 +210,36 @@ class App(Generic[S]):
         self.inputs, self.outputs = inputs, outputs
         return made
 
-    def timer(
-        self, name: str | None = None, *, every: timedelta | None = None
-    ) -> Callable[[TimerHandler[S]], TimerHandler[S]]:
+    def timer(self, name: str, *, every_ms: int | None = None) -> Callable[[TimerHandler[S]], TimerHandler[S]]:
         """Decorate the function to call with (timer, state, out) when a timer fires, by stream time.
 
-        `@app.timer("reminder")` is for timers that handlers set with `MapState.schedule`. With `every` it is called
-        once whenever stream time has passed a multiple of this period, or several at once.
-
-        Args:
-            name: of the timer; with `every` the function's name if it is left out.
+        `@app.timer("reminder")` is for timers that handlers set with `MapState.schedule`. With `every_ms` it is called
+        whenever stream time has passed a multiple of this period; once, if it has passed several.
 
         Raises:
-            UsageError: the name is taken or not legal, or `every` is no period, or the function cannot be called.
+            UsageError: the name is taken or not legal, or `every_ms` is no period, or the function cannot be called.
         """
         if callable(name):
             raise UsageError(
                 f"{self.app_id}: @app.timer without a name registers nothing: {place_of(name)}",
-                hint='name it, `@app.timer("reminder")`, or give it a period, `@app.timer(every=timedelta(minutes=1))`',
+                hint='name it: `@app.timer("reminder")`, or with a period `@app.timer("report", every_ms=60_000)`',
             )
-        every_ms = period_ms(every)
+        if not isinstance(name, str) or not _LEGAL_TIMER.fullmatch(name):
+            raise UsageError(
+                f"{self.app_id}: {name!r} cannot be the name of a timer",
+                hint='use letters, digits, "_", "." or "-": `@app.timer("reminder")`',
+            )
+        check_period(every_ms)
 
         def register(function: TimerHandler[S]) -> TimerHandler[S]:
             check_handler(function, "(timer, state, out)")
-            chosen = name
-            if chosen is None and every_ms is not None:
-                chosen = getattr(function, "__name__", None)
-            if not isinstance(chosen, str) or not _LEGAL_TIMER.fullmatch(chosen):
+            if name in self.timers:
                 raise UsageError(
-                    f"{self.app_id}: {chosen!r} cannot be the name of a timer",
-                    hint='use letters, digits, "_", "." or "-": `@app.timer("reminder")`',
-                )
-            if chosen in self.timers:
-                raise UsageError(
-                    f"{self.app_id}: timer {chosen} has two handlers,"
-                    f" {place_of(self.timers[chosen].function)} and {place_of(function)}"
+                    f"{self.app_id}: timer {name} has two handlers,"
+                    f" {place_of(self.timers[name].function)} and {place_of(function)}"
                 )
             self.__dict__.pop("version", None)
-            self.timers[chosen] = TimerSpec(function, every_ms)
+            self.timers[name] = TimerSpec(function, every_ms)
             return function
 
         return register

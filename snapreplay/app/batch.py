@@ -50,6 +50,7 @@ class Applied:
             input; None: nothing was, or to no record's.
         skipped_timers: which of the batch's timers were dead-lettered, counted from 0.
         timers_count, expired_count: in the whole batch.
+        begun_periods: how many of the timers did not fire: the first period of a periodic timer began.
         last_timer_id: of the last timer of the batch, as in messages.
         is_full: there was no room for what is due before the record after `ranges`; that record and those
             after it are not covered.
@@ -74,6 +75,7 @@ class Applied:
     skipped_timers: Sequence[int] = ()
     timers_count: int = 0
     expired_count: int = 0
+    begun_periods: int = 0
     last_timer_id: str | None = None
     is_full: bool = False
     failure: RecordError | None = None
@@ -97,6 +99,7 @@ class Portion:
         skipped, skipped_timers: of a replay, what was dead-lettered. A skipped record moves stream time, unless its
             timestamp lies far ahead.
         is_recorded: it is a replay: what is not skipped was processed.
+        begun_periods: of a replay, as in `Applied`. Builds that did not record it fired a new periodic timer at once.
         refused: the record or timer that it names fails with it: the broker does not take what comes of it. A periodic
             timer is named without its time.
     """
@@ -109,6 +112,7 @@ class Portion:
     skipped_timers: Sequence[int] = ()
     refused: RecordError | None = None
     is_recorded: bool = False
+    begun_periods: int = 0
 
 
 Feeding = Callable[[Any, Portion], Steps[None]]

@@ -181,14 +181,13 @@ class Fold:
         the batch ends before the next record."""
         sealed = yield from self._store.sealing()
         coverage, out = self._coverage, self._out
-        outputs, out.staged = out.staged, []
         return Applied(
             ranges=coverage.ranges,
             positions=coverage.positions,
             record_count=coverage.record_count,
             skipped=coverage.skipped,
             anchors=coverage.anchors,
-            outputs=outputs,
+            outputs=out.take(),
             outputs_xxh64=self._outputs_xxh64,
             dead_letters=self._dead_letters,
             errors=self._errors,
@@ -214,7 +213,7 @@ class Fold:
         A store that cannot roll back is unusable afterwards: clear and restore it.
         """
         self._clock.stream_time_ms = self._began_at_ms
-        self._out.staged.clear()
+        self._out.cut(0)
         if self._store.can_roll_back:
             self._store.rollback()
         else:
@@ -326,7 +325,7 @@ class Fold:
         self._far_moves_time = portion.is_recorded and _far_moves_time(portion, self._clock.stream_time_ms)
         self._recorded_ms = portion.to_ms if portion.is_recorded else None
         self._began_at_ms = self._clock.stream_time_ms
-        self._out.staged.clear()
+        self._out.cut(0)
         self._outputs_xxh64 = {}
         self._dead_letters: list[Output] = []
         self._errors: list[RecordError] = []
@@ -361,6 +360,7 @@ class Fold:
                     clock.stream_time_ms = stream_time_ms = timestamp_ms
                 elif timestamp_ms < 0:  # it has none: it comes at stream time
                     timestamp_ms = stream_time_ms
+                out.at_ms = timestamp_ms
                 key = out.input_key = record.key
                 if is_text_key and 0 in key:  # type: ignore[operator] # of None it is an error, too
                     raise ValueError
@@ -381,8 +381,8 @@ class Fold:
 
     def _trying(self, refused: RecordError | None, together: Sequence[InputRecord]) -> Steps[Tried]:
         """Apply the records as one batch, staged after those before it; or, after an error, none of them."""
-        store, staged = self._store, self._out.staged
-        outputs_before, stream_time_before_ms = len(staged), self._clock.stream_time_ms
+        store = self._store
+        outputs_before, stream_time_before_ms = len(self._out.staged), self._clock.stream_time_ms
         applied_count, positions = 0, dict(self._coverage.positions)
         store.begin()
         try:
@@ -399,7 +399,7 @@ class Fold:
         except RecordError as error:
             store.rollback()
             self._clock.stream_time_ms = stream_time_before_ms
-            del staged[outputs_before:]
+            self._out.cut(outputs_before)
             return error, applied_count
         for record in together:
             self._coverage.applied(record, 1)

@@ -114,7 +114,7 @@ def is_timestamp(value: object) -> bool:
 
 
 class Sent(msgspec.Struct, Generic[K, V], frozen=True):
-    """A decoded output; `partition` and `timestamp_ms` are those given to `out.send`."""
+    """A decoded output. `partition`: as given to `out.send`; `timestamp_ms`: None: the time of writing."""
 
     key: K
     value: V

@@ -43,9 +43,10 @@ class Out:
     Attributes:
         staged: outputs so far, in the order sent; for the fold only.
         input_key: key bytes of the record being applied; set by the fold.
+        at_ms: time of the record or timer being applied, which its outputs get; -1: it has none. Set by the fold.
     """
 
-    __slots__ = ("_gate", "_limits", "_topics", "_ways", "input_key", "staged")
+    __slots__ = ("_gate", "_limits", "_times_ms", "_topics", "_ways", "at_ms", "input_key", "staged")
 
     def __init__(self, topics: Iterable[Topic[Any, Any]], limits: Mapping[str, int], gate: Gate = OPEN) -> None:
         """Begin with nothing staged; `limits`: topic name → max.message.bytes; `DEFAULT_LIMIT_BYTES` for those not
@@ -54,7 +55,9 @@ class Out:
         self._topics = tuple(topics)
         self.learn_limits(limits)
         self.staged: list[Output] = []
+        self._times_ms: list[int] = []  # of each staged output, unless it has a time of its own
         self.input_key: bytes | None = None
+        self.at_ms = NO_TIMESTAMP
 
     def learn_limits(self, limits: Mapping[str, int]) -> None:
         """Use these limits for what is sent from now on."""
@@ -88,8 +91,8 @@ class Out:
                 timer and the topics have equally many partitions; otherwise Kafka's hash of the key decides. In an
                 internal topic the hash of every key decides.
             headers: (name, bytes or None) pairs; None: no headers.
-            timestamp_ms: milliseconds since the epoch; None or -1, which stands for a record without a timestamp: the
-                time of writing.
+            timestamp_ms: milliseconds since the epoch; None: that of the input record, or `Timer.at_ms`; -1: the time
+                of writing.
 
         Raises:
             UsageError: no handler runs, or another thread's.
@@ -114,10 +117,11 @@ class Out:
         # `size_upper_bound`, spelled out: a call less on the path of every output.
         size_bytes = _RECORD_OVERHEAD_BYTES + len(key_bytes or b"") + len(value_bytes or b"")
         checked: tuple[tuple[str, bytes | None], ...] = ()
+        at_ms = self.at_ms
         if headers or partition is not None or timestamp_ms is not None:
             checked = checked_headers(f"output to {topic.name}", headers or (), RecordError)
             if type(timestamp_ms) is int and timestamp_ms == NO_TIMESTAMP:
-                timestamp_ms = None
+                timestamp_ms, at_ms = None, NO_TIMESTAMP
             _check_number(topic, "partition", partition, PARTITION_MAX)
             _check_number(topic, "timestamp_ms", timestamp_ms, TIMESTAMP_MS_MAX)
             size_bytes += headers_upper_bound(checked)
@@ -134,6 +138,23 @@ class Out:
                 checked,
             )
         )
+        self._times_ms.append(at_ms)
+
+    def cut(self, count: int) -> None:
+        """Drop what was staged, but for the first `count` outputs."""
+        del self.staged[count:], self._times_ms[count:]
+
+    def take(self) -> list[Output]:
+        """Return what was staged, each output with its time, and begin again with nothing.
+
+        The time of the record is no part of the fingerprint, which has what the handler gave.
+        """
+        staged, times_ms = self.staged, self._times_ms
+        self.staged, self._times_ms = [], []
+        for output, at_ms in zip(staged, times_ms, strict=True):
+            if output.timestamp_ms is None and at_ms >= 0:
+                output.timestamp_ms = at_ms
+        return staged
 
     def carry(self, since: int, context: Headers) -> None:
         """Let what was staged from `since` on carry this trace context, unless it has one of its own, or no room."""

@@ -90,10 +90,11 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
         return random.Random(f"{self.app_id}/{self.id}")
 
 
-class Output(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class Output(msgspec.Struct, gc=False, array_like=True):
     """One encoded, staged output. Nothing leaves before the batch commits.
 
-    Its msgpack is hashed into the increment: fields and their order are part of the format.
+    Its msgpack is hashed into the increment: fields and their order are part of the format. `Out.take` sets
+    `timestamp_ms` after that.
     """
 
     topic: str
@@ -101,11 +102,11 @@ class Output(msgspec.Struct, frozen=True, gc=False, array_like=True):
     value: bytes | None
     partition: int | None  # None: chosen by the producer side, see `same_key`
     same_key: bool  # key bytes equal the input record's: keep its partition if the counts agree
-    timestamp_ms: int | None  # None: the time of writing
+    timestamp_ms: int | None  # None: the time of writing; while it is staged, none was given
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-class Carried(Output, frozen=True, gc=True, array_like=True, dict=True):
+class Carried(Output, gc=True, array_like=True, dict=True):
     """An output with the trace context of its input record.
 
     The context is not a field: the hash of what was sent is the same with and without it, so the setting may change

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -73,15 +72,10 @@ class TimerSpec(NamedTuple):
     every_ms: int | None
 
 
-def period_ms(every: object) -> int | None:
-    """Return the period, or raise UsageError: it is no whole number of milliseconds, or none at all."""
-    if every is None:
-        return None
-    if isinstance(every, timedelta):
-        whole, rest = divmod(every, timedelta(milliseconds=1))
-        if whole >= 1 and not rest:
-            return whole
-    raise UsageError(
-        f"every={every!r} is no period",
-        hint="use a timedelta of whole milliseconds: `@app.timer(every=timedelta(minutes=1))`",
-    )
+def check_period(every_ms: object) -> None:
+    """Raise UsageError if it is neither None nor a number of milliseconds from 1 on."""
+    if every_ms is not None and (type(every_ms) is not int or every_ms < 1):
+        raise UsageError(
+            f"every_ms={every_ms!r} is not a number of milliseconds from 1 on",
+            hint='a minute is `@app.timer("report", every_ms=60_000)`',
+        )

@@ -52,6 +52,9 @@ def _next_ms(now_ms: int, every_ms: int) -> int:
     return (now_ms // every_ms + 1) * every_ms
 
 
+_BEGINS_MS = -1
+"""Time of the event that begins the first period of a periodic timer; no timer is due then."""
+
 OnFailure = Callable[["Timer[Any]", RecordError], bool]
 """Called for a timer that cannot be handled. Returns whether to go on without it."""
 
@@ -61,7 +64,7 @@ class Turns:
 
     Attributes:
         fired_count: timers fired and entries expired since the last record of the batch.
-        timers_count, expired_count: in the whole batch.
+        timers_count, expired_count, begun_periods: in the whole batch.
         skipped_timers: which of the batch's timers were dead-lettered, counted from 0.
         is_full: the batch has as many events as it may have, and more are due.
     """
@@ -80,7 +83,8 @@ class Turns:
         self.begin()
 
     def begin(self, portion: Portion = NO_PORTION) -> None:
-        self.fired_count = self.timers_count = self.expired_count = 0
+        self.fired_count = self.timers_count = self.expired_count = self.begun_periods = 0
+        self._fires_new = portion.is_recorded and not portion.begun_periods
         self.skipped_timers: list[int] = []
         self.is_full = False
         self._records: Sequence[InputRecord] = portion.records
@@ -101,6 +105,7 @@ class Turns:
             "skipped_timers": tuple(self.skipped_timers),
             "timers_count": self.timers_count,
             "expired_count": self.expired_count,
+            "begun_periods": self.begun_periods,
             "last_timer_id": None if self._last is None else self._last.id,
             "is_full": self.is_full,
         }
@@ -151,8 +156,8 @@ class Turns:
         return self.is_full
 
     def _new_period(self, up_to_ms: int) -> Event | None:
-        """Return a periodic timer that never fired: it is due at once, as in Kafka Streams."""
-        return Event(0, Kind.PERIOD, "", self._new[0]) if self._new and up_to_ms >= 0 else None
+        """Return a periodic timer whose first period is to begin."""
+        return Event(_BEGINS_MS, Kind.PERIOD, "", self._new[0]) if self._new and up_to_ms >= 0 else None
 
     def _count(self, event: Event) -> None:
         self._events_left -= 1
@@ -161,12 +166,13 @@ class Turns:
             self.expired_count += 1
         else:
             self.timers_count += 1
-        if self._new and event.key == self._new[0]:
+        if event.at_ms == _BEGINS_MS:
             del self._new[0]
+            self.begun_periods += not self._fires_new
 
     def _fire_alone(self, event: Event, up_to_ms: int, on_failure: OnFailure) -> RecordError | None:
-        store, staged = self._store, self._out.staged
-        outputs_before, time_before_ms = len(staged), store.stream_time_ms
+        store = self._store
+        outputs_before, time_before_ms = len(self._out.staged), store.stream_time_ms
         store.begin()
         try:
             self._fire(event, up_to_ms)
@@ -174,7 +180,7 @@ class Turns:
         except RecordError as error:
             store.rollback()
             store.stream_time_ms = time_before_ms
-            del staged[outputs_before:]
+            self._out.cut(outputs_before)
             timer, spec = self._timer(event, up_to_ms)
             if not on_failure(timer, error):
                 return error
@@ -206,9 +212,10 @@ class Turns:
         timer, spec = self._timer(event, up_to_ms)
         self._take(event, up_to_ms, spec)
         self._last = timer
-        if self.timers_count in self._skipped or (spec is None and event.kind is Kind.PERIOD):
+        is_silent = event.at_ms == _BEGINS_MS and not self._fires_new
+        if is_silent or self.timers_count in self._skipped or (spec is None and event.kind is Kind.PERIOD):
             return
-        self._out.input_key = timer.output_key
+        self._out.input_key, self._out.at_ms = timer.output_key, timer.at_ms
         scheduler = self._store.scheduler
         if scheduler is not None:
             scheduler.firing_ms = up_to_ms if event.kind is Kind.PERIOD else event.at_ms

@@ -253,13 +253,13 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         bounds = self._keys.bounds(KeyBounds(prefix, start, end), is_ordered=self._ordered)
         return self._store.pairs(bounds, reverse=reverse)
 
-    def schedule(self, key: K, at_ms: int, *, timer: str | None = None) -> None:
+    def schedule(self, key: K, at_ms: int, *, timer: str) -> None:
         """Set a timer of this key: its handler is called when stream time has reached `at_ms`, or before the next
         record if it has passed already. Setting it again replaces it. The key need not be in the map, and a timer
         outlives its entry.
 
         Args:
-            timer: the name of an `@app.timer("…")`; may be left out if the app has only one.
+            timer: the name of an `@app.timer("…")`.
 
         Raises:
             RecordError: the app has no such timer, or `at_ms` is no time, or ten years before stream time.
@@ -267,11 +267,11 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         now_ms = self._store.clock.stream_time_ms
         self._scheduler(changes=True).set(self._store.name, self._keys.encode(key), at_ms, timer, now_ms)
 
-    def cancel(self, key: K, *, timer: str | None = None) -> bool:
+    def cancel(self, key: K, *, timer: str) -> bool:
         """Remove a timer of this key. Returns whether it was set. Raises as `schedule`."""
         return self._scheduler(changes=True).cancel(self._store.name, self._keys.encode(key), timer)
 
-    def scheduled(self, key: K, *, timer: str | None = None) -> int | None:
+    def scheduled(self, key: K, *, timer: str) -> int | None:
         """Return when a timer of this key is due; None: it is not set. Raises as `schedule`."""
         return self._scheduler().at_ms(self._store.name, self._keys.encode(key), timer)
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from snapreplay.counted import counted
 from snapreplay.errors import RecordError
 from snapreplay.state.agenda import NotInOrder
 from snapreplay.state.contract import ENTRY_BYTES_MAX
@@ -107,7 +106,7 @@ class Scheduler:
         self._store = store
         self._names = sorted(names)
 
-    def set(self, store: str, key: bytes, at_ms: object, name: str | None, now_ms: int = -1) -> None:
+    def set(self, store: str, key: bytes, at_ms: object, name: str, now_ms: int = -1) -> None:
         """Set a timer. `now_ms`: stream time. Raises RecordError: the app has no such timer, or this is no time, or one
         that nobody can mean."""
         if type(at_ms) is not int or not 0 <= at_ms <= AT_MS_MAX:
@@ -133,26 +132,22 @@ class Scheduler:
             at_ms = max(at_ms, self.firing_ms + 1)
         self._store.set(self._encoded(store, key, name), at_ms)
 
-    def cancel(self, store: str, key: bytes, name: str | None) -> bool:
+    def cancel(self, store: str, key: bytes, name: str) -> bool:
         """Cancel a timer; say whether it was set. Raises as `set`."""
         timer = self._encoded(store, key, name)
         was_set = self._store.at_ms(timer) is not None
         self._store.set(timer, None)
         return was_set
 
-    def at_ms(self, store: str, key: bytes, name: str | None) -> int | None:
+    def at_ms(self, store: str, key: bytes, name: str) -> int | None:
         """Say when it is due; None: it is not set. Raises as `set`."""
         return self._store.at_ms(self._encoded(store, key, name))
 
-    def _encoded(self, store: str, key: bytes, name: str | None) -> bytes:
+    def _encoded(self, store: str, key: bytes, name: str) -> bytes:
         names = self._names
-        if name is None and len(names) == 1:
-            return TimerKey(store, names[0], key).encoded()
-        if name is None or name not in self._names:
+        if name not in names:
             raise RecordError(
-                f"the app has no timer {name!r}"
-                if name is not None
-                else f"the app has {counted(len(names), 'timer')} of keys, and none was named",
+                f"the app has no timer {name!r}",
                 hint=f'use timer="…" with the name of an `@app.timer("…")`: {", ".join(names) or "there is none"}',
             )
         return TimerKey(store, name, key).encoded()

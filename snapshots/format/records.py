@@ -152,6 +152,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     paused: Paused | None = None
     # Store -> what decides the meaning of its values; None: written by a build that did not record it.
     layouts: dict[str, Layout] | None = None
+    begun_periods: int = 0  # periodic timers that did not fire: their first period began with this batch
 
     @property
     def is_empty(self) -> bool:
@@ -173,6 +174,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
             skipped=self.skipped,
             skipped_timers=self.skipped_timers,
             is_recorded=True,
+            begun_periods=self.begun_periods,
         )
 
     @property

@@ -53,7 +53,7 @@ def make(app_id: str, ttl_ms: int = TTL_MS, schema_version: int = 1) -> App[Any]
         account["sum"] += amount
         if "hold_ms" in record.value:
             state.holds[record.key] = amount
-            state.holds.schedule(record.key, record.timestamp_ms + record.value["hold_ms"])
+            state.holds.schedule(record.key, record.timestamp_ms + record.value["hold_ms"], timer=RELEASE)
         out.send(accounts, key=record.key, value={"id": record.id, **account})
 
     @made.timer(RELEASE)

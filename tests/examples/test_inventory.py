@@ -176,7 +176,7 @@ def test_confirmed_and_cancelled_reservations_do_not_expire() -> None:
 
 def remembered(state: Inventory) -> dict[tuple[str, str], int | None]:
     """Each reservation, and when its timer fires."""
-    found = {key: state.reservations.scheduled(key) for key, _ in state.reservations.range()}
+    found = {key: state.reservations.scheduled(key, timer="expire") for key, _ in state.reservations.range()}
     assert found == {key: held.expires_at_ms for key, held in state.reservations.range()}
     return found
 

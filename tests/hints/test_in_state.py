@@ -3,7 +3,6 @@ taken."""
 
 import time
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -54,8 +53,8 @@ class Mine(MapState[str, int]):
 NAMELESS: Any = nothing
 
 
-def sets(at_ms: Any, **options: Any) -> Callable[[Any], None]:
-    return lambda state: state.schedule("k", at_ms, **options)
+def sets(at_ms: Any, timer: str = "a") -> Callable[[Any], None]:
+    return lambda state: state.schedule("k", at_ms, timer=timer)
 
 
 ONE_MAP = MapState(str, int)
@@ -92,13 +91,13 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
         lambda: record(IN, timestamp_ms=int(time.time() * 1000)),
     ),
     "a period": (
-        "every=timedelta(minutes=1)", lambda: timed().timer(every=ANYTHING)(nothing),
-        lambda: timed().timer(every=timedelta(minutes=1))(nothing),
+        "every_ms=60_000", lambda: timed().timer("a", every_ms=0)(nothing),
+        lambda: timed().timer("a", every_ms=60_000)(nothing),
     ),
     "a time": ("use an int from 0 on", lambda: fed("a", does=sets(-1)), lambda: fed("a", does=sets(1))),
     "timers at all": ('@app.timer("…")', lambda: fed(does=sets(1)), lambda: fed("a", does=sets(1))),
     "which timer": (
-        'use timer="…" with the name of an `@app.timer("…")`: a, b', lambda: fed("a", "b", does=sets(1)),
+        'use timer="…" with the name of an `@app.timer("…")`: a, b', lambda: fed("a", "b", does=sets(1, timer="c")),
         lambda: fed("a", "b", does=sets(1, timer="a")),
     ),
     "a handler for what is pending": (

@@ -92,11 +92,16 @@ class Batch:
         self._check(output, Produced(*made, schema=plain.schema))
 
     def happens(self, due: Due) -> None:
+        begins = due.kind == 2 and self._plain.next_tick_ms is None
         self._plain.passes(due)
         if due.kind == 1:
             self._story.met["entry expired"] += 1
             return
         number, self._timers = self._timers, self._timers + 1
+        if begins:
+            require(self._increment.begun_periods == 1, f"{self._where}: no period began")
+            self._story.met["period began"] += 1
+            return
         if number in self._increment.skipped_timers:
             bad = due.kind == 0 and program.trapped(program.GOOD, due.at_ms, may_fail=self._plain.may_fail)
             require(bad, f"{self._where}: a good timer was skipped: {due}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from functools import lru_cache, partial
 from typing import Any
 
@@ -269,16 +268,16 @@ def _add_timers(app: App[Any], version: int, *, fat: bool, may_fail: bool) -> No
         bulky = BULKY if fails and timer.at_ms % 8 else ""
         if fails and not bulky:
             first_store(stores)[timer.key] = POISON
-            first_store(stores).schedule(timer.key, timer.at_ms + 1)
+            first_store(stores).schedule(timer.key, timer.at_ms + 1, timer=RING)
             out.send(output, key=timer.key, value=POISON)
             raise ValueError(POISON)
         if ring_writes(result):
             put(stores, timer.key, result, fat=fat, schema=schema)
         if ring_again(result):
-            first_store(stores).schedule(timer.key, timer.at_ms + AGAIN_MS)
+            first_store(stores).schedule(timer.key, timer.at_ms + AGAIN_MS, timer=RING)
         out.send(output, key=timer.key, value=f"{code}|{RING}|{timer.at_ms}|{result}{bulky}")
 
-    @app.timer(every=timedelta(milliseconds=EVERY_MS))
+    @app.timer("tick", every_ms=EVERY_MS)
     def tick(timer: Any, state: Any, out: Any) -> None:
         count = sum(map(len, maps_of(state).values()))
         value = f"{code}|{TICK}|{timer.at_ms}|{tick_result(version, count, timer.at_ms)}"
@@ -297,9 +296,9 @@ def put(stores: Any, key: str, result: int, *, fat: bool, schema: int) -> None:
 
 def _set(store: Any, key: str, result: int, at_ms: int | None) -> None:
     if at_ms is not None:
-        store.schedule(key, at_ms)
+        store.schedule(key, at_ms, timer=RING)
     elif cancels(result):
-        store.cancel(key)
+        store.cancel(key, timer=RING)
 
 
 def first_store(stores: Any) -> Any:

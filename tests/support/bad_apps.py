@@ -116,7 +116,7 @@ HELD: list[dict[str, Any]] = []
 @shared.handler(words)
 def sets_a_timer(record: In, state: State, out: Out) -> None:
     if record.offset < 9:
-        state.schedule(record.key, 10)
+        state.schedule(record.key, 10, timer="ring")
 
 
 @shared.timer("ring")

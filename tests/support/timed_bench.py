@@ -2,7 +2,6 @@
 the product's."""
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 import msgpack
@@ -74,7 +73,7 @@ def timed_app():
     def on_bell(timer, state, out):
         out.send(told, key=timer.key, value=["bell", timer.at_ms, sorted(state.kept)])
 
-    @app.timer(every=timedelta(milliseconds=EVERY))
+    @app.timer("tick", every_ms=EVERY)
     def tick(timer, state, out):
         out.send(told, key="", value=["tick", timer.at_ms, state.stream_time_ms])
 
@@ -88,7 +87,7 @@ class ByHand:
     items: dict[str, Any] = field(default_factory=dict)  # key → [value, touched]
     kept: dict[str, Any] = field(default_factory=dict)
     timers: dict[Any, int] = field(default_factory=dict)  # (store, name, key) → at
-    next_tick: int = 0
+    next_tick: int | None = None
     now: int = -1
     told: list[Any] = field(default_factory=list)
     letters: list[Any] = field(default_factory=list)
@@ -111,10 +110,11 @@ class ByHand:
             else:
                 del self.timers[of]
                 self.fire(of, at)
-        if self.next_tick <= to and to >= 0:
+        if to >= (self.next_tick or 0):
             self.now = to
+            if self.next_tick is not None:
+                self.told.append(["tick", to - to % EVERY, to])
             self.next_tick = (to // EVERY + 1) * EVERY
-            self.told.append(["tick", to - to % EVERY, to])
 
     def fire(self, of, at):
         store, name, key = of
@@ -205,6 +205,7 @@ class TimedBench:
                 skipped=applied.skipped,
                 skipped_timers=applied.skipped_timers,
                 is_recorded=True,
+                begun_periods=applied.begun_periods,
             )
             found = all_of(again.fold.replaying(positions, portion))
             again.store.merge()

@@ -117,7 +117,7 @@ def test_changes_are_shown_as_the_app_wrote_them(key_type, key, shown):
     store = TimedStore(state.__snapreplay_store__(), ["ring"])
     store.stream_time_ms = 3
     state.items[key] = {"n": 1}
-    state.items.schedule(key, 9)
+    state.items.schedule(key, 9, timer="ring")
     all_of(store.staging())
     changes = all_of(store.sealing()).changes
     entry = encode(ChangesRecord(1, 0, changes))

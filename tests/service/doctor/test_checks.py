@@ -426,7 +426,7 @@ def test_b16_records_older_than_a_topic_keeps_them():
     found = list(checks.record_times(facts(states=(old,))))
     assert [finding.where for finding in found] == ["payments-x", "balances-x"]
     assert "deleted before they are read" in found[0].problem
-    assert "timestamp_ms=" in found[1].problem
+    assert "outputs have the times of their records" in found[1].problem
     assert "retention.ms=-1" in found[1].remedy
     own = {name: topic(name, **{"message.timestamp.type": "LogAppendTime"}) for name in facts().topics}
     empty = replace(STATE, timestamps_ms={})

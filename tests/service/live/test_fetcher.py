@@ -142,7 +142,7 @@ def alarms(name: str = "alarms") -> App[Any]:
 
     def on_record(record: Any, state: Any, out: Any) -> None:
         if record.value:
-            state.schedule(record.key, int(record.value))
+            state.schedule(record.key, int(record.value), timer="ring")
         out.send(told, key=record.key, value=f"{record.topic} at {state.stream_time_ms}")
 
     app.handlers |= {left: on_record, right: on_record}

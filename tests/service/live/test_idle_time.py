@@ -5,7 +5,6 @@ import json
 import logging
 import random
 from collections import Counter
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -355,7 +354,7 @@ async def test_on_a_real_broker_timers_fire_once_and_entries_expire(stage, uniqu
     @app.handler(rings)
     def on_record(record, state, out):
         state[record.key] = record.value
-        state.schedule(record.key, record.timestamp_ms + 100)
+        state.schedule(record.key, record.timestamp_ms + 100, timer="ring")
 
     @app.timer("ring")
     def ring(timer, state, out):
@@ -381,7 +380,7 @@ def alarms():
 
     @app.handler(rings)
     def on_record(record, state, out):
-        state.schedule(record.key, 50)
+        state.schedule(record.key, 50, timer="ring")
 
     @app.timer("ring")
     def ring(timer, state, sent):
@@ -429,7 +428,7 @@ def reports():
     def on_record(record, state, out):
         state[record.key] = record.value
 
-    @app.timer(every=timedelta(minutes=1))
+    @app.timer("report", every_ms=60_000)
     def report(timer, state, sent):
         sent.send(out, key="all", value=program.BULKY if 0 < timer.at_ms < 600_000 else "fine")
 

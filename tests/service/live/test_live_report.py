@@ -107,10 +107,10 @@ def reminding():
 
     @app.handler(steps)
     def on_step(record, state, out):
-        state.schedule(record.key, record.timestamp_ms + 60_000)
+        state.schedule(record.key, record.timestamp_ms + 60_000, timer="ring")
 
     @app.timer("ring")
     def on_ring(timer, state, out):
-        state.schedule(timer.key, timer.at_ms + 60_000)
+        state.schedule(timer.key, timer.at_ms + 60_000, timer="ring")
 
     return app

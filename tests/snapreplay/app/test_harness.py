@@ -44,9 +44,9 @@ def test_feeding_changes_state_and_gives_outputs():
     assert harness.state.stream_time_ms == 3
     header = (("at", b"x"),)
     assert harness.outputs(balances) == [
-        Sent("ada", 5, header, None, None),
-        Sent("ada", 7, header, None, None),
-        Sent("bob", 1, header, None, None),
+        Sent("ada", 5, header, None, 1),
+        Sent("ada", 7, header, None, 2),
+        Sent("bob", 1, header, None, 3),
     ]
     later = [record(payments, key="k", value=1, timestamp_ms=90), record(payments, key="k", value=1)]
     assert [one.timestamp for one in harness.feed_batch(later)] == [90, 91]

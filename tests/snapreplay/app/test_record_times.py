@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from contextlib import nullcontext
 
 import pytest
 
@@ -11,7 +11,7 @@ from snapreplay import App, MapState, Topic
 from snapreplay.app.batch import ErrorPolicy, Portion
 from snapreplay.app.fold import Fold
 from snapreplay.app.ranges import SkippedRange
-from snapreplay.app.record import RawRecord
+from snapreplay.app.record import Output, RawRecord, hashing
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.steps import all_of
 from snapreplay.testing import Harness, record
@@ -43,7 +43,7 @@ def dunning(*, is_timed: bool = True) -> App[MapState[str, int]]:
             if timer.at_ms < NOW_MS + 86_400_000:
                 state.schedule(timer.key, timer.at_ms + 60_000, timer="remind")
 
-        @app.timer(every=timedelta(hours=1))
+        @app.timer("hourly", every_ms=3_600_000)
         def hourly(timer, state, out):
             out.send(reminders, key="all", value="hourly")
 
@@ -72,6 +72,49 @@ def test_before_the_first_timestamp_there_is_no_stream_time():
     harness.feed(bills, key="ada", value=1, timestamp_ms=-1)
     harness.feed(bills, key="ada", value=1)
     assert sent(harness) == [(-1, None), (1, 1)]
+    harness.crash()
+
+
+@pytest.mark.parametrize(("given_ms", "at_ms"), [(None, NOW_MS), (-1, None), (7, 7)])
+@pytest.mark.parametrize("policy", ErrorPolicy)
+def test_an_output_has_the_time_of_its_record(given_ms, at_ms, policy):
+    """Unless it has one of its own; −1 stands for the time of writing. The fingerprint has what was given, as in the
+    logs of earlier builds. Records that fail take their times with them."""
+    app: App[MapState[str, int]] = App("times", inputs=[bills], outputs=[reminders], state=lambda: MapState(str, int))
+
+    @app.handler(bills)
+    def on_bill(record, state, out):
+        out.send(reminders, key=record.key, value=1, timestamp_ms=given_ms)
+        if record.value == "bad":
+            raise ValueError
+
+    harness = Harness(app, policy=policy)
+    records = [record(bills, key="a", value=v, timestamp_ms=NOW_MS - n) for n, v in enumerate(["ok", "bad", "ok"])]
+    with nullcontext() if policy is ErrorPolicy.DEAD_LETTER else pytest.raises(RecordError):
+        harness.feed_batch(records)
+    sent_at = [each.timestamp_ms for each in harness.outputs(reminders)]
+    assert sent_at == [at_ms, None if at_ms is None else at_ms - 2 * (at_ms == NOW_MS)][: len(sent_at)]
+    assert len(sent_at) == (2 if policy is ErrorPolicy.DEAD_LETTER else 1)
+    harness.crash()
+
+
+def test_a_time_that_was_not_given_is_no_part_of_the_fingerprint():
+    app = dunning(is_timed=False)
+    app.handlers[bills] = lambda record, state, out: out.send(reminders, key="a", value=1)
+    fold = Fold(app, app.new_store(), 0)
+    fold.begin({"bills": 0})
+    fold.feed([RawRecord("bills", 0, 0, NOW_MS, b"a", b"1")])
+    applied = fold.finish()
+    plain = Output("reminders", b"a", b"1", None, True, None)
+    assert applied.outputs_xxh64 == all_of(hashing([plain]))
+    assert [each.timestamp_ms for each in applied.outputs] == [NOW_MS]
+
+
+def test_an_output_of_a_timer_has_its_time():
+    harness = Harness(dunning())
+    harness.feed(bills, key="ada", value=1, timestamp_ms=NOW_MS)
+    harness.feed(bills, key="bob", value=1, timestamp_ms=NOW_MS + 90_000)
+    assert sent(harness)[1:] == [("reminded", NOW_MS + 60_000), (NOW_MS + 90_000, NOW_MS + 90_000)]
     harness.crash()
 
 

@@ -23,7 +23,7 @@ def fold(carries=True, policy=ErrorPolicy.FAIL, limits=None):
     def on_number(record, state, out):
         out.send(doubled, key=record.key, value=record.value)
         state[record.key] = record.value
-        state.schedule(record.key, 1000)
+        state.schedule(record.key, 1000, timer="tick")
         if record.value == 666:
             raise ValueError
         out.send(doubled, key=record.key, value=2 * record.value, headers=[OWN] if record.value == 7 else [("h", b"1")])

@@ -124,9 +124,9 @@ def seeing():
         out.send(SEEN, key=record.key, value=["order", record.timestamp_ms - AT_MS, list(state.kept)])
         match record.value:
             case ["set", later_ms]:
-                state.plain.schedule(record.key, record.timestamp_ms + later_ms)
+                state.plain.schedule(record.key, record.timestamp_ms + later_ms, timer="ring")
             case ["cancel", _]:
-                state.plain.cancel(record.key)
+                state.plain.cancel(record.key, timer="ring")
             case ["keep", _]:
                 state.kept[record.key] = 1
             case _:

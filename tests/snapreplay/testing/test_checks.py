@@ -117,7 +117,7 @@ def looks_at_the_clock(timer, state, out):
 
 def sets_itself(timer, state, out):
     out.send(RANG, key=timer.key, value=timer.at_ms)
-    state.schedule(timer.key, timer.at_ms)
+    state.schedule(timer.key, timer.at_ms, timer="ring")
 
 
 IN, RANG = Topic("in"), Topic("rang")
@@ -131,7 +131,7 @@ def ringing(ring, handler=nothing):
     @app.handler(IN)
     def on_record(record, state, out):
         handler(record, state, out)
-        state.schedule(record.key, record.timestamp_ms + 10_000)
+        state.schedule(record.key, record.timestamp_ms + 10_000, timer="ring")
 
     app.timer("ring")(ring)
     return app

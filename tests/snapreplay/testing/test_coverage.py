@@ -1,7 +1,6 @@
 """Tests that what did not happen in a `check` is named, and what it says to feed makes it happen."""
 
 import re
-from datetime import timedelta
 
 import pytest
 
@@ -39,7 +38,7 @@ def shop():
         _ = 1 // (state.plain[timer.key] - 7)
 
     app.timer("refund")(lambda timer, state, out: None)
-    app.timer("report", every=timedelta(seconds=8))(lambda timer, state, out: None)
+    app.timer("report", every_ms=8_000)(lambda timer, state, out: None)
     return app
 
 
@@ -102,7 +101,7 @@ def test_what_became_a_dead_letter_did_not_run():
 def test_a_timer_for_a_time_that_has_passed_needs_no_other_time():
     """It fires before the next record, whatever its timestamp."""
     app = App("late", inputs=[orders], state=lambda: MapState(str, int, ttl_ms=5))
-    app.handler(orders)(lambda record, state, out: state.schedule(record.key, 10))
+    app.handler(orders)(lambda record, state, out: state.schedule(record.key, 10, timer="ring"))
     app.timer("ring")(lambda timer, state, out: None)
     ring, expiry = left_out(order(900), app=app)
     assert ring == f"timer ring: it never fired; {at(900)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -129,7 +128,7 @@ def test_a_periodic_timer_that_waits_for_its_earlier_period_is_told(every_ms, to
 
     def timed(every_ms: int) -> App[Any]:
         app = ledger()
-        app.timer(every=timedelta(milliseconds=every_ms), name="report")(lambda timer, state, out: None)
+        app.timer("report", every_ms=every_ms)(lambda timer, state, out: None)
         return app
 
     given = [record(payments, key="k", value=1, timestamp_ms=at_ms) for at_ms in (10, 130_000)]
