@@ -2,8 +2,7 @@
 
 A service with 1 M keys of state is killed; a new process is started at once with the same instance id. Measured
 from the start of that process: LIVE (its own status) and the first new output visible to a read_committed reader.
-Both modes, with nothing to advance, and by a version that upgrades each entry: by itself, with a draft of Spark's, and
-with one that is older than some batches.
+Both modes, with nothing to advance, and by a version that upgrades each entry.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ class Case(NamedTuple):
     mode: str
     records_after_snapshot: int
     is_upgraded: bool = False
-    drafted: bool = False
 
 
 CASES = (
@@ -36,8 +34,6 @@ CASES = (
     Case("by changes", "changes", 100_000),
     Case("by replay", "replay", 100_000),
     Case("upgraded", "changes", 0, is_upgraded=True),
-    Case("drafted", "changes", 0, is_upgraded=True, drafted=True),
-    Case("drafted, then by changes", "changes", 10_000, is_upgraded=True, drafted=True),
 )
 
 
@@ -97,8 +93,6 @@ def _case(case: Case, keys: int, runs: int) -> list[Result]:
         )
         processed = keys
         _first_life(arguments, port, Path(scratch, "first.log"), processed)
-        if case.drafted:
-            _draft(servers)
         if case.records_after_snapshot:
             harness.load(servers, "bench-in", case.records_after_snapshot, keys, seed=2)
             processed += case.records_after_snapshot
@@ -108,12 +102,6 @@ def _case(case: Case, keys: int, runs: int) -> list[Result]:
             results.append(_restart(servers, port, (arguments, then), Path(scratch, f"{number}.log"), processed))
             processed += 1
         return results
-
-
-def _draft(servers: str) -> None:
-    began = time.perf_counter()
-    harness.snapreplay("draft-upgrade", NEXT_APP, "--bootstrap-servers", servers)
-    print(f"drafted in {time.perf_counter() - began:.1f} s", flush=True)
 
 
 def _first_life(arguments: list[str], port: int, log: Path, records: int) -> None:

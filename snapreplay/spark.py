@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from snapreplay.app.app import App
-from snapreplay.app.load import checked_app, load_app
+from snapreplay.app.load import checked_app
 from snapreplay.errors import UsageError
 from snapreplay.service.blocking import BlockingClient, BlockingProofs, BlockingReader
 from snapreplay.service.clock import wall_ms
@@ -32,7 +32,7 @@ from snapreplay.snapshots.proof.report import AuditReport
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Level", "audit", "compact", "draft_upgrade", "register"]
+__all__ = ["Level", "audit", "compact", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -76,31 +76,7 @@ def compact(
         SnapreplayError: the job could not run: a topic is missing, no broker answers, a task failed. Nothing was
             proposed.
     """
-    started = time.monotonic()
-    report = _compacted("compact", settings, app_id, app, master)
-    results = answered(partial(BlockingClient, settings), app_id, report.partitions, wait_s, owner)
-    return CompactionReport(app_id, results, round(time.monotonic() - started, 3))
-
-
-def draft_upgrade(settings: Settings, app: str, *, master: str | None = None) -> CompactionReport:
-    """Carry the app's upgrades out on the last batch of each partition, and write the result as a draft.
-
-    The owner that starts with this version takes it over. The owners of the older one may run meanwhile. Arguments,
-    session and errors are those of `compact`.
-    """
-    loaded = load_app(app)
-    if not loaded.upgrades:
-        raise UsageError(
-            f"{loaded.app_id!r} declares no upgrade of its stored entries",
-            hint="raise schema_version and declare it: `@app.upgrade(from_schema=…, value=…)`",
-        )
-    return _compacted("draft-upgrade", settings, loaded.app_id, app, master, drafts=True)
-
-
-def _compacted(
-    name: str, settings: Settings, app_id: str, app: str | None, master: str | None, *, drafts: bool = False
-) -> CompactionReport:
-    with _needing_spark("the draft" if drafts else "the compaction"):
+    with _needing_spark("the compaction"):
         from snapreplay.snapshots.jobs.session import check, spark_session, stopping  # noqa: PLC0415 - as above
         from snapreplay.snapshots.jobs.spark_tasks import for_each  # noqa: PLC0415 - as above
     started = time.monotonic()
@@ -110,10 +86,10 @@ def _compacted(
         freeze(client, app_id)
     if app is not None:
         checked_app(app, app_id)
-    by = f"{name}@{socket.gethostname()}/{os.getpid()}"
-    with spark_session(f"snapreplay {name}", master) as spark, stopping("compaction"):
-        job = Compaction(partial(for_each, spark), open_client, app_id, by, wall_ms, app, drafts=drafts)
-        results = job.run()
+    by = f"compact@{socket.gethostname()}/{os.getpid()}"
+    with spark_session("snapreplay compact", master) as spark, stopping("compaction"):
+        results = Compaction(partial(for_each, spark), open_client, app_id, by, wall_ms, app).run()
+    results = answered(open_client, app_id, results, wait_s, owner)
     return CompactionReport(app_id, results, round(time.monotonic() - started, 3))
 
 

@@ -34,7 +34,7 @@ from snapreplay.api.cli.options import Argument, ErrorName, carry_out, options_o
 from snapreplay.api.cli.output import ExitCode, OperationRefused, code_of, hint_of, message_of, note, print_error
 from snapreplay.api.cli.record_commands import feed, redrive, tail
 from snapreplay.api.cli.running import ensure, init, run
-from snapreplay.api.cli.spark_commands import audit, compact, draft_upgrade
+from snapreplay.api.cli.spark_commands import audit, compact
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.sources import environment_name
 from snapreplay.service.kafka.client_log import CLIENT_LOGGER, summarise_client_log
@@ -173,13 +173,13 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
         *(asking.processes, asking.operations, asking.snapshots, asking.history, asking.group_changes),
         *(asking.health, asking.config, inputs, upgrade, accept, patch, redrive, doctor, reset, delete),
     ),
-    "Prove and compact": (audit, compact, draft_upgrade),
+    "Prove and compact": (audit, compact),
     "Other": (explain, version),
 }
 # Others read their exit codes.
 _CLASSES: dict[Callable[..., Any], type[TyperCommand]] = {
     asking.health: _ZeroOrOne,
-    **dict.fromkeys((doctor, audit, compact, draft_upgrade, upgrade), _Judging),
+    **dict.fromkeys((doctor, audit, compact, upgrade), _Judging),
 }
 for _panel, _functions in _COMMANDS.items():
     for _function in _functions:

@@ -134,24 +134,6 @@ def compact(
     return ExitCode(report.exit_code)
 
 
-def draft_upgrade(
-    app: options.AppName,
-    *,
-    master: options.Master = None,
-    settings: options.OfCluster,
-    output: options.Output = Format.TABLE,
-) -> ExitCode:
-    """Upgrade the stored entries with Spark beforehand, for the start of this version.
-
-    The older version may run meanwhile. Exit code 0: drafted or nothing to do; 1: a partition got no draft, and its
-    reason is said; 2: could not run."""
-    from snapreplay.spark import draft_upgrade as run
-
-    report = run(settings, app, master=master)
-    print_compaction(report, output)
-    return ExitCode(report.exit_code)
-
-
 @contextmanager
 def _owner(url: str | None) -> Iterator[OwnerOverHttp | None]:
     if url is None:

@@ -14,7 +14,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.config.sources import DEFAULT_FILE
 
 OF_CLUSTER = (
-    *("accept", "audit", "compact", "delete", "doctor", "draft-upgrade", "feed", "init", "inputs", "patch", "redrive"),
+    *("accept", "audit", "compact", "delete", "doctor", "feed", "init", "inputs", "patch", "redrive"),
     *("reset", "run", "savepoint", "tail", "topics", "upgrade"),
 )
 """The commands that connect to the cluster."""

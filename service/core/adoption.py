@@ -18,7 +18,7 @@ from typing import NamedTuple
 from snapreplay.counted import counted
 from snapreplay.service.core.chain import Chain
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX
-from snapreplay.snapshots.format.records import Increment, Manifest, Origin, Pointer
+from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
 from snapreplay.snapshots.plan import begun_anew_at
 from snapreplay.state.digest import Digest, digest_of_stores, recorded_digests, wrong_stores
 
@@ -114,8 +114,6 @@ def refuse_manifest(manifest: Manifest, offset: int, standing: Standing) -> Reje
 
 def refuse_increment(manifest: Manifest, increment: Increment, now_ms: int) -> Rejection | None:
     """Say why the increment at the manifest's `increment_offset` is not that of the snapshot; None: it is."""
-    if manifest.draft_of is not None:
-        return Rejection.of(Reason.NOT_A_PROPOSAL, "it is the draft of an upgrade")
     written_ms, created_ms = increment.written_at_ms, manifest.created_at_ms
     if not written_ms - CLOCKS_APART_MS_MAX <= created_ms <= now_ms + CLOCKS_APART_MS_MAX:
         return Rejection.of(
@@ -128,28 +126,6 @@ def refuse_increment(manifest: Manifest, increment: Increment, now_ms: int) -> R
             return Rejection.of(
                 Reason.INCREMENT_DIFFERS,
                 f"its {name} is {said}, but the increment at offset {manifest.increment_offset} has {recorded}",
-            )
-    return None
-
-
-def refuse_draft(manifest: Manifest, increment: Increment, app: Origin, from_schema: int) -> Rejection | None:
-    """Say why the manifest is not of an upgrade by `app` of the state after `increment`; None: so far it is.
-    `from_schema`: of the state to upgrade."""
-    draft, origin = manifest.draft_of, manifest.origin
-    if draft is None:
-        return Rejection.of(Reason.NOT_A_PROPOSAL, "it is no draft")
-    if origin.app_version != app.app_version:
-        detail = f"it was made by app version {origin.app_version}, but this is {app.app_version}"
-        return Rejection.of(Reason.OTHER_APP, detail)
-    recorded = {name: getattr(increment, name) for name in (*_OF_BATCH, "topic_ids", "digest")}
-    recorded["schema_version"] = from_schema
-    said = {name: getattr(manifest, name) for name in (*_OF_BATCH, "topic_ids")}
-    said |= {"digest": draft.digest, "schema_version": draft.schema_version}
-    for name, value in said.items():
-        if value != recorded[name]:
-            return Rejection.of(
-                Reason.INCREMENT_DIFFERS,
-                f"its {name} is {value}, but the increment at offset {manifest.increment_offset} has {recorded[name]}",
             )
     return None
 
@@ -251,7 +227,7 @@ def _other_place(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rej
             f"its increment at offset {manifest.increment_offset} is not behind the decision at offset"
             f" {decided_offset}, which has begun a new chain",
         )
-    if newest is not None and manifest.batch <= newest.batch and manifest.draft_of is None:
+    if newest is not None and manifest.batch <= newest.batch:
         yield Rejection.of(
             Reason.SUPERSEDED,
             f"it is of batch {manifest.batch}, and snapshot {newest.snapshot_id} is of batch {newest.batch}",

@@ -140,8 +140,6 @@ class Adopter:
         async for records in snapshots.read(self._context.snapshots, start_offset, end_offset):
             for record in records:
                 manifest = manifest_in(record.value or b"", self._context.snapshots, record.offset)
-                if manifest is not None and manifest.draft_of is not None:
-                    continue  # for the owner that upgrades
                 if manifest is not None and manifest.proposed_by is not None:
                     found.append(record.offset)
                 elif manifest is not None and self._is_ahead(manifest, record.offset):

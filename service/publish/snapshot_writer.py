@@ -110,34 +110,6 @@ async def write(context: Context, marked: SnapshotMark, progress: RestoreProgres
     return WrittenSnapshot(pointer, _ended(context, progress, written))
 
 
-async def taken_over(context: Context, chain: Chain, drafted: Manifest) -> Pointer:
-    """Write a manifest of ours for chunks that a job has written; they hold the state after the chain's last batch.
-
-    Raises:
-        Unreachable, RefusedRecord, OffsetUnknown: an orphan nobody reads.
-    """
-    last = chain.last
-    manifest = msgspec.structs.replace(
-        drafted,
-        origin=chain.origin,
-        owner_epoch=chain.owner_epoch,
-        batch=last.batch,
-        increment_offset=chain.last_offset,
-        positions=last.positions,
-        stream_time_ms=last.stream_time_ms,
-        created_at_ms=wall_ms(),
-        genesis=last.genesis,
-        topic_ids=dict(chain.expected_ids),
-        proposed_by=None,
-        draft_of=None,
-    )
-    appender = await context.cluster.appender()
-    try:
-        return pointer_to(manifest, await _append_manifest(context, appender, manifest))
-    finally:
-        await appender.close()
-
-
 async def _append_manifest(context: Context, appender: Appender, manifest: Manifest) -> int:
     value = context.view.seals.put_on(encode(manifest), context.partition)
     record = LogRecord(context.snapshots.topic, value, headers=headers_of(manifest))

@@ -26,7 +26,7 @@ from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.publish.owned import commit_increment, owned
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.progress import SILENT, RestoreProgress
-from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
+from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.state.contract import Image, Store
 
 
@@ -60,7 +60,6 @@ async def begin_anew(
     progress: RestoreProgress = SILENT,
     *,
     outputs: Sequence[Output] = (),
-    drafted: Manifest | None = None,
 ) -> Begun:
     """Write the whole state, then commit one empty increment that points to it and records the decision.
 
@@ -68,7 +67,6 @@ async def begin_anew(
         producer: has fenced every older one; its claim is committed at `owner_epoch` and seen.
         image: the state to go on with, nothing uncommitted in it.
         outputs: of a batch that is in the state and was not committed; they are committed now.
-        drafted: has exactly the entries of `image`: its chunks become the snapshot.
         standing: `image` is the state after this increment, with its batch, positions, anchors and digest; its
             `topic_ids` are those of now.
 
@@ -80,10 +78,7 @@ async def begin_anew(
     chain = Chain(
         context.origin, owner_epoch, standing, owner_epoch, pointers_max=1, recorded=context.recorded_after(standing)
     )
-    if drafted is None:
-        pointer = await _written(context, chain, image, "decision", progress)
-    else:
-        pointer = await snapshot_writer.taken_over(context, chain, drafted)
+    pointer = await _written(context, chain, image, "decision", progress)
     empty = chain.pointing_to(pointer).next_increment(None, None, wall_ms())
     counts = dict(Counter(output.topic for output in outputs))
     increment = msgspec.structs.replace(empty, decision=dict(decision), outputs=counts, last_anew_offset=None)

@@ -245,12 +245,11 @@ class RecoveryDriver:
 
     async def _upgrade(self, last: FoundIncrement) -> events.Event:
         """Write the upgraded state. If that fails, the log still leads to the one before."""
-        context, reporter = self._context, self._reporter
-        follower, topic_ids = self._executor.follower, self._executor.topic_ids
-        standing, decision, drafted = await upgraded(context, self._store, last, topic_ids, follower)
+        context = self._context
+        standing, decision = await upgraded(context, self._store, last, self._executor.topic_ids)
         log.warning("partition %d: %s", context.partition, decision["decided"])
         producer, epoch = self._owned(), self._owner_epoch
-        begun = await begin_anew(context, producer, epoch, self._store, standing, decision, reporter, drafted=drafted)
+        begun = await begin_anew(context, producer, epoch, self._store, standing, decision, self._reporter)
         self._executor.records_since_snapshot = 0
         return self._decided(begun)
 

@@ -23,7 +23,7 @@ from snapreplay.service.runtime.cooperative import Read, feeding, run_cooperativ
 from snapreplay.service.runtime.progress import RestoreProgress
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.snapshots.log.batches import Base, ChainReader, Changing, Step, apply_changes
+from snapreplay.snapshots.log.batches import Base, ChainReader, Step, apply_changes
 from snapreplay.snapshots.log.by_replay import InputDiffers, Replay
 from snapreplay.snapshots.log.place import seals_of
 from snapreplay.snapshots.log.reading import Reading, Slice, Source
@@ -111,15 +111,6 @@ class Follower:
         replay = replay_of(self._context, self._store, base, last.increment)
         steps = followed(self._context.increments, base, last, lambda step: replayed(replay, step))
         await run_cooperatively(steps, self._read(topic_ids))
-
-    async def changes(self, base: Base, last: FoundIncrement, receiver: Changing) -> None:
-        """Give what the batches after `base` up to `last` have changed to somebody else.
-
-        Raises:
-            ChangesLost, DamagedError, OffsetTrimmed, BrokenChain: not all of it is there.
-        """
-        steps = followed(self._context.increments, base, last, lambda step: apply_changes(step, receiver))
-        await run_cooperatively(steps, self._read(NO_IDS))
 
     def _read(self, topic_ids: Mapping[str, str]) -> Read:
         async def read(source: Source) -> AsyncGenerator[Slice, None]:

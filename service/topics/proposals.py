@@ -56,10 +56,10 @@ async def examine(
         Unreachable, ReadStalled, TopicGone: it could not be found out.
     """
     try:
-        manifest, increment = await compared(context, snapshots, increments, offset, standing)
-        raise_if(adoption.refuse_increment(manifest, increment, wall_ms()))
+        manifest, increment = await _compared(context, snapshots, increments, offset, standing)
+        _raise_if(adoption.refuse_increment(manifest, increment, wall_ms()))
         found = await hashed_digests(snapshots, context.snapshots, manifest)
-        raise_if(adoption.refuse_entries(manifest, found))
+        _raise_if(adoption.refuse_entries(manifest, found))
     except Rejected as rejected:
         return rejected.rejection
     except SealRefused as error:
@@ -67,7 +67,7 @@ async def examine(
     return Examined(manifest, offset, increment)
 
 
-async def compared(
+async def _compared(
     context: Context, snapshots: Reader, increments: Reader, offset: int, standing: StandingNow
 ) -> tuple[Manifest, Increment]:
     """Read the manifest at `offset`, and the increment that it names.
@@ -77,14 +77,14 @@ async def compared(
     """
     manifest, value = await _manifest(snapshots, context.snapshots, offset)
     start_offset = (await snapshots.bounds(context.snapshots)).start_offset
-    raise_if(adoption.refuse_manifest(manifest, offset, standing(start_offset)))
+    _raise_if(adoption.refuse_manifest(manifest, offset, standing(start_offset)))
     increment, has_seal = await _increment(increments, context.increments, manifest.increment_offset)
     where = f"{context.snapshots} offset {offset}"
     context.view.seals.check_order(value, where, follows_sealed=has_seal)
     return manifest, increment
 
 
-def raise_if(rejection: Rejection | None) -> None:
+def _raise_if(rejection: Rejection | None) -> None:
     if rejection is not None:
         raise Rejected(*rejection)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from operator import eq, is_, itemgetter
+from operator import is_, itemgetter
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
@@ -171,38 +171,20 @@ class _Item(NamedTuple):
     touched_ms: int | None
 
 
-def upgrading(upgrades: Iterable[DeclaredUpgrade], from_schema: int, store: Store) -> Steps[bool]:
+def upgrading(upgrades: Iterable[DeclaredUpgrade], from_schema: int, store: Store) -> Steps[None]:
     """Make the entries of `store`, which were written with `from_schema`, those of the app's schema_version.
 
     Entries of stores that no upgrade is for stay as they are stored. An entry keeps the time of its last touch, and its
     timers are set for the first entry that it becomes; if it becomes none, they are gone with it.
-
-    Returns whether no entry became one of another key or store.
 
     Raises:
         UpgradeFailed: names the store, the key and the reason.
         StoredValueUnreadable, UnknownStore, UnknownTimer: a store without an upgrade cannot be read, or a timer has no
             handler. Here, too, the entries are as they were.
     """
-    run = _UpgradeRun(upgrades, from_schema, of_maps(store))
-    slices = yield from run.upgraded_slices()
-    yield from replacing(of_maps(store), slices)
-    return run.keeps_places
-
-
-def of_maps(store: Store) -> CompositeStore:
-    """Return the store of an app with upgrades."""
     if not isinstance(store, CompositeStore):
         raise AssertionError("an app with upgrades has a state of maps")  # noqa: TRY004 - a defect, no type of the user's
-    return store
-
-
-def replacing(
-    store: CompositeStore,
-    slices: Iterable[tuple[str, ShardSlice]],
-    changes: Mapping[str, Mapping[bytes, bytes | None]] = {},
-) -> Steps[None]:
-    """Make these the entries of `store`, with these changes to them."""
+    slices = yield from _UpgradeRun(upgrades, from_schema, store).upgraded_slices()
     before = [entries for _, entries in store.stored()]
     stream_time_ms = store.stream_time_ms
     store.clear(store.shard_count)
@@ -213,11 +195,6 @@ def replacing(
             before.pop()  # freeing all of them at once takes a tenth of a second per million
         yield
     store.loaded()
-    for name, changed in changes.items():
-        left = iter(changed.items())
-        while block := dict(islice(left, BLOCK)):
-            store.apply_changes({name: block})
-            yield
     yield from store.indexing()
 
 
@@ -236,7 +213,6 @@ class _UpgradeRun:
         self._is_small: dict[
             str, bool
         ] = {}  # by store: whether the block before would have been small enough in one step
-        self.keeps_places = True
 
     def upgraded_slices(self) -> Steps[list[tuple[str, ShardSlice]]]:
         """Return the entries of the new state, by store."""
@@ -378,10 +354,7 @@ class _UpgradeRun:
             if of_a_signal(error):
                 raise
             return False
-        if len(encoded) != len(block) or self._add(upgrade.store, encoded, stay=same) is not None:
-            return False
-        self.keeps_places &= same or all(map(eq, encoded, stored))
-        return True
+        return len(encoded) == len(block) and self._add(upgrade.store, encoded, stay=same) is None
 
     def _flat(
         self, target: MapStore[Any, Any], keys: Sequence[bytes], values: Sequence[Any]
@@ -431,7 +404,6 @@ class _UpgradeRun:
         for item, (key, value) in zip(found.values(), encoded.items(), strict=True):
             entries[key] = stamped(item.touched_ms, value) if expires and item.touched_ms is not None else value
             self._timers.arrive(item, key)
-            self.keeps_places &= item.origin == (store, key)
         twice = self._add(store, entries)
         if twice is not None:
             item = found[target.decode_key(twice)]

@@ -200,12 +200,6 @@ class CompositeStore(Store):
             for entries in shards.by_shard():
                 yield name, entries
 
-    def stored_at(self, name: str, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Return those of these entries that there are, as they are stored."""
-        part = self._parts.get(name)
-        found = {} if part is None else {key: part.committed_value(key) for key in keys}
-        return {key: value for key, value in found.items() if value is not None}
-
     def committed_view(self) -> CommittedView[Any, Any] | CommittedStores:
         default = self.maps.get(DEFAULT_STORE)
         if default is not None and default.view is self.view:

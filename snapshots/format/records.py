@@ -231,14 +231,6 @@ class ChunkRef(msgspec.Struct, frozen=True, array_like=True):
     sha256: bytes = b""  # of the value, in a sealed manifest
 
 
-class DraftOf(msgspec.Struct, frozen=True):
-    """The state that a drafted upgrade was made of: that after the manifest's batch."""
-
-    schema_version: int
-    digest: Digest
-    keeps_places: bool  # no entry became one of another key or store
-
-
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last record of a full snapshot: what it holds and where its chunks are. Fields at their defaults are not
     written."""
@@ -260,7 +252,6 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     topic_ids: dict[str, str] = {}  # as in that increment
     proposed_by: str | None = None  # job that proposes the snapshot; None: the owner wrote it
     store_digests: dict[str, Digest] = {}  # of the entries in the chunks, as in that increment
-    draft_of: DraftOf | None = None  # the chunks hold an upgrade of the batch's state; None: that state
 
 
 LogEntry = Claim | ChangesRecord | Increment | Chunk | Manifest

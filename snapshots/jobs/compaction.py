@@ -46,8 +46,6 @@ from snapreplay.snapshots.proof.compaction import (
     folded,
     proposal,
     target_of,
-    to_be_upgraded,
-    upgraded,
 )
 from snapreplay.snapshots.proof.records import Moment, judge
 from snapreplay.snapshots.proof.state import At, last_batch
@@ -59,7 +57,6 @@ class Outcome(StrEnum):
     """The outcome for a partition."""
 
     PROPOSED = "proposed"
-    DRAFTED = "drafted"  # an upgrade, for the owner that starts with it
     ADOPTED = "adopted"
     REJECTED = "rejected"
     WAITING = "waiting"  # proposed; the owner has not answered within the time given
@@ -68,7 +65,7 @@ class Outcome(StrEnum):
     NOT_POSSIBLE = "not possible"
 
 
-FINE = {Outcome.PROPOSED, Outcome.DRAFTED, Outcome.ADOPTED, Outcome.SUPERSEDED, Outcome.NOTHING_TO_DO}
+FINE = {Outcome.PROPOSED, Outcome.ADOPTED, Outcome.SUPERSEDED, Outcome.NOTHING_TO_DO}
 """Nothing is left to do for anybody."""
 
 
@@ -118,7 +115,6 @@ class CompactionReport(msgspec.Struct, frozen=True):
 T = TypeVar("T")
 
 _ATTEMPTS = 3
-_WRITTEN = {Outcome.PROPOSED, Outcome.DRAFTED}
 
 
 class ProposalInDoubt(RetryableError):
@@ -158,14 +154,8 @@ class Compaction:
         proposed_by: str,
         now_ms: Callable[[], int],
         app: str | None = None,
-        *,
-        drafts: bool = False,
     ) -> None:
-        """Take `app`: what each task imports where only a replay leads to the state.
-
-        `drafts`: write the app's upgrades of the states instead of the states.
-        """
-        self._drafts = drafts
+        """Take `app`: what each task imports where only a replay leads to the state."""
         self._for_each = for_each
         self._open = open_client
         self._app_id = app_id
@@ -200,7 +190,7 @@ class Compaction:
             try:
                 results.append(self._proposed(client, each, ids))
             except RetryableError as error:
-                proposed = any(result.outcome in _WRITTEN for result in results)
+                proposed = any(result.outcome is Outcome.PROPOSED for result in results)
                 if not proposed and not isinstance(error, ProposalInDoubt):
                     raise
                 left = written[number + 1 :]
@@ -216,7 +206,7 @@ class Compaction:
     def _attempts(self, moments: Sequence[Moment]) -> list[Attempt]:
         """Read a partition again from its new start if its owner trims it while it is read."""
         done: dict[int, Attempt] = {}
-        work = partial(attempted, self._app_id, self._app, self._version, drafts=self._drafts)
+        work = partial(attempted, self._app_id, self._app, self._version)
         todo = list(moments)
         for _ in range(_ATTEMPTS):
             attempts = self._for_each(todo, self._open, work, Attempt)
@@ -250,8 +240,7 @@ class Compaction:
                 f"the proposal of batch {manifest.batch}, snapshot {manifest.snapshot_id}, may have been written or"
                 f" not: {error.message}"
             ) from error
-        outcome = Outcome.DRAFTED if self._drafts else Outcome.PROPOSED
-        return msgspec.structs.replace(_result(written, outcome), manifest_offset=offset)
+        return msgspec.structs.replace(_result(written, Outcome.PROPOSED), manifest_offset=offset)
 
     def _checked(self, client: LogClient, written: Written, ids: Mapping[str, str]) -> Manifest:
         """Look at everything once more.
@@ -322,7 +311,6 @@ def _ended(written: Written, outcome: Outcome, error: SnapreplayError) -> Partit
 
 def _result(written: Written, outcome: Outcome) -> PartitionResult:
     increment = written.increment
-    digest = increment.digest if written.upgraded is None else written.upgraded.digest
     return PartitionResult(
         written.partition,
         outcome,
@@ -332,16 +320,14 @@ def _result(written: Written, outcome: Outcome) -> PartitionResult:
         base=written.base,
         batches=written.batches,
         by_replay=written.by_replay,
-        entries=digest.count if digest is not None else 0,
+        entries=written.digest.count,
         chunks=len(written.chunks),
         size_bytes=sum(ref.size_bytes for ref in written.chunks),
         bridged=written.bridged,
     )
 
 
-def attempted(
-    app_id: str, app: str | None, version: str, client: LogClient, moment: Moment, *, drafts: bool = False
-) -> Attempt:
+def attempted(app_id: str, app: str | None, version: str, client: LogClient, moment: Moment) -> Attempt:
     """Make one attempt at a partition, in a task. Its chunks have an id that no other attempt has.
 
     Raises:
@@ -349,7 +335,7 @@ def attempted(
     """
     try:
         loaded = None if app is None else _same_app(app, app_id, version)
-        written = _written(app_id, loaded, client, moment, drafts=drafts)
+        written = _written(app_id, loaded, client, moment)
     except UsageError:
         raise
     except RetryableError as error:
@@ -363,24 +349,15 @@ def attempted(
     return Attempt(moment.partition, written=written)
 
 
-def _written(app_id: str, app: App[Any] | None, client: LogClient, moment: Moment, *, drafts: bool) -> Written | None:
+def _written(app_id: str, app: App[Any] | None, client: LogClient, moment: Moment) -> Written | None:
     logs = PartitionLogs(client, app_id, moment.partition)
-    target = target_of(moment, logs, drafts=drafts)
+    target = target_of(moment, logs)
     if target is None:
         return None
-    increment, made = target.found.increment, None
-    if app is not None and drafts:
-        if increment.origin.schema_version == app.schema_version:
-            return None
-        state = to_be_upgraded(app, moment, logs, target)
-        store, made = upgraded(app, state, increment)
-        cursor = store.mark()
-    else:
-        state = folded(app_id, moment, logs, target, app)
-        cursor = state.cursor
+    state = folded(app_id, moment, logs, target, app)
     snapshot_id, refs = uuid.uuid4().hex, list[ChunkRef]()
     topic, headers = (names.snapshots_topic(app_id), headers_for(RecordKind.CHUNK, snapshot_id))
-    for value in chunk_records(snapshot_id, cursor, RECORD_BYTES_MAX):
+    for value in chunk_records(snapshot_id, state.cursor, RECORD_BYTES_MAX):
         offset = client.append(topic, moment.partition, value, headers)
         if refs and offset <= refs[-1].offset:  # a log only grows
             raise ChangedMeanwhile(
@@ -392,7 +369,7 @@ def _written(app_id: str, app: App[Any] | None, client: LogClient, moment: Momen
     return Written(
         moment.partition,
         target.found.offset,
-        increment,
+        target.found.increment,
         snapshot_id,
         refs,
         digest,
@@ -401,7 +378,6 @@ def _written(app_id: str, app: App[Any] | None, client: LogClient, moment: Momen
         state.batches,
         state.by_replay,
         list(state.bridged),
-        made,
     )
 
 

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from snapreplay.app.app import App, fingerprint
+from snapreplay.app.app import App
 from snapreplay.app.ranges import OutOfOrder
-from snapreplay.app.upgrade import upgrading
 from snapreplay.counted import counted
 from snapreplay.errors import DamagedError, SnapreplayError, StopError
-from snapreplay.snapshots.format.chunks import RAW_BYTES_MAX, ChunkWriter
+from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import RecordKind, enveloped
-from snapreplay.snapshots.format.records import ChunkRef, DraftOf, Increment, Manifest, Origin, Pointer
+from snapreplay.snapshots.format.records import ChunkRef, Increment, Manifest, Pointer
 from snapreplay.snapshots.log.by_replay import InputDiffers
 from snapreplay.snapshots.plan import LogStarts, begun_anew_at
 from snapreplay.snapshots.proof.chain import Found
@@ -27,7 +26,7 @@ from snapreplay.snapshots.proof.replay import Segment, replayed
 from snapreplay.snapshots.proof.report import AuditedPartition, Findings
 from snapreplay.snapshots.proof.state import At, Entries, bases, last_batch, manifest_of
 from snapreplay.state.contract import Cursor, ShardSlice, Store
-from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.state.digest import Digest
 from snapreplay.state.steps import all_of
 
 
@@ -67,15 +66,6 @@ class Folded(NamedTuple):
     bridged: Sequence[int]
 
 
-class Upgraded(msgspec.Struct, frozen=True):
-    """The state in the chunks, if it is an upgrade of that of the batch, and the app that made it."""
-
-    origin: Origin
-    digest: Digest
-    store_digests: dict[str, Digest]
-    of: DraftOf
-
-
 class Written(msgspec.Struct, frozen=True):
     """Chunks in the snapshots topic, and the batch that they are of, as it was read.
 
@@ -85,7 +75,6 @@ class Written(msgspec.Struct, frozen=True):
         batches: since that snapshot.
         bridged: offsets of increments on the way that cannot be read; the digest of a later batch shows that nothing
             is missing.
-        upgraded: what the chunks hold instead of that batch's state.
     """
 
     partition: int
@@ -99,7 +88,6 @@ class Written(msgspec.Struct, frozen=True):
     batches: int
     by_replay: bool
     bridged: list[int] = []
-    upgraded: Upgraded | None = None
 
     @property
     def first_chunk_offset(self) -> int | None:
@@ -107,16 +95,16 @@ class Written(msgspec.Struct, frozen=True):
         return next((ref.offset for ref in self.chunks), None)
 
 
-def target_of(moment: Moment, logs: Logs, *, drafts: bool = False) -> CompactionTarget | None:
+def target_of(moment: Moment, logs: Logs) -> CompactionTarget | None:
     """Find the last batch whose state has a recorded digest. None: there is no batch, or a snapshot of this state
-    exists, which is no reason against drafts.
+    exists.
 
     Raises:
         DamagedError: the last increment cannot be read.
         NotCompactable: no batch after the newest snapshot recorded a digest.
     """
     last = last_batch(moment, logs, At())
-    if last is None or (not drafts and _is_current(logs, moment, last)):
+    if last is None or _is_current(logs, moment, last):
         return None
     found = _with_digest(logs, last)
     starts = [each for each in bases(moment, found, last) if each is None or each in last.increment.pointers]
@@ -242,39 +230,6 @@ def _walked(
     return folding.state, proof.bridged
 
 
-def to_be_upgraded(app: App[Any], moment: Moment, logs: Logs, target: CompactionTarget) -> Folded:
-    """Return the state after the target's batch as `folded` does, without any handler of `app`.
-
-    Raises:
-        NotCompactable: also if the app has no upgrade of it.
-    """
-    recorded = target.found.increment.origin.schema_version
-    if not app.upgrades_from(recorded):
-        raise NotCompactable(
-            f"the state has schema_version {recorded}, and the app has no upgrade of it to {app.schema_version}",
-            hint=f"declare it: `@app.upgrade(from_schema={recorded}, …)`, one for each version on the way",
-        )
-    return folded(app.app_id, moment, logs, target, None)
-
-
-def upgraded(app: App[Any], state: Folded, increment: Increment) -> tuple[Store, Upgraded]:
-    """Carry the app's upgrades out on the state after `increment`.
-
-    Raises:
-        UpgradeFailed, StoredValueUnreadable, UnknownStore: no owner could upgrade it.
-    """
-    store, before = app.new_store(), state.cursor
-    store.clear(state.shard_count)
-    while slices := all_of(before.slicing(RAW_BYTES_MAX)):
-        store.load(slices, before.store)
-    store.loaded()
-    store.stream_time_ms, from_schema = increment.stream_time_ms, increment.origin.schema_version
-    keeps_places = all_of(upgrading(app.upgrades.values(), from_schema, store))
-    origin = Origin(app.app_id, app.version, app.schema_version, fingerprint())
-    of = DraftOf(from_schema, before.digest, keeps_places)
-    return store, Upgraded(origin, store.digest or EMPTY, dict(store.store_digests), of)
-
-
 def chunk_records(snapshot_id: str, cursor: Cursor, record_bytes_max: int) -> Iterator[bytes]:
     """Yield the values of all chunk records, by sequence.
 
@@ -306,7 +261,7 @@ def check_still_wanted(written: Written, last: Found | None) -> None:
         there = "none" if last is None else f"batch {last.increment.batch}"
         raise ChangedMeanwhile(f"the log has lost batch {batch}: its last one is now {there}")
     for pointer in last.increment.pointers[:1]:
-        if pointer.batch >= batch and written.upgraded is None:
+        if pointer.batch >= batch:
             raise SnapshotSuperseded(
                 f"snapshot {pointer.snapshot_id} of batch {pointer.batch} exists, which is not older than batch {batch}"
             )
@@ -331,15 +286,13 @@ def proposal(written: Written, read_again: Found, proposed_by: str, created_at_m
             f"offset {read_again.offset} holds batch {increment.batch} of owner epoch {increment.owner_epoch} with"
             f" digest {increment.digest} now, not what was folded"
         )
-    upgraded = written.upgraded
-    expected = increment.digest if upgraded is None else upgraded.digest
-    if expected is None or digest != expected:
+    if digest != increment.digest:
         raise DamagedError(
             f"{counted(len(written.chunks), 'chunk')} of snapshot {written.snapshot_id} read back with digest"
-            f" {digest}, but batch {increment.batch} has {expected}"
+            f" {digest}, but batch {increment.batch} has {increment.digest}"
         )
     return Manifest(
-        origin=increment.origin if upgraded is None else upgraded.origin,
+        origin=increment.origin,
         snapshot_id=written.snapshot_id,
         owner_epoch=increment.owner_epoch,
         batch=increment.batch,
@@ -355,6 +308,5 @@ def proposal(written: Written, read_again: Found, proposed_by: str, created_at_m
         genesis=increment.genesis,
         topic_ids=increment.topic_ids,
         proposed_by=proposed_by,
-        store_digests=increment.store_digests if upgraded is None else upgraded.store_digests,
-        draft_of=None if upgraded is None else upgraded.of,
+        store_digests=increment.store_digests,
     )

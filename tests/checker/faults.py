@@ -100,18 +100,6 @@ def _decided(finding: str) -> Callable[[Draft], object]:
     return draft
 
 
-def _drafted_beside(draft: Draft) -> None:
-    """No changes are recorded, and what a job made of this state lies before the snapshot of it."""
-
-    def other_entries(owner: Owner, manifest: Body) -> Body:
-        content = ("chunks", "entry_count", "digest", "entries_digest", "snapshot_id")
-        other = {name: owner.manifests["snapshot2"][name] for name in content}
-        return manifest | other | {"draft_of": {"schema_version": 1, "digest": manifest["digest"]}}
-
-    draft.changes.clear()
-    draft.owner.fault = Fault(stage="snapshot5", drafted=other_entries)
-
-
 def _of_schema(schema: int) -> Callable[[Draft], object]:
     return lambda draft: draft.increment["origin"].update(schema_version=schema)
 
@@ -125,16 +113,6 @@ def _upgraded(schema: int = 2) -> Callable[[Draft], object]:
         draft.owner.fault = Fault(stage="batch7", draft=_of_schema(schema))
 
     return draft
-
-
-def _from_draft(digest: list[int] | None = None) -> Callable[[Owner, Body], Body]:
-    """The chunks of the snapshot are those of a draft of this state, which the owner takes over."""
-
-    def drafted(owner: Owner, manifest: Body) -> Body:
-        owner.fault = Fault(stage="batch6", draft=_upgraded())
-        return manifest | {"draft_of": {"schema_version": 1, "digest": digest or manifest["digest"]}}
-
-    return drafted
 
 
 def _cut(then: str, finding: str) -> Callable[[Draft], object]:
@@ -299,12 +277,6 @@ CASES: dict[str, Case] = {
     "upgraded": _case("batch6", draft=_upgraded(), unchecked="its owner begins"),
     "upgraded to an older schema": _case("batch6", CHAIN, draft=_upgraded(0)),
     "upgraded without a decision": _case("batch7", CHAIN, draft=_of_schema(2)),
-    "upgraded from a draft": _case("snapshot5", drafted=_from_draft(), unchecked="its owner begins"),
-    "upgraded from another draft": _case("snapshot5", STATE, drafted=_from_draft([4, 1, 2])),
-    "lean batch, and a draft of it": _case("batch5", draft=_drafted_beside),
-    "pointer to a draft": _case(
-        "snapshot5", SNAPSHOTS, manifest=lambda m: m.update(draft_of={"schema_version": 1, "digest": m["digest"]})
-    ),
     "behind a cut": _case("batch7", CHAIN, ATOMIC, draft=_fields(previous_offset=5000)),
     "behind a cut, begun anew": _case(
         "batch3", draft=_cut("batch4", "increments-replaced-1"), unchecked="its owner begins"

@@ -50,7 +50,6 @@ class Fault:
 
     Attributes:
         draft, manifest: change what is to be written; `values` the packed records of the log, or the chunks.
-        drafted: makes a job's draft of the manifest that is to be written, and it is written before that.
         aborted: which records of the stage are in a transaction that is aborted: "outputs", "log".
         journal: changes what the services of this partition were told.
         after: trims.
@@ -60,7 +59,6 @@ class Fault:
     draft: Callable[[Draft], object] = lambda draft: None
     values: Callable[[list[bytes]], list[bytes]] = lambda values: values
     manifest: Callable[[Body], object] = lambda manifest: None
-    drafted: Callable[[Owner, Body], Body] | None = None
     aborted: frozenset[str] = frozenset()
     journal: Callable[[list[Body]], list[Body]] = lambda lines: lines
     after: Callable[[Forgery, Owner], object] = lambda forgery, owner: None
@@ -303,11 +301,8 @@ class Forgery:
                 )
             ]
             manifest = owner.manifests[stage] = owner.manifest(stage, refs)
-            fault = _at(owner, stage)
-            drafted = [fault.drafted(owner, manifest)] if fault.drafted is not None else []
-            fault.manifest(manifest)
-            packed_manifests = [pack(MANIFEST, each) for each in (*drafted, manifest)]
-            self._append(self._plain, "snapshots", owner, packed_manifests, offsets)
+            _at(owner, stage).manifest(manifest)
+            self._append(self._plain, "snapshots", owner, [pack(MANIFEST, manifest)], offsets)
         assert self._plain.flush(ANSWER_S) == 0
         for owner in self.owners:
             written = offsets[owner.number]

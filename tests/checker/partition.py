@@ -86,8 +86,6 @@ class PartitionJudge:
         changes = self._chain.increment(offset, found)
         if before is None or found.begins_anew:
             self._begin(offset, found, where, anew=before is not None)
-            if found.upgrades and before is not None:
-                self._judge_draft(found, before, where)
         else:
             self._advance_image(offset, found, changes)
             self._fold.batch(found, self._image, where)
@@ -112,15 +110,6 @@ class PartitionJudge:
             self._fold.begin_anew(found, self._image, where)
         else:
             self._fold.begin(found, self._image, where)
-
-    def _judge_draft(self, found: wire.Increment, before: wire.Increment, where: str) -> None:
-        """An upgrade whose snapshot is a draft is of exactly the state that the draft is of."""
-        for draft in filter(None, map(self._snapshots.draft, found.pointers)):
-            self.verdict.counts["drafts taken over"] += 1
-            said, was = (draft.schema_version, draft.digest), (before.origin.schema_version, before.digest)
-            if said != was:
-                what = f"batch {found.batch} takes the draft of state {said} over, but the state was {was}"
-                self.verdict.add(Check.STATE, where, what)
 
     def _advance_image(self, offset: int, found: wire.Increment, changes: list[wire.Changes]) -> None:
         """Advance the image by the changes. Lean batches have none: then from the next snapshot on, if there is

@@ -98,9 +98,7 @@ class SnapshotLog:
                     f" {pointer.first_chunk_offset}; the log begins at {self.bounds.start}"
                 )
                 verdict.add(Check.SNAPSHOTS, self._at(pointer.manifest_offset), what)
-        drafts = {offset for offset, manifest in self.manifests.items() if manifest.draft_of is not None}
-        verdict.counts["drafts"] += len(drafts)
-        orphans = len(self.manifests.keys() - {offset for _, offset in self.judged} - drafts)
+        orphans = len(self.manifests.keys() - {offset for _, offset in self.judged})
         verdict.counts["orphaned manifests"] += orphans
 
     def covering(self, increment_offset: int, log: str, log_id: str) -> wire.Manifest | None:
@@ -108,17 +106,8 @@ class SnapshotLog:
         or not: another topic of that name had other increments there."""
         for manifest in self.manifests.values():
             here = manifest.topic_ids.get(log, "") == log_id
-            at = manifest.increment_offset == increment_offset and manifest.draft_of is None
-            if here and at and not list(self._content(manifest)):
+            if here and manifest.increment_offset == increment_offset and not list(self._content(manifest)):
                 return manifest
-        return None
-
-    def draft(self, pointer: wire.Pointer) -> wire.DraftOf | None:
-        """Return what the draft was of whose chunks are this snapshot; None: they were written for it."""
-        taken = self.manifests.get(pointer.manifest_offset)
-        for manifest in self.manifests.values():
-            if taken is not None and manifest.draft_of is not None and manifest.chunks == taken.chunks:
-                return manifest.draft_of
         return None
 
     def stored(self, manifest: wire.Manifest) -> Stored:
@@ -155,8 +144,6 @@ class SnapshotLog:
             why = self.damaged.get(pointer.manifest_offset, "no manifest is there")
             yield f"the pointer leads to nothing: {why}"
             return
-        if manifest.draft_of is not None:
-            yield "the pointer leads to a draft"
         said = manifest.snapshot_id, manifest.batch, manifest.increment_offset, manifest.digest
         if said != (pointer.snapshot_id, pointer.batch, pointer.increment_offset, pointer.digest):
             yield f"the manifest says {said}, the pointer {pointer}"

@@ -81,8 +81,6 @@ def test_what_was_looked_at_is_counted(judged: Judged) -> None:
         "torn journal lines",
         "orphaned increments",
         "snapshots deleted with their topic",
-        "drafts",
-        "drafts taken over",
     ):
         assert counts[name] > 0, name
 

@@ -12,19 +12,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from snapreplay.app.load import load_app
-from snapreplay.service.blocking import BlockingClient
-from snapreplay.service.clock import wall_ms
 from snapreplay.service.control.operations import TriggerSnapshot
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.recovery.driver import RecoveryDriver
-from snapreplay.snapshots.jobs.compaction import Compaction, Outcome
 from tests.chaos.processes import Place, Slot
 from tests.chaos.timeline import Timeline
 from tests.checker import Check, app, load, outcomes, verify
 from tests.support.accepting import accepted
-from tests.support.compacting import PlainEngine
 from tests.support.deadlines import scaled
 from tests.support.stage import Stage
 from tests.support.stage import until as stage_until
@@ -162,36 +157,6 @@ async def test_an_operators_decision_is_judged_from_there_on(broker: Any, unique
     assert verdict.good, str(verdict)
     assert any("an operator's decision begins the chain anew" in why for why in verdict.unchecked)
     assert verdict.counts["input records"] > 100
-
-
-async def test_an_upgrade_is_taken_from_a_draft(broker: Any, unique: Callable[[str], str], tmp_path: Path) -> None:
-    """The draft is no snapshot of the old state; what was committed since in one partition is upgraded by its owner."""
-    app_id, servers = unique("drafted"), broker.bootstrap_servers
-    stage = await prepared(broker, app_id, 2, changelog={"enabled": True})
-    second, settings = tmp_path / "second.py", stage.settings()
-    second.write_text(f"from tests.checker.app import make\napp = make({app_id!r}, schema_version=2)\n")
-
-    async def ran(seed: int, count: int, partitions: int = 2) -> None:
-        async with stage.running() as service:
-            await asyncio.to_thread(load.send, servers, app_id, partitions, seed, count)
-            await stage.all_processed(service)
-            said[:] = service.restore_status()
-
-    said: list[Any] = []
-    await ran(1, 300)
-    job = Compaction(
-        PlainEngine().for_each, partial(BlockingClient, settings), app_id, "by", wall_ms, str(second), drafts=True
-    )
-    drafted = await asyncio.to_thread(job.run)
-    assert {each.outcome for each in drafted} == {Outcome.DRAFTED}
-    await ran(2, 30, partitions=1)
-    stage.app = load_app(str(second))
-    await ran(3, 100)
-    verdict = await asyncio.to_thread(verify, servers, app_id, deadline_seconds=DEADLINE_S)
-    assert verdict.good, str(verdict)
-    assert ["; 0 entries of it changed" in each.decisions[0].decided for each in said] == [False, True]
-    assert all("; drafted by by after batch" in each.decisions[0].decided for each in said)
-    assert (verdict.counts["drafts"], verdict.counts["drafts taken over"]) == (2, 1)
 
 
 async def test_an_app_that_keeps_a_hold_too_long_is_found(broker: Any, unique: Callable[[str], str]) -> None:

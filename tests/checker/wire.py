@@ -208,13 +208,6 @@ class ChunkRef(Struct, frozen=True, array_like=True):
     crc32: int
 
 
-class DraftOf(Struct, frozen=True):
-    """The state that a draft is an upgrade of."""
-
-    schema_version: int
-    digest: Digest
-
-
 class Manifest(Struct, frozen=True):
     snapshot_id: str
     batch: int
@@ -226,7 +219,6 @@ class Manifest(Struct, frozen=True):
     entries_digest: Digest
     topic_ids: dict[str, str] = {}
     store_digests: dict[str, Digest] = {}
-    draft_of: DraftOf | None = None
 
 
 Entry = Claim | Changes | Increment | Chunk | Manifest

@@ -27,8 +27,7 @@ from tests.simulation.process import Process
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-DRAFTS = ("draft good", "draft older", "draft forged", "draft killed")
-DECISIONS = ("upgrade one", "upgrade all", "older", "patch once", "patch twice", "patch undo", "patch killed", *DRAFTS)
+DECISIONS = ("upgrade one", "upgrade all", "older", "patch once", "patch twice", "patch undo", "patch killed")
 """What may be decided."""
 SCHEMA_MAX = 3
 TRY_AGAIN = ("Unreachable", "CommitInDoubt", "OwnerTookItBack", "ReadStalled", "LogWentOn", "killed")

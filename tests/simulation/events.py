@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.format.records import Increment, Manifest
 from tests.simulation import program, told
-from tests.simulation.drafting import draft
 from tests.simulation.log import Log, Transaction, TxnState
 from tests.simulation.network import NOWHERE
 from tests.simulation.process import Process
@@ -293,7 +292,6 @@ TO_TOPICS: dict[str, Callable[[World, str, float], bool]] = {
     "propose": propose_somehow,
     "upgrade": lambda world, how, seconds: world.decisions.upgrade(how, seconds),
     "older": lambda world, how, seconds: world.decisions.older(how, seconds),
-    "draft": draft,
     "inputs": lambda world, how, seconds: world.rewiring.change(how, seconds),
     "patch": lambda world, how, seconds: world.decisions.patch(how, seconds),
     "pause": lambda world, how, seconds: world.pauses.happen(how, seconds),

@@ -232,10 +232,6 @@ class Oracle:
         if upgraded:
             plain.upgrade(schema)
             story.met["state upgraded"] += 1
-            decided = (increment.decision or {}).get("decided", "")
-            if "; drafted by " in decided:
-                exact = "; 0 entries of it changed since" in decided
-                story.met["draft taken over" if exact else "draft brought forward"] += 1
         if patched:
             reason = (increment.decision or {}).get("reason", "")
             require(reason not in story.decided, f"{where}: {reason} is made twice")

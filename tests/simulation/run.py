@@ -13,7 +13,6 @@ from typing import Any, TypedDict, Unpack
 
 from tests.simulation import scenario
 from tests.simulation.deciding import DECISIONS
-from tests.simulation.drafting import GIVEN_AWAY
 from tests.simulation.faults import fault_kinds
 from tests.simulation.history import Violation
 from tests.simulation.loop import VirtualLoop
@@ -94,9 +93,6 @@ WANTED_DECISIONS = (
     "inputs: killed",
     "inputs: NotDrained",
     "state upgraded",
-    *(f"draft given away {how}" for how in GIVEN_AWAY),
-    "draft taken over",
-    "draft brought forward",
     "input taken in",
     "state corrected",
     "older code refused",

@@ -8,7 +8,6 @@ from typing import Literal
 
 import pytest
 
-from tests.simulation import drafting
 from tests.simulation.faults import MENU
 from tests.simulation.network import Link, Owner
 from tests.simulation.process import Process
@@ -16,7 +15,7 @@ from tests.simulation.run import replay_command, run_block
 from tests.simulation.scenario import Event
 from tests.simulation.test_regressions import QUIET, Script
 
-AT, WITH_ENTRIES = 0.95, 1.9
+AT = 0.95
 CLIENTS = ("patch", "inputs")
 DECIDING = replace(QUIET, epilogue="none", records=20, chaos_seconds=2.0)
 REWIRED = replace(DECIDING, inputs=2, inputs_at_first=2)
@@ -37,14 +36,9 @@ SWEPT = {"connect": 1, "admin": 3, "fence": 1, "fill": 2, "bounds": 3, "read": 1
 """Site → how many requests a decision makes there, or as many of them as differ."""
 
 
-MADE = {
-    "upgrade all": "state upgraded",
-    "draft good": "state upgraded",
-    "patch once": "state corrected",
-    "inputs once": "input retired",
-}
-REPEATED = ("draft good", "inputs once")
-"""By the same code as the other two kinds; the blocks above have them among random faults."""
+MADE = {"upgrade all": "state upgraded", "patch once": "state corrected", "inputs once": "input retired"}
+REPEATED = ("inputs once",)
+"""By the same code as the other kinds; the blocks above have it among random faults."""
 
 
 @pytest.mark.parametrize(
@@ -61,7 +55,7 @@ def test_a_decision_survives_each_fault_of_each_request(kind: str, site: str, mo
     made once, or by the next one, or not at all."""
     plan: dict[int, str] = {}
     history, made = REWIRED if kind.startswith("inputs") else DECIDING, MADE[kind]
-    event = Event(WITH_ENTRIES if kind.startswith("draft") else AT, kind, 0.01)
+    event = Event(AT, kind, 0.01)
     monkeypatch.setattr(Link, "draw", lambda link, at: drawn(plan, link.owner) if at == site else None)
     met: Counter[str] = Counter()
     for fault in MENU[site]:
@@ -119,27 +113,3 @@ def test_an_input_is_retired_and_taken_in_again(start: str, mode: Literal["chang
     retired = counts["input retired"] + counts["input retired, records left"]
     assert (counts["inputs: made"], retired, counts[f"input added: {start}"]) == (2, 1, 1)
     assert counts["input taken in again behind records"] == (start == "resume")
-
-
-@pytest.mark.parametrize(("kind", "seconds", "came"), [("good", 0.0, "taken over"), ("older", 1.5, "brought forward")])
-def test_a_draft_saves_the_upgrade(kind: str, seconds: float, came: str) -> None:
-    """Its entries become the state of the decision, as the log has them, or with what was committed since."""
-    events = (Event(2.0, f"draft {kind}", seconds),)
-    script = Script(
-        {"end": {}}, replace(DECIDING, named=True, records=60, every_records=0, chaos_seconds=4.0, events=events)
-    )
-    assert script.run() is None
-    counts = script.world.network.faults.counts
-    assert (counts["state upgraded"], counts[f"draft {came}"]) == (1, 1)
-
-
-@pytest.mark.parametrize("given_away", [*drafting.GIVEN_AWAY, "killed"])
-def test_a_draft_that_is_not_of_this_state_changes_nothing(given_away: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It holds an entry that nobody stored, or its job died; the owner upgrades by itself."""
-    forged = {name: forge for name, forge in drafting.GIVEN_AWAY.items() if name == given_away}
-    monkeypatch.setattr(drafting, "GIVEN_AWAY", forged or drafting.GIVEN_AWAY)
-    events = (Event(2.0, "draft forged" if forged else "draft killed", 0.0),)
-    script = Script({"end": {}}, replace(DECIDING, records=60, chaos_seconds=4.0, events=events))
-    assert script.run() is None
-    counts = script.world.network.faults.counts
-    assert (counts["state upgraded"], counts["draft taken over"], counts["draft brought forward"]) == (1, 0, 0)

@@ -107,6 +107,5 @@ def fenced_while_writing(monkeypatch: Any, times: int) -> list[int]:
 
         return written
 
-    for name in ("write", "taken_over"):
-        monkeypatch.setattr(snapshot_writer, name, then_fenced(getattr(snapshot_writer, name)))
+    monkeypatch.setattr(snapshot_writer, "write", then_fenced(snapshot_writer.write))
     return left

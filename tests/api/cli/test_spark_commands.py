@@ -130,21 +130,6 @@ def test_without_spark_it_says_what_to_install(tmp_path, command):
     assert "Traceback" not in ended.stderr
 
 
-def test_an_app_without_upgrades_has_no_draft(invoke, tmp_path):
-    """Before Spark is started; with one declared, the cluster is asked."""
-    file = tmp_path / "app.py"
-    file.write_text(ONE.format(version=1, upgrade=""))
-    result = invoke("draft-upgrade", str(file))
-    assert "declares no upgrade of its stored entries" in result.stderr
-    assert result.exit_code == 2
-    assert "@app.upgrade(from_schema=…, value=…)" in result.stderr
-    other = tmp_path / "app2.py"
-    other.write_text(ONE.format(version=2, upgrade="app.upgrade(1, str)(lambda key, old: (key, int(old)))"))
-    result = invoke("draft-upgrade", str(other), "--bootstrap-servers", "127.0.0.1:1")
-    assert result.exit_code == 2
-    assert "declares no upgrade" not in result.stderr
-
-
 @pytest.mark.parametrize("job", ["audit", "compact"])
 def test_without_java_it_says_so_before_it_asks_anybody(tmp_path, job):
     """Exit code 2. In a process of its own: a session that runs already needs no Java."""
