@@ -32,9 +32,9 @@ from snapreplay.service.config.settings import Settings, load_settings
 from snapreplay.snapshots.jobs.compaction import Compaction, PartitionResult
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, freeze
 from snapreplay.snapshots.proof.partition import audit_partition
-from snapreplay.snapshots.proof.proven import Level
 from snapreplay.snapshots.proof.records import Moment
 from snapreplay.snapshots.proof.replay import prove
+from snapreplay.snapshots.proof.report import Level
 from snapreplay.snapshots.proof.state import At, state_at
 
 APP = "benchmarks/ledger_app.py"

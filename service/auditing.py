@@ -18,15 +18,13 @@ import msgspec
 import snapreplay
 from snapreplay.app.load import checked_app
 from snapreplay.errors import StopError, UsageError
-from snapreplay.service.blocking import BlockingProofs, BlockingReader
-from snapreplay.service.clock import wall_ms
+from snapreplay.service.blocking import BlockingReader
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.config.table import given_in
 from snapreplay.snapshots.jobs import audit as plain_audit
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs
-from snapreplay.snapshots.proof.proven import Level
 from snapreplay.snapshots.proof.replay import Segment, repeated
-from snapreplay.snapshots.proof.report import AuditReport
+from snapreplay.snapshots.proof.report import AuditReport, Level
 
 
 class Repetition(msgspec.Struct, frozen=True):
@@ -38,9 +36,7 @@ class Repetition(msgspec.Struct, frozen=True):
     segment: Segment
 
 
-def audit(
-    settings: Settings, app_id: str, level: Level = Level.INTEGRITY, app: str | None = None, *, since_last: bool = False
-) -> AuditReport:
+def audit(settings: Settings, app_id: str, level: Level = Level.INTEGRITY, app: str | None = None) -> AuditReport:
     """Prove what the app's own two topics hold at this moment, one partition after the other.
 
     The owners may write and trim meanwhile. A partition takes as much memory as its state.
@@ -48,7 +44,6 @@ def audit(
     Args:
         level: what is proven; each level includes those before it.
         app: `module:app` or a path. Level REPLAY needs it.
-        since_last: prove only what came after the last recorded proof, and record this one.
 
     Returns the report; it is clean if `findings` is empty.
 
@@ -61,15 +56,12 @@ def audit(
         if app is None:
             raise UsageError("a replay runs the app's handlers, so it needs the app")
         loaded = checked_app(app, app_id)
-    at_ms = wall_ms()
 
     def repeat(segment: Segment) -> str:
         return _by_another_seed(Repetition(app or "", app_id, given_in(settings), segment))
 
-    proofs = BlockingProofs(settings, app_id, at_ms) if since_last else None
     with BlockingReader(settings) as reader:
-        report = plain_audit.audit(reader, app_id, level, loaded, repeat=repeat, proofs=proofs)
-    return msgspec.structs.replace(report, audited_at_ms=at_ms)
+        return plain_audit.audit(reader, app_id, level, loaded, repeat=repeat)
 
 
 def _by_another_seed(again: Repetition) -> str:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
-import msgspec
-
-from snapreplay.app import names
 from snapreplay.app.record import InputRecord
 from snapreplay.service.config.settings import Settings, seals_of
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaAppender
-from snapreplay.service.kafka.group_offsets import BROKERS_RETENTION_MS, KafkaOffsetCommitter, committed_offsets
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.loop_thread import LoopThread
-from snapreplay.service.ports import Bounds, CommittedOffset, LogRecord, TopicPartition
+from snapreplay.service.ports import Bounds, LogRecord, TopicPartition
 from snapreplay.snapshots.format.envelope import Headers
 from snapreplay.snapshots.format.seal import Seals
-from snapreplay.snapshots.proof.proven import NOTHING, Proof, RecordedProof, from_metadata, to_metadata
 
 T = TypeVar("T")
 
@@ -122,60 +117,6 @@ class BlockingClient(BlockingReader):
         if self._appender is not None:
             await self._appender.close()
         await super()._close()
-
-
-class BlockingProofs:
-    """The proofs of audits: offsets of the group `<app_id>-audit`, with the proof as their metadata.
-
-    Errors are those of `service.kafka.group_offsets`.
-    """
-
-    def __init__(self, settings: Settings, app_id: str, at_ms: int) -> None:
-        """Take `at_ms`: the time of the proofs that are recorded."""
-        self._settings = settings
-        self._group_id = names.audit_group(app_id)
-        self._topic = names.increments_topic(app_id)
-        self._at_ms = at_ms
-
-    def read(self, partition_count: int) -> list[RecordedProof]:
-        """Return what is recorded, by partition."""
-        found = self._run(self._read(range(partition_count)))
-        return [found.get(number, NOTHING) for number in range(partition_count)]
-
-    def record(self, proven: Mapping[int, Proof]) -> dict[int, Proof]:
-        """Add to what is recorded by now: of two audits at the same time, neither takes back what the other proved."""
-        if not proven:
-            return {}
-        stamped = {n: msgspec.structs.replace(p, at_ms=self._at_ms) for n, p in proven.items()}
-        self._run(self._record(stamped))
-        return stamped
-
-    async def _read(self, numbers: Collection[int]) -> dict[int, RecordedProof]:
-        partitions = [TopicPartition(self._topic, number) for number in numbers]
-        found = await committed_offsets(self._settings, self._group_id, partitions)
-        return {source.partition: from_metadata(each.metadata) for source, each in found.items()}
-
-    async def _record(self, proven: Mapping[int, Proof]) -> None:
-        known = await self._read(proven.keys())
-        offsets = {}
-        for number, proof in proven.items():
-            recorded = known.get(number, NOTHING).with_one_more(proof)
-            offset = max(each.next_offset for each in recorded.proofs)
-            place = TopicPartition(self._topic, number)
-            offsets[place] = CommittedOffset(offset, to_metadata(recorded))
-        committer = KafkaOffsetCommitter(self._settings, self._group_id, BROKERS_RETENTION_MS)
-        try:
-            await committer.commit(offsets)
-        finally:
-            await committer.close()
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        loop = LoopThread("snapreplay-proofs")
-        loop.start()
-        try:
-            return loop.submit(work).result()
-        finally:
-            loop.stop()
 
 
 async def _next(slices: AsyncIterator[Sequence[InputRecord]]) -> Sequence[InputRecord] | None:

@@ -13,21 +13,18 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from snapreplay.app.app import App
 from snapreplay.app.load import checked_app
 from snapreplay.errors import UsageError
-from snapreplay.service.blocking import BlockingClient, BlockingProofs, BlockingReader
+from snapreplay.service.blocking import BlockingClient, BlockingReader
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
-from snapreplay.snapshots.jobs.audit import Audited, AuditRequest, audited, concluded, replayable, report_of, with_app
+from snapreplay.snapshots.jobs.audit import Audited, at_one_moment, audited, replayable, report_of, with_app
 from snapreplay.snapshots.jobs.compaction import Compaction, CompactionReport, Owner, answered
 from snapreplay.snapshots.jobs.fixed_logs import OpenReader, freeze
-from snapreplay.snapshots.proof.proven import Level, RecordedProof
 from snapreplay.snapshots.proof.records import Moment
 from snapreplay.snapshots.proof.replay import SegmentReport, prove, repeated
-from snapreplay.snapshots.proof.report import AuditReport
+from snapreplay.snapshots.proof.report import AuditReport, Level
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,7 +96,6 @@ def audit(
     level: Level = Level.INTEGRITY,
     app: str | None = None,
     *,
-    since_last: bool = False,
     master: str | None = None,
 ) -> AuditReport:
     """Prove what the app's own two topics hold at this moment. The owners may write and trim meanwhile.
@@ -109,7 +105,6 @@ def audit(
     Args:
         level: what is proven; each level includes those before it.
         app: `module:app` or a path, as the tasks import it. Level REPLAY needs it.
-        since_last: prove only what came after the last recorded proof, and record this one.
         master: of a Spark cluster, such as `spark://HOST:7077`. None: this process, or what spark-submit has chosen.
 
     Returns the report; it is clean if `findings` is empty.
@@ -123,23 +118,21 @@ def audit(
         from snapreplay.snapshots.jobs.spark_tasks import for_each  # noqa: PLC0415 - as above
     replayed_app = replayable(app_id, app) if level is Level.REPLAY else None
     check(master)
-    at_ms, open_reader = wall_ms(), partial(BlockingReader, settings)
+    started, open_reader = time.monotonic(), partial(BlockingReader, settings)
 
     def look() -> list[Moment]:
         with open_reader() as reader:
             return freeze(reader, app_id)
 
-    def work(moments: Sequence[Moment], known: Sequence[RecordedProof] | None, started: float) -> AuditReport:
+    def work(moments: Sequence[Moment]) -> AuditReport:
         with spark_session("snapreplay audit", master) as spark, stopping("audit"):
-            parts = for_each(spark, moments, open_reader, partial(audited, app_id, level, known), Audited)
+            parts = for_each(spark, moments, open_reader, partial(audited, app_id, level), Audited)
             replayed = None
             if replayed_app is not None:
                 replayed = _replayed(spark, open_reader, replayed_app, app or "", parts)
-        asked = AuditRequest(app_id, level, known, replayed_app.version if replayed_app is not None else None)
-        return report_of(asked, parts, replayed, time.monotonic() - started)
+        return report_of(app_id, level, parts, replayed, time.monotonic() - started)
 
-    proofs = BlockingProofs(settings, app_id, at_ms) if since_last else None
-    return msgspec.structs.replace(concluded(app_id, look, work, proofs), audited_at_ms=at_ms)
+    return at_one_moment(app_id, look, work)
 
 
 def _replayed(

@@ -233,9 +233,6 @@ AllSavepoints = Annotated[bool, Option("--savepoints", "Delete all its savepoint
 ProofLevel = Annotated[
     Literal["integrity", "changes", "replay"], Option("--level", "What is proved. Each level includes those before it.")
 ]
-SinceLast = Annotated[
-    bool, Option("--since-last", "Prove only what came after the last proof, and record the new one in Kafka.")
-]
 Engine = Annotated[Literal["spark", "python"], Option("--engine", "python: in this process, without Spark and Java.")]
 
 # ---- a broker of its own

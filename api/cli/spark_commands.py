@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from snapreplay.api.cli import options
 from snapreplay.api.cli.options import app_id_of, service_url
-from snapreplay.api.cli.output import ExitCode, Format, console, note, print_error, print_json, table
+from snapreplay.api.cli.output import ExitCode, Format, console, note, print_json, table
 from snapreplay.counted import counted, counted_or_no
 from snapreplay.errors import SnapreplayError, UsageError
 from snapreplay.service.control.operations import AdoptSnapshot
@@ -28,7 +28,6 @@ def audit(
     *,
     app_id: options.AuditedId = None,
     level: options.ProofLevel = "integrity",
-    since_last: options.SinceLast = False,
     engine: options.Engine = "spark",
     master: options.Master = None,
     settings: options.OfCluster,
@@ -36,8 +35,8 @@ def audit(
 ) -> ExitCode:
     """Prove, from the topics alone, that the log is whole.
 
-    Exit code 0: no findings; 1: findings; 2: could not run; 4: the proof could not be recorded."""
-    from snapreplay.snapshots.proof.proven import Level
+    Exit code 0: no findings; 1: findings; 2: could not run."""
+    from snapreplay.snapshots.proof.report import Level
 
     audited, proved = audited_app(app, app_id, level), Level(level)
     if engine == "python":
@@ -45,16 +44,13 @@ def audit(
 
         if master is not None:
             raise UsageError("--engine python uses no Spark cluster", hint="leave out --master, or --engine python")
-        report = in_this_process(settings, audited, proved, app, since_last=since_last)
+        report = in_this_process(settings, audited, proved, app)
     else:
         from snapreplay.spark import audit as with_spark
 
-        report = with_spark(settings, audited, proved, app, since_last=since_last, master=master)
+        report = with_spark(settings, audited, proved, app, master=master)
     print_audit(report, output)
-    if report.not_recorded:
-        print_error(f"the proof was not recorded: {report.not_recorded}", "")
-    unrecorded = ExitCode.OPERATOR if report.not_recorded else ExitCode.OK
-    return ExitCode.FINDINGS if report.findings else unrecorded
+    return ExitCode(report.exit_code)
 
 
 def audited_app(app: str | None, app_id: str | None, level: str) -> str:
@@ -82,27 +78,10 @@ def print_audit(report: AuditReport, output: Format) -> None:
     if report.decisions:
         columns = ("partition", "offset", "finding", "by", "reason", "decided")
         out.print(_listed(columns, report.decisions))
-    if report.since_last:
-        _print_proofs(report)
     print(
         f"{report.app_id}: {counted_or_no(len(report.findings), 'finding')} in"
         f" {counted(report.partition_count, 'partition')} ({report.seconds:.1f} s)"
     )
-
-
-def _print_proofs(report: AuditReport) -> None:
-    columns = ("partition", "batches audited", "proven to batch", "recorded", "why all of it")
-    rows = (
-        (
-            each.partition,
-            "none" if each.first_batch is None else f"{each.first_batch} to {each.last_batch}",
-            None if each.proven is None else each.proven.batch,
-            f"level {each.proven.level}" if each.proven and each.recorded else "no",
-            each.audited_all_because,
-        )
-        for each in report.chains
-    )
-    console().print(table(columns, rows, right="partition"))
 
 
 def _listed(columns: Sequence[str], facts: Iterable[object]) -> Table:

@@ -89,7 +89,7 @@ async def carry_out(deletion: Deletion, cluster: Deleting) -> None:
     """
     app_id = deletion.app_id
     try:
-        for group_id in (app_id, names.witness_group(app_id), names.audit_group(app_id)):
+        for group_id in (app_id, names.witness_group(app_id)):
             await cluster.delete_group(group_id)
     except GroupInUse as error:
         raise _runs(app_id, error.message) from error

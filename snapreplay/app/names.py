@@ -53,12 +53,6 @@ def savepoint_id(app_id: str, name: str) -> str:
     return f"{app_id}{SAVEPOINT}{name}"
 
 
-def audit_group(app_id: str) -> str:
-    """Name the consumer group whose committed offsets say how far the increments topic was audited. It has no
-    members."""
-    return f"{app_id}-audit"
-
-
 def witness_group(app_id: str) -> str:
     """Name the consumer group whose committed offsets say how far the increments topic was committed. It has no
     members."""

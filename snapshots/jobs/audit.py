@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import socket
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,10 +22,9 @@ from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, Sto
 from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs, freeze, starts_of
 from snapreplay.snapshots.log.loading import NullSink
 from snapreplay.snapshots.proof.partition import PartitionReport, audit_partition
-from snapreplay.snapshots.proof.proven import Level, Proof, RecordedProof
 from snapreplay.snapshots.proof.records import Logs, Moment
 from snapreplay.snapshots.proof.replay import Segment, SegmentReport, prove
-from snapreplay.snapshots.proof.report import AuditedChain, AuditReport, Stretch, Violation
+from snapreplay.snapshots.proof.report import AuditReport, Level, Violation
 from snapreplay.snapshots.proof.state import load
 
 T = TypeVar("T")
@@ -39,18 +38,8 @@ Repeat = Callable[[Segment], str]
 class Trimmed(RetryableError):
     """The owner trimmed the topics while they were read, more than once.
 
-    Safe: An audit only reads, so it may be run again. Nothing was recorded as proven.
+    Safe: An audit only reads, so it may be run again.
     """
-
-
-class AuditRequest(NamedTuple):
-    """The question. `known`: the proofs so far of the partitions that are audited; None: they do not count.
-    `app_version`: of the code that is replayed; None: none is."""
-
-    app_id: str
-    level: Level
-    known: Sequence[RecordedProof] | None
-    app_version: str | None = None
 
 
 class Audited(msgspec.Struct, frozen=True):
@@ -60,55 +49,27 @@ class Audited(msgspec.Struct, frozen=True):
     wrong: Violation | None
 
 
-class Proofs(Protocol):
-    """The place where the proofs of an app are recorded."""
-
-    def read(self, partition_count: int) -> Sequence[RecordedProof]:
-        """Return what is recorded, by partition.
-
-        Raises:
-            NotAuthorized, Unreachable: it is not known what is proven.
-        """
-
-    def record(self, proven: Mapping[int, Proof]) -> Mapping[int, Proof]:
-        """Record the proofs; return partition → proof, with its time.
-
-        Raises:
-            NotAuthorized, Unreachable, StopError: not all of them were recorded.
-        """
-
-
-def audit(
-    reader: LogReader,
-    app_id: str,
-    level: Level,
-    app: App[Any] | None = None,
-    *,
-    repeat: Repeat,
-    proofs: Proofs | None = None,
-) -> AuditReport:
+def audit(reader: LogReader, app_id: str, level: Level, app: App[Any] | None = None, *, repeat: Repeat) -> AuditReport:
     """Audit all partitions as of now, one after the other. The owners may write and trim meanwhile.
 
     Args:
         app: is replayed; level REPLAY needs it.
-        proofs: only what came after these is checked, and what is proven is recorded there. None: all is checked, and
-            nothing is written.
 
     Raises:
-        SnapreplayError: it could not run: a topic is missing, no broker answers, it is not known what is proven.
+        SnapreplayError: it could not run: a topic is missing, no broker answers.
     """
+    started = time.monotonic()
 
-    def work(moments: Sequence[Moment], known: Sequence[RecordedProof] | None, started: float) -> AuditReport:
+    def work(moments: Sequence[Moment]) -> AuditReport:
         parts, replayed = list[Audited](), list[SegmentReport]()
         for moment in moments:
-            parts.append(audited(app_id, level, known, reader, moment))
+            parts.append(audited(app_id, level, reader, moment))
             if app is not None:
                 logs = PartitionLogs(reader, app_id, moment.partition)
                 replayed += [_replayed(app, each, logs, repeat) for each in parts[-1].report.segments]
-        asked = AuditRequest(app_id, level, known, app.version if app is not None else None)
-        return report_of(asked, parts, replayed if app is not None else None, time.monotonic() - started)
+        return report_of(app_id, level, parts, replayed if app is not None else None, time.monotonic() - started)
 
-    return concluded(app_id, partial(freeze, reader, app_id), work, proofs)
+    return at_one_moment(app_id, partial(freeze, reader, app_id), work)
 
 
 def _replayed(app: App[Any], segment: Segment, logs: Logs, repeat: Repeat) -> SegmentReport:
@@ -116,30 +77,16 @@ def _replayed(app: App[Any], segment: Segment, logs: Logs, repeat: Repeat) -> Se
     return report.compared(repeat(segment)) if report.fingerprint else report
 
 
-def concluded(
-    app_id: str,
-    look: Callable[[], list[Moment]],
-    work: Callable[[list[Moment], Sequence[RecordedProof] | None, float], AuditReport],
-    proofs: Proofs | None,
+def at_one_moment(
+    app_id: str, look: Callable[[], list[Moment]], work: Callable[[list[Moment]], AuditReport]
 ) -> AuditReport:
-    """Return what `work` reports of the moments that `look` gives, the proofs so far and the monotonic clock at the
-    beginning; record what it proves. Raises as `audit`."""
-    started = time.monotonic()
-    moments = look()
-    known = proofs.read(len(moments)) if proofs is not None else None
-    report = _at_one_moment(app_id, moments, look, lambda moments: work(moments, known, started))
-    return report if proofs is None else _recorded(report, proofs)
-
-
-def _at_one_moment(
-    app_id: str, moments: list[Moment], look: Callable[[], list[Moment]], work: Callable[[list[Moment]], AuditReport]
-) -> AuditReport:
-    """Work on these moments, and on those of another `look` if the topics were trimmed meanwhile.
+    """Work on the moments of one `look`, and on those of another one if the topics were trimmed meanwhile.
 
     Raises:
         Trimmed: they were each time.
         What `look` raises, and `work` if nothing was trimmed.
     """
+    moments = look()
     for _ in range(ATTEMPTS):
         try:
             return work(moments)
@@ -153,30 +100,13 @@ def _at_one_moment(
     )
 
 
-def _recorded(report: AuditReport, proofs: Proofs) -> AuditReport:
-    """Return the report, with what became of the record. The verdict stands in any case."""
-    proven = {each.partition: each.proven for each in report.chains if each.proven is not None}
-    try:
-        kept = proofs.record(proven)
-    except SnapreplayError as error:
-        says = f"{error.message}; {error.hint}" if error.hint else error.message
-        return msgspec.structs.replace(report, not_recorded=says)
-    chains = [
-        msgspec.structs.replace(each, proven=kept[each.partition], recorded=True) if each.partition in kept else each
-        for each in report.chains
-    ]
-    return msgspec.structs.replace(report, chains=chains)
-
-
 # --------------------------------------------------------------------- one partition, also in a task
 
 
-def audited(
-    app_id: str, level: Level, known: Sequence[RecordedProof] | None, reader: LogReader, moment: Moment
-) -> Audited:
+def audited(app_id: str, level: Level, reader: LogReader, moment: Moment) -> Audited:
     """Audit one partition."""
     logs = PartitionLogs(reader, app_id, moment.partition)
-    report = audit_partition(app_id, moment, logs, level, None if known is None else known[moment.partition])
+    report = audit_partition(app_id, moment, logs, level)
     return Audited(report, _read_again(app_id, report, logs))
 
 
@@ -226,7 +156,7 @@ def with_app(
 
 
 def report_of(
-    asked: AuditRequest, audited: Sequence[Audited], replayed: Sequence[SegmentReport] | None, seconds: float
+    app_id: str, level: Level, audited: Sequence[Audited], replayed: Sequence[SegmentReport] | None, seconds: float
 ) -> AuditReport:
     """Put the reports together. `replayed`: of the segments of all partitions, in order; None: nothing was replayed."""
     parts = [each.report for each in audited]
@@ -240,22 +170,17 @@ def report_of(
         findings += [each.finding for each in replayed if each.finding is not None]
         checked["batches_replayed"] = sum(each.batches for each in replayed)
         checked["records_replayed"] = sum(each.records for each in replayed)
-        proofs = (each.counting_at(Level.REPLAY) for each in asked.known or ())
-        others = [each for each in proofs if each and each.app_version != asked.app_version]
-        notes["proofs_of_another_version"] = len(others)
         notes["batches_replayed_without_digest"] = sum(each.not_proven for each in replayed)
         notes["segments_without_input"] = sum(each.without_input for each in replayed)
     return AuditReport(
-        app_id=asked.app_id,
+        app_id=app_id,
         partition_count=len(parts),
         checked=checked,
         findings=sorted(set(findings)),
         notes=notes,
         seconds=round(seconds, 3),
         decisions=[each for part in parts for each in part.decisions],
-        level=asked.level,
-        chains=_chains_of(parts, replayed or (), {each.partition for each in findings}),
-        since_last=asked.known is not None,
+        level=level,
     )
 
 
@@ -264,35 +189,3 @@ def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for part in parts:
         total.update(part)
     return dict(total)
-
-
-def _chains_of(
-    parts: Sequence[PartitionReport], replayed: Sequence[SegmentReport], with_findings: Collection[int]
-) -> list[AuditedChain]:
-    """Return the chains by partition. `replayed`: of the segments of all parts, in order."""
-    reports = iter(replayed)
-    stretches: dict[int, list[tuple[Segment, SegmentReport]]] = defaultdict(list)
-    for part in parts:
-        for segment, report in zip(part.segments, reports, strict=False):
-            stretches[part.partition].append((segment, report))
-    return [_chain(part.chain, stretches[part.partition], found=part.partition in with_findings) for part in parts]
-
-
-def _chain(chain: AuditedChain, replayed: Sequence[tuple[Segment, SegmentReport]], *, found: bool) -> AuditedChain:
-    """Prove as far as the last stretch was replayed: those before it were replayed, or have no input any more."""
-    proven = chain.proven
-    if replayed and replayed[-1][1].proven is not None:
-        proven = replayed[-1][1].proven
-    return msgspec.structs.replace(
-        chain,
-        proven=None if found else proven,
-        stretches=tuple(
-            Stretch(segment.log_start, segment.end_offset, _outcome(report)) for segment, report in replayed
-        ),
-    )
-
-
-def _outcome(report: SegmentReport) -> str:
-    if report.finding is not None:
-        return "different"
-    return "no input" if report.without_input else "same"

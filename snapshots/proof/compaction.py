@@ -18,7 +18,7 @@ from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import RecordKind, enveloped
 from snapreplay.snapshots.format.records import ChunkRef, Increment, Manifest, Pointer
 from snapreplay.snapshots.log.by_replay import InputDiffers
-from snapreplay.snapshots.plan import LogStarts, begun_anew_at
+from snapreplay.snapshots.plan import begun_anew_at
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.increments import Folding, IncrementsProof
 from snapreplay.snapshots.proof.records import Logs, Moment, judge
@@ -210,8 +210,7 @@ def _walked(
     start = moment.log_start if base is None else base.increment_offset
     manifests = {} if base is None else {base.manifest_offset: manifest_of(logs, base)}
     findings = Findings(moment.partition)
-    kept = LogStarts(moment.log_start, moment.snapshots_start)
-    place = AuditedPartition(app_id, moment.partition, start, moment.snapshots_start, kept)
+    place = AuditedPartition(app_id, moment.partition, start, moment.snapshots_start)
     folding = Folding(place, findings, manifests, logs)
     proof = IncrementsProof(place, findings, folding=folding, seals=logs.seals)
     proof.of(logs, found.offset + 1)

@@ -3,7 +3,6 @@ after each batch, from the state before it and its changes. Pure."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -30,9 +29,6 @@ from snapreplay.snapshots.proof.report import AuditedPartition, Findings, Record
 from snapreplay.snapshots.proof.state import Entries, entries_of
 from snapreplay.state.digest import Digest, wrong_stores
 from snapreplay.state.steps import all_of
-
-CLAIMS_MAX = 200
-"""Kept of a partition: the newest ones."""
 
 RECENT_BATCHES = 4096
 """Kept, because an owner's pointer names a batch of some seconds ago."""
@@ -69,8 +65,6 @@ class Folding:
         """Take `manifests`: by offset, of the snapshots that are whole; their entries are read from `logs`."""
         self.batches_proven = 0
         self.changes_folded = 0
-        self.proven: Found | None = None
-        """The last batch whose digest was recomputed."""
         self._place = place
         self._findings = findings
         self._manifests = manifests
@@ -111,7 +105,6 @@ class Folding:
         found_digests = self.state.digest, self.state.store_digests
         if found_digests == (increment.digest, increment.store_digests):
             self.batches_proven += 1
-            self.proven = found
             return
         self._findings.add(
             "batch_digest",
@@ -161,8 +154,6 @@ class IncrementsProof:
         """As far as this reading shows."""
         self.orphan_count = 0
         """Of those that `lost` names."""
-        self.claims: deque[int] = deque(maxlen=CLAIMS_MAX)
-        """Offsets."""
         self.first: Found | None = None
         """The first increment that is no orphan."""
         self.last: Found | None = None
@@ -249,7 +240,6 @@ class IncrementsProof:
         self._nobodys_changes()
         if isinstance(record.entry, Claim):
             self.counts["claims"] += 1
-            self.claims.append(record.offset)
             self.orphans.claim(record.offset)
             self._of_this_app(record.offset, record.entry.app_id)
             self._last_claim = record.offset

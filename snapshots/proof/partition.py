@@ -3,7 +3,7 @@ and of the batch that it says. Pure but for what `Logs` does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 from zlib import crc32
 
@@ -15,30 +15,11 @@ from snapreplay.snapshots.format.seal import sha256_of
 from snapreplay.snapshots.plan import LogStarts, trimmed
 from snapreplay.snapshots.proof.chain import Found, Orphans
 from snapreplay.snapshots.proof.increments import Folding, IncrementsProof, Pointed
-from snapreplay.snapshots.proof.proven import (
-    NOTHING,
-    Beginning,
-    Level,
-    Proof,
-    RecordedProof,
-    beginning,
-    broken_promises,
-)
 from snapreplay.snapshots.proof.records import Condition, Judged, Logs, Moment, judge
 from snapreplay.snapshots.proof.replay import Segment, segments
-from snapreplay.snapshots.proof.report import (
-    AuditedChain,
-    AuditedPartition,
-    Findings,
-    RecordedDecision,
-    SnapshotPlace,
-    Violation,
-)
-from snapreplay.snapshots.proof.state import is_there, wrong_entries
+from snapreplay.snapshots.proof.report import AuditedPartition, Findings, Level, RecordedDecision, Violation
+from snapreplay.snapshots.proof.state import wrong_entries
 from snapreplay.state.digest import EMPTY, Digest, digest_of, digest_of_stores
-
-SNAPSHOTS_MAX = 200
-"""Of a partition, in its chain: the newest ones."""
 
 
 class Newest(msgspec.Struct, frozen=True):
@@ -54,7 +35,6 @@ class PartitionReport(msgspec.Struct, frozen=True):
     Attributes:
         newest: None where it is not whole, or where there is none.
         segments: to be replayed; empty below level REPLAY.
-        chain: its `proven` counts where nothing is found, and no more than level CHANGES.
     """
 
     partition: int
@@ -64,19 +44,11 @@ class PartitionReport(msgspec.Struct, frozen=True):
     decisions: list[RecordedDecision]
     newest: Newest | None
     segments: list[Segment]
-    chain: AuditedChain
 
 
-def audit_partition(
-    app_id: str, whole: Moment, logs: Logs, level: Level, recorded: RecordedProof | None = None
-) -> PartitionReport:
-    """Read both logs, and the increments once more where some of them lead nowhere.
-
-    `recorded`: only what came after the last proof is audited. None: all of it.
-    """
-    start = Beginning(whole) if recorded is None else beginning(whole, logs, level, recorded)
-    moment, kept = start.moment, LogStarts(whole.log_start, whole.snapshots_start)
-    place = AuditedPartition(app_id, moment.partition, moment.log_start, moment.snapshots_start, kept)
+def audit_partition(app_id: str, moment: Moment, logs: Logs, level: Level) -> PartitionReport:
+    """Read both logs, and the increments once more where some of them lead nowhere."""
+    place = AuditedPartition(app_id, moment.partition, moment.log_start, moment.snapshots_start)
     findings = Findings(moment.partition)
     hashes = level is not Level.INTEGRITY
     snapshots = SnapshotsProof(place, findings)
@@ -93,53 +65,16 @@ def audit_partition(
         if lost or not proof.orphans:
             break
         lost = proof.orphans
-    _look_up(proof, moment, logs, [each.offset for each in (recorded or NOTHING).proofs])
+    _look_up(proof, moment, logs)
     snapshots.compare(proof)
     findings.found += found.found
-    for offset, says in broken_promises(recorded or NOTHING, proof.batches, moment.log_start):
-        findings.add("proof", place.increments, offset, says)
     replayed = segments(moment, proof.last, proof.retired) if level is Level.REPLAY and proof.last else []
-    proven = folding.proven if folding is not None else proof.last
-    chain = msgspec.structs.replace(
-        _chain(whole, start, proof),
-        earlier=recorded.proofs if recorded is not None else (),
-        proven=None if proven is None else Proof.of(min(level, Level.CHANGES, key=list(Level).index), proven),
-    )
-    return _report(place, findings, proof, snapshots, folding, replayed, chain)
+    return _report(place, findings, proof, snapshots, folding, replayed)
 
 
-def _chain(whole: Moment, start: Beginning, proof: IncrementsProof) -> AuditedChain:
-    first, last = proof.first, proof.last
-    snapshots = sorted(proof.pointed, key=lambda pointer: pointer.increment_offset)
-    return AuditedChain(
-        whole.partition,
-        whole.log_start,
-        whole.log_end,
-        start.moment.log_start,
-        first.increment.batch if first is not None else None,
-        last.increment.batch if last is not None else None,
-        last.offset if last is not None else None,
-        tuple(proof.claims),
-        proof.counts["claims"],
-        tuple(
-            SnapshotPlace(
-                each.snapshot_id,
-                each.batch,
-                each.increment_offset,
-                each.first_chunk_offset,
-                each.manifest_offset,
-                is_there(each, whole),
-            )
-            for each in snapshots[-SNAPSHOTS_MAX:]
-        ),
-        audited_all_because=start.why,
-    )
-
-
-def _look_up(proof: IncrementsProof, moment: Moment, logs: Logs, offsets: Iterable[int]) -> None:
-    """Look up the batches at `offsets`, and those of pointers to what was written long before them."""
-    pointed = {each.increment_offset for each in proof.pointed}
-    for offset in sorted({*offsets, *pointed} - proof.batches.keys()):
+def _look_up(proof: IncrementsProof, moment: Moment, logs: Logs) -> None:
+    """Look up the batches of pointers to what was written long before them."""
+    for offset in sorted({each.increment_offset for each in proof.pointed} - proof.batches.keys()):
         if not moment.log_start <= offset < moment.log_end:
             continue
         for records in logs.increments(offset, offset + 1):
@@ -155,7 +90,6 @@ def _report(
     snapshots: SnapshotsProof,
     folding: Folding | None,
     replayed: list[Segment],
-    chain: AuditedChain,
 ) -> PartitionReport:
     pointed = proof.pointed.values()
     offsets = {each.pointer.manifest_offset for each in pointed}
@@ -177,14 +111,7 @@ def _report(
         checked["changes_folded"] = folding.changes_folded
         notes["batches_not_proven"] = proof.counts["increments"] - folding.batches_proven
     return PartitionReport(
-        place.partition,
-        checked,
-        notes,
-        sorted(findings.found),
-        proof.decisions,
-        _newest(proof, snapshots),
-        replayed,
-        chain,
+        place.partition, checked, notes, sorted(findings.found), proof.decisions, _newest(proof, snapshots), replayed
     )
 
 
@@ -294,8 +221,8 @@ class SnapshotsProof:
                 "retention",
                 seen_at,
                 f"the newest snapshot, {pointer.snapshot_id}, needs {place.snapshots} from offset"
-                f" {pointer.first_chunk_offset} (starts at {place.kept.snapshots_offset}) and {place.increments} after"
-                f" {pointer.increment_offset} (starts at {place.kept.increments_offset})",
+                f" {pointer.first_chunk_offset} (starts at {place.snapshots_start}) and {place.increments} after"
+                f" {pointer.increment_offset} (starts at {place.log_start})",
             )
 
     def _wrong_content(self, manifest_offset: int, manifest: Manifest) -> Iterator[tuple[str, int, str]]:
@@ -320,7 +247,7 @@ class SnapshotsProof:
 
 def is_trimmed(pointed: Pointed, place: AuditedPartition) -> bool:
     """Say whether the logs no longer hold all that a restore from this snapshot needs."""
-    return trimmed(pointed.pointer, place.kept) is not None
+    return trimmed(pointed.pointer, LogStarts(place.log_start, place.snapshots_start)) is not None
 
 
 def _wrong_pointer(pointed: Pointed, manifest: Manifest | None) -> Iterator[str]:

@@ -28,7 +28,6 @@ from snapreplay.snapshots.log.by_replay import InputDiffers, InputRetired, Repla
 from snapreplay.snapshots.log.reading import Source, Waiting
 from snapreplay.snapshots.plan import is_decided
 from snapreplay.snapshots.proof.chain import Found
-from snapreplay.snapshots.proof.proven import Level, Proof
 from snapreplay.snapshots.proof.records import Logs, Moment, Slices
 from snapreplay.snapshots.proof.report import Violation
 from snapreplay.snapshots.proof.state import is_there, load, manifest_of
@@ -70,7 +69,6 @@ class SegmentReport(msgspec.Struct, frozen=True):
     """The result of a replay. `finding` is the first difference; `not_proven` batches lie behind the last digest.
 
     Attributes:
-        proven: the last batch with a digest, if all before it was replayed without a difference.
         fingerprint: of the difference, if the same code has given it twice in one process.
     """
 
@@ -79,7 +77,6 @@ class SegmentReport(msgspec.Struct, frozen=True):
     not_proven: int = 0
     without_input: bool = False
     finding: Violation | None = None
-    proven: Proof | None = None
     fingerprint: str = ""
 
     def compared(self, fingerprint: str) -> SegmentReport:
@@ -156,7 +153,7 @@ def prove(app: App[Any], segment: Segment, logs: Logs) -> SegmentReport:
         finding = _not_replayed(app, segment, replay.at_offset, error)
         return SegmentReport(replay.batches, replay.records, finding=finding)
     else:
-        return SegmentReport(replay.batches, replay.records, replay.not_proven, proven=_proven(app, replay.compared))
+        return SegmentReport(replay.batches, replay.records, replay.not_proven)
     batches, records = replay.batches, replay.records
     del replay  # else both states would be in memory at once
     cause, again = Cause.UNEXPLAINED, repeated(app, segment, logs)
@@ -202,12 +199,6 @@ def replayed(app: App[Any], segment: Segment, logs: Logs) -> Store:
     return replay.store
 
 
-def _proven(app: App[Any], compared: Found | None) -> Proof | None:
-    if compared is None:
-        return None
-    return msgspec.structs.replace(Proof.of(Level.REPLAY, compared), app_version=app.version)
-
-
 def _not_replayed(app: App[Any], segment: Segment, at_offset: int, error: SnapreplayError) -> Violation:
     """Report why it could not be replayed; `at_offset`: of the last increment that was read; the error may name a
     later one."""
@@ -233,7 +224,6 @@ class _Replay:
         self.batches = 0
         self.not_proven = 0
         self.at_offset = segment.log_start
-        self.compared: Found | None = None
         self._segment = segment
         self._logs = logs
         self.store: Store = app.new_store()
@@ -300,7 +290,6 @@ class _Replay:
         if digest != recorded:
             raise _Difference(found, f"another state; {says()}", digest)
         self.not_proven = 0
-        self.compared = Found(found.offset, found.increment)
 
     def _outputs_differ(self, found: Step, applied: Applied) -> _Difference:
         recorded, replayed = found.increment.outputs_xxh64, applied.outputs_xxh64

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import msgspec
 
 from snapreplay.app import names
-from snapreplay.snapshots.plan import LogStarts
-from snapreplay.snapshots.proof.proven import Level, Proof
 from snapreplay.snapshots.proof.records import Condition, Judged
+
+
+class Level(StrEnum):
+    """Each level includes the one before it."""
+
+    INTEGRITY = "integrity"  # what was written is there, whole, in one chain
+    CHANGES = "changes"  # every batch's digest and every snapshot's, from the recorded changes
+    REPLAY = "replay"  # what the app's handlers make of the input is what was recorded
 
 
 class Violation(msgspec.Struct, frozen=True, order=True):
@@ -29,16 +36,12 @@ FINDINGS_MAX = 1000
 
 @dataclass(frozen=True)
 class AuditedPartition:
-    """The partition that is audited, and from where on its two logs are read.
-
-    `kept`: where they begin. An audit of what came after a proof reads less than that.
-    """
+    """The partition that is audited, and from where on its two logs are read."""
 
     app_id: str
     partition: int
     log_start: int
     snapshots_start: int
-    kept: LogStarts
 
     @property
     def increments(self) -> str:
@@ -86,56 +89,6 @@ class RecordedDecision(msgspec.Struct, frozen=True):
     by: str
 
 
-class SnapshotPlace(msgspec.Struct, frozen=True):
-    """A full snapshot that is pointed to. `is_there`: nothing of what a restore from it needs was trimmed."""
-
-    snapshot_id: str
-    batch: int
-    increment_offset: int
-    first_chunk_offset: int
-    manifest_offset: int
-    is_there: bool
-
-
-class Stretch(msgspec.Struct, frozen=True):
-    """Batches between two snapshots, and what their replay gave: "same", "different", "no input"."""
-
-    first_offset: int
-    last_offset: int
-    replayed: str
-
-
-class AuditedChain(msgspec.Struct, frozen=True):
-    """A partition as far as it was audited. Offsets are those of the increments topic unless they say otherwise.
-
-    Attributes:
-        log_start, log_end: what the topic holds, half-open.
-        audited_from: the first offset that was read; above `log_start` where an earlier proof counted.
-        first_batch, last_batch: of what was read; None without an increment.
-        claims: the newest 200. `claim_count` is of all that were read.
-        earlier: proofs that were recorded before.
-        audited_all_because: why an audit since the last proof began at the start of the log; else empty.
-        proven: what this audit proves; None with a finding in the partition.
-        recorded: whether that was recorded.
-    """
-
-    partition: int
-    log_start: int
-    log_end: int
-    audited_from: int
-    first_batch: int | None = None
-    last_batch: int | None = None
-    last_offset: int | None = None
-    claims: tuple[int, ...] = ()
-    claim_count: int = 0
-    snapshots: tuple[SnapshotPlace, ...] = ()
-    stretches: tuple[Stretch, ...] = ()
-    earlier: tuple[Proof, ...] = ()
-    audited_all_because: str = ""
-    proven: Proof | None = None
-    recorded: bool = False
-
-
 class AuditReport(msgspec.Struct, frozen=True):
     """An audit's verdict over the two topics as they were at one moment.
 
@@ -146,10 +99,6 @@ class AuditReport(msgspec.Struct, frozen=True):
             records).
         decisions: what operators accepted and owners decided, by partition and offset, as far as the log reaches back.
         level: at which it ran.
-        chains: of each partition, by number.
-        since_last: only what came after the last proof was audited, and the new proof was to be recorded.
-        not_recorded: why it was not; empty if it was, or was not to be.
-        audited_at_ms: when the audit began, in milliseconds since the epoch.
     """
 
     app_id: str
@@ -160,10 +109,6 @@ class AuditReport(msgspec.Struct, frozen=True):
     seconds: float
     decisions: list[RecordedDecision] = []
     level: Level = Level.INTEGRITY
-    chains: list[AuditedChain] = []
-    since_last: bool = False
-    not_recorded: str = ""
-    audited_at_ms: int = 0
 
     @property
     def exit_code(self) -> int:

@@ -10,7 +10,7 @@ from snapreplay.snapshots.format.seal import SealPolicy, SealRefused, Seals
 from snapreplay.snapshots.jobs.compaction import Compaction, Outcome
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, moment_of
 from snapreplay.snapshots.proof.partition import audit_partition
-from snapreplay.snapshots.proof.proven import Level
+from snapreplay.snapshots.proof.report import Level
 from tests.support.audited_topics import MemoryTopics
 from tests.support.compacting import BY, PlainEngine, Topics
 from tests.support.proposals import Job, answer, asked, fed, forged_increment, key_file, ran, sealed, seals

@@ -14,7 +14,7 @@ from snapreplay.service.control.status import StandbyStatus
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.phase import CopyState, Phase, RestoreMode
-from snapreplay.snapshots.proof.proven import Level
+from snapreplay.snapshots.proof.report import Level
 from tests.support.fake_control import FakeControl
 
 TARGET = {"instance", "job"}

@@ -17,7 +17,7 @@ from tests.support.stage import until
 from tests.support.symptoms import RUNBOOK, rules, written
 from tests.support.tampering import configure, delete
 
-ELSEWHERE = ("snapreplay audit APP --level changes --since-last", "snapreplay retry --url URL --wait")
+ELSEWHERE = ("snapreplay audit APP --level changes", "snapreplay retry --url URL --wait")
 """Commands that have a test of their own."""
 
 

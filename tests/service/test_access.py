@@ -10,7 +10,6 @@ from aiokafka import AIOKafkaProducer
 
 from snapreplay.app import names
 from snapreplay.errors import AccessError
-from snapreplay.service.blocking import BlockingProofs
 from snapreplay.service.core.kafka_errors import NotAuthorized
 from snapreplay.service.decisions import savepoints
 from snapreplay.service.decisions.deletion import carry_out, propose
@@ -21,7 +20,6 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.topics.requirements import ensure_topics, own_topics
-from snapreplay.snapshots.proof.proven import NOTHING, Level, Proof
 from tests.service.test_inputs import appears, orders
 from tests.support import apps, inside
 from tests.support.guarded import USER, Guarded, bindings, guarded_broker
@@ -332,32 +330,6 @@ async def test_a_changed_password_is_named_and_a_right_one_heals(here, unique):
         await until(service.control.ready, "ready again")
         await stage.feed(20)
         await stage.assert_exactly_once(service)
-
-
-async def test_an_audit_that_may_not_record_its_proof_names_the_command(here, unique):
-    """To read the record Describe on the group is enough; to write it, each command that is named leads one step on."""
-    stage = await Restricted(here, apps.ledger(unique("unrecorded"))).made()
-    app_id = stage.app.app_id
-    proofs = BlockingProofs(stage.settings(), app_id, 1)
-    who = f"--allow-principal User:{USER} --operation Describe"
-    with pytest.raises(NotAuthorized, match=f"group {app_id}-audit"):
-        await asyncio.to_thread(proofs.read, 1)
-    for acl in (f"{who} --group {app_id}-audit", f"{who} --topic {app_id}-increments"):
-        await asyncio.to_thread(here.allow, acl)
-    assert await asyncio.to_thread(proofs.read, 1) == [NOTHING]
-    proof, named = Proof(Level.CHANGES, 5, 17), list[object]()
-    while len(named) < 3:
-        try:
-            await asyncio.to_thread(proofs.record, {0: proof})
-        except NotAuthorized as error:
-            named.append(error.facts["resource"])
-            (command,) = re.findall(KAFKA_ACLS, error.hint)
-            await asyncio.to_thread(here.allow, command.partition("--add ")[2])
-        else:
-            break
-    assert named == [f"group {app_id}-audit", f"topic {app_id}-increments"]
-    ((recorded,),) = [each.proofs for each in await asyncio.to_thread(proofs.read, 1)]
-    assert (recorded.batch, recorded.at_ms) == (5, 1)
 
 
 async def test_a_savepoint_and_a_deletion_name_what_they_need(here, unique):

@@ -14,8 +14,8 @@ from snapreplay.snapshots.format.records import Increment, Manifest
 from snapreplay.snapshots.format.seal import Seals
 from snapreplay.snapshots.jobs.compaction import Compaction
 from snapreplay.snapshots.proof.partition import audit_partition
-from snapreplay.snapshots.proof.proven import Level
 from snapreplay.snapshots.proof.records import Moment, judge
+from snapreplay.snapshots.proof.report import Level
 from snapreplay.snapshots.proof.state import entries_of
 from tests.support.audited_log import STAGES, Story
 from tests.support.audited_topics import MemoryLogs, MemoryTopics
@@ -176,8 +176,8 @@ def assert_good(story, number=0):
         assert entries_of(logs_of(story, number), manifest).digest == of.digest
 
 
-def audited(story, number=0, level=Level.CHANGES, recorded=None):
-    return audit_partition(story.app_id, now(story, number), logs_of(story, number), level, recorded)
+def audited(story, number=0, level=Level.CHANGES):
+    return audit_partition(story.app_id, now(story, number), logs_of(story, number), level)
 
 
 class Busy:

@@ -16,8 +16,7 @@ from snapreplay.api.cli.output import ExitCode, Format, OperationRefused
 from snapreplay.api.cli.spark_commands import OwnerOverHttp, print_audit, print_compaction
 from snapreplay.service.control.operations import AdoptSnapshot
 from snapreplay.snapshots.jobs.compaction import CompactionReport, Outcome, PartitionResult
-from snapreplay.snapshots.proof.proven import Level, Proof
-from snapreplay.snapshots.proof.report import AuditedChain, AuditReport, RecordedDecision, Violation
+from snapreplay.snapshots.proof.report import AuditReport, Level, RecordedDecision, Violation
 
 CLEAN = AuditReport("ledger", 4, {"increments": 1200}, [], {"orphans": 1}, 8.25)
 VIOLATION = Violation("crc32", "ledger-snapshots", 2, 17, "differs")
@@ -54,31 +53,6 @@ def test_table_tells_what_operators_accepted(capsys):
     assert "no findings" in shown
 
 
-def test_table_says_what_is_proven_and_recorded(capsys):
-    """Of each partition: which batches were read, how far it is proven, and why not only the new ones were read."""
-    proof = Proof(Level.CHANGES, 12, 40)
-    chains = [
-        AuditedChain(0, 0, 50, 20, 7, 12, proven=proof, recorded=True),
-        AuditedChain(1, 0, 50, 0, 0, 9, audited_all_because="nothing is proven yet"),
-    ]
-    report = AuditReport("ledger", 2, {}, [], {}, 1, chains=chains, since_last=True)
-    print_audit(report, Format.TABLE)
-    rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "0 7 to 12 12 level changes" in rows
-    assert "1 0 to 9 - no nothing is proven yet" in rows
-
-
-@pytest.mark.parametrize(("findings", "code"), [([], 4), ([VIOLATION], 1)])
-def test_a_proof_that_was_not_recorded_is_no_verdict(invoke, monkeypatch, findings, code):
-    """Without findings an operator is needed; with findings these count."""
-    report = AuditReport("ledger", 4, {}, findings, {}, 1, since_last=True, not_recorded="no ACL")
-    monkeypatch.setattr("snapreplay.spark.audit", lambda *_, **__: report)
-    result = invoke("audit", "--app-id", "ledger", "--since-last")
-    assert result.exit_code == code
-    assert "error: the proof was not recorded: no ACL" in result.stderr
-    assert "in 4 partitions (1.0 s)" in result.stdout
-
-
 def test_an_audit_without_spark_has_the_same_verdicts(invoke, monkeypatch):
     """Its engine is named; a Spark cluster is refused beside it."""
     asked = []
@@ -88,23 +62,11 @@ def test_an_audit_without_spark_has_the_same_verdicts(invoke, monkeypatch):
         return FOUND
 
     monkeypatch.setattr("snapreplay.service.auditing.audit", audit)
-    assert invoke("audit", "--app-id", "ledger", "--engine", "python", "--since-last").exit_code == 1
-    assert asked == [("ledger", "integrity", None, {"since_last": True})]
+    assert invoke("audit", "--app-id", "ledger", "--engine", "python").exit_code == 1
+    assert asked == [("ledger", "integrity", None, {})]
     refused = invoke("audit", "--app-id", "ledger", "--engine", "python", "--master", "spark://h:7077")
     assert (refused.exit_code, len(asked)) == (2, 1)
     assert "uses no Spark cluster" in refused.stderr
-
-
-ONE = """
-from snapreplay import App, MapState, Topic
-
-app = App("ledger", inputs=[Topic("payments")], state=lambda: MapState(str, int), schema_version={version})
-{upgrade}
-
-
-@app.handler(app.inputs[0])
-def on_payment(record, state, out): ...
-"""
 
 
 @pytest.mark.parametrize("command", ["audit", "compact"])
@@ -154,10 +116,10 @@ def test_service_settings_reach_the_audit(invoke, monkeypatch):
 
     monkeypatch.setattr("snapreplay.spark.audit", audit)
     options = ["--bootstrap-servers", "k:1", "--set", "kafka.client.id=me"]
-    options += ["--since-last", "--master", "spark://m:7077"]
+    options += ["--master", "spark://m:7077"]
     assert invoke("audit", "--app-id", "ledger", "--level", "changes", *options).exit_code == 0
     settings, app_id, level, app, others = seen
-    assert others == {"since_last": True, "master": "spark://m:7077"}
+    assert others == {"master": "spark://m:7077"}
     assert settings.kafka == {"bootstrap.servers": "k:1", "client.id": "me"}
     assert (app_id, level, app) == ("ledger", Level.CHANGES, None)
 

@@ -10,7 +10,7 @@ from examples import flights
 from examples.demo import data
 from snapreplay.app.load import load_app
 from snapreplay.snapshots.format.envelope import RecordKind
-from snapreplay.snapshots.proof.proven import Level
+from snapreplay.snapshots.proof.report import Level
 from snapreplay.spark import audit
 from tests.support.stage import Stage, snapshot
 from tests.support.tampering import flip, tamper

@@ -5,7 +5,7 @@ import pytest
 import snapreplay.spark
 from snapreplay.service.config.settings import load_settings
 from snapreplay.snapshots.jobs.fixed_logs import freeze
-from snapreplay.snapshots.proof.proven import Level
+from snapreplay.snapshots.proof.report import Level
 from snapreplay.spark import audit
 from tests.snapshots.proof.faults import another_value, other_changes
 from tests.support.audited_log import Fault, Story, flipped

@@ -11,7 +11,7 @@ from snapreplay.service.control.operations import AdoptSnapshot
 from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import Manifest
 from snapreplay.snapshots.jobs.compaction import Outcome
-from snapreplay.snapshots.proof.proven import Level
+from snapreplay.snapshots.proof.report import Level
 from snapreplay.spark import audit, compact, register
 from tests.snapshots.proof.faults import other_changes
 from tests.support import apps

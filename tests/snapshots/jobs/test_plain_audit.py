@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.blocking import BlockingProofs, BlockingReader
+from snapreplay.service.blocking import BlockingReader
 from snapreplay.service.config.settings import load_settings
 from snapreplay.snapshots.jobs import audit as plain_audit
 from snapreplay.snapshots.jobs.fixed_logs import TopicMissing, freeze
-from snapreplay.snapshots.proof.proven import Level
-from snapreplay.snapshots.proof.report import AuditReport
+from snapreplay.snapshots.proof.report import AuditReport, Level
 from tests.snapshots.proof.faults import another_value, other_changes
-from tests.support.audited_log import Fault, Story, batch_of, flipped
+from tests.support.audited_log import Fault, Story, flipped
 from tests.support.audited_topics import BrokerTopics
 
 pytestmark = pytest.mark.kafka
@@ -37,8 +36,7 @@ def audit(broker: Any) -> Any:
 
     def run(app_id: str, level: Level) -> AuditReport:
         with BlockingReader(settings) as reader:
-            proofs = BlockingProofs(settings, app_id, 1_795_000_000_000)
-            return plain_audit.audit(reader, app_id, level, repeat=lambda _: "", proofs=proofs)
+            return plain_audit.audit(reader, app_id, level, repeat=lambda _: "")
 
     return run
 
@@ -61,21 +59,6 @@ def test_each_level_finds_what_the_audit_by_spark_finds(told, audit) -> None:
 
     assert found(Level.INTEGRITY) == {("envelope", 0), ("changes", 0), ("digest", 2)}
     assert found(Level.CHANGES) == {("envelope", 0), ("changes", 0), ("digest", 2), ("batch_digest", 1)}
-
-
-def test_a_proof_is_recorded_and_the_next_audit_builds_on_it(told, audit) -> None:
-    """It begins at the snapshot before the proof; a partition with a finding has none, and is read from its start."""
-    story = told({0: Fault("batch3", values=other_changes)}, 2)
-    first = audit(story.app_id, Level.CHANGES)
-    wrong, chain = first.chains
-    assert (chain.partition, chain.first_batch, chain.recorded, chain.proven.batch) == (1, 0, True, 5)
-    assert (wrong.first_batch, wrong.proven, wrong.recorded) == (0, None, False)
-    assert ({each.partition for each in first.findings}, first.checked["snapshots_hashed"]) == ({0}, 2)
-    story.partitions[1].batch += 1
-    story.append("batch", {1: batch_of(story.partitions[1])})
-    wrong, chain = audit(story.app_id, Level.CHANGES).chains
-    assert (chain.first_batch, chain.proven.batch, chain.audited_all_because) == (4, 6, "")
-    assert (wrong.first_batch, wrong.proven, wrong.recorded) == (0, None, False)
 
 
 def test_an_owner_that_trims_meanwhile_is_waited_out(told, audit, monkeypatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from snapreplay.service.control.operations import PausePartition, ResumePartition
 from snapreplay.service.decisions.patch import carry_out, propose
-from snapreplay.snapshots.proof.proven import Level
+from snapreplay.snapshots.proof.report import Level
 from snapreplay.spark import audit
 from tests.support import apps
 from tests.support.stage import Stage, snapshot, until

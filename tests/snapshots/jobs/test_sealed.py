@@ -6,7 +6,7 @@ import pytest
 
 from snapreplay.service.control.operations import AdoptSnapshot
 from snapreplay.snapshots.jobs.spark_tasks import TaskFailed
-from snapreplay.snapshots.proof.proven import Level
+from snapreplay.snapshots.proof.report import Level
 from snapreplay.spark import audit, compact
 from tests.support import apps
 from tests.support.proposals import key_file

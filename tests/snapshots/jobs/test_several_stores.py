@@ -11,7 +11,7 @@ import pytest
 
 from snapreplay.service.config.settings import load_settings
 from snapreplay.snapshots.jobs.compaction import Outcome
-from snapreplay.snapshots.proof.proven import Level
+from snapreplay.snapshots.proof.report import Level
 from snapreplay.spark import audit, compact
 from tests.chaos.processes import Place, Slot
 from tests.chaos.timeline import Timeline

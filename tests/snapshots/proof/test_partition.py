@@ -10,7 +10,6 @@ import pytest
 
 from snapreplay.snapshots.format.envelope import RecordKind, decode, encode
 from snapreplay.snapshots.format.records import Chunk
-from snapreplay.snapshots.plan import LogStarts
 from snapreplay.snapshots.proof import increments
 from snapreplay.snapshots.proof.increments import IncrementsProof
 from snapreplay.snapshots.proof.records import Condition, Judged
@@ -126,7 +125,7 @@ def test_nothing_is_kept_of_a_batch_that_nobody_points_to(monkeypatch) -> None:
     sizes = []
     for count in (100, 1000):
         findings = Findings(0)
-        proof = IncrementsProof(AuditedPartition("a", 0, 0, 0, LogStarts(0, 0)), findings)
+        proof = IncrementsProof(AuditedPartition("a", 0, 0, 0), findings)
         proof.add(Judged(0, b"", Condition.OK, RecordKind.CLAIM, decode(claim_of(Partition("a")))))
         for batch in range(count):
             entry = increment(batch, origin=msgspec.structs.replace(ORIGIN, app_id="a"))
