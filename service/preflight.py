@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from snapreplay.app import names
@@ -14,7 +14,6 @@ from snapreplay.app.ways import app_name, new_app
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings, seals_of
 from snapreplay.service.core import broker_limits
-from snapreplay.service.core.headroom import retention_of
 from snapreplay.service.ports import Cluster, TopicFacts
 from snapreplay.service.runtime.context import ClusterView
 from snapreplay.service.topics.requirements import (
@@ -101,7 +100,7 @@ async def inspect(
         count,
         limits_of({*outputs, *own} - own_pair, facts),
         broker_limits.transaction_timeout_max_ms(cluster_facts.broker_config),
-        {name: retention_of(facts[name].config) for name in inputs},
+        _retention_ms([facts[name].config for name in inputs]),
         _topic_ids([facts[name] for name in (*inputs, *own) if name in {*inputs, *own_pair}]),
         seals,
         matched,
@@ -119,6 +118,13 @@ def warn_mismatched_topics(app: App[Any], view: ClusterView) -> None:
     for pattern in app.patterns:
         if not any(map(pattern.matches, view.matched)):
             log.warning("no topic that can be read matches %r yet; one that appears is taken in", pattern.name)
+
+
+def _retention_ms(configs: Iterable[Mapping[str, str]]) -> int | None:
+    """Return the shortest `retention.ms`; None: no record is deleted by time."""
+    deleting = (each for each in configs if "delete" in each.get("cleanup.policy", "delete"))
+    found = (int(each.get("retention.ms", -1)) for each in deleting)
+    return min((ms for ms in found if ms >= 0), default=None)
 
 
 def _topic_ids(topics: list[TopicFacts]) -> dict[str, str]:

@@ -71,7 +71,7 @@ def plan(*, client: options.Running, output: options.Output = Format.TABLE) -> E
     return _shown(plans, output, print_plans, plans_code)
 
 
-_PLAN_COLUMNS = ("partition", "start", "bytes", "records", "mode", "seconds", "fallbacks", "headroom")
+_PLAN_COLUMNS = ("partition", "start", "bytes", "records", "mode", "seconds", "fallbacks")
 
 
 def print_plans(plans: Json) -> None:
@@ -109,20 +109,12 @@ def _plan_row(partition: Json) -> list[object]:
         plan["mode"],
         f"{first['predicted_seconds']:.2f}",
         ", ".join(f"{_start(each)}: {each['predicted_seconds']:.2f} s" for each in plan["fallbacks"]) or None,
-        ", ".join(map(_headroom, plan["inputs"])) or None,
     ]
 
 
 def _start(way: Json) -> str:
     name = "genesis" if way["snapshot_id"] is None else way["snapshot_id"][:8]
     return f"{name} (batch {way['batch']:,})"
-
-
-def _headroom(left: Json) -> str:
-    known = [each for each in (left["headroom_seconds"], left["size_headroom_seconds"]) if each is not None]
-    time_left = f", {min(known):,.0f} s" if known else ""
-    unknown = f" (by size: {left['size_unknown']})" if left["size_unknown"] else ""
-    return f"{left['topic']}: {left['headroom_offsets']:,} offsets{time_left}{unknown}"
 
 
 def _plan_troubles(partition: Json) -> list[str]:

@@ -53,31 +53,6 @@ class Forecast(msgspec.Struct, frozen=True):
     live_at: Annotated[Time, said("When the partition is live by it, by the clock of this process.")]
 
 
-class InputHeadroom(msgspec.Struct, frozen=True):
-    """The rest of an input that its retention may delete before it meets what a recovery, or the next batch, needs."""
-
-    topic: str
-    needed_from_offset: Count
-    start_offset: Annotated[Count, said("Of the log now.")]
-    headroom_offsets: Annotated[Count, said("Between the two.")]
-    headroom_seconds: Annotated[
-        Seconds | None,
-        said(
-            "Until the first needed record is as old as the topic's `retention.ms`; brokers delete whole"
-            " segments, so it stays at least that long. Null: none is there, or none is deleted by time."
-        ),
-    ]
-    size_headroom_seconds: Annotated[
-        Seconds | None,
-        said(
-            "Until `retention.bytes` of the topic lie behind the first needed offset, if the partition grows as in the"
-            " last minutes; compression is left out, so it stays at least that long. Null: not known, nothing is"
-            " deleted by size, or the partition does not grow."
-        ),
-    ] = None
-    size_unknown: Annotated[str, said("Why `size_headroom_seconds` is not known; else empty.")] = ""
-
-
 class RestorePlan(msgspec.Struct, frozen=True):
     """The ways that a recovery would take now, looked up once a minute."""
 
@@ -85,7 +60,6 @@ class RestorePlan(msgspec.Struct, frozen=True):
     first: Annotated[PlannedRestore | None, said("Null: no recovery is possible, see `unrecoverable_reason`.")]
     fallbacks: Annotated[tuple[PlannedRestore, ...], said("Taken in this order if it cannot be used after all.")]
     unusable: Annotated[dict[str, str], said("Snapshot that is pointed to and cannot be used → why.")]
-    inputs: tuple[InputHeadroom, ...]
     rates: Rates
     made_at: Time
 

@@ -17,7 +17,6 @@ from snapreplay.app.ways import app_name
 from snapreplay.service.clock import SteadyClock, wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.counters import PartitionMetrics
-from snapreplay.service.core.headroom import Retention
 from snapreplay.service.core.refusals import Expected, recorded_in
 from snapreplay.service.ports import Cluster, ConsumerGroup, SealedLog, TopicPartition
 from snapreplay.service.runtime.pulse import Pulse
@@ -54,8 +53,8 @@ class Identity:
 @dataclass(frozen=True)
 class ClusterView:
     """The findings of preflight: `output_limits` maps output topics to the largest record they take, in bytes;
-    `transaction_timeout_max_ms` is the longest any transaction of this cluster may stay open; `input_retention`
-    is what each input keeps; `topic_ids` are those of the inputs and of
+    `transaction_timeout_max_ms` is the longest any transaction of this cluster may stay open; `input_retention_ms`
+    is the shortest of the inputs, None if no record is deleted by time; `topic_ids` are those of the inputs and of
     both own topics, without those that the cluster has no id for; `seals` are the keys of this process; `matched` are
     the topics that match a pattern of the app's inputs, sorted, and can be inputs; `misfits` says of each other one why
     it is not read; `left_out` maps own topics of other apps, which match a pattern, to such a sentence."""
@@ -64,7 +63,7 @@ class ClusterView:
     partition_count: int
     output_limits: Mapping[str, int]
     transaction_timeout_max_ms: int
-    input_retention: Mapping[str, Retention] = field(default_factory=dict)
+    input_retention_ms: int | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     seals: Seals = OFF
     matched: tuple[str, ...] = ()
@@ -75,11 +74,6 @@ class ClusterView:
     def not_read(self) -> tuple[str, ...]:
         """A sentence for each topic that matches a pattern and is not read."""
         return (*self.misfits, *self.left_out.values())
-
-    @property
-    def input_retention_ms(self) -> int | None:
-        """The shortest of the inputs; None: none is deleted by time."""
-        return min((each.ms for each in self.input_retention.values() if each.ms is not None), default=None)
 
 
 @dataclass(frozen=True)

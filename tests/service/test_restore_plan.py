@@ -12,15 +12,14 @@ from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.restore_plan import Rates
 from snapreplay.service.live import recoverability_monitor
 from tests.support import apps
-from tests.support.stage import processed, snapshot, until
-from tests.support.tampering import configure
+from tests.support.stage import processed, snapshot
 
 pytestmark = pytest.mark.kafka
 
 
 async def test_what_is_planned_is_done_and_measured(stage, unique, monkeypatch):
     """A snapshot and 15,000 records behind it; the next owner restores just that, and predicts by the rate that this
-    took. The input keeps its records for a week."""
+    took."""
     monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.5)
     here = await stage(apps.ledger(unique("plan")), changelog={"enabled": False})
     await here.feed(10)
@@ -33,9 +32,6 @@ async def test_what_is_planned_is_done_and_measured(stage, unique, monkeypatch):
         assert (planned["mode"], planned["first"]["snapshot_id"]) == ("replay", newest)
         assert planned["rates"]["measured"] == ["before_loading_seconds"]
         assert planned["first"]["predicted_seconds"] > 15_000 / planned["rates"]["replay_per_second"]
-        (left,) = planned["inputs"]
-        assert (left["needed_from_offset"], left["headroom_offsets"]) == (10, 10)
-        assert 604_000 < left["headroom_seconds"] < 604_800
         shown = await asyncio.to_thread(CliRunner().invoke, app, ["plan", "--url", url(service)])
         assert (shown.exit_code, newest[:8] in shown.output) == (0, True), shown.output
     before = ratios(here)
@@ -50,36 +46,6 @@ async def test_what_is_planned_is_done_and_measured(stage, unique, monkeypatch):
         rates = (await plan(service, 15_000))["rates"]
         assert rates["measured"] == ["before_loading_seconds", "replay_per_second"]
         assert rates["replay_per_second"] > 15_000 / restore.seconds_per_phase["advancing"]
-
-
-async def test_each_input_has_the_headroom_of_its_own_retention(stage, unique, monkeypatch):
-    """One is deleted by time, the other by size; what is not measured yet is said to be unknown. The command shows what
-    comes first."""
-    monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.5)
-    here = await stage(apps.pair(unique("headroom")), changelog={"enabled": False})
-    left, right = (each.name for each in here.app.inputs)
-    configure(here.bootstrap_servers, left, "retention.ms", "3600000")
-    configure(here.bootstrap_servers, right, "retention.ms", "-1")
-    configure(here.bootstrap_servers, right, "retention.bytes", "1000000")
-    for topic in (left, right):
-        await here.send([(f"k{n}", {"amount": n}) for n in range(100)], topic)
-    async with here.running(http=HttpServer()) as service:
-        await processed(service, {0: 100}, right)
-        await until(lambda: planned(service), "a first plan")
-        by_time, by_size = planned(service).inputs
-        assert 3400 < by_time.headroom_seconds <= 3600
-        assert (by_time.size_headroom_seconds, by_time.size_unknown) == (None, "")
-        assert (by_size.headroom_seconds, by_size.size_headroom_seconds) == (None, None)
-        assert by_size.size_unknown in ("its growth is not measured yet", "")  # the second look found none
-        await here.send([(f"k{n}", {"amount": n}) for n in range(1000)], right)
-        await until(lambda: planned(service).inputs[1].size_headroom_seconds, "a measured growth")
-        shown = await asyncio.to_thread(CliRunner().invoke, app, ["plan", "--url", url(service)])
-        assert left in shown.output
-
-
-def planned(service):
-    """Return the newest plan of partition 0."""
-    return service.restore_status()[0].restore_plan
 
 
 def ratios(here):

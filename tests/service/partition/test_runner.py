@@ -11,7 +11,6 @@ from snapreplay.errors import StopError
 from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.operations import OperationState
 from snapreplay.service.core import refusals
-from snapreplay.service.core.headroom import Retention
 from snapreplay.service.core.kafka_errors import CommitInDoubt, NotAuthorized, Unreachable
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.live.pipeline import Live
@@ -260,7 +259,7 @@ async def test_a_retry_sees_the_cluster_as_it_is_now(bench):
     await until(lambda: heard, "an answer")
     assert heard == [("failed", None, "a topic is gone")]
     assert one.status.error.message == "a topic is gone"
-    view = dataclasses.replace(one.context.view, input_retention={"payments": Retention(7)})
+    view = dataclasses.replace(one.context.view, input_retention_ms=7)
     one.runner.retry(view, ends(heard))
     await one.phase("live")
     assert one.runner._context.view.input_retention_ms == 7
