@@ -20,7 +20,7 @@ from snapreplay.service.blocking import BlockingClient, BlockingReader
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.snapshots.jobs.audit import Audited, at_one_moment, audited, replayable, report_of, with_app
-from snapreplay.snapshots.jobs.compaction import Compaction, CompactionReport, Owner, answered
+from snapreplay.snapshots.jobs.compaction import Compaction, CompactionReport, answered
 from snapreplay.snapshots.jobs.fixed_logs import OpenReader, freeze
 from snapreplay.snapshots.proof.records import Moment
 from snapreplay.snapshots.proof.replay import SegmentReport, prove, repeated
@@ -48,13 +48,7 @@ def _reader(kafka: Mapping[str, str]) -> BlockingReader:
 
 
 def compact(
-    settings: Settings,
-    app_id: str,
-    app: str | None = None,
-    *,
-    wait_s: float = 0.0,
-    owner: Owner | None = None,
-    master: str | None = None,
+    settings: Settings, app_id: str, app: str | None = None, *, wait_s: float = 0.0, master: str | None = None
 ) -> CompactionReport:
     """Make a snapshot of the last batch of each partition, and propose it to the owner. The owners may run meanwhile.
 
@@ -63,7 +57,6 @@ def compact(
     Args:
         app: `module:app` or a path, as the tasks import it; needed where batches recorded no changes.
         wait_s: how long to wait for the answers of the owners, in seconds; 0: not at all.
-        owner: hears of the proposals; None: the owners find them by themselves.
         master: of a Spark cluster, such as `spark://HOST:7077`. None: this process, or what spark-submit has chosen.
 
     Returns one outcome per partition, in order. A partition whose state is not proven has no proposal and a reason.
@@ -86,7 +79,7 @@ def compact(
     by = f"compact@{socket.gethostname()}/{os.getpid()}"
     with spark_session("snapreplay compact", master) as spark, stopping("compaction"):
         results = Compaction(partial(for_each, spark), open_client, app_id, by, wall_ms, app).run()
-    results = answered(open_client, app_id, results, wait_s, owner)
+    results = answered(open_client, app_id, results, wait_s)
     return CompactionReport(app_id, results, round(time.monotonic() - started, 3))
 
 

@@ -107,9 +107,6 @@ TokenFile = Annotated[
 Url = Annotated[
     str | None, Option("--url", "URL of the running service. Default: http.host and http.port of the settings.", "URL")
 ]
-ToldUrl = Annotated[
-    str | None, Option("--url", "Running service to tell of the proposals. Default: the owners find them.", "URL")
-]
 Master = Annotated[str | None, Option("--master", "Spark cluster. Default: this process.", "URL")]
 LogLevel = Annotated[Verbosity, Option("--log-level", "The lowest level in the log on standard error.")]
 LogForm = Annotated[LogFormat, Option("--log-format", "The form of the log: text, or JSON, one object a line.")]
@@ -142,7 +139,7 @@ Yes = Annotated[bool, Option("--yes -y", "Do not ask before it is done.")]
 YesOfApp = Annotated[str, Option("--yes -y", "The app id once more; do not ask before it is done.", "APP_ID")]
 Wait = Annotated[bool, Option("--wait", "Wait until the operation has ended.")]
 WaitSeconds = Annotated[
-    float, Option("--wait", "Longest wait for the owners to adopt or reject the proposals.", "SECONDS", least=0.0)
+    float, Option("--wait", "Longest wait for the owners to adopt the proposals.", "SECONDS", least=0.0)
 ]
 Reason = Annotated[str, Option("--reason", "Why; the log keeps it.", "TEXT")]
 LineReason = Annotated[str, Option("--reason", "Why; of the lines that give none.", "TEXT")]

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from snapreplay.api.cli import options
-from snapreplay.api.cli.options import app_id_of, service_url
-from snapreplay.api.cli.output import ExitCode, Format, console, note, print_json, table
+from snapreplay.api.cli.options import app_id_of
+from snapreplay.api.cli.output import ExitCode, Format, console, print_json, table
 from snapreplay.counted import counted, counted_or_no
-from snapreplay.errors import SnapreplayError, UsageError
-from snapreplay.service.control.operations import AdoptSnapshot
+from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.table import Table
 
-    from snapreplay.api.cli.client import Client
     from snapreplay.snapshots.jobs.compaction import CompactionReport, PartitionResult
     from snapreplay.snapshots.proof.report import AuditReport
 
@@ -95,7 +91,6 @@ def compact(
     *,
     app_id: options.CompactedId = None,
     wait: options.WaitSeconds = 0.0,
-    url: options.ToldUrl = None,
     master: options.Master = None,
     settings: options.OfCluster,
     output: options.Output = Format.TABLE,
@@ -107,52 +102,9 @@ def compact(
     from snapreplay.spark import compact as run
 
     compacted = app_id_of("compact", app, app_id)
-    with _owner(url) as owner:
-        report = run(settings, compacted, app, wait_s=wait, owner=owner, master=master)
+    report = run(settings, compacted, app, wait_s=wait, master=master)
     print_compaction(report, output)
     return ExitCode(report.exit_code)
-
-
-@contextmanager
-def _owner(url: str | None) -> Iterator[OwnerOverHttp | None]:
-    if url is None:
-        yield None
-        return
-    from snapreplay.api.cli.client import Client
-
-    with Client(service_url(url, None, None)) as client:
-        yield OwnerOverHttp(client)
-
-
-class OwnerOverHttp:
-    """An `answers.Owner` that is asked over HTTP. A service that does not answer is noted and not asked again: an
-    owner also looks for proposals by itself."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._operations: dict[int, str] = {}
-
-    def tell(self, partition: int, manifest_offset: int) -> None:
-        try:
-            operation = self._client.carry_out(AdoptSnapshot(partition=partition, manifest_offset=manifest_offset))
-        except SnapreplayError as error:
-            note(f"partition {partition}: its owner was not told: {error}")
-            return
-        self._operations[partition] = operation["id"]
-
-    def rejection(self, partition: int, manifest_offset: int) -> str | None:
-        del manifest_offset
-        operation_id = self._operations.get(partition)
-        if operation_id is None:
-            return None
-        try:
-            parts = self._client.operation(operation_id)["parts"]
-        except SnapreplayError as error:
-            note(f"partition {partition}: its owner does not answer: {error}")
-            del self._operations[partition]
-            return None
-        failed = (each for each in parts if each["partition"] == partition and each["state"] == "failed")
-        return next((str(each["detail"]) for each in failed), None)
 
 
 _BRIDGED = "the digest of a later batch shows that no change is missing"

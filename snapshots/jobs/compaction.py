@@ -58,7 +58,6 @@ class Outcome(StrEnum):
 
     PROPOSED = "proposed"
     ADOPTED = "adopted"
-    REJECTED = "rejected"
     WAITING = "waiting"  # proposed; the owner has not answered within the time given
     SUPERSEDED = "superseded"  # a newer snapshot exists
     NOTHING_TO_DO = "nothing to do"
@@ -419,25 +418,12 @@ def _failed(moment: Moment, error: SnapreplayError) -> Attempt:
 _PAUSE_SECONDS = 1.0
 
 
-class Owner(Protocol):
-    """The service, if it can be asked."""
-
-    def tell(self, partition: int, manifest_offset: int) -> None:
-        """Tell the owner of a proposal. Does not raise: the owner finds it by itself, later."""
-
-    def rejection(self, partition: int, manifest_offset: int) -> str | None:
-        """Say why this proposal was not adopted; None: it is not known to be rejected."""
-
-
 def answered(
-    open_client: OpenClient, app_id: str, results: Sequence[PartitionResult], wait_s: float, owner: Owner | None
+    open_client: OpenClient, app_id: str, results: Sequence[PartitionResult], wait_s: float
 ) -> list[PartitionResult]:
-    """Tell the owner of the proposals among `results`, and wait until each is adopted or rejected, up to `wait_s`; or
-    until the log cannot be read any more."""
+    """Wait until each proposal among `results` is adopted or superseded, up to `wait_s`; or until the log cannot be
+    read any more."""
     proposed = [each for each in results if each.outcome is Outcome.PROPOSED]
-    if owner is not None:
-        for each in proposed:
-            owner.tell(each.partition, each.manifest_offset)
     if wait_s <= 0 or not proposed:
         return list(results)
     answers = {each.partition: each for each in results}
@@ -446,13 +432,12 @@ def answered(
         while True:
             for number, each in enumerate(proposed):
                 try:
-                    answers[each.partition] = _answer(client, app_id, each, owner)
+                    answers[each.partition] = _answer(client, app_id, each)
                 except SnapreplayError as error:
                     return list((answers | _unanswered(proposed[number:], error)).values())
             proposed = [each for each in proposed if answers[each.partition].outcome is Outcome.WAITING]
             if not proposed or time.monotonic() >= deadline:
                 return list(answers.values())
-            # Between two questions to the owner or the log.
             time.sleep(min(_PAUSE_SECONDS, max(0.0, deadline - time.monotonic())))
 
 
@@ -462,7 +447,7 @@ def _unanswered(proposed: Sequence[PartitionResult], error: SnapreplayError) -> 
     return {each.partition: msgspec.structs.replace(each, outcome=Outcome.WAITING, reason=reason) for each in proposed}
 
 
-def _answer(client: LogClient, app_id: str, proposed: PartitionResult, owner: Owner | None) -> PartitionResult:
+def _answer(client: LogClient, app_id: str, proposed: PartitionResult) -> PartitionResult:
     last = looked(client, app_id, proposed.partition, lambda at, logs: last_batch(at, logs, At()))
     pointers = last.increment.pointers if last is not None else []
     if any(pointer.snapshot_id == proposed.snapshot_id for pointer in pointers):
@@ -474,11 +459,9 @@ def _answer(client: LogClient, app_id: str, proposed: PartitionResult, owner: Ow
                 outcome=Outcome.SUPERSEDED,
                 reason=f"the owner points to snapshot {pointer.snapshot_id} of batch {pointer.batch} instead",
             )
-    reason = None if owner is None else owner.rejection(proposed.partition, proposed.manifest_offset)
-    if reason is not None:
-        return msgspec.structs.replace(proposed, outcome=Outcome.REJECTED, reason=reason)
     return msgspec.structs.replace(
         proposed,
         outcome=Outcome.WAITING,
-        reason="no increment points to it yet: an owner looks about once a minute, unless `snapshot.by` is owner",
+        reason="no increment points to it yet: an owner looks about once a minute, unless `snapshot.by` is owner, and"
+        " shows the reason if it rejects it (`rejected_proposals` of the partition)",
     )

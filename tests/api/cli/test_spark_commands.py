@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from snapreplay.api.cli.output import ExitCode, Format, OperationRefused
-from snapreplay.api.cli.spark_commands import OwnerOverHttp, print_audit, print_compaction
-from snapreplay.service.control.operations import AdoptSnapshot
+from snapreplay.api.cli.output import Format
+from snapreplay.api.cli.spark_commands import print_audit, print_compaction
 from snapreplay.snapshots.jobs.compaction import CompactionReport, Outcome, PartitionResult
 from snapreplay.snapshots.proof.report import AuditReport, Level, RecordedDecision, Violation
 
@@ -162,8 +161,7 @@ def test_json_is_the_whole_report(capsys):
     [
         ([], 0),
         (["proposed", "adopted", "superseded", "nothing to do"], 0),
-        (["proposed", "rejected"], 1),
-        (["waiting"], 1),
+        (["proposed", "waiting"], 1),
         (["not possible"], 1),
     ],
 )
@@ -173,27 +171,3 @@ def test_exit_code_is_that_of_the_report(invoke, monkeypatch, outcomes, code):
     report = CompactionReport("ledger", results, 1.0)
     monkeypatch.setattr("snapreplay.spark.compact", lambda *_, **__: report)
     assert invoke("compact", "--app-id", "ledger").exit_code == code
-
-
-class Client:
-    """A service that owns partition 0 only, and rejects."""
-
-    def carry_out(self, command: AdoptSnapshot) -> Any:
-        if command.partition != 0:
-            raise OperationRefused("not mine", hint="", code=ExitCode.FINDINGS)
-        return self.operation(f"op-{command.manifest_offset}")
-
-    def operation(self, operation_id: str) -> Any:
-        part = {"partition": 0, "state": "failed", "detail": f"{operation_id}: superseded"}
-        return {"id": operation_id, "state": "failed", "parts": [part]}
-
-
-def test_the_service_is_told_and_asked(capsys):
-    """What it does not own is noted, and waited for in the log."""
-    client: Any = Client()
-    service = OwnerOverHttp(client)
-    service.tell(0, 61)
-    service.tell(1, 70)
-    assert service.rejection(0, 61) == "op-61: superseded"
-    assert service.rejection(1, 70) is None
-    assert "partition 1: its owner was not told: not mine" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import pytest
 
 from snapreplay.service.blocking import BlockingReader
 from snapreplay.service.config.settings import load_settings
-from snapreplay.service.control.operations import AdoptSnapshot
+from snapreplay.service.live import recoverability_monitor
 from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import Manifest
 from snapreplay.snapshots.jobs.compaction import Outcome
@@ -60,26 +60,6 @@ def test_each_partition_gets_a_proposal_that_an_audit_finds_whole(spark, setting
     assert found.notes["unpointed_manifests"] == 4
 
 
-class Asked:
-    """`answers.Owner`: a service in this process, called from the job's thread."""
-
-    def __init__(self, service):
-        self._control = service.control
-        self._loop = asyncio.get_running_loop()
-        self.operations = {}
-
-    def tell(self, partition, manifest_offset):
-        async def ask():
-            return self._control.perform(AdoptSnapshot(partition, manifest_offset)).id
-
-        self.operations[partition] = asyncio.run_coroutine_threadsafe(ask(), self._loop).result()
-
-    def rejection(self, partition, manifest_offset):
-        operation = self._control.operation(self.operations[partition])
-        (part,) = operation.parts
-        return part.detail if part.state == "failed" else None
-
-
 TYPED = """
 import msgspec
 from snapreplay import App, MapState, Topic
@@ -104,14 +84,15 @@ def typed(spark, broker, path, name):
     return reader.option("kafka.bootstrap.servers", broker.bootstrap_servers).load()
 
 
-async def test_the_owner_adopts_what_spark_proposes(spark, broker, unique, tmp_path):
+async def test_the_owner_adopts_what_spark_proposes(spark, broker, unique, tmp_path, monkeypatch):
     """While it runs. It is killed afterwards; the next one restores from the proposal, and the audit is clean."""
+    monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.5)
     here = await Stage(broker.bootstrap_servers, apps.ledger(unique("adopting")), 2).prepare()
     settings = here.settings()
     async with here.running() as service:
         await here.feed(60)
         await here.all_committed(service)
-        job = partial(compact, settings, here.app.app_id, wait_s=60.0, owner=Asked(service))
+        job = partial(compact, settings, here.app.app_id, wait_s=60.0)
         first = await asyncio.to_thread(job)
         assert [each.outcome for each in first.partitions] == [Outcome.ADOPTED] * 2
         again = await asyncio.to_thread(job)

@@ -9,19 +9,6 @@ from tests.support.audited_log import Fault
 from tests.support.compacting import Steps, Topics, compacted, owner_snapshots, proposals, told
 
 
-class Service:
-    """Rejects what it is told of."""
-
-    def __init__(self):
-        self.told = []
-
-    def tell(self, partition, manifest_offset):
-        self.told.append((partition, manifest_offset))
-
-    def rejection(self, partition, manifest_offset):
-        return "because" if (partition, manifest_offset) in self.told else None
-
-
 def point(story, result):
     """The owner's next increment points to the proposal."""
     (manifest,) = proposals(story, result.partition).values()
@@ -34,20 +21,16 @@ def point(story, result):
 
 
 def test_the_answers_are_read_from_the_log():
-    """Adopted, superseded by another snapshot, rejected by the service that was asked, or not answered yet."""
+    """Adopted, superseded by another snapshot, or not answered yet."""
     story = told(partitions=4)
     results = list(compacted(story).values())
     point(story, results[0])
     story.tell({2: Fault("silence"), 3: Fault("silence")}, ["batch6"])
     topics = Topics(story.topics)
-    found = answered(topics.open, story.app_id, results, 0.01, None)
+    found = answered(topics.open, story.app_id, results, 0.01)
     assert [each.outcome for each in found] == ["adopted", "waiting", "waiting", "waiting"]
-    service = Service()
-    found = answered(topics.open, story.app_id, results, 0.01, service)
-    assert [each.outcome for each in found] == ["adopted", *["rejected"] * 3]
-    assert service.told == [(each.partition, each.manifest_offset) for each in results]
     owner_snapshots(story)
-    found = answered(topics.open, story.app_id, results[1:2], 0.01, None)
+    found = answered(topics.open, story.app_id, results[1:2], 0.01)
     assert found[0].outcome is Outcome.SUPERSEDED
 
 
@@ -59,7 +42,7 @@ def test_brokers_lost_while_it_waits_take_back_no_proposal():
 
     story = told(partitions=2)
     results = list(compacted(story).values())
-    found = answered(Topics(story.topics, Steps(3, lost)).open, story.app_id, results, 9.0, None)
+    found = answered(Topics(story.topics, Steps(3, lost)).open, story.app_id, results, 9.0)
     assert [(each.outcome, each.manifest_offset) for each in found] == [
         (Outcome.WAITING, each.manifest_offset) for each in results
     ]
@@ -80,7 +63,7 @@ def test_an_answer_that_was_there_before_the_brokers_were_lost_stays():
     for at in count(1):
         steps = Steps(at, lost)
         topics = Topics(story.topics, steps)
-        found = answered(topics.open, story.app_id, results, 1e-9, None)  # asks once
+        found = answered(topics.open, story.app_id, results, 1e-9)  # asks once
         seen.add((found[0].outcome, "could not be asked" in found[1].reason))
         if steps.count < at:
             break
