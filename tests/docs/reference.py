@@ -86,7 +86,6 @@ SEE = {
     "savepoint create": "operators.md#savepoints",
     "audit": "spark.md#audit",
     "compact": "spark.md#compact",
-    "draft-upgrade": "upgrades.md#a-large-state",
     "explain": "errors.md",
 }
 """Where there is more about a command."""
