@@ -86,8 +86,8 @@ class SnapshotSettings(Table):
     """Each partition's two intervals are shortened by up to this share, so that not all write at once."""
     before_stop: bool = True
     """Also write a snapshot on SIGTERM if something changed. The next start then has nothing to advance."""
-    by: Literal["owner", "jobs", "both"] = "both"
-    """Who writes snapshots. owner: no proposal of a job is adopted. jobs: the owner waits for proposals. See below."""
+    by: Literal["owner", "both"] = "both"
+    """Who writes snapshots. owner: no proposal of a job is adopted. See below."""
     digest_every_batches: Annotated[int, Meta(ge=0)] = 100
     """Hash a state that is no map after this many batches; 0 = only when the partition moves or stops. See below."""
     chunk_bytes_max: Annotated[int, Meta(ge=10_000, le=950_000)] = 900_000

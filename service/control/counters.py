@@ -67,8 +67,7 @@ SNAPSHOT_BYTES = _histogram(
 )
 PROPOSALS = _counter(
     "snapreplay_proposals_total",
-    "Snapshots proposed by jobs: `adopted`, or the reason why the owner rejected it. `missed`: with"
-    " `snapshot.by = jobs` none was adopted in time, and the owner took a snapshot itself.",
+    "Snapshots proposed by jobs: `adopted`, or the reason why the owner rejected it.",
     "result",
 )
 RESTORES = _counter(
@@ -170,7 +169,7 @@ class PartitionMetrics:
             SNAPSHOT_BYTES.labels(*self._labels).observe(size_bytes)
 
     def proposal_ended(self, result: str) -> None:
-        """Count an ended proposal; `result`: "adopted", a `Reason`, or "missed": a small fixed set."""
+        """Count an ended proposal; `result`: "adopted" or a `Reason`: a small fixed set."""
         PROPOSALS.labels(*self._labels, result).inc()
 
     def restore_ended(self, result: Result, mode: str | None, *, seconds: float = 0.0) -> None:

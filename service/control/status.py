@@ -193,7 +193,7 @@ class SnapshotStatus(msgspec.Struct, frozen=True):
         str,
         said(
             "records, interval, objective, trigger, shutdown, failed_partition, fallback, retention, restored;"
-            " adopted: a job wrote it; safety_net: no job did in time."
+            " adopted: a job wrote it."
         ),
     ]
     batch: Count

@@ -29,7 +29,6 @@ class SnapshotPolicy:
         )
 
 
-MISSED_MAX = 3  # intervals without a snapshot of a job
 INTERVALS_MIN = 4  # of snapshots in what the shortest input retains: a quarter each
 
 
@@ -170,15 +169,6 @@ def snapshot_due(policy: SnapshotPolicy, since: SinceSnapshot, objective: Object
     if policy.every_ms is not None and since.elapsed_ms >= policy.every_ms:
         return "interval"
     return "objective" if objective is not None and objective.is_due(since) else None
-
-
-def safety_net(policy: SnapshotPolicy) -> SnapshotPolicy:
-    """Return the policy of an owner that leaves snapshots to jobs: it takes one when some failed to come."""
-    return replace(
-        policy,
-        every_records=policy.every_records and MISSED_MAX * policy.every_records,
-        every_ms=policy.every_ms and MISSED_MAX * policy.every_ms,
-    )
 
 
 def within_retention(policy: SnapshotPolicy, retention_ms: int | None, snapshots_kept: int) -> SnapshotPolicy:

@@ -25,7 +25,6 @@ from snapreplay.service.core.snapshot_policy import (
     Objective,
     SinceSnapshot,
     SnapshotPolicy,
-    safety_net,
     snapshot_due,
     within_retention,
 )
@@ -307,19 +306,7 @@ class SnapshotScheduler:
         if unpointed.fell_back:
             return "fallback"
         since = self._since(now - unpointed.marked_at)
-        context = self._context
-        reason = snapshot_due(self._policy, since, objective)
-        if reason in (None, "objective") or context.settings.snapshot.by != "jobs":
-            return reason
-        log.warning(
-            "partition %d: no proposal was adopted for %.0f s and %d records, so the owner takes a snapshot itself"
-            " (snapshot.by = jobs): look whether the job runs, and at rejected_proposals of the partition",
-            context.partition,
-            since.elapsed_ms / 1000,
-            since.records,
-        )
-        context.metrics.proposal_ended("missed")
-        return "safety_net"
+        return snapshot_due(self._policy, since, objective)
 
     def _since(self, elapsed_seconds: float) -> SinceSnapshot:
         records, before = self.unpointed.records, self._brought_forward
@@ -436,8 +423,6 @@ def _policy(context: Context, *, by_replay: bool) -> SnapshotPolicy:
     given = SnapshotPolicy(
         settings.every_records or None, int(settings.every_seconds * 1000) or None, settings.jitter_ratio
     )
-    if settings.by == "jobs":
-        given = safety_net(given)
     if not by_replay:
         return given
     retention_ms = context.view.input_retention_ms

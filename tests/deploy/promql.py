@@ -21,7 +21,7 @@ TARGET = {"instance", "job"}
 """Labels that Prometheus adds."""
 WORDS = {
     "phase": set(Phase),
-    "result": {*Result, *Reason, *DrillState, "adopted", "missed"},
+    "result": {*Result, *Reason, *DrillState, "adopted"},
     "level": set(Level),
     "kind": {"CommitInDoubt"},
     "mode": {*RestoreMode, "warm", "none"},

@@ -134,7 +134,7 @@ def test_built_directly_nothing_from_outside_counts(monkeypatch):
         ({"kafka.bootstrap.server": "x"}, "did you mean kafka.bootstrap.servers?"),
         ({"instance_id": "a b"}, "instance_id='a b'"),
         ({"batch.linger_ms": "2 ms"}, "batch.linger_ms='2 ms': expected `int`"),
-        ({"snapshot.by": "owners"}, "snapshot.by='owners': expected 'owner' or 'jobs' or 'both'"),
+        ({"snapshot.by": "owners"}, "snapshot.by='owners': expected 'owner' or 'both'"),
         ({"snapshot.before_stop": "perhaps"}, "snapshot.before_stop='perhaps': expected `bool`"),
         ({"http": "5", "http.port": 1}, "http: a str; expected a table"),
         ({"kafka": "5", "kafka.client.id": "x"}, "kafka: a str is no table of properties; write `kafka={"),

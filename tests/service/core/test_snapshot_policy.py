@@ -10,7 +10,6 @@ from snapreplay.service.core.snapshot_policy import (
     SinceSnapshot,
     SnapshotPolicy,
     Speed,
-    safety_net,
     snapshot_due,
     within_retention,
 )
@@ -54,12 +53,6 @@ def test_jitter_spreads_partitions():
     policy = SnapshotPolicy(1000, None, 0.5)
     first_due = {next(n for n in range(1, 1001) if due(policy, n, 0, partition)) for partition in range(16)}
     assert len(first_due) > 10
-
-
-def test_the_safety_net_is_three_intervals():
-    """A rule that is off stays off."""
-    assert safety_net(SnapshotPolicy(100, 5000, 0.1)) == SnapshotPolicy(300, 15_000, 0.1)
-    assert safety_net(SnapshotPolicy(None, None, 0.1)) == SnapshotPolicy(None, None, 0.1)
 
 
 DAY_MS = 86_400_000

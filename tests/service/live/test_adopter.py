@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.control.counters import PROPOSALS
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.topic_changes import TopicChange
@@ -15,7 +14,7 @@ from snapreplay.snapshots.format.envelope import RecordKind
 from tests.simulation.cluster import SimCluster
 from tests.support.in_memory import virtual
 from tests.support.owner import ends
-from tests.support.proposals import CHUNKS, Job, answer, asked, counted, fed
+from tests.support.proposals import CHUNKS, Job, answer, asked, fed
 from tests.support.stage import until
 from tests.support.tampering import flip
 
@@ -273,24 +272,3 @@ async def test_a_manifest_ahead_is_outdated_also_if_the_first_snapshot_fails(ben
         monkeypatch.undo()
         await one.pointed("retention")
     await bench.restored()
-
-
-@virtual
-async def test_an_owner_that_leaves_snapshots_to_jobs_has_a_safety_net(bench, caplog):
-    """`snapshot.by = jobs`: none of its own as long as proposals come; one, said loudly, when three failed to."""
-    PROPOSALS.clear()
-    await bench.prepare(snapshot={"by": "jobs", "every_records": 30, "jitter_ratio": 0})
-    async with bench.live() as one:
-        for _ in range(4):
-            await fed(bench, one, 50)
-            assert (await answer(asked(one, Job(bench).propose())))[0] == "succeeded"
-        assert one.status.snapshot.reason == "adopted"
-        await fed(bench, one, 89)
-        await asyncio.sleep(5)  # virtual: it is not begun at once
-        assert one.status.snapshot.reason == "adopted"
-        await fed(bench, one, 1)
-        await one.pointed("safety_net")
-        await bench.assert_exactly_once(one)
-    assert "no proposal was adopted" in caplog.text
-    assert counted(bench, "missed") == 1
-    assert counted(bench, "adopted") == 4

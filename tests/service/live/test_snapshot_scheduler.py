@@ -352,18 +352,6 @@ async def test_a_burst_misses_the_objective_only_until_a_snapshot_is_pointed_to(
 
 
 @virtual
-async def test_the_owner_takes_the_snapshots_of_its_objective_itself(bench, caplog):
-    """Also where jobs write snapshots: a job knows nothing of it. That is no missed proposal."""
-    await bench.prepare(restore={"objective_seconds": 0.21}, snapshot={"by": "jobs"})
-    async with bench.live() as one:
-        one.context.rates.known = Rates(changes_per_second=10_000)
-        await asyncio.sleep(1.5)
-        await fed(bench, one, 100)
-        await one.pointed("objective")
-    assert not [each for each in caplog.messages if "no proposal was adopted" in each]
-
-
-@virtual
 async def test_snapshots_for_the_objective_do_not_follow_each_other_at_once(bench):
     """The first one of an ownership need not wait, each further one waits for its second."""
     await bench.prepare(restore={"objective_seconds": 0.21})
