@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from snapreplay.app.app import App
-from snapreplay.app.load import checked_app
 from snapreplay.errors import UsageError
 from snapreplay.service.blocking import BlockingClient, BlockingReader
 from snapreplay.service.clock import wall_ms
@@ -47,22 +46,19 @@ def _reader(kafka: Mapping[str, str]) -> BlockingReader:
     return BlockingReader(Settings(kafka=dict(kafka)), checks_seals=False)
 
 
-def compact(
-    settings: Settings, app_id: str, app: str | None = None, *, wait_s: float = 0.0, master: str | None = None
-) -> CompactionReport:
+def compact(settings: Settings, app_id: str, *, wait_s: float = 0.0, master: str | None = None) -> CompactionReport:
     """Make a snapshot of the last batch of each partition, and propose it to the owner. The owners may run meanwhile.
 
     Uses the Spark session of this process. Without one it starts one (about 5 s) and stops it again.
 
     Args:
-        app: `module:app` or a path, as the tasks import it; needed where batches recorded no changes.
         wait_s: how long to wait for the answers of the owners, in seconds; 0: not at all.
         master: of a Spark cluster, such as `spark://HOST:7077`. None: this process, or what spark-submit has chosen.
 
     Returns one outcome per partition, in order. A partition whose state is not proven has no proposal and a reason.
 
     Raises:
-        UsageError: Spark is not installed or does not start, or the app is not that of `app_id`.
+        UsageError: Spark is not installed or does not start.
         SnapreplayError: the job could not run: a topic is missing, no broker answers, a task failed. Nothing was
             proposed.
     """
@@ -74,11 +70,9 @@ def compact(
     check(master)
     with open_client() as client:  # before Spark is started for nothing
         freeze(client, app_id)
-    if app is not None:
-        checked_app(app, app_id)
     by = f"compact@{socket.gethostname()}/{os.getpid()}"
     with spark_session("snapreplay compact", master) as spark, stopping("compaction"):
-        results = Compaction(partial(for_each, spark), open_client, app_id, by, wall_ms, app).run()
+        results = Compaction(partial(for_each, spark), open_client, app_id, by, wall_ms).run()
     results = answered(open_client, app_id, results, wait_s)
     return CompactionReport(app_id, results, round(time.monotonic() - started, 3))
 

@@ -102,7 +102,7 @@ def compact(
     from snapreplay.spark import compact as run
 
     compacted = app_id_of("compact", app, app_id)
-    report = run(settings, compacted, app, wait_s=wait, master=master)
+    report = run(settings, compacted, wait_s=wait, master=master)
     print_compaction(report, output)
     return ExitCode(report.exit_code)
 

@@ -13,16 +13,14 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 from zlib import crc32
 
 import msgspec
 
 from snapreplay.app import names
-from snapreplay.app.app import App
-from snapreplay.app.load import checked_app
 from snapreplay.counted import counted
-from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError, UsageError
+from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, UsageError
 from snapreplay.snapshots.format.chunks import open_chunk, reading_back
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, RecordKind, encode, headers_for, headers_of
 from snapreplay.snapshots.format.records import ChunkRef, Increment, Manifest
@@ -88,7 +86,6 @@ class PartitionResult(msgspec.Struct, frozen=True):
     manifest_offset: int = -1
     base: str | None = None
     batches: int = 0
-    by_replay: bool = False
     entries: int = 0
     chunks: int = 0
     size_bytes: int = 0
@@ -146,28 +143,19 @@ class Compaction:
     """One run of a compaction."""
 
     def __init__(
-        self,
-        for_each: ForEach,
-        open_client: OpenClient,
-        app_id: str,
-        proposed_by: str,
-        now_ms: Callable[[], int],
-        app: str | None = None,
+        self, for_each: ForEach, open_client: OpenClient, app_id: str, proposed_by: str, now_ms: Callable[[], int]
     ) -> None:
-        """Take `app`: what each task imports where only a replay leads to the state."""
         self._for_each = for_each
         self._open = open_client
         self._app_id = app_id
         self._proposed_by = proposed_by
         self._now_ms = now_ms
-        self._app = app
-        self._version = checked_app(app, app_id).version if app is not None else ""
 
     def run(self) -> list[PartitionResult]:
         """Compact all partitions.
 
         Raises:
-            TopicMissing, UsageError: there is nothing to compact, or not with this app.
+            TopicMissing: there is nothing to compact.
             SnapreplayError: brokers do not answer, a task could not run. Nothing is proposed.
         """
         with self._open() as client:
@@ -205,7 +193,7 @@ class Compaction:
     def _attempts(self, moments: Sequence[Moment]) -> list[Attempt]:
         """Read a partition again from its new start if its owner trims it while it is read."""
         done: dict[int, Attempt] = {}
-        work = partial(attempted, self._app_id, self._app, self._version)
+        work = partial(attempted, self._app_id)
         todo = list(moments)
         for _ in range(_ATTEMPTS):
             attempts = self._for_each(todo, self._open, work, Attempt)
@@ -318,7 +306,6 @@ def _result(written: Written, outcome: Outcome) -> PartitionResult:
         snapshot_id=written.snapshot_id,
         base=written.base,
         batches=written.batches,
-        by_replay=written.by_replay,
         entries=written.digest.count,
         chunks=len(written.chunks),
         size_bytes=sum(ref.size_bytes for ref in written.chunks),
@@ -326,15 +313,14 @@ def _result(written: Written, outcome: Outcome) -> PartitionResult:
     )
 
 
-def attempted(app_id: str, app: str | None, version: str, client: LogClient, moment: Moment) -> Attempt:
+def attempted(app_id: str, client: LogClient, moment: Moment) -> Attempt:
     """Make one attempt at a partition, in a task. Its chunks have an id that no other attempt has.
 
     Raises:
         RetryableError, UsageError: the job cannot go on.
     """
     try:
-        loaded = None if app is None else _same_app(app, app_id, version)
-        written = _written(app_id, loaded, client, moment)
+        written = _written(app_id, client, moment)
     except UsageError:
         raise
     except RetryableError as error:
@@ -348,12 +334,12 @@ def attempted(app_id: str, app: str | None, version: str, client: LogClient, mom
     return Attempt(moment.partition, written=written)
 
 
-def _written(app_id: str, app: App[Any] | None, client: LogClient, moment: Moment) -> Written | None:
+def _written(app_id: str, client: LogClient, moment: Moment) -> Written | None:
     logs = PartitionLogs(client, app_id, moment.partition)
     target = target_of(moment, logs)
     if target is None:
         return None
-    state = folded(app_id, moment, logs, target, app)
+    state = folded(app_id, moment, logs, target)
     snapshot_id, refs = uuid.uuid4().hex, list[ChunkRef]()
     topic, headers = (names.snapshots_topic(app_id), headers_for(RecordKind.CHUNK, snapshot_id))
     for value in chunk_records(snapshot_id, state.cursor, RECORD_BYTES_MAX):
@@ -375,7 +361,6 @@ def _written(app_id: str, app: App[Any] | None, client: LogClient, moment: Momen
         state.shard_count,
         None if state.base is None else state.base.snapshot_id,
         state.batches,
-        state.by_replay,
         list(state.bridged),
     )
 
@@ -397,15 +382,6 @@ def _read_back(logs: PartitionLogs, refs: Sequence[ChunkRef], snapshot_id: str, 
     if left:
         raise DamagedError(f"{counted(len(left), 'chunk')} of snapshot {snapshot_id} cannot be read back")
     return total
-
-
-def _same_app(app: str, app_id: str, version: str) -> App[Any]:
-    loaded = checked_app(app, app_id)
-    if loaded.version != version:
-        raise StopError(
-            f"an executor has imported version {loaded.version} of the app, but the job was started with {version}"
-        )
-    return loaded
 
 
 def _failed(moment: Moment, error: SnapreplayError) -> Attempt:

@@ -6,26 +6,22 @@ The manifest is made from an increment that was read from the log, so none can b
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from snapreplay.app.app import App
-from snapreplay.app.ranges import OutOfOrder
 from snapreplay.counted import counted
 from snapreplay.errors import DamagedError, SnapreplayError, StopError
 from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import RecordKind, enveloped
 from snapreplay.snapshots.format.records import ChunkRef, Increment, Manifest, Pointer
-from snapreplay.snapshots.log.by_replay import InputDiffers
 from snapreplay.snapshots.plan import begun_anew_at
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.increments import Folding, IncrementsProof
-from snapreplay.snapshots.proof.records import Logs, Moment, judge
-from snapreplay.snapshots.proof.replay import Segment, replayed
+from snapreplay.snapshots.proof.records import Logs, Moment
 from snapreplay.snapshots.proof.report import AuditedPartition, Findings
 from snapreplay.snapshots.proof.state import At, Entries, bases, last_batch, manifest_of
-from snapreplay.state.contract import Cursor, ShardSlice, Store
+from snapreplay.state.contract import Cursor, ShardSlice
 from snapreplay.state.digest import Digest
 from snapreplay.state.steps import all_of
 
@@ -62,7 +58,6 @@ class Folded(NamedTuple):
     shard_count: int
     base: Pointer | None
     batches: int
-    by_replay: bool
     bridged: Sequence[int]
 
 
@@ -86,7 +81,6 @@ class Written(msgspec.Struct, frozen=True):
     shard_count: int
     base: str | None
     batches: int
-    by_replay: bool
     bridged: list[int] = []
 
     @property
@@ -96,24 +90,27 @@ class Written(msgspec.Struct, frozen=True):
 
 
 def target_of(moment: Moment, logs: Logs) -> CompactionTarget | None:
-    """Find the last batch whose state has a recorded digest. None: there is no batch, or a snapshot of this state
-    exists.
+    """Find the last batch. None: there is none, or a snapshot of its state exists.
 
     Raises:
         DamagedError: the last increment cannot be read.
-        NotCompactable: no batch after the newest snapshot recorded a digest.
+        NotCompactable: it has no digest, or nothing is left to begin with.
     """
     last = last_batch(moment, logs, At())
     if last is None or _is_current(logs, moment, last):
         return None
-    found = _with_digest(logs, last)
-    starts = [each for each in bases(moment, found, last) if each is None or each in last.increment.pointers]
+    if last.increment.digest is None:
+        raise NotCompactable(
+            f"batch {last.increment.batch} recorded no digest of the state, so no snapshot of it could be proved",
+            hint="a state that is no map is compacted by its owner alone, by the snapshots that it takes",
+        )
+    starts = [each for each in bases(moment, last, last) if each is None or each in last.increment.pointers]
     if not starts:
         raise NotCompactable(
             f"neither a snapshot nor the genesis is left to begin with: the increments begin at {moment.log_start},"
             f" the snapshots at {moment.snapshots_start}"
         )
-    return CompactionTarget(found, starts)
+    return CompactionTarget(last, starts)
 
 
 def _is_current(logs: Logs, moment: Moment, last: Found) -> bool:
@@ -132,41 +129,19 @@ def _is_current(logs: Logs, moment: Moment, last: Found) -> bool:
     return manifest.positions == last.increment.positions and manifest.digest in {None, last.increment.digest}
 
 
-def _with_digest(logs: Logs, last: Found) -> Found:
-    """Find a batch with a digest: a state that is no map has one after some batches only."""
-    if last.increment.digest is not None:
-        return last
-    newest = next(iter(last.increment.pointers), None)
-    since = newest.increment_offset + 1 if newest is not None else 0
-    found: Found | None = None
-    for records in logs.increments(since, last.offset) if since < last.offset else ():
-        for record in records:
-            entry = judge(record, logs.seals).entry
-            if isinstance(entry, Increment) and entry.ranges and entry.digest is not None:
-                found = Found(record.offset, entry)
-    if found is None:
-        raise NotCompactable(
-            f"no batch after the newest snapshot, up to batch {last.increment.batch}, recorded a digest of the state:"
-            " no snapshot of it could be proved",
-            hint="set `snapshot.digest_every_batches`, or let the owner take its snapshots itself",
-        )
-    return found
-
-
-def folded(app_id: str, moment: Moment, logs: Logs, target: CompactionTarget, app: App[Any] | None) -> Folded:
+def folded(app_id: str, moment: Moment, logs: Logs, target: CompactionTarget) -> Folded:
     """Return the state after the target's batch, from the first base that leads there; every batch on the way is
     proved.
 
     Raises:
-        NotCompactable: something on the way is not as it was recorded, or only a replay leads there and there is no
-            `app`.
-        SnapreplayError: the input, or the log, cannot be read.
+        NotCompactable: something on the way is not as it was recorded, or only a replay leads there.
+        SnapreplayError: the log cannot be read.
     """
     damage: SnapreplayError | None = None
     for base in target.bases:
         try:
-            return _folded_from(app_id, moment, logs, target.found, base, app)
-        except (DamagedError, InputDiffers, OutOfOrder) as error:
+            return _folded_from(app_id, moment, logs, target.found, base)
+        except DamagedError as error:
             damage = damage or error
     raise NotCompactable(
         damage.message if damage is not None else "there is nothing to begin with",
@@ -174,28 +149,21 @@ def folded(app_id: str, moment: Moment, logs: Logs, target: CompactionTarget, ap
     )
 
 
-def _folded_from(
-    app_id: str, moment: Moment, logs: Logs, found: Found, base: Pointer | None, app: App[Any] | None
-) -> Folded:
+def _folded_from(app_id: str, moment: Moment, logs: Logs, found: Found, base: Pointer | None) -> Folded:
     increment = found.increment
-    entries, bridged = _walked(app_id, moment, logs, found, base)
-    state: Entries | Store | None = entries
+    state, bridged = _walked(app_id, moment, logs, found, base)
     if state is None:
-        if app is None:
-            raise NotCompactable(
-                f"a batch before batch {increment.batch} recorded no changes, so only a replay leads to its state",
-                hint="name the app, so that its handlers can run: `snapreplay compact module:app`",
-            )
-        start = moment.log_start if base is None else base.increment_offset + 1
-        segment = Segment(moment.partition, base, None, start, found.offset, dict(increment.positions))
-        state = replayed(app, segment, logs)
+        raise NotCompactable(
+            f"a batch before batch {increment.batch} recorded no changes, so only a replay leads to its state",
+            hint="let the owner take its snapshots, or set `changelog.enabled=true`",
+        )
     cursor = state.mark()
     if cursor.digest != increment.digest:
         raise DamagedError(
             f"the state after batch {increment.batch} has digest {cursor.digest}, but {increment.digest} was recorded"
         )
     batches = increment.batch - (0 if base is None else base.batch)
-    return Folded(cursor, state.shard_count, base, batches, entries is None, bridged)
+    return Folded(cursor, state.shard_count, base, batches, bridged)
 
 
 def _walked(

@@ -20,7 +20,7 @@ from snapreplay.app.app import App
 from snapreplay.app.batch import Applied
 from snapreplay.app.ranges import OutOfOrder
 from snapreplay.counted import counted
-from snapreplay.errors import DamagedError, RecordError, RecordsGone, SnapreplayError, StopError, UnknownFormatError
+from snapreplay.errors import DamagedError, RecordError, RecordsGone, SnapreplayError, UnknownFormatError
 from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.log.batches import Batches, Step
@@ -110,13 +110,6 @@ class InputUnavailable(DamagedError):
 _NOT_REPLAYED = (DamagedError, UnknownFormatError, InputDiffers, OutOfOrder)
 
 
-class ReplayDiffers(StopError):
-    """The app's handlers lead to another state, or to other outputs, than was recorded.
-
-    Safe: No snapshot was proposed, and the app goes on.
-    """
-
-
 def segments(moment: Moment, last: Found, retired: Collection[tuple[str, str]] = ()) -> list[Segment]:
     """Return the segments from the oldest snapshot that is still there, or from the genesis, to the last batch.
 
@@ -179,24 +172,6 @@ def repeated(app: App[Any], segment: Segment, logs: Logs) -> str:
 
 def _printed(fingerprint: object) -> str:
     return sha256(repr(fingerprint).encode()).hexdigest()
-
-
-def replayed(app: App[Any], segment: Segment, logs: Logs) -> Store:
-    """Return the state after a segment; what its batches recorded was compared on the way.
-
-    Raises:
-        DamagedError, UnknownFormatError: the log or the input is not what was processed.
-        ReplayDiffers: the handlers make something else of the input than was recorded.
-    """
-    replay = _Replay(app, segment, logs)
-    try:
-        replay.run()
-    except _Difference as difference:
-        raise ReplayDiffers(
-            f"batch {difference.found.increment.batch} replays differently: {difference.says}",
-            hint="`snapreplay audit APP --level replay` tells changed code from code that is not deterministic",
-        ) from difference
-    return replay.store
 
 
 def _not_replayed(app: App[Any], segment: Segment, at_offset: int, error: SnapreplayError) -> Violation:

@@ -122,10 +122,10 @@ def told(faults=None, partitions=1, stages=BEHIND):
     return story
 
 
-def compacted(story, topics=None, engine=None, app=None):
+def compacted(story, topics=None, engine=None):
     topics = topics or Topics(story.topics)
     engine = engine or PlainEngine()
-    job = Compaction(engine.for_each, topics.open, story.app_id, BY, lambda: 7, app)
+    job = Compaction(engine.for_each, topics.open, story.app_id, BY, lambda: 7)
     return {each.partition: each for each in job.run()}
 
 
