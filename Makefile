@@ -29,6 +29,11 @@ help: ## List the targets
 setup: ## Create .venv from the hashed lock files (no-op when nothing changed)
 	@$(SETUP)
 
+# Slower than Python alone it is never, and needed nowhere: docs/adr/0046-a-small-compiled-engine.md.
+.PHONY: engine
+engine: setup ## Build the compiled engine now, or say why it cannot be built (needs cargo; make setup tries once)
+	@engine/build.sh --now
+
 .PHONY: jars
 jars: ## The same, and the jars of the Kafka broker by Maven into .jars/ (no-op when present)
 	@$(SETUP) --for-jars
@@ -161,5 +166,5 @@ soak: jars ## Steady load and kills; does anything grow? (MINUTES=15 SEED=7); a 
 
 .PHONY: clean
 clean: ## Remove .venv, .jars and what the tools leave behind
-	rm -rf $(VENV) .jars build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .jars build dist engine/target .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -128,12 +128,23 @@ failed() {
   die "$error. All of pip's output is in $LOG"
 }
 
-if is_whole; then exit 0; fi
+# Without it everything works, so it never fails.
+build_engine() {
+  if [[ -x engine/build.sh ]]; then exec engine/build.sh; fi
+}
+
+if is_whole; then
+  build_engine
+  exit 0
+fi
 check_python
 if [[ ${1-} == --for-jars ]]; then check_tools "${@:2}"; fi
 trap 'echo "setup: interrupted. The next make setup begins anew, with what was downloaded" >&2; exit 130' INT TERM
 only_one
-if is_whole; then exit 0; fi # the other one has done it
+if is_whole; then # the other one has done it
+  build_engine
+  exit 0
+fi
 prepare
 echo "setup: $VENV gets the $(grep -c '==' requirements/dev.lock) locked packages (the first time about 660 MB to download, 450 MB of it Spark)"
 # No isolation: what builds is locked too (requirements/build.lock).
@@ -144,3 +155,4 @@ install --no-deps --no-build-isolation -e .
 for link in "$VENV"/lib/python*/site-packages/*snapreplay.pth; do echo ../../../.. >"$link"; done
 touch "$STAMP"
 echo "setup: done, $(du -sm "$VENV" | cut -f1) MB in $VENV"
+build_engine

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import snapreplay
+from snapreplay import engine
 from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
@@ -215,6 +216,7 @@ class ServiceControl:
             topics_not_read=view.not_read if view else (),
             drain=self._draining.status,
             trouble=self.trouble,
+            engine=engine.name,
         )
 
     def operation(self, operation_id: str) -> Operation | None:

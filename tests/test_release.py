@@ -42,7 +42,7 @@ def test_an_installation_works(version: str, kind: str, tmp_path: Path) -> None:
     (tmp_path / "locked.txt").write_text("\n".join(locked))
     pip = (sys.executable, "-m", "pip", "--python", bin_ / "python")
     _run(*pip, "install", "-q", "--no-compile", "-c", tmp_path / "locked.txt", build(kind, ROOT, tmp_path))
-    assert _run(bin_ / "snapreplay", "version", cwd=tmp_path) == f"snapreplay {__version__}\n"
+    assert _run(bin_ / "snapreplay", "version", cwd=tmp_path).startswith(f"snapreplay {__version__}\n")
     (tmp_path / "ledger.py").write_bytes((ROOT / "examples" / "ledger.py").read_bytes())
     (tmp_path / "tried.py").write_text(TRIED)
     assert _run(bin_ / "python", "tried.py", cwd=tmp_path) == "[{'balance': 3}]\n"

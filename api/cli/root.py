@@ -127,10 +127,11 @@ def explain(name: ErrorName) -> None:
 
 
 def version() -> None:
-    """Print the version."""
-    from snapreplay import __version__
+    """Print the version, and which engine runs."""
+    from snapreplay import __version__, engine
 
-    print(f"snapreplay {__version__}")
+    why = f" ({engine.why_pure})" if engine.why_pure else ""
+    print(f"snapreplay {__version__}\nengine: {engine.name}{why}")
 
 
 def _as_typed(function: Callable[..., Any]) -> Callable[..., None]:

@@ -14,7 +14,7 @@ from snapreplay.service.config.kafka_properties import dotted
 ENV_PREFIX = "SNAPREPLAY_"
 DEFAULT_FILE = "snapreplay.toml"
 
-_NO_SETTING = re.compile(r"TEST_.*|(SPARK_)?JARS_DIR")
+_NO_SETTING = re.compile(r"ENGINE|TEST_.*|(SPARK_)?JARS_DIR")
 _KUBERNETES = re.compile(r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 
 Tree = dict[str, Any]

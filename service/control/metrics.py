@@ -230,8 +230,8 @@ class DocumentCollector(Collector):
 
 def _process_gauges(document: StatusDocument, assigned: int) -> Iterator[GaugeMetricFamily]:
     facts = document.facts
-    labels = {"app": facts.app_id, "version": facts.version, "app_version": facts.app_version}
-    yield _one("snapreplay_build_info", "Always 1: which versions run here.", labels, 1)
+    labels = {"app": facts.app_id, "version": facts.version, "app_version": facts.app_version, "engine": facts.engine}
+    yield _one("snapreplay_build_info", "Always 1: which versions and which engine run here.", labels, 1)
     app, ready = {"app": facts.app_id}, all(check.ok for check in document.ready_checks)
     yield _one("snapreplay_partitions_assigned", "Partitions that this process owns.", app, assigned)
     yield _one("snapreplay_ready", "1 when `/readyz` answers 200, else 0.", app, float(ready))

@@ -58,6 +58,9 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     topics_not_read: Annotated[
         tuple[str, ...], said("A sentence for each topic that matches a pattern of the inputs and is not read.")
     ] = ()
+    engine: Annotated[
+        str, said("`compiled` or `pure`: whether the compiled engine works here; empty: an older version.")
+    ] = ""
 
 
 class Check(msgspec.Struct, frozen=True):

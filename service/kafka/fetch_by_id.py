@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain
+from operator import length_hint
 from typing import Any, NamedTuple, TypeAlias
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.client import ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.conn import CloseReason
-from aiokafka.consumer.fetcher import Fetcher, FetchResult, PartitionRecords
+from aiokafka.consumer.fetcher import READ_COMMITTED, Fetcher, FetchResult, PartitionRecords
 from aiokafka.errors import CorruptRecordException, KafkaError, NoError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import TopicPartition as ClientPartition
 
+from snapreplay import engine
 from snapreplay.app.record import RawRecord
 from snapreplay.service.kafka.fetches import FetchById, Fetched, FetchedBatches, readable
-from snapreplay.service.kafka.record_batch import batch_holding
+from snapreplay.service.kafka.record_batch import batch_holding, heads_in, is_intact, lots_by
 from snapreplay.service.kafka.shared import SharingClient
 from snapreplay.service.ports import EpochEnd, TopicPartition
 
@@ -329,6 +333,8 @@ class _SlimFetcher(Fetcher):
             if type(records) is PartitionRecords:
                 records.__class__ = _TolerantRecords
                 records.fetched = fetched.get(source, b"")
+                if engine.compiled is not None:
+                    _EngineRecords.take_over(records, engine.compiled)
         for topic, partitions in request.topics:
             for each in partitions:
                 fetched.pop((topic, each[0]), None)
@@ -389,3 +395,62 @@ class _TolerantRecords(PartitionRecords):
         last of its producer, and since KIP-890 each transaction has a producer epoch of its own."""
         marker = next(next_batch, None)
         return marker is not None and ControlRecord.parse(marker.key) == ABORT_MARKER
+
+
+class _EngineRecords(_TolerantRecords):
+    """The same records, made by the compiled engine a batch at a time. What it does not take, such as a control batch
+    or a damaged one, goes through the client's parser: alone, whatever is behind it."""
+
+    _compiled: engine.Compiled
+    _position: int
+    _batch: Sequence[
+        RawRecord
+    ]  # a part of a batch, given out by `_rest`; the position is behind its last record that was taken
+    _rest: Iterator[RawRecord]
+    _given_out: Iterator[RawRecord]
+
+    @classmethod
+    def take_over(cls, records: Any, compiled: engine.Compiled) -> None:
+        position = records.next_fetch_offset
+        records.__class__ = cls
+        records.next_fetch_offset, records._compiled = position, compiled
+        records._given_out = chain.from_iterable(records._by_batch())
+
+    def __iter__(self) -> Iterator[RawRecord]:
+        return self._given_out
+
+    @property
+    def next_fetch_offset(self) -> int:
+        taken = len(self._batch) - length_hint(self._rest)
+        return self._batch[taken - 1].offset + 1 if taken else self._position
+
+    @next_fetch_offset.setter
+    def next_fetch_offset(self, position: int) -> None:
+        self._position, self._batch, self._rest = position, (), iter(())
+
+    def _by_batch(self) -> Iterator[Iterable[RawRecord]]:
+        data = self.fetched
+        for head in heads_in(data):
+            if isinstance(head, slice):
+                yield from self._by_client(data[head])
+                continue
+            if head.is_control or (self._check_crcs and not is_intact(self._compiled, data, head)):
+                yield from self._by_client(data[head.begins_at : head.ends_at])
+                continue
+            if self._isolation_level == READ_COMMITTED:
+                self._consume_aborted_up_to(head.base_offset)
+                if head.is_transactional and head.producer_id in self._aborted_producers:
+                    self.next_fetch_offset = head.next_offset
+                    continue
+            for lot in lots_by(self._compiled, data, head, self._tp, self.next_fetch_offset):
+                if lot is None:
+                    yield from self._by_client(data[head.begins_at : head.ends_at])
+                else:
+                    self._batch, self._rest = lot, iter(lot)
+                    yield self._rest
+            self.next_fetch_offset = head.next_offset
+
+    def _by_client(self, data: bytes) -> Iterator[Iterable[RawRecord]]:
+        self.fetched, self._records = data, MemoryRecords(data)
+        self._records_iterator = self._unpack_records()
+        return zip(iter(partial(next, self, None), None))

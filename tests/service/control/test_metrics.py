@@ -195,7 +195,7 @@ def test_names_follow_the_rules():
         assert re.fullmatch(r"snapreplay_[a-z_]+", family.name)
         assert not re.search(r"_(ms|milliseconds|kib|mb|percent)$", family.name)
         for sample in family.samples:
-            extra = {"version", "app_version"} if family.name.endswith("_build_info") else set()
+            extra = {"version", "app_version", "engine"} if family.name.endswith("_build_info") else set()
             assert set(sample.labels) <= allowed | extra
 
 

@@ -1,0 +1,18 @@
+//! The compiled engine of snapreplay: what costs most per record, and nothing that decides.
+//!
+//! Every function has a Python twin, which is the reference. One that meets anything unusual returns `None`, and the
+//! twin does the work: an error is always Python's own. There is no `unsafe`, and arithmetic that could overflow is
+//! checked: a panic would reach Python as an exception, but nothing here relies on that.
+
+mod records;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod snapreplay_engine {
+    /// Compared by `snapreplay/engine.py`. Raise both when a function changes its meaning.
+    #[pymodule_export]
+    const INTERFACE: u32 = 1;
+    #[pymodule_export]
+    use super::records::{crc32c, records};
+}

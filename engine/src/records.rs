@@ -1,0 +1,113 @@
+//! Records of a fetched batch (format 2), as `service/kafka/record_batch.py` reads them.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+
+/// The CRC-32C of `data[start:end]`.
+#[pyfunction]
+pub fn crc32c(data: &[u8], start: usize, end: usize) -> Option<u32> {
+    Some(::crc32c::crc32c(data.get(start..end)?))
+}
+
+/// The next `count` records of a batch, without those before offset `from`, made by `make(topic, partition, offset,
+/// timestamp, key, value [, headers])`; and where the one behind them begins. `None`: something is unusual.
+/// `data[start:end]` is decompressed. `at_ms`: the time of all records, if the broker has set it.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub fn records<'py>(
+    data: &[u8],
+    start: usize,
+    end: usize,
+    count: usize,
+    base_offset: i64,
+    first_ms: i64,
+    at_ms: Option<i64>,
+    topic: &Bound<'py, PyString>,
+    partition: &Bound<'py, PyAny>,
+    mut from: i64,
+    make: &Bound<'py, PyAny>,
+) -> PyResult<Option<(Bound<'py, PyList>, usize)>> {
+    let py = make.py();
+    let found = PyList::empty(py);
+    let Some(body) = data.get(start..end) else { return Ok(None) };
+    let mut rest = Bytes(body);
+    for _ in 0..count {
+        let Some(record) = rest.record() else { return Ok(None) };
+        let time = match at_ms {
+            Some(_) => at_ms,
+            None => first_ms.checked_add(record.delta_ms),
+        };
+        let (Some(offset), Some(ms)) = (base_offset.checked_add(record.offset_delta), time) else { return Ok(None) };
+        if offset < from {
+            continue;
+        }
+        let key = record.key.map(|each| PyBytes::new(py, each));
+        let value = record.value.map(|each| PyBytes::new(py, each));
+        let made = if record.headers.is_empty() {
+            make.call1((topic, partition, offset, ms, key, value))?
+        } else {
+            let headers: Vec<_> =
+                record.headers.iter().map(|(name, data)| (*name, data.map(|each| PyBytes::new(py, each)))).collect();
+            make.call1((topic, partition, offset, ms, key, value, PyTuple::new(py, headers)?))?
+        };
+        found.append(made)?;
+        from = offset.saturating_add(1); // as the client: one that does not rise is left out
+    }
+    Ok(Some((found, end - rest.0.len())))
+}
+
+struct Record<'a> {
+    delta_ms: i64,
+    offset_delta: i64,
+    key: Option<&'a [u8]>,
+    value: Option<&'a [u8]>,
+    headers: Vec<(&'a str, Option<&'a [u8]>)>, // empty: without an allocation
+}
+
+/// Bytes not read yet. Every method is `None` if they end too early, or are not what they must be.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn record(&mut self) -> Option<Record<'a>> {
+        let length = usize::try_from(self.varint()?).ok()?;
+        let mut within = Bytes(self.take(length)?);
+        if within.take(1)? != [0] {
+            return None; // attributes, of which no bit is used
+        }
+        let (delta_ms, offset_delta) = (within.varint()?, within.varint()?);
+        let (key, value) = (within.data()?, within.data()?);
+        let mut headers = Vec::new();
+        for _ in 0..usize::try_from(within.varint()?).ok()? {
+            headers.push((str::from_utf8(within.data()??).ok()?, within.data()?));
+        }
+        within.0.is_empty().then_some(Record { delta_ms, offset_delta, key, value, headers })
+    }
+
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    /// A length, and as many bytes; inside of `Some` is `None` for a null, which has a negative length.
+    fn data(&mut self) -> Option<Option<&'a [u8]>> {
+        match self.varint()? {
+            -1 => Some(None),
+            length => Some(Some(self.take(usize::try_from(length).ok()?)?)),
+        }
+    }
+
+    /// A zigzag varint of at most 64 bits.
+    fn varint(&mut self) -> Option<i64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let (&byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some((value >> 1) as i64 ^ -((value & 1) as i64));
+            }
+        }
+        None
+    }
+}

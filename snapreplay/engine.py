@@ -1,0 +1,76 @@
+"""The compiled engine, `snapreplay_engine` (Rust, in `engine/`), if it is installed. Pure.
+
+It does the work of a few functions that every record passes. Each asks `compiled` and has the same in Python beside it,
+which is the reference: the engine returns None for anything unusual. SNAPREPLAY_ENGINE chooses, for the whole process:
+`auto` (the engine, if it is there), `pure` (Python) or `compiled` (refuse to start without it).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, cast
+
+from snapreplay.errors import UsageError
+
+INTERFACE = 1
+"""Of the functions below; `engine/src/lib.rs` has the same number."""
+VARIABLE = "SNAPREPLAY_ENGINE"
+_HINT = "`make setup` in a checkout builds it if cargo is there, `pip install ./engine` anywhere"
+
+
+class Compiled(Protocol):
+    """The functions of `snapreplay_engine`."""
+
+    INTERFACE: int
+
+    def crc32c(self, data: bytes, start: int, end: int, /) -> int | None:
+        """Return the checksum of `data[start:end]`."""
+
+    def records(
+        self,
+        data: bytes,
+        start: int,
+        end: int,
+        count: int,
+        base_offset: int,
+        first_ms: int,
+        at_ms: int | None,
+        topic: str,
+        partition: int,
+        from_offset: int,
+        make: Callable[..., Any],
+        /,
+    ) -> tuple[list[Any], int] | None:
+        """Return what `make` makes of the next `count` records in `data[start:end]`, without those before
+        `from_offset`, and the place behind them."""
+
+
+def chosen(wanted: str) -> tuple[Compiled | None, str]:
+    """Return the engine that `wanted`, a value of SNAPREPLAY_ENGINE, stands for, None for Python; and why it is not the
+    compiled one.
+
+    Raises:
+        UsageError: there is no such value, or the engine that must be there is not.
+    """
+    if wanted not in ("auto", "pure", "compiled"):
+        raise UsageError(f"{VARIABLE}={wanted!r} is none of auto, pure, compiled")
+    if wanted == "pure":
+        return None, f"{VARIABLE}=pure"
+    try:
+        found = cast("Compiled", importlib.import_module("snapreplay_engine"))
+    except ImportError as error:
+        absent = error.name == "snapreplay_engine"
+        why = "it is not installed" if absent else f"it cannot be loaded: {error}"
+    else:
+        if found.INTERFACE == INTERFACE:
+            return found, ""
+        why = f"the installed one has interface {found.INTERFACE}, this version needs {INTERFACE}"
+    if wanted == "compiled":
+        raise UsageError(f"{VARIABLE}=compiled, but the compiled engine cannot be used: {why}", hint=_HINT)
+    return None, why
+
+
+compiled, why_pure = chosen(os.environ.get(VARIABLE) or "auto")
+name: Literal["compiled", "pure"] = "pure" if compiled is None else "compiled"
