@@ -1,13 +1,17 @@
 """The common ground of all tests: one real broker per session, and names that no other test uses."""
 
+import asyncio
 import functools
 import gc
 import inspect
 import os
 import re
 import signal
+import traceback
 import uuid
+import warnings
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +58,7 @@ LONGEST_FILES = (
 # What is slow because it shows the whole: a browser, each hint carried out, each example and each drawing.
 WHOLE = ("page", "examples", "hints", "docs/test_site.py", "test_setup.py")
 LINTED = ("test_tidy.py", "test_packaging.py", "mutants/test_gallery.py")
-"""What `make lint` runs, which `make test` begins with."""
+"""What `make lint` runs, which `make test` runs beside its tests."""
 NOT_WHOLE = ("page/test_night.py",)  # a page that shows nothing is noticed by `make test`
 WHOLE_HERE = re.compile(r"mark\.whole|\bimage\b")
 """What a file elsewhere has in its text if some of its tests are whole."""
@@ -206,19 +210,44 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 LOG_LINES_SHOWN = 30
+FAILED: pytest.StashKey[list[BaseException]] = pytest.StashKey()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show what the processes of a failed test have logged at last: a failure on another machine has no files to look
-    into."""
+    into. Then free what its tracebacks hold, or what it left open would fail a later test."""
     report = yield
+    if call.excinfo is not None and report.failed:
+        item.stash.setdefault(FAILED, []).append(call.excinfo.value)
     place = getattr(item, "funcargs", {}).get("tmp_path")
     if report.when == "call" and report.failed and place is not None:
         for log in sorted(each for each in place.rglob("*.log") if not each.stem.isdigit()):  # those hold records
             lines = log.read_text("utf-8", errors="replace").splitlines()[-LOG_LINES_SHOWN:]
             report.sections.append((f"The end of {log.relative_to(place)}", "\n".join(lines)))
+    if report.when == "teardown" and FAILED in item.stash:
+        _free(item.stash[FAILED])
     return report
+
+
+def _free(errors: list[BaseException]) -> None:
+    """Clear the frames of these and of what caused them, and let end what only they held: connections close in the
+    turns of their loop. Its warnings are of a test that has failed anyway."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        while errors:
+            error = errors.pop()
+            traceback.clear_frames(error.__traceback__)
+            for frame, _ in traceback.walk_tb(error.__traceback__):
+                assert frame.f_locals is not None  # reading it drops what was cleared
+            errors += [each for each in (error.__cause__, error.__context__) if each is not None]
+            errors += error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+        for _ in range(3):
+            gc.collect()
+            with suppress(RuntimeError):  # no test has had a loop yet, or it is closed
+                asyncio.get_event_loop_policy().get_event_loop().run_until_complete(asyncio.sleep(0.02))
 
 
 @pytest.fixture

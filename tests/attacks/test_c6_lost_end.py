@@ -76,6 +76,7 @@ async def test_c6_a_whole_disk_of_one_earlier_moment_is_resumed_exactly(disk, un
     await here.restored()
 
 
+@pytest.mark.whole
 async def test_c6_an_owner_that_commits_nothing_writes_what_its_log_has_lost(disk, unique, monkeypatch):
     """Nobody sends anything. The broker comes back with an older directory, and the state in memory is the only copy:
     it is in the log again before the process ends, whatever ends it."""

@@ -236,6 +236,7 @@ async def test_a_group_that_may_not_see_its_topic_takes_no_partition_away(here, 
         assert inside.runner(service) is runner
 
 
+@pytest.mark.whole
 async def test_a_topic_of_a_pattern_that_may_not_be_read_is_named_until_it_may(here, unique, monkeypatch, caplog):
     """The others go on, also after a restart, and each command that is named leads one step on."""
     monkeypatch.setattr("snapreplay.service.supervisor.WATCH_SECONDS", 0.2)
@@ -269,6 +270,7 @@ async def test_a_topic_of_a_pattern_that_may_not_be_read_is_named_until_it_may(h
         assert service.view(0).get("k0") == {"sum": 16, "from": [east, west]}
 
 
+@pytest.mark.whole
 async def test_one_topic_that_may_not_be_seen_does_not_hide_the_others(here, unique, caplog):
     """The watch tells of the rest, names the permission once, and takes nothing for missing. A reader that follows it
     would get nothing for ever, and no error of the client's: it is told."""
@@ -332,6 +334,7 @@ async def test_a_changed_password_is_named_and_a_right_one_heals(here, unique):
         await stage.assert_exactly_once(service)
 
 
+@pytest.mark.whole
 async def test_a_savepoint_and_a_deletion_name_what_they_need(here, unique):
     """Each refusal's own command leads one step on, and at last to what was asked for. Nothing is deleted before."""
     stage = await Restricted(here, apps.ledger(unique("kept"))).allowed()

@@ -36,6 +36,7 @@ async def test_killed_at_random_moments_under_load(stage, unique, children, kind
         await (here.assert_merged if kind == "pair" else here.assert_exactly_once)(service)
 
 
+@pytest.mark.whole
 async def test_nothing_that_a_handler_raises_ends_a_partition_unseen(stage, unique, children):
     """Each is the failure of its record, by name; the others go on, and SIGTERM still stops the process."""
     here = await stage(apps.ledger(unique("escaping")), partitions=5)

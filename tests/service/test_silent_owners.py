@@ -195,6 +195,7 @@ def load(pair: Pair) -> Load:
     return Load(pair._place.bootstrap_servers, pair._place.app_id, 1, seed=1, rate=20)
 
 
+@pytest.mark.whole
 def test_an_owner_is_taken_over_from_if_it_is_frozen_for_five_seconds_not_for_one(pair: Pair, load: Load) -> None:
     """One is shorter than anybody waits: it goes on by the same claim. After five it seems to be dead, and the group
     still takes it for a member when it wakes up: a false alarm. What it had begun is never visible."""

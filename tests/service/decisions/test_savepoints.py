@@ -180,7 +180,9 @@ async def test_a_name_is_taken_until_it_is_dropped(stage, unique):
     assert (await create(here)).problems == []
 
 
-@pytest.mark.parametrize("where", ["between parts", "between snapshot and increment"])
+@pytest.mark.parametrize(
+    "where", ["between parts", pytest.param("between snapshot and increment", marks=pytest.mark.whole)]
+)
 async def test_an_interrupted_one_is_not_usable_until_it_is_completed(stage, unique, monkeypatch, where):
     """It is listed with what is missing, nothing begins with it, and it can be dropped. The same command completes it;
     the part that was there stays."""
@@ -255,6 +257,7 @@ async def test_a_state_that_is_given_up_meanwhile_is_not_completed(stage, unique
     assert [part.increment is None for part in (await find(here)).parts] == [False, True]
 
 
+@pytest.mark.whole
 async def test_an_app_that_was_interrupted_while_it_began_is_deleted_and_begins_again(stage, unique, monkeypatch):
     """Its snapshot is written and nothing points to it: that looks like lost increments. The hint has the way out."""
     here = await fed(stage, unique("ledger"))

@@ -200,6 +200,7 @@ def test_a_bad_property_is_explained_and_its_log_kept(temporary: Path) -> None:
     assert not (caught.value.log_path.parent / "data").exists()
 
 
+@pytest.mark.whole
 def test_a_port_of_ones_own_is_kept_or_refused(temporary: Path, tmp_path: Path, unique: Callable[[str], str]) -> None:
     """`broker(data_dir, port)` listens there, also when the thread that started it has ended; while it does, another
     one is refused, and port 0 works, as the hint says. The next one finds the topics, though the ports are others."""

@@ -42,6 +42,7 @@ def test_a_worker_that_is_always_killed_is_named_in_one_line(spark) -> None:
     assert "Run the command again" in hint
 
 
+@pytest.mark.whole
 def test_the_order_of_a_set_is_that_of_the_seed(spark) -> None:
     """Spark gives all workers one seed, and other workers to another one."""
 
