@@ -22,7 +22,7 @@ from tests.support.stage import until
 pytestmark = [pytest.mark.kafka, pytest.mark.whole]
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
-RIGHT, WRONG = "account.payments += 1\n", "account.payments += 1 / 0\n"
+RIGHT, WRONG = "item.stock -= order.pieces\n", "item.stock -= order.pieces / 0\n"
 
 
 class Reader:
@@ -61,7 +61,7 @@ class Reader:
     @asynccontextmanager
     async def developing(self, block: str, end: signal.Signals) -> AsyncIterator[Path]:
         """Leave this running as in a first terminal; yield its log."""
-        log = self.folder / f"{end.name}.log"
+        log = self.folder / f"{len(list(self.folder.glob('*.log')))}.log"
         with log.open("wb") as file:
             process = await self.started(f"exec {block}", file.fileno())
         try:
@@ -73,25 +73,36 @@ class Reader:
 
 
 async def test_the_tutorial_leads_where_it_says(tmp_path: Path) -> None:
-    """An app, a kill -9, a mistake: each command shows what the page shows below it. The tests of the project are those
-    of tests/api/cli/test_new_command.py."""
+    """A shop: a kill -9, a mistake, an upgrade of stored values. Each command shows what the page shows below it."""
     text = PAGE.read_text(encoding="utf-8")
-    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    _, make, develop, feed_5, _, feed_2, feed_1, tail = blocks
-    reader = Reader(tmp_path)
-    async with within(120):
-        await reader.typed(make.replace("python -m pytest", ""))
-        reader.folder /= "my-ledger"
-        app = reader.folder / "my_ledger.py"
+    blocks = {
+        kind: re.findall(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        for kind in ("python", "sh", "diff")
+    }
+    _, test, develop, order, _, pay, order_again, look, dry_run, develop_2, pay_again = blocks["sh"]
+    reader, app = Reader(tmp_path), tmp_path / "shop.py"
+    app.write_text(blocks["python"][0])
+    (tmp_path / "test_shop.py").write_text(blocks["python"][1])
+    async with within(240):
+        assert "2 passed" in await reader.typed(test)
         async with reader.developing(develop, signal.SIGKILL):
-            await reader.shown(feed_5, '"balance": 5, "payments": 1')
+            await reader.shown(order, '"value": {"stock": 8, "reserved": {"o1": 2}}')
         async with reader.developing(develop, signal.SIGINT) as log:
-            await reader.shown(feed_2, '"balance": 7, "payments": 2')
+            assert "partition 2 LIVE at batch 3" in text
+            assert re.search("partition 2 LIVE at batch [1-9]", log.read_text())  # one for each record, or for both
+            await reader.shown(pay, 'tea → {"id": "o1", "pieces": 2}')
+            assert (await reader.typed(pay.splitlines()[-1])).count("tea →") == 1
             app.write_text(app.read_text().replace(RIGHT, WRONG))
             await until(lambda: log.read_text().count(" LIVE at ") >= 8)
-            await reader.shown(feed_1, "raised ZeroDivisionError: division by zero at my_ledger.py:31")
+            await reader.shown(order_again, "raised ZeroDivisionError: division by zero at shop.py:39")
             app.write_text(app.read_text().replace(WRONG, RIGHT))
-            await reader.shown(tail, '"balance": 8, "payments": 3')
+            await reader.shown(look, '"value": {"stock": 5, "reserved": {"o2": 3}}')
+            (tmp_path / "version_2.diff").write_text(blocks["diff"][0])
+            patched = await reader.typed("patch --output shop_2.py shop.py version_2.diff")
+            assert (tmp_path / "shop_2.py").exists(), patched
+            assert "succeeded" in await reader.typed(f"{dry_run.strip()} && echo succeeded")
+        async with reader.developing(develop_2, signal.SIGINT):
+            await reader.shown(pay_again, '"value": {"stock": 5, "reserved": {}, "sold": 3}')
 
 
 async def test_the_readme_leads_where_it_says(tmp_path: Path) -> None:
