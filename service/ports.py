@@ -154,8 +154,13 @@ class Reader(Protocol):
         """Return what lies directly below a position that `poll` has led to since `follow`; None when that is not
         known. Earlier positions are not asked for any more."""
 
-    async def poll(self, records_max: int, timeout_ms: int) -> Mapping[TopicPartition, Sequence[InputRecord]]:
+    async def poll(
+        self, records_max: int, timeout_ms: int, only: Collection[TopicPartition] | None = None
+    ) -> Mapping[TopicPartition, Sequence[InputRecord]]:
         """Return new records per partition, in order, possibly none.
+
+        Args:
+            only: of these followed partitions; None: of all.
 
         Raises:
             OffsetTrimmed, OffsetBeyondEnd: as in `read`.

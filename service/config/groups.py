@@ -66,6 +66,8 @@ class BatchSettings(Table):
     """Maximum number of input records in a batch."""
     linger_ms: Annotated[int, Meta(ge=0, le=10_000)] = 2
     """Time to wait for a fuller batch (ms); 0 = none. More means fewer transactions and later outputs."""
+    input_wait_ms: Annotated[int, Meta(ge=-1, le=3_600_000)] = 0
+    """Time that other inputs wait for a quiet one (ms); 0 = only for records that are known; -1 = never. See below."""
 
 
 class StreamTimeSettings(Table):

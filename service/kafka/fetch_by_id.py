@@ -269,11 +269,14 @@ def slim_records(consumer: AIOKafkaConsumer) -> None:
     consumer._fetcher._fetcher_timeout = _LOOK_AGAIN_S
 
 
-async def arrived(consumer: AIOKafkaConsumer, records_max: int, timeout_ms: int) -> Arrived:
-    """Return what is there; if nothing is, wait for `something_new`. The client's own wait goes on after markers."""
-    fetched: Arrived = await consumer.getmany(max_records=records_max)
+async def arrived(
+    consumer: AIOKafkaConsumer, records_max: int, timeout_ms: int, only: Sequence[ClientPartition] = ()
+) -> Arrived:
+    """Return what is there, of all partitions or of some; if nothing is, wait for `something_new`. The client's own
+    wait does not end after markers."""
+    fetched: Arrived = await consumer.getmany(*only, max_records=records_max)
     if not fetched and timeout_ms and await something_new(consumer, timeout_ms):
-        fetched = await consumer.getmany(max_records=records_max)
+        fetched = await consumer.getmany(*only, max_records=records_max)
     return fetched
 
 

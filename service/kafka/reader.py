@@ -231,7 +231,9 @@ class KafkaReader:
             self._consumer._client.give_back()  # else the next fetch waits for the answer to the last, futile one
         self._assign(self._consumer)
 
-    async def poll(self, records_max: int, timeout_ms: int) -> Mapping[TopicPartition, Sequence[InputRecord]]:
+    async def poll(
+        self, records_max: int, timeout_ms: int, only: Collection[TopicPartition] | None = None
+    ) -> Mapping[TopicPartition, Sequence[InputRecord]]:
         self._check_cut_off(self._progress_s)
         consumer = await self._connected()
         wait_ms, self._woken = 0 if self._woken else timeout_ms, False
@@ -240,8 +242,10 @@ class KafkaReader:
                 await something_new(consumer, wait_ms)
                 return {}
             if self._damaged.wary:
-                return await self._poll_warily(consumer, records_max, min(timeout_ms, _POLL_MS_MAX))
-            fetched = await arrived(consumer, records_max, wait_ms)
+                places = self._positions if only is None else only
+                return await self._poll_warily(consumer, places, records_max, min(timeout_ms, _POLL_MS_MAX))
+            sources = [ClientPartition(*each) for each in only or ()]
+            fetched = await arrived(consumer, records_max, wait_ms, sources)
         except OffsetOutOfRangeError as error:
             await self._judge(error)
             return {}
@@ -267,10 +271,10 @@ class KafkaReader:
             self._woken = True
 
     async def _poll_warily(
-        self, consumer: AIOKafkaConsumer, records_max: int, timeout_ms: int
+        self, consumer: AIOKafkaConsumer, places: Collection[TopicPartition], records_max: int, timeout_ms: int
     ) -> Mapping[TopicPartition, Sequence[InputRecord]]:
         fetched: dict[TopicPartition, list[InputRecord]] = {}
-        for partition in list(self._positions):
+        for partition in list(places):
             wait_ms = timeout_ms
             for _ in range(records_max - sum(map(len, fetched.values()))):
                 position = self._positions[partition]

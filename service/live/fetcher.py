@@ -13,20 +13,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from snapreplay.app.ranges import PositionAnchor, interleave
+from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord
 from snapreplay.service.control.status import InputStatus
+from snapreplay.service.core.arrivals import Arrivals, Place
 from snapreplay.service.core.chain import Chain, ReadPosition, committed_positions
+from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.recovery.input_identity import compare_while_live
 from snapreplay.service.runtime.context import Context
 
+LATE_SECONDS = 10.0  # after which an input that is waited for is named
 REFETCH_MS = 1  # of a fetch to the broker, for what came after the one before
 
-Run = Sequence[InputRecord]
 Rest = Callable[[float], Awaitable[bool]]
 """Waits until so many seconds before a batch could be committed, and returns whether it has waited."""
 _T = TypeVar("_T")
@@ -150,8 +154,12 @@ class Fetcher:
     def __init__(self, context: Context, inputs: Iterable[str], piece_records: int) -> None:
         """Take `piece_records`: unpacked in one go."""
         self._piece_records = piece_records
+        self._number = context.partition
         self._linger_ms = context.settings.batch.linger_ms
         self._partitions = {name: TopicPartition(name, context.partition) for name in inputs}
+        self._arrivals = Arrivals(self._partitions, context.settings.batch.input_wait_ms)
+        self._opened_ends: Mapping[TopicPartition, int] = {}
+        self._blocked_since: float | None = None
         self._reader: Reader | None = None
         # Where the other inputs go on, after the record whose turn has begun.
         self._later: dict[TopicPartition, int] = {}
@@ -162,6 +170,7 @@ class Fetcher:
     async def open(self, guard: InputGuard, chain: Chain) -> None:
         """Open the reader, or raise Unreachable."""
         self._reader = await guard.open(chain)
+        await self._ask_ends()
         if self._begun_input(chain) is not None:
             await self._follow(self._reader, chain, chain.expected_anchors)
 
@@ -169,8 +178,18 @@ class Fetcher:
         """Throw away what was fetched, and go on at the committed positions, which were just compared. `anchors`: what
         the leader is asked about again."""
         self._seen_ends = {}  # of a log that may have been cut
+        self._arrivals.clear()
         if self._reader is not None:
+            await self._ask_ends()
             await self._follow(self._reader, chain, anchors)
+
+    async def _ask_ends(self) -> None:
+        """Ask where the inputs end: without this, the first record of one would wait for a fetch of each other one,
+        which a broker answers late if there is nothing."""
+        self._opened_ends = {}
+        if self._reader is not None and len(self._partitions) > 1:
+            with suppress(Unreachable):
+                self._opened_ends = await self._reader.end_offsets(self._partitions.values())
 
     async def _follow(self, reader: Reader, chain: Chain, anchors: Mapping[str, PositionAnchor]) -> None:
         """Follow a record whose turn has begun alone, everything else later."""
@@ -199,23 +218,70 @@ class Fetcher:
         record whose turn has begun comes first, alone."""
         if self._later:
             return await self._begun(timeout_ms)
-        fetched = await self._fetch(records_max, timeout_ms)
-        room = records_max - sum(map(len, fetched))
-        if fetched and room and self._caught_up():
-            fetched += await self._more(room, rest)
-        return interleave(fetched)
+        arrivals, awaited = self._arrivals, self._awaited()
+        is_blocked = not arrivals or bool(arrivals.blocked_by(awaited))
+        await self._fetch(records_max, self._wait_ms(timeout_ms) if is_blocked else 0)
+        awaited = self._awaited()
+        room = records_max - len(arrivals)
+        if not self._is_blocked(awaited) and room > 0 and self._caught_up():
+            await self._more(room, rest)
+            awaited = self._awaited()
+        return arrivals.take(records_max, awaited)
 
-    async def _more(self, records_max: int, rest: Rest) -> list[Run]:
+    async def _more(self, records_max: int, rest: Rest) -> None:
         has_rested = await rest(max(self._linger_ms, REFETCH_MS) / 1000)
         linger_ms = max(self._linger_ms, REFETCH_MS) if has_rested else self._linger_ms
         # The client fetches again when what it has was taken: this poll takes it, the next one waits for the broker.
-        fetched = await self._fetch(records_max, 0) if has_rested else []
-        return fetched + (await self._fetch(records_max - sum(map(len, fetched)), linger_ms) if linger_ms else [])
+        fetched_count = await self._fetch(records_max, 0, of_all=True) if has_rested else 0
+        if linger_ms:
+            await self._fetch(records_max - fetched_count, linger_ms, of_all=True)
+
+    def _awaited(self) -> list[str]:
+        if len(self._partitions) == 1 or self._reader is None:
+            return []
+        return self._arrivals.awaited({name: self._place(name) for name in self._partitions}, _now())
+
+    def _place(self, name: str) -> Place:
+        partition, reader = self._partitions[name], self._reader
+        position = reader.position(partition) if reader is not None else 0
+        end_offset = reader.end_offset(partition) if reader is not None else None
+        return Place(position, self._opened_ends.get(partition) if end_offset is None else end_offset)
+
+    def _wait_ms(self, timeout_ms: int) -> int:
+        """Return how long to wait for records: until an input that is read to its end is waited for no longer."""
+        arrivals, now_s = self._arrivals, _now()
+        left_s = [arrivals.wait_left_s(name, now_s) for name in arrivals.empty] if arrivals else []
+        return min([timeout_ms, *(1 + int(1000 * each) for each in left_s if each > 0)])
+
+    def _is_blocked(self, awaited: Sequence[str]) -> bool:
+        """Say whether nothing may be processed yet. An input that others wait for is named after a while."""
+        if not self._arrivals:
+            self._blocked_since = None
+            return True
+        blocking = self._arrivals.blocked_by(awaited)
+        if not blocking:
+            self._blocked_since = None
+            return False
+        if self._blocked_since is None:
+            self._blocked_since = _now()
+        elif _now() > self._blocked_since + LATE_SECONDS:
+            self._blocked_since = math.inf
+            place = self._place(blocking[0])
+            log.warning(
+                "partition %d: fetched records wait for input %s, which is read up to offset %d of %s: they may be"
+                " later than its next record; batch.input_wait_ms=-1 does not wait",
+                self._number,
+                blocking[0],
+                place.position,
+                place.end_offset if place.end_offset is not None else "an unknown end",
+            )
+        return True
 
     async def _begun(self, timeout_ms: int) -> Sequence[InputRecord]:
         """Return the record in whose turn the last owner ended a batch. Another record first would meet timers that
         fired too early."""
-        fetched = await self._fetch(1, timeout_ms)
+        await self._fetch(1, timeout_ms, of_all=True)
+        fetched = self._arrivals.take(1, ())
         (begun,) = self._partitions.values() - self._later.keys()
         if self._reader is not None and (fetched or self._is_read(self._reader, begun)):
             position = self._reader.position(begun)
@@ -223,7 +289,7 @@ class Fetcher:
             anchors = self._anchors_later if below is None else {**self._anchors_later, begun: below}
             await self._reader.follow({**self._later, begun: position}, anchors)
             self._later = {}
-        return fetched[0] if fetched else []
+        return fetched
 
     def wake(self) -> None:
         """Let `next_batch` return at once, perhaps with nothing: something else is to be done."""
@@ -246,7 +312,8 @@ class Fetcher:
         reader = self._reader
         if reader is None or self._later:
             return {}
-        reached = {name: reader.position(self._partitions[name]) for name in positions}
+        read = [name for name in positions if not self._arrivals.has(name)]
+        reached = {name: reader.position(self._partitions[name]) for name in read}
         return {name: at for name, at in reached.items() if at > positions[name]}
 
     def status(self, positions: Mapping[str, int]) -> tuple[InputStatus, ...]:
@@ -274,7 +341,7 @@ class Fetcher:
     def is_quiet(self) -> bool:
         """Say whether each input is read up to its end. False where an end is unknown."""
         reader = self._reader
-        if reader is None or self._later or reader.is_silent:
+        if reader is None or self._later or self._arrivals or reader.is_silent:
             return False
         return all(self._is_read(reader, each) for each in self._partitions.values())
 
@@ -290,17 +357,24 @@ class Fetcher:
             reader.position(each) >= (reader.end_offset(each) or 0) for each in self._partitions.values()
         )
 
-    async def _fetch(self, room: int, timeout_ms: int) -> list[Run]:
-        """Return what fits, polled in pieces: the first that is not full is the last one. A fetch is at most 1 MiB
-        per input, so a full piece of small records holds little, and bytes are bounded."""
-        runs: list[Run] = []
-        while self._reader is not None and room > 0:
-            asked = min(room, self._piece_records)
-            fetched = await self._reader.poll(asked, 0 if runs else timeout_ms)
+    async def _fetch(self, records_max: int, timeout_ms: int, *, of_all: bool = False) -> int:
+        """Fetch what fits, polled in pieces: the first that is not full is the last one. A fetch is at most 1 MiB
+        per input, so a full piece of small records holds little, and bytes are bounded. Inputs with records here are
+        not polled, except `of_all`: theirs would pile up while another input is waited for. Return how many came."""
+        arrivals, count = self._arrivals, 0
+        polled = None if of_all or not arrivals else [self._partitions[name] for name in arrivals.empty]
+        while self._reader is not None and count < records_max and polled != []:
+            asked = min(records_max - count, self._piece_records)
+            fetched = await self._reader.poll(asked, 0 if count else timeout_ms, polled)
             await asyncio.sleep(0)
-            runs += filter(None, fetched.values())
-            count = sum(map(len, fetched.values()))
-            if count < asked:
+            for run in filter(None, fetched.values()):
+                arrivals.add(run)
+            come = sum(map(len, fetched.values()))
+            count += come
+            if come < asked:
                 break
-            room -= count
-        return runs
+        return count
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

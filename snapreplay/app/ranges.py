@@ -1,13 +1,11 @@
-"""The part of the input that a batch covers: ranges in the order applied, skipped records, and the order itself. Pure.
+"""The part of the input that a batch covers: ranges in the order applied, skipped records. Pure.
 
 Ranges are half-open: "end" means "next".
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from xxhash import xxh64_intdigest
@@ -144,23 +142,3 @@ def out_of_order(record: InputRecord, position: int) -> OutOfOrder:
         offset=record.offset,
         position=position,
     )
-
-
-_timestamp = attrgetter("timestamp")
-
-
-def interleave(runs: Sequence[Sequence[InputRecord]]) -> Sequence[InputRecord]:
-    """Merge runs that were fetched together, each of one input and none empty: the oldest next record comes first; on a
-    tie, that of the input which came first.
-
-    Each input keeps its own order, even where its timestamps fall back. It does not wait for an input
-    without fetched records, so the order depends on what had arrived. Therefore increments record the
-    order (as ranges), and a replay follows them, not this function.
-    """
-    if len(runs) <= 1:
-        return runs[0] if runs else ()
-    by_input: dict[str, list[InputRecord]] = {}
-    for run in runs:
-        by_input.setdefault(run[0].topic, []).extend(run)
-    inputs = list(by_input.values())
-    return inputs[0] if len(inputs) == 1 else list(heapq.merge(*inputs, key=_timestamp))

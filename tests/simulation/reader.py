@@ -162,17 +162,20 @@ class SimReader:
     def anchor_below(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
         return self._passed[partition].get(position)
 
-    async def poll(self, records_max: int, timeout_ms: int) -> Mapping[TopicPartition, Sequence[InputRecord]]:
+    async def poll(
+        self, records_max: int, timeout_ms: int, only: Collection[TopicPartition] | None = None
+    ) -> Mapping[TopicPartition, Sequence[InputRecord]]:
         fault = self.link.draw("poll")
         if fault == "empty":
             await asyncio.sleep(timeout_ms / 1000)
             return {}
         if await self._is_cut(fault):
             return {}
-        if not self._fetched and not self._pending() and not self._woken:
-            await self._change(list(self._positions), timeout_ms / 1000)
+        places = list(self._positions if only is None else only)
+        if not self._fetched and not self._pending(places) and not self._woken:
+            await self._change(places, timeout_ms / 1000)
         self._woken = False
-        return await self.link.perform(fault, lambda: self._take(records_max), PATIENCE_SECONDS)
+        return await self.link.perform(fault, lambda: self._take(places, records_max), PATIENCE_SECONDS)
 
     def wake(self) -> None:
         self._woken = True
@@ -297,9 +300,9 @@ class SimReader:
     def _bounds(self, view: View) -> Bounds:
         return Bounds(min(view.start, self._end(view)), self._end(view))
 
-    def _pending(self) -> bool:
+    def _pending(self, places: Collection[TopicPartition]) -> bool:
         """Say whether a poll would move; a position out of range counts, for it raises."""
-        there = {each: at for each, at in self._positions.items() if not self.is_gone(each)}
+        there = {each: self._positions[each] for each in places if not self.is_gone(each)}
         views = ((self.replica(partition).view, at) for partition, at in there.items())
         return any(at < self._end(view) or at > view.end for view, at in views)
 
@@ -347,9 +350,11 @@ class SimReader:
         self._positions[partition] = after
         return records[:most]
 
-    def _take(self, records_max: int) -> dict[TopicPartition, Sequence[InputRecord]]:
+    def _take(
+        self, places: Collection[TopicPartition], records_max: int
+    ) -> dict[TopicPartition, Sequence[InputRecord]]:
         found: dict[TopicPartition, Sequence[InputRecord]] = {}
-        for partition in self._positions:
+        for partition in places:
             records = (
                 self._given_out(partition, records_max)
                 if self._ahead_records

@@ -28,10 +28,13 @@ class Reader:
     def __init__(self, waiting: int, late: int = 0) -> None:
         self.waiting, self.late = waiting, late
         self.asked: list[tuple[int, int]] = []
+        self.polled: list[Any] = []
         self.at = 0
+        self.right_end: int | None = 9
 
-    async def poll(self, records_max: int, timeout_ms: int) -> dict[TopicPartition, Any]:
+    async def poll(self, records_max: int, timeout_ms: int, only: Any = None) -> dict[TopicPartition, Any]:
         self.asked.append((records_max, timeout_ms))
+        self.polled.append(only)
         if not self.waiting:
             self.waiting, self.late = self.late, 0
         count = min(records_max, self.waiting)
@@ -42,7 +45,10 @@ class Reader:
         return self.at if partition == LEFT else 9
 
     def end_offset(self, partition: TopicPartition) -> int | None:
-        return self.at + self.waiting if partition == LEFT else None
+        return self.at + self.waiting if partition == LEFT else self.right_end
+
+    async def end_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
+        return {}
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
         return self.at + 5 if partition == LEFT else None
@@ -50,7 +56,9 @@ class Reader:
 
 async def opened(reader: Reader, linger_ms: int = 0) -> Fetcher:
     context: Any = SimpleNamespace(
-        partition=0, input_names=("left", "right"), settings=SimpleNamespace(batch=SimpleNamespace(linger_ms=linger_ms))
+        partition=0,
+        input_names=("left", "right"),
+        settings=SimpleNamespace(batch=SimpleNamespace(linger_ms=linger_ms, input_wait_ms=0)),
     )
     guard: Any = SimpleNamespace(open=lambda _: _given(reader))
     last = SimpleNamespace(begun_input=None, positions={"left": 0, "right": 0})
@@ -107,11 +115,37 @@ async def test_a_batch_grows_while_it_could_not_be_committed_anyway(linger_ms: i
     assert reader.asked == [(3, 50), (3, 0), (3, 0), (3, asked_ms)]
 
 
+async def test_records_wait_for_an_input_that_is_behind_and_are_not_fetched_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the input that is behind is polled meanwhile; nothing has been passed, no input is quiet. After ten seconds
+    a line names it."""
+    reader = Reader(4)
+    fetcher = await opened(reader)
+    reader.right_end = 12
+    assert await fetcher.next_batch(7, 50, nothing_to_wait_for) == ()
+    assert await fetcher.next_batch(7, 50, nothing_to_wait_for) == ()
+    assert reader.polled == [None, None, [RIGHT]]
+    assert fetcher.beyond({"left": 0, "right": 9}) == {}
+    monkeypatch.setattr(fetcher, "_blocked_since", 0.0)
+    monkeypatch.setattr("snapreplay.service.live.fetcher._now", lambda: 11.0)
+    for _ in range(2):
+        assert await fetcher.next_batch(7, 50, nothing_to_wait_for) == ()
+    (line,) = caplog.messages
+    assert "wait for input right, which is read up to offset 9 of 12" in line
+    reader.right_end = 9
+    assert not fetcher.is_quiet()
+    assert [each.offset for each in await fetcher.next_batch(3, 50, nothing_to_wait_for)] == [0, 1, 2]
+    assert [each.offset for each in await fetcher.next_batch(3, 50, nothing_to_wait_for)] == [3]
+    assert fetcher.is_quiet()
+
+
 async def test_what_the_reader_has_passed_is_told() -> None:
     """Where it is further on than what was processed, and how far the inputs go, as long as a broker says so."""
     reader = Reader(2)
     fetcher = await opened(reader)
     await fetcher.next_batch(7, 50, nothing_to_wait_for)
+    reader.right_end = None
     assert fetcher.beyond({"left": 2, "right": 7}) == {"right": 9}
     assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1, 2, 7), InputStatus("right", 7, None))
     fetcher.saw_ends({"left": Ends(5, 6), "right": Ends(9, 9)})
