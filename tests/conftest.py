@@ -59,7 +59,7 @@ LONGEST_FILES = (
 WHOLE = ("page", "examples", "hints", "docs/test_site.py", "test_setup.py")
 LINTED = ("test_tidy.py", "test_packaging.py", "mutants/test_gallery.py")
 """What `make lint` runs, which `make test` runs beside its tests."""
-NOT_WHOLE = ("page/test_night.py",)  # a page that shows nothing is noticed by `make test`
+NOT_WHOLE = ("page/test_first_look.py",)  # a page that shows nothing is noticed by `make test`
 WHOLE_HERE = re.compile(r"mark\.whole|\bimage\b")
 """What a file elsewhere has in its text if some of its tests are whole."""
 

@@ -109,7 +109,10 @@ def name_in_main(app: App[Any]) -> str | None:
 
 
 def _attribute_in(module: ModuleType, wanted: object) -> str | None:
-    return next((name for name, value in list(vars(module).items()) if value is wanted), None)
+    held = vars(module).copy()
+    if id(wanted) not in map(id, held.values()):  # fast: most of the modules of a process do not hold it
+        return None
+    return next(name for name, value in held.items() if value is wanted)
 
 
 def _place_of(module: ModuleType) -> str:

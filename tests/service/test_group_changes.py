@@ -12,6 +12,7 @@ from tests.support import apps
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.whole
 async def test_one_that_leaves_and_one_that_is_killed_are_told_apart(stage: Any, unique: Any, children: Any) -> None:
     """Two processes join a third one. One is stopped, the other killed: the third knows which was which, and the
     generations in which they went."""

@@ -56,6 +56,7 @@ def noted(name: str) -> App[Any]:
 
 
 @pytest.mark.kafka
+@pytest.mark.whole
 async def test_what_is_throttled_waits_without_a_doubt_and_says_so(metered, unique, caplog, monkeypatch):
     """Produce answers with a wait of several times the deadline of a commit. In status, readiness, log and doctor."""
     monkeypatch.setattr(throttling, "THROTTLING", throttling.Throttling())
@@ -84,6 +85,7 @@ async def test_what_is_throttled_waits_without_a_doubt_and_says_so(metered, uniq
 
 
 @pytest.mark.kafka
+@pytest.mark.whole
 async def test_a_feed_waits_for_a_quota_and_says_so(metered, unique, caplog):
     """Several batches of a transaction, each throttled for longer than a commit and a request may take."""
     limit_clients(metered, f"producer_byte_rate={RATE_BYTES}")
@@ -118,6 +120,7 @@ async def test_topics_are_created_in_spite_of_a_quota_of_the_controller(metered,
 
 
 @pytest.mark.kafka
+@pytest.mark.whole
 async def test_a_broker_that_takes_no_more_connections_is_named_until_it_does(metered, unique, monkeypatch):
     """A limit that is reached while partitions recover. In `trouble`, in readiness, in the errors of the partitions;
     with the setting in the hint the same process is LIVE."""

@@ -103,7 +103,7 @@ async def pair(stage, unique, children, partitions=1, owner="one", **timeouts):
         await here.assert_exactly_once(service)
 
 
-@pytest.mark.parametrize("owner", ["one", ""], ids=["static", "dynamic"])
+@pytest.mark.parametrize("owner", [pytest.param("one", marks=pytest.mark.whole), ""], ids=["static", "dynamic"])
 async def test_a_killed_owner_is_taken_over_from_before_its_session_ends(stage, unique, children, owner):
     """The dead member keeps the group in its rebalance meanwhile: this one processes on, and is ready. Nothing changes
     when the group confirms it."""
@@ -162,6 +162,7 @@ async def test_a_killed_owner_that_comes_back_takes_nothing_away(stage, unique, 
         assert await in_thread(again.terminate) == 0
 
 
+@pytest.mark.whole
 async def test_a_stop_while_the_group_waits_for_the_dead_ends_in_time(stage, unique, children):
     """It leaves the group; a last snapshot is written, as nobody has taken the partition."""
     async with pair(stage, unique, children, partitions=2) as both:

@@ -14,9 +14,12 @@ from tests.simulation.run import replay_command, run_block, run_seed
 from tests.simulation.test_regressions import QUIET, Script, play
 
 
-def test_no_loss_ends_silently() -> None:
+@pytest.mark.parametrize(
+    "seeds", [range(12), pytest.param(range(12, 50), marks=pytest.mark.whole)], ids=["0-11", "12-49"]
+)
+def test_no_loss_ends_silently(seeds: range) -> None:
     """Of any topic, also of Kafka's own, with the owners running, frozen, cut off and stopped."""
-    tally = run_block(range(25), losses=True)
+    tally = run_block(seeds, losses=True)
     broken = [
         f"seed {seed}: {problem}\n  {replay_command(seed, losses=True)}" for seed, problem in tally.problems.items()
     ]

@@ -110,6 +110,7 @@ def first_line_of(words):
 
 
 @pytest.mark.kafka
+@pytest.mark.whole
 async def test_following_shows_what_is_written_later(desk, tmp_path):
     """Until Ctrl-C, which is exit code 130."""
     shown = tmp_path / "shown"

@@ -260,6 +260,7 @@ def partition_of(state, key):
 
 
 @pytest.mark.kafka
+@pytest.mark.whole
 async def test_a_live_app_is_corrected_between_two_records(desk, tmp_path):
     """Looked at, refused by name, asked, done, done once, taken back; killed in between, and exact at the end."""
     line = {"key": "ada", "expected": 5, "value": 7, "reason": "ticket 17"}

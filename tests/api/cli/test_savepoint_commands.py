@@ -85,6 +85,7 @@ async def test_a_savepoint_from_its_beginning_to_its_end(desk, typing, tmp_path)
     assert "no savepoint before" in (await typing("savepoint", "drop", desk.file, "before", "--yes", code=2)).stderr
 
 
+@pytest.mark.whole
 async def test_a_stopped_app_is_set_back(desk, typing):
     """Shown, asked for, done in each partition, and there is nothing left to do."""
     async with desk.harness() as harness:

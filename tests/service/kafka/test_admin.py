@@ -218,6 +218,7 @@ async def test_an_error_about_the_newer_members_is_not_taken_for_none(cluster, u
         await cluster.group_members(unique("g"))
 
 
+@pytest.mark.whole
 async def test_a_broker_without_the_newer_protocol_has_no_such_members(unique):
     """Such a broker knows the request, and refuses it for every group."""
     off = {**KEEPS_LEADERS, "group.coordinator.rebalance.protocols": "classic"}

@@ -132,6 +132,7 @@ async def test_cutting_a_producer_ends_everything_at_once(mortal, unique):
     assert complaints == []
 
 
+@pytest.mark.whole
 async def test_a_reader_tries_a_broker_that_is_gone_less_and_less_often(mortal, unique, monkeypatch):
     """Each partition has a reader: twenty of them took a third of a core. When the broker is back, it reads on."""
     cluster, source = KafkaCluster(settings_for(mortal)), TopicPartition(unique("gone"), 0)

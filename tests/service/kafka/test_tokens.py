@@ -105,6 +105,7 @@ async def with_line_end():
 
 
 @pytest.mark.kafka
+@pytest.mark.whole
 async def test_a_service_goes_on_while_its_logins_end(here, unique, caplog):
     """Each connection is exchanged before its login ends, so nothing breaks: no commit, no fetch, no heartbeat. The
     provider is called in a thread of its own. No token is logged at any level, or shown in the settings."""

@@ -1,0 +1,28 @@
+"""The page opens in a real browser and says what its process says; all else of it is in `make whole`."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from playwright.async_api import Page, expect
+
+from tests.page.looking import says
+from tests.support.fake_control import FAILED, LIVE, FakeControl
+from tests.support.served import served
+
+
+async def test_the_page_says_what_is_wrong_and_what_to_do(page: Page) -> None:
+    """A partition that is live, one that has failed, and a snapshot that is asked for by the button."""
+    failed = msgspec.structs.replace(FAILED, partition=1)
+    control = FakeControl([msgspec.structs.replace(LIVE, recoverable=True), failed])
+    control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=2)
+    async with served(control) as url:
+        await page.goto(url)
+        await says(page, re.compile("1 of 2 partitions is down"))
+        card = page.get_by_role("article", name="Partition 1 is down")
+        assert FAILED.error is not None
+        await expect(card).to_contain_text(FAILED.error.kind)
+        await page.get_by_role("button", name="Write snapshots").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Write snapshots").click()
+        await expect(page.get_by_role("region", name="Operations", exact=True)).to_contain_text("running")
