@@ -329,7 +329,7 @@ async def gather(asked: ForwardedRead, partitions: Iterable[int], *, is_stale_al
         elif found:
             not_read.append(NotRead(number, None, f"process {found[0].process_id} owns it, and cannot be asked"))
         else:
-            not_read.append(NotRead(number, None, "nobody is known to own it"))
+            not_read.append(NotRead(number, None, "no known process owns it"))
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_by(asked, *share)) for share in shares.values()]
     parts = [each.result() for each in tasks]

@@ -127,7 +127,8 @@ class FailureNews:
             )
         if inspect.iscoroutinefunction(callback):
             raise UsageError(
-                f"on_failed({getattr(callback, '__name__', callback)}): nobody would await it",
+                f"on_failed({getattr(callback, '__name__', callback)}): it is a coroutine function,"
+                " which would never be awaited",
                 hint="pass a plain function; it may call `asyncio.create_task(…)`",
             )
         self._callbacks.append(callback)
@@ -138,7 +139,7 @@ class FailureNews:
                 answer: object = callback(partition, error)
                 if inspect.iscoroutine(answer):
                     answer.close()
-                    raise TypeError("it returned a coroutine, which nobody awaits")
+                    raise TypeError("it returned a coroutine, which is never awaited")
             except Exception:  # the program's own
                 log.exception("partition %d FAILED, and the callback of on_failed raised", partition)
 

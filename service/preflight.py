@@ -117,7 +117,7 @@ def warn_mismatched_topics(app: App[Any], view: ClusterView) -> None:
         log.info("%s", sentence)
     for pattern in app.patterns:
         if not any(map(pattern.matches, view.matched)):
-            log.warning("no topic that can be read matches %r yet; one that appears is taken in", pattern.name)
+            log.warning("no topic that can be read matches %r yet; a topic that appears later is added", pattern.name)
 
 
 def _retention_ms(configs: Iterable[Mapping[str, str]]) -> int | None:

@@ -417,7 +417,7 @@ class Service(Generic[S]):
                 log.error("LOST: %s", error.message)
             raise StateUnsaved(
                 f"{counted(len(unsaved), 'partition')} stopped before the state was saved: {unsaved[0].message}",
-                hint="start again: the partition's error names the command that goes on with the rest in the topics",
+                hint="start again: the partition's error names the command that continues with what the topics hold",
                 partitions=[error.facts["partition"] for error in unsaved],
             )
 

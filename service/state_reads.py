@@ -178,7 +178,7 @@ def find_readable(
         return copy
     if runner is not None:
         raise NotReadable(number, runner.phase.value, f"it is {runner.phase.value}")
-    raise NotReadable(number, None, "another process owns it, or nobody yet")
+    raise NotReadable(number, None, "another process owns it, or none does yet")
 
 
 def _entries_of(found: Readable, store: str) -> CommittedView[Any, Any]:

@@ -361,7 +361,7 @@ class Supervisor:
             try:
                 await self._look()
             except Exception:  # the watch must outlive one failed look
-                log.exception("the watch over the cluster failed, and goes on")
+                log.exception("watching the cluster failed; trying again")
 
     async def _look(self) -> None:
         known = self._refused
@@ -393,7 +393,7 @@ class Supervisor:
                 except SnapreplayError as error:
                     log.debug("cannot ask for topic ids: %s", error)
                 except Exception:  # else a lost topic would go unnoticed
-                    log.exception("the watch over the topics failed, and goes on")
+                    log.exception("watching the topics failed; trying again")
         finally:
             await watch.close()
 
@@ -415,7 +415,7 @@ class Supervisor:
                 except SnapreplayError as error:
                     log.debug("cannot ask where the increments end: %s", error)
                 except Exception:  # else a newer owner would go unnoticed
-                    log.exception("the watch over the increments failed, and goes on")
+                    log.exception("watching the increments failed; trying again")
                 for each in quiet:
                     each.end_seen(ends.get(each.increments), asked_at)
         finally:

@@ -135,9 +135,9 @@ class UsageError(SnapreplayError):
 
 
 class NotBegun(StopError):
-    """The app is new: nobody has written its genesis yet.
+    """The app is new: its genesis has not been written yet.
 
-    Safe: A process that waits has fenced nobody and claimed nothing, so it may be restarted. Do not run `init` for an
+    Safe: A process that waits has fenced and claimed nothing, so it may be restarted. Do not run `init` for an
     app that ran before.
     """
 
@@ -149,7 +149,7 @@ class NotLive(StopError):
 class NotCaughtUp(StopError):
     """The partitions did not reach the ends of their inputs in time.
 
-    Safe: Only the wait has ended. The service goes on, and you may wait again.
+    Safe: Only the wait has ended. The service continues, and you may wait again.
     """
 
 

@@ -93,8 +93,8 @@ def module_of(name: str) -> str:
     ):
         raise UsageError(
             f"{name!r} cannot name a folder, an app id and a module",
-            hint='begin with a letter, go on with letters, digits, "-" or "_", and use neither a keyword nor the name'
-            " of a module that can already be imported",
+            hint='begin with a letter, continue with letters, digits, "-" or "_", and use neither a keyword nor'
+            " the name of a module that can already be imported",
         )
     return module
 

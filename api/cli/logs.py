@@ -117,7 +117,7 @@ def _partition_of(record: logging.LogRecord) -> int | None:
 
 
 def _told(dropped: int) -> logging.LogRecord:
-    text = f"{counted(dropped, 'line')} dropped, because nobody read this log"
+    text = f"{counted(dropped, 'line')} dropped, because this log was not read fast enough"
     return logging.LogRecord("snapreplay.log", logging.WARNING, "", 0, text, None, None)
 
 

@@ -197,7 +197,7 @@ ReplaceLost = Annotated[
     bool,
     Option("--replace-lost", "Create the increments or the snapshots topic, empty, although the other one exists."),
 ]
-ResetTo = Annotated[str, Option("--savepoint", "Go on with this savepoint.", "NAME")]
+ResetTo = Annotated[str, Option("--savepoint", "Resume with this savepoint.", "NAME")]
 ResetFrom = Annotated[
     str,
     Option(

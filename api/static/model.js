@@ -113,8 +113,8 @@ function notBegun({ facts }) {
   if (!facts.waiting_for) return [];
   const [what, rest] = parted(facts.waiting_for);
   return [{
-    key: "genesis", level: "bad", what: "The app has not begun", message: what, since: facts.started_at,
-    until: "You begin it.", lost: { level: "good", text: "No. There is no state yet." }, todo: rest || what, retry: [],
+    key: "genesis", level: "bad", what: "The app is not initialised", message: what, since: facts.started_at,
+    until: "Until you initialise it.", lost: { level: "good", text: "No. There is no state yet." }, todo: rest || what, retry: [],
   }];
 }
 
@@ -166,7 +166,7 @@ function down({ partitions }) {
       where: placed(first.owner, first.host),
       message: error ? among(group, error.message) : "",
       since: earliest(group.map((each) => each.since)),
-      until: first.phase === "fenced" ? "A newer owner has it, or this process comes back by itself." : "You act. It does not go on by itself.",
+      until: first.phase === "fenced" ? "A newer owner has it, or this process comes back by itself." : "Until you fix it. It will not recover on its own.",
       lost: lostBy(first), ...todoOf(group),
       retry: first.phase === "failed" ? numbers(group) : [],
     };
@@ -185,7 +185,7 @@ function lostBy({ error, phase, recoverable }) {
     return { level: "good", text: "No. What was committed is in Kafka." };
   }
   if (AT_A_RECORD.includes(error?.kind)) {
-    return { level: "good", text: "No. All before this record is committed. It waits in its input, with all behind it." };
+    return { level: "good", text: "No. Everything before this record is committed. It and later records are still in the input topic." };
   }
   return { level: "warn", text: "Perhaps: the message says what is missing or differs. Nothing is written until you decide." };
 }
@@ -211,8 +211,8 @@ function underWay({ partitions }) {
     message: failing ? `Partition ${failing.partition}, attempt ${failing.restore?.attempts ?? 1}: ${failing.error.message}` : "",
     since: busy.map((each) => each.since).filter(Boolean).sort()[0] ?? null,
     until: until(busy),
-    lost: { level: "busy", text: "Known at the end: the restored state is compared with the recorded digest." },
-    todo: failing?.error.hint || "Nothing. It goes on by itself.", retry: [],
+    lost: { level: "busy", text: "Known when the restore ends: its digest is compared with the recorded one." },
+    todo: failing?.error.hint || "Nothing. It resumes by itself.", retry: [],
   }];
 }
 
@@ -220,7 +220,7 @@ function until(busy) {
   const waits = busy.find((each) => each.restore?.waiting_for);
   if (waits) return `It waits: ${waits.restore.waiting_for}`;
   const known = busy.filter((each) => each.ending);
-  if (!known.length) return "Not known yet: what there is to restore is looked up first.";
+  if (!known.length) return "Not known yet: it is still looking up what to restore.";
   const last = known.reduce((a, b) => (b.ending.high > a.ending.high ? b : a));
   const unknown = busy.filter((each) => !each.ending);
   if (unknown.length) return `${named(numbers(unknown))}: not known yet. Partition ${last.partition} is the last of the others: ${lowered(inWords(last.ending))}`;
@@ -256,10 +256,10 @@ const risk = (group, first, names) => ({
     what: `${names} ${is(group)} live, but could not be restored now`,
     until: "A new snapshot can be used. The owner writes one as soon as it can.",
     lost: { level: "warn", text: ONLY_COPY },
-    todo: "Keep the process alive. Do not restart it before this is gone.",
+    todo: "Keep the process alive. Do not restart it until this card is gone.",
   } : {
     what: `${names} could not be restored when ${group.length > 1 ? "their" : "its"} process answered last`,
-    until: "It answers again, or another process has restored what there is.",
+    until: "Until it answers again, or another process has restored what the topics hold.",
     lost: { level: "warn", text: "Perhaps: the state in the memory of that process may be the only copy." },
     todo: `If the process still runs on host ${first.host}, keep it alive, and do not restart it. Repair what keeps it from answering.`,
   }),
@@ -270,7 +270,7 @@ const onlyCopy = (group, first, names) => ({
   what: `The state of ${lowered(names)} is only in the memory of ${group.length > 1 ? "their" : "its"} process`,
   until: "The log has it. The process writes it as soon as it can.",
   lost: { level: "warn", text: ONLY_COPY },
-  todo: "Keep the process alive. Do not restart it before this is gone. The error of the partition says what to repair.",
+  todo: "Keep the process alive. Do not restart it until this card is gone. The error of the partition says what to repair.",
 });
 
 function drills(all) {
@@ -293,7 +293,7 @@ function slow({ partitions }) {
     message: `Partition ${partition}: ${objective.reason}`,
     until: "A snapshot makes the restore shorter. The owner writes one as soon as it may.",
     lost: { level: "good", text: "No. A restore would only take longer." },
-    todo: objective.fresh_seconds > objective.seconds ? "No snapshot makes it short enough: keep less in each partition, or allow more time." : "Nothing, if it is over soon. Otherwise more records come than snapshots can keep up with: use more partitions, or allow more time.",
+    todo: objective.fresh_seconds > objective.seconds ? "Even a new snapshot would be too slow: use more partitions or a smaller state, or allow more time." : "Nothing, if it ends soon. Otherwise records arrive faster than snapshots can be written: use more partitions, or allow more time.",
   }];
 }
 
@@ -306,8 +306,8 @@ function blocked({ partitions }) {
     ...(doubts.length ? [{
       key: "doubt", level: "warn", partitions: numbers(doubts),
       what: `${named(numbers(doubts))} may have another owner by now`, message: doubts[0].ownership_doubt, since: null, retry: [],
-      until: "Its next commit, or the log, decides it within a second.", lost: { level: "good", text: "No. A stale owner cannot commit." },
-      todo: "Nothing. It is decided by itself.",
+      until: "Its next commit, or the log, settles this within a second.", lost: { level: "good", text: "No. A stale owner cannot commit." },
+      todo: "Nothing. This settles itself.",
     }] : []),
   ];
 }
@@ -349,7 +349,7 @@ function drains({ lanes }) {
     key: `drain ${process.process_id}`, level: "warn", where: process.host,
     what: `Process ${process.instance_id || process.process_id} is ${process.drain.state === "drained" ? "drained" : "being drained"}`,
     message: `Requested by ${process.drain.by}: ${process.drain.reason || "no reason was given"}.${owned.length ? ` ${named(numbers(owned))} ${is(owned)} still there, until another process takes ${owned.length === 1 ? "it" : "them"}.` : ""}`,
-    since: process.drain.since, until: "Somebody undrains it, or it is started again.",
+    since: process.drain.since, until: "Until somebody undrains or restarts it.",
     lost: { level: "good", text: "No. Other processes have its partitions, or it still processes them." },
     todo: `\`snapreplay undrain --url ${process.url ?? "URL"}\``, retry: [],
   }));
@@ -358,7 +358,7 @@ function drains({ lanes }) {
 // What the process says of itself, where no partition says it already. The first of these explains those behind it.
 const CHECKS = {
   cluster: ["reaches no broker of its cluster", "Look at the brokers, at `kafka.bootstrap.servers`, and at the network between."],
-  "runner loop": ["stands still", "A handler blocks, or the process has no processor: look at its log and its load."],
+  "runner loop": ["is suspended", "A handler blocks, or the process gets no CPU time: look at its log and its load."],
   "instance id": ["has stepped down for another one of its name", "Stop one of the two, or give each its own `instance_id`."],
   member: ["has no contact with the app's group", "Look at the brokers and the network, and at the log of the process."],
 };
@@ -374,7 +374,7 @@ function checks({ told, facts, partitions }, nowMs) {
   return [{
     key: `check ${first.name}`, level: starts ? "busy" : "bad", word: starts ? "starting" : "down", what: `Process ${facts.instance_id} ${starts ? "is starting" : what}`,
     message: starts && first.name === "member" ? "It joins the app's group." : message, since: starts || first.name === "cluster" ? facts.started_at : (first.since ?? null),
-    todo: starts ? "Nothing. It goes on by itself." : todo, retry: [],
-    until: "It tries on by itself, and goes on when that is over.", lost: { level: "good", text: "No. It commits nothing meanwhile." },
+    todo: starts ? "Nothing. It resumes by itself." : todo, retry: [],
+    until: "It retries, and resumes when the cause is gone.", lost: { level: "good", text: "No. It commits nothing meanwhile." },
   }];
 }

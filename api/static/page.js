@@ -112,32 +112,32 @@ const acts = {
   seenAt: (key) => state.seen.get(key),
   snapshot: (partition) => ask({
     title: partition === null ? "Write snapshots?" : `Write a snapshot of partition ${partition}?`,
-    text: `A full snapshot of ${partition === null ? "each live partition of the app" : "it"} is written to Kafka. Processing goes on meanwhile.`,
+    text: `A full snapshot of ${partition === null ? "each live partition of the app" : "it"} is written to Kafka. Processing continues.`,
     label: partition === null ? "Write snapshots" : "Write the snapshot", reason: true,
     go: ({ reason }) => doing("Snapshot", () => act("trigger-snapshot", { ...(partition === null ? {} : { partitions: [partition] }), reason })),
   }),
   retry: (numbers) => ask({
     title: `Retry ${named(numbers).toLowerCase()}?`, label: "Retry",
-    text: "It recovers again from Kafka, from the fence on, and goes on with the next record. If the cause is still there, it fails again in the same way, and nothing else happens.",
+    text: "It recovers again from Kafka and resumes with the next record. If the cause is still there, it fails again, and nothing else happens.",
     go: () => doing(`Retry of ${named(numbers).toLowerCase()}`, ...numbers.map((each) => () => act(`api/v1/partitions/${each}/retry`))),
   }),
   pause: (partition) => ask({
     title: `Pause partition ${partition}?`, label: "Pause", reason: true,
-    text: "The batch under way is committed, then nothing more of it is processed until it is resumed, whatever is restarted meanwhile. It stays live and can be read.",
+    text: "The current batch is committed. Then nothing is processed until you resume it, even after a restart. It stays live and can be read.",
     go: ({ reason }) => doing(`Pause of partition ${partition}`, () => act(`api/v1/partitions/${partition}/pause`, { reason })),
   }),
   resume: (partition) => ask({
-    title: `Resume partition ${partition}?`, label: "Resume", text: "It goes on with the next record.",
+    title: `Resume partition ${partition}?`, label: "Resume", text: "It resumes with the next record.",
     go: () => doing(`Resume of partition ${partition}`, () => act(`api/v1/partitions/${partition}/resume`)),
   }),
   drill: (partition) => ask({
     title: `Drill partition ${partition}?`, label: "Drill",
-    text: "Its owner restores it into a second copy while processing goes on, compares the digest, and throws the copy away. Until then memory holds the state twice.",
+    text: "Its owner restores it into a second copy, compares the digest and discards the copy. Processing continues. Meanwhile memory holds the state twice.",
     go: () => doing(`Drill of partition ${partition}`, () => act(`api/v1/partitions/${partition}/drill`)),
   }),
   drain: ({ process_id: id, instance_id: name, host }) => ask({
     title: `Drain ${placed(name || id, host)}?`, label: "Drain", reason: true,
-    text: "It gives its partitions to the other processes; those with warm copies take over first. It stays up and takes none until it is undrained or started again.",
+    text: "It hands its partitions over to the other processes, first to those with warm copies. It stays up and takes no partitions until it is undrained or restarted.",
     go: ({ reason }) => doing(`Drain of ${name || id}`, () => act(`api/v1/processes/${encodeURIComponent(id)}/drain`, { reason })),
   }),
   undrain: ({ process_id: id, instance_id: name, host }) => ask({
@@ -146,22 +146,22 @@ const acts = {
   }),
   cancel: ({ id, kind }) => ask({
     title: `Cancel this ${kind}?`, label: `Cancel the ${kind}`,
-    text: "What has not begun does not begin, and a drill is given up. What has begun to change something goes on.",
+    text: "Parts that have not begun are dropped, and a drill is abandoned. Parts that have begun to change something are completed.",
     go: () => doing(`Cancel of the ${kind}`, () => act(`api/v1/operations/${encodeURIComponent(id)}`, null, "DELETE")),
   }),
   keep: () => ask({
     title: "Keep a savepoint?", label: "Keep it", name: true, reason: true,
-    text: "The state of each partition after its last committed batch is written to topics of its own. Processing goes on meanwhile; each partition is kept at its own moment.",
+    text: "The state of each partition after its last committed batch is written to separate topics. Processing continues. Each partition is kept at its own moment.",
     go: ({ name, reason }) => doing(`Savepoint ${name}`, () => act("api/v1/savepoints", { name, reason })),
   }),
   drop: (name) => ask({
     title: `Drop savepoint ${name}?`, label: "Drop it", typed: name,
-    text: "Its topics are deleted for good. Apps that have begun with it keep their state.",
+    text: "Its topics are deleted permanently. Apps that began with it keep their state.",
     go: () => doing(`Drop of savepoint ${name}`, () => act(`api/v1/savepoints/${encodeURIComponent(name)}`, null, "DELETE")),
   }),
   adopt: (partition) => ask({
     title: `Adopt a proposed snapshot of partition ${partition}?`, label: "Adopt", offset: true,
-    text: "The owner reads the snapshot that a job has written, and hashes every entry. It points to it if it is the state of its batch, and rejects it otherwise. Processing goes on meanwhile.",
+    text: "The owner reads the snapshot that a job has written and hashes every entry. It adopts the snapshot if it equals the state of its batch, and rejects it otherwise. Processing continues.",
     go: ({ offset }) => doing(`Adoption for partition ${partition}`, () => act(`api/v1/partitions/${partition}/adopt`, { manifest_offset: offset })),
   }),
 };

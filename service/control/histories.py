@@ -99,7 +99,7 @@ class PointedSnapshot(msgspec.Struct, frozen=True):
     snapshot_id: str
     batch: Annotated[Count, said("Whose state it has.")]
     manifest_offset: Count
-    increment_offset: Annotated[Count, said("Of the increment of that batch: a recovery goes on behind it.")]
+    increment_offset: Annotated[Count, said("Of the increment of that batch: a recovery continues after it.")]
     batch_at: Annotated[Time | None, said("When that batch was committed; null: its increment was trimmed.")]
     is_kept: Annotated[bool, said("Whether the last increment still points to it.")]
 

@@ -251,8 +251,8 @@ def _copies(app: str, copies: Sequence[StandbyStatus]) -> Iterator[Metric]:
         labels=PARTITION,
     )
     said = (
-        "Digests of the owner that the copy has compared, all equal. It grows with each batch of a map, and begins anew"
-        " when the copy starts over."
+        "Digests of the owner that the copy has compared, all equal. It grows with each batch of a map, and starts"
+        " again at 0 when the copy starts over."
     )
     compared = CounterMetricFamily("snapreplay_standby_digests_total", said, labels=PARTITION)
     for state in CopyState:

@@ -82,7 +82,9 @@ class NoSuccessor(RetryableError):
     """
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"nobody would take the partitions: {why}", hint="start another process of the app first")
+        super().__init__(
+            f"no other process would take the partitions: {why}", hint="start another process of the app first"
+        )
         self.why = why
 
 

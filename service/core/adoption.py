@@ -192,7 +192,7 @@ def _other_state(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rej
     last, expected_ids = standing.chain.last, standing.chain.expected_ids
     if manifest.proposed_by is None:
         yield Rejection.of(
-            Reason.NOT_A_PROPOSAL, "it names nobody who proposes it: only the owner that wrote it could point to it"
+            Reason.NOT_A_PROPOSAL, "it names no proposer: only the owner that wrote it could point to it"
         )
     if manifest.origin.app_id != last.origin.app_id:
         yield Rejection.of(Reason.OTHER_APP, f"it is of app {manifest.origin.app_id!r}, not {last.origin.app_id!r}")

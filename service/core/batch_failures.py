@@ -103,8 +103,7 @@ def handler_failed(failure: RecordError, partition: int, app: App[Any], *, can_r
     """Make the error, with the ways on, the safest first, if the failure names none. Dead letters need a state that
     `can_roll_back`."""
     ways = [
-        f"first, deploy a fixed handler, then {go_on(partition)}: it goes on at exactly this record, and nothing is"
-        " left out",
+        f"first, deploy a fixed handler, then {go_on(partition)}: it resumes with exactly this record and skips none",
         f"only if the cause was outside the handler and is gone, {look_again(partition)}: the same handler gets the"
         " record again",
     ]

@@ -76,7 +76,7 @@ class WarmCopy:
 
     def ahead_of(self, increments: str, last: FoundIncrement) -> IncrementsBehind | None:
         """Return the error if the log has lost a batch that the copy has; None if nothing shows that, or if a decision
-        has begun the chain anew since."""
+        has begun a new chain since."""
         if begun_anew_at(last.increment, last.offset) != begun_anew_at(self.last.increment, self.last.offset):
             return None
         seen = Witness.of(increments, self.last.increment, self.last.offset)

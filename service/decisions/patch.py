@@ -367,7 +367,7 @@ async def _catch_up(patch: Patch, ours: Owned) -> None:
 
 
 async def _follow(patch: Patch, ours: Owned, newer: FoundIncrement) -> None:
-    went_on = f"it went on to batch {newer.increment.batch} since it was examined"
+    went_on = f"it has committed up to batch {newer.increment.batch} since it was examined"
     _refuse_another_decision(patch, newer)
     if (refusal := refuse_last(patch.context.expected, ours.owner_epoch, newer)) is not None:
         raise _went_on(patch, f"{went_on}: {refusal.message}") from refusal

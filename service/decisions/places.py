@@ -89,8 +89,8 @@ def other_log(
         parts.append(f"offsets {held_end} to {reached} of the old log are gone: {NO_EFFECT}")
     parts.append(f"records of offsets {common_end} to {reached} that are still the same are processed again")
     return begin, (
-        f"{topic}: holds the records that were processed up to offset {common_end}, and other ones from there on: goes"
-        f" on at offset {begin}; {'; '.join(parts)}"
+        f"{topic}: holds the records that were processed up to offset {common_end}, and others after it: resumes"
+        f" at offset {begin}; {'; '.join(parts)}"
     )
 
 

@@ -71,8 +71,8 @@ def brokers(facts: DoctorFacts) -> Found:
             yield (
                 _named(broker),
                 "the cluster advertises it, but it cannot be reached from here",
-                "start it; or correct its advertised.listeners, DNS or the firewall: clients connect to this address,"
-                " whatever kafka.bootstrap.servers says",
+                "start it; or correct its advertised.listeners, DNS or the firewall: after the first contact clients"
+                " connect to this address",
             )
 
 
@@ -397,7 +397,7 @@ def patterns(facts: DoctorFacts) -> Found:
             f" {counted(facts.partition_count, 'partition')} whose name matches, so that each key has the partition of"
             " its state; or narrow the pattern in App(inputs=[…])"
             if facts.topics[name].partition_count != facts.partition_count
-            else "follow it, and the topic is taken in within 30 s; or narrow the pattern in App(inputs=[…])"
+            else "follow it, and the topic is added within 30 s; or narrow the pattern in App(inputs=[…])"
         )
         yield (name, problem, remedy)
 

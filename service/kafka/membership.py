@@ -435,7 +435,7 @@ class Membership:
         done, _ = await asyncio.wait({task}, timeout=limit_s)
         if not done:
             log.warning(
-                "%s(%s) is still busy after %.1f s; the group goes on without it",
+                "%s(%s) is still busy after %.1f s; the group continues without it",
                 getattr(callback, "__name__", callback),
                 sorted(partitions),
                 limit_s,

@@ -198,7 +198,7 @@ class RecoverabilityMonitor:
     def _tell(self, found: Recoverability, blocked: tuple[BlockedTopic, ...]) -> None:
         number = self._context.partition
         if found.missing is not None and self._missing is None:
-            remedy = "processing goes on, but keep this process running" if self._absent else REMEDY
+            remedy = "processing continues, but keep this process running" if self._absent else REMEDY
             log.error("partition %d is not recoverable: %s; %s", number, found.missing, remedy)
         elif found.missing is None and self._missing is not None:
             log.info("partition %d is recoverable again", number)

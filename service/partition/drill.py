@@ -147,7 +147,7 @@ class Drills:
         said = _said(drill)
         if state is DrillState.FAILED:
             log.error(
-                "partition %d: the drill failed: %s; a snapshot is taken now, and processing goes on", number, said
+                "partition %d: the drill failed: %s; a snapshot is taken now, and processing continues", number, said
             )
             self._live.snapshots.mend()
         else:

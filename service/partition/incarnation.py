@@ -141,7 +141,7 @@ class Incarnation:
         recovery adds it."""
         new = sorted(set(matched) - self.live.last.positions.keys()) if self.live is not None else []
         if self.live is not None and new:
-            number, taken = self._context.partition, "matches a pattern of the inputs: taken in"
+            number, taken = self._context.partition, "matches a pattern of the inputs: added"
             log.info("partition %d: %s %s", number, some(new), taken)
             self.live.stop()
 

@@ -468,6 +468,6 @@ def tell_defect(runner: PartitionRunner, ended: asyncio.Task[None]) -> None:
     """Report a runner that ended by a defect. Nobody awaits it before `stop`: its partition would stop unnoticed."""
     error = None if ended.cancelled() else ended.exception()
     if error is None and not runner.is_asked_to_end:
-        error = EndedUnasked("its task ended, but nobody had asked it to")
+        error = EndedUnasked("its task ended unexpectedly")
     if error is not None:
         runner.died(error)

@@ -44,7 +44,7 @@ def own_decision(context: Context, finding: str, problem: str) -> dict[str, str]
     return {
         "finding": finding,
         "problem": problem,
-        "decided": "the state in the memory of its owner is written, and the chain begins anew with it",
+        "decided": "the state in the memory of its owner is written as the start of a new chain",
         "reason": "no other process has owned the partition since: this state was the only copy",
         "by": by_process(context),
     }
@@ -142,8 +142,8 @@ async def publish(
         newer = await ours.last_increment(end_offset)
         if newer is not None:
             raise LogWentOn(
-                f"partition {context.partition} went on to batch {newer.increment.batch} since it was examined:"
-                " nothing was decided",
+                f"partition {context.partition} has committed up to batch {newer.increment.batch} since it was"
+                " examined: nothing was decided",
                 hint="`snapreplay restore-status` shows whether there is still an error",
             )
         standing = msgspec.structs.replace(before, topic_ids=dict(context.view.topic_ids))

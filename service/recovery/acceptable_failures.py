@@ -56,7 +56,7 @@ class Resolution(StrEnum):
         "the input is read from the point where it differs from the log that was processed, or from its start; records"
         " in it that were processed before are processed again, outputs written a second time"
     )
-    AS_REPLAYED = "the state as this code replays it counts, whatever was recorded"
+    AS_REPLAYED = "the state as this code replays it replaces what was recorded"
     KEEP_LOG = "if no owner wrote that manifest, it is disregarded and the state of the last increment counts"
     FROM_LAST = (
         "the state of the last increment that is left counts, and what was processed after it is processed again,"

@@ -320,7 +320,7 @@ class RecoveryDriver:
         context, before = self._context, last.increment.origin.app_version
         if before != context.app.version:
             log.info(
-                "partition %d: app version %s goes on where version %s stopped, at batch %d",
+                "partition %d: app version %s continues from version %s, at batch %d",
                 context.partition,
                 context.app.version,
                 before,

@@ -181,7 +181,7 @@ class Examiner:
             refusal = await self.examine()
             if not isinstance(refusal, _OR_OVERTAKEN) or not await self._goes_on():
                 return refusal
-        raise OwnerWentOn(f"{self._log} went on during each of {EXAMINATIONS_MAX} examinations: {refusal}")
+        raise OwnerWentOn(f"{self._log} was written to during each of {EXAMINATIONS_MAX} examinations: {refusal}")
 
     async def _goes_on(self) -> bool:
         """Say whether the log has grown since the last examination, now or within a moment."""

@@ -251,9 +251,9 @@ def _is_internal(app: App[Any], name: str) -> bool:
 def incomplete(app: App[Any], missing: str) -> TopicsIncomplete:
     return TopicsIncomplete(
         f"topic {missing!r} is missing, but its counterpart exists: state of app {app.app_id!r} was lost or removed",
-        hint="bring the topic back from a backup or mirror; or, to go on with what its counterpart holds, create it"
+        hint="bring the topic back from a backup or mirror; or, to continue with what its counterpart holds, create it"
         f" empty: `snapreplay topics ensure {app_name(app)} --replace-lost`, then `snapreplay run {app_name(app)}`,"
-        " whose hint names what is lost and what can be accepted; or begin anew under a new app id:"
+        " whose hint names what is lost and what can be accepted; or start over under a new app id:"
         f" {new_app()}",
         topic=missing,
     )

@@ -119,7 +119,7 @@ class Seals:
         if not hmac.compare_digest(_mac(secret, partition, described, covered), value[-MAC_BYTES:]):
             raise SealRefused(
                 f"{where}: the seal by key {key_id!r} is not that of this record in partition {partition}",
-                hint=f"if {self.source} was made anew, bring the secret of key {key_id!r} back. Otherwise the record"
+                hint=f"if {self.source} was made again, bring the secret of key {key_id!r} back. Otherwise the record"
                 " was forged or copied: take the right to write to the topic away from all but the app and its jobs,"
                 " and bring the topic back from a backup or mirror",
             )

@@ -219,9 +219,7 @@ def broken_link(increment: Increment, batch: int, offset: int) -> str:
     """Say what an increment names and what is there: `batch` at `offset`."""
     if increment.begins_anew:
         finding = (increment.decision or {}).get("finding", "without a name")
-        return (
-            f"batch {increment.batch} begins the chain anew, by decision {finding}; batch {batch} does not lead there"
-        )
+        return f"batch {increment.batch} begins a new chain, by decision {finding}; batch {batch} does not lead there"
     return (
         f"batch {increment.batch} names offset {increment.previous_offset} as its predecessor, but batch {batch} at"
         f" {offset} precedes it: this is not the chain that was written"

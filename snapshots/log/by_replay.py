@@ -103,7 +103,7 @@ class Replay:
                 return []
             raise InputRetired(
                 f"offsets {part.start_offset} to {part.end_offset} of {part.topic} were processed, and this input was"
-                f" retired since{'' if end_offset < 0 else ', and taken in again from an earlier offset'}",
+                f" retired since{'' if end_offset < 0 else ', and added again from an earlier offset'}",
                 topic=part.topic,
             )
         if known is None:

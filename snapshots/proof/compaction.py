@@ -29,7 +29,7 @@ from snapreplay.state.steps import all_of
 class NotCompactable(StopError):
     """A refusal: what the logs hold does not prove the state after their last batch.
 
-    Safe: No snapshot was proposed, and the app goes on.
+    Safe: No snapshot was proposed, and the app continues.
     """
 
 
@@ -234,7 +234,7 @@ def check_still_wanted(written: Written, last: Found | None) -> None:
             )
     begun_at = begun_anew_at(last.increment, last.offset)
     if begun_at > offset:
-        raise ChangedMeanwhile(f"a decision at offset {begun_at} has begun the chain anew since")
+        raise ChangedMeanwhile(f"a decision at offset {begun_at} has begun a new chain since")
 
 
 def proposal(written: Written, read_again: Found, proposed_by: str, created_at_ms: int) -> Manifest:

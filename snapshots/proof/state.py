@@ -176,7 +176,7 @@ _TAIL_RECORDS = 64
 class StateUnreachable(StopError):
     """A refusal: what the logs hold does not lead to the state that was asked for.
 
-    Safe: The logs were only read, and the app goes on.
+    Safe: The logs were only read, and the app continues.
     """
 
 

@@ -123,7 +123,7 @@ def test_a_key_that_nobody_has_is_only_absent_where_all_were_read(client, contro
     assert problem(client.get("/api/v1/state/default/x"), 404, "key-not-found")["partitions"] == [0]
     answering(control, nothing, not_read=(NotRead(1, "loading", "it is loading"),), count=3)
     document = problem(client.get("/api/v1/state/default/x"), 503, "partition-not-readable")
-    assert "partition 1: it is loading; partition 2: nobody is known to own it" in document["detail"]
+    assert "partition 1: it is loading; partition 2: no known process owns it" in document["detail"]
     document = problem(client.get("/api/v1/state/default/x?scope=local"), 503, "partition-not-readable")
     assert "partition 2" not in document["detail"]
     answering(control, FOUND, not_read=(NotRead(1, "loading", "it is loading"),), count=2)
@@ -136,7 +136,7 @@ REFUSED = {
     "invalid-request": (422, WrongRead("path.key", "the keys of this store are int: write it in digits, such as 7")),
     "unknown-partition": (404, UnknownPartition(9, 6)),
     "cluster-not-reached": (503, UnknownPartition(0, None)),
-    "partition-not-here": (404, NotReadable(5, None, "another process owns it, or nobody yet")),
+    "partition-not-here": (404, NotReadable(5, None, "another process owns it, or none does yet")),
     "partition-not-readable": (503, NotReadable(1, "loading", "it is loading")),
     "batch-not-reached": (409, BatchNotReached(0, 60, 61)),
     "read-late": (503, ReadLate(2.0)),
@@ -171,5 +171,5 @@ async def test_each_partition_of_another_process_says_why_it_was_not_read(both):
     answering(both.two, PartRead(theirs, ()), not_read=(NotRead(5, "failed", "it is failed"),), count=6)
     answer = await both.ask.get("/api/v1/state/default/x")
     detail = problem(answer, 503, "partition-not-readable")["detail"]
-    assert detail.endswith("partition 3: nobody is known to own it; partition 5: it is failed")
+    assert detail.endswith("partition 3: no known process owns it; partition 5: it is failed")
     assert "process p2" not in detail

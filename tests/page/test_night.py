@@ -84,7 +84,7 @@ async def leads_on(card: Locator, url: str) -> None:
     ways = card.get_by_role("listitem")
     await expect(ways).to_contain_text(
         [
-            re.compile("First, deploy a fixed handler.* nothing is left out"),
+            re.compile("First, deploy a fixed handler.* skips none"),
             re.compile(r"Only if the cause was outside the handler.*Retry\s+partition 0", re.DOTALL),
             re.compile("As the last way, send the record to the dead letters.*changes neither the state"),
         ]

@@ -86,7 +86,7 @@ def test_a_warm_copy_is_shown_to_who_takes_it(views, runners):
     ("partition", "kind", "said"),
     [
         (1, PartitionNotLive, "it is loading"),
-        (3, PartitionNotLive, "another process owns it, or nobody yet"),
+        (3, PartitionNotLive, "another process owns it, or none does yet"),
         (4, UnknownPartition, "partition 4 does not exist: there are 4, from 0"),
         (-1, UnknownPartition, "partition -1 does not exist"),
         ("0", UnknownPartition, "partition '0' does not exist: there are 4, from 0"),
@@ -111,8 +111,8 @@ async def tell(partition, error): ...
 @pytest.mark.parametrize(
     ("callback", "said"),
     [
-        (tell, r"on_failed\(tell\): nobody would await it"),
-        (partial(tell), "nobody would await it"),
+        (tell, r"on_failed\(tell\): it is a coroutine function, which would never be awaited"),
+        (partial(tell), "never be awaited"),
         (None, "cannot be called"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_coroutine_that_a_callback_returns_is_told(caplog):
     error = RuntimeError("no")
     news.tell(1, error)
     assert heard == [(1, error)]
-    assert "it returned a coroutine, which nobody awaits" in caplog.text
+    assert "it returned a coroutine, which is never awaited" in caplog.text
 
 
 @pytest.mark.kafka

@@ -95,7 +95,7 @@ async def test_a_pattern_that_matches_nothing_is_named_and_goes_on(broker, uniqu
     here = await Stage(broker.bootstrap_servers, orders(unique("none"))).prepare()
     async with here.running():
         said = [each for each in caplog.messages if "matches" in each]
-        assert said == [f"no topic that can be read matches {here.input!r} yet; one that appears is taken in"]
+        assert said == [f"no topic that can be read matches {here.input!r} yet; a topic that appears later is added"]
     assert "did not end" not in caplog.text
     async with here.running() as service:
         await appears(here, f"orders-{here.app.app_id}-west", 10)

@@ -291,7 +291,7 @@ async def test_a_look_that_refuses_nobody_is_followed_by_another(looks, supervis
     looks.found = error
     await looks.two_more()
     assert not MADE[0].refusals
-    assert ("failed, and goes on" in caplog.text) is isinstance(error, ZeroDivisionError)
+    assert ("failed; trying again" in caplog.text) is isinstance(error, ZeroDivisionError)
 
 
 async def test_a_runner_that_cannot_be_told_does_not_end_the_watch(looks, supervisor):

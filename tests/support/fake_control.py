@@ -222,7 +222,7 @@ class FakeControl:
 
     def read(self, read: StateRead) -> StateAnswer:
         if self.reading is None:
-            raise NotReadable(read.partition or 0, None, "another process owns it, or nobody yet")
+            raise NotReadable(read.partition or 0, None, "another process owns it, or none does yet")
         self.reads.append(read)
         return self.reading(read)
 

@@ -142,7 +142,7 @@ async def test_a_log_that_went_on_since_is_not_decided_about(bench):
     async with bench.live() as one:
         await bench.feed(20)
         await one.position(140)
-    with pytest.raises(LogWentOn, match="went on to batch 9"):
+    with pytest.raises(LogWentOn, match="has committed up to batch 9"):
         await carry_out(acceptance)
     assert kind_of((await bench.read(bench.increments))[0][-1].value or b"") is RecordKind.CLAIM
     await bench.restored()

@@ -286,7 +286,7 @@ async def test_without_recorded_changes_an_owner_that_goes_on_is_followed_by_rep
         await bench.feed(20)
         await one.position(180)
         bench.trim(bench.input, 180)
-        with pytest.raises(LogWentOn, match="went on to batch") as refused:
+        with pytest.raises(LogWentOn, match="has committed up to batch") as refused:
             await carry_out(patch)
         assert "stop the app, run the command again" in refused.value.hint
     await patched(bench, {"key": "k0", "expected": {"n": 9, "sum": 720}, "value": RIGHT})

@@ -191,5 +191,5 @@ async def test_another_version_of_the_app_is_told_once(bench, caplog):
             await one.position(bench.sent)
             assert one.status.state_largest_entry_bytes > 0, "of the snapshot"
         await bench.restored(new)
-    told = [each for each in caplog.messages if "goes on where version" in each]
-    assert told == [f"partition 0: app version code:new goes on where version {bench.app.version} stopped, at batch 8"]
+    told = [each for each in caplog.messages if "continues from version" in each]
+    assert told == [f"partition 0: app version code:new continues from version {bench.app.version}, at batch 8"]

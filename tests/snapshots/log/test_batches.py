@@ -142,5 +142,5 @@ def test_a_decision_that_began_the_chain_anew_is_no_broken_log() -> None:
     """Whoever follows the chain begins again with it, and says so in its log."""
     begun = increment(1, previous_offset=2, owner_epoch=2, decision={"finding": "state-patched-1"})
     chain = ChainReader(LOG, Base(0, 0, 0, {}), None)
-    with pytest.raises(BrokenChain, match="begins the chain anew, by decision state-patched-1; batch 0 does not lead"):
+    with pytest.raises(BrokenChain, match="begins a new chain, by decision state-patched-1; batch 0 does not lead"):
         chain.add(RawRecord(*LOG, 4, 0, None, encode(begun), headers_for(RecordKind.INCREMENT)))
