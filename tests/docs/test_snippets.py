@@ -173,7 +173,7 @@ KAFKAS = {"retention.ms", "retention.bytes", "group.id", "group.instance.id", "g
     f"group.{bound}.session.timeout.ms" for bound in ("min", "max")
 }
 """Names of Kafka that begin as tables of ours do."""
-NO_SETTINGS = r"SNAPREPLAY_(TEST_\w+|(SPARK_)?JARS_DIR|PORT|SERVICE_HOST|)"
+NO_SETTINGS = r"SNAPREPLAY_(TEST_\w+|ENGINE|(SPARK_)?JARS_DIR|PORT|SERVICE_HOST|)"
 """Variables that are no settings, and what Kubernetes sets."""
 
 
