@@ -85,7 +85,7 @@ function drilled(drill, nowMs) {
 }
 
 function proof({ proof: found, phase, level }) {
-  if (!found) return phase === "live" ? "No digest was recorded to compare with." : level === "busy" ? "Proven at its end." : "Not proven: it has not come to its end.";
+  if (!found) return phase === "live" ? "No digest was recorded to compare with." : level === "busy" ? "Proven when it ends." : "Not proven: the restore has not finished.";
   return html`${badge(found.equal ? "good" : "bad", found.equal ? "proven" : "differs")} computed <code>${found.computed}</code>, recorded <code>${found.recorded}</code>, ${counted(found.batches_compared, "batch", "batches")} compared on the way.`;
 }
 

@@ -33,7 +33,7 @@ function form(stores, all, isFresh, draw) {
     <label class="bound">Prefix <input name="prefix" autocomplete="off" spellcheck="false"></label>
     <button name="what" value="browse" ?disabled=${off}>Browse</button>
     <label class="check"><input type="checkbox" name="stale"> also from warm copies</label></form>
-    <p class="empty">A key is looked up in all partitions. Of an ordered store the key is where browsing begins; it ends before another key, and may be of keys with a prefix.</p>`;
+    <p class="empty">Look up a key in all partitions. In an ordered store you can also browse from a key, up to another key, or by prefix.</p>`;
 }
 
 // Keyed, so that no choice changes while it is looked at.
@@ -45,7 +45,7 @@ const changesOf = (store, key, partition, draw) => readChanges(["api/v1/key-hist
 
 function lookUp({ store, key, partition, isStale }, draw) {
   if (!key) return fail(new Error("Enter a key, or browse a partition."), draw);
-  if (key === "." || key === "..") return fail(new Error("A browser takes . and .. out of a path, so it cannot ask for this key."), draw);
+  if (key === "." || key === "..") return fail(new Error("A browser removes . and .. from a path, so it cannot ask for this key."), draw);
   const missed = () => changesOf(store, key, partition, draw);
   return answered(draw, { label: `Changes in partition ${partition}`, read: missed }, async () => {
     const { items, not_read: missing } = await get(`${path(store, key)}?stale=${isStale}`);
@@ -86,7 +86,7 @@ function fail(error, draw) {
 function outcome(isFresh, draw) {
   const { answer, error, missed } = asked;
   if (error) return html`${failure(error)}
-    ${error.kind === "key-not-found" ? html`<p>It may have been there before. <button type="button" ?disabled=${!isFresh} @click=${missed.read}>${missed.label}</button></p>` : nothing}`;
+    ${error.kind === "key-not-found" ? html`<p>It may have existed before. <button type="button" ?disabled=${!isFresh} @click=${missed.read}>${missed.label}</button></p>` : nothing}`;
   if (!answer) return nothing;
   const { store, rows, missing, next } = answer;
   return html`${missing.length ? html`<p class="message">${badge("unknown", "not read")} ${missing.map((each) => `partition ${each.partition}: ${each.reason}`).join("; ")}</p>` : nothing}

@@ -67,7 +67,7 @@ function shown(told, snapshots, nowMs, whole, toggleWhole) {
     ${table(`Chain of snapshots of partition ${told.partition}`, ["Batch", "At", "State", ["Manifest", "medium"], ["Size", "medium"]], few(snapshots).map((each) => [count(each.batch), moment(each.at, nowMs), stateOf(each), count(each.manifest_offset), each.size_bytes ? bytes(each.size_bytes) : "–"]), "No snapshot is known.")}
     ${decisions.length ? table(`Decisions of partition ${told.partition}`, ["Batch", ["Finding", "medium"], "What was decided", ["By, and why", "medium"], "At"], few(decisions).map((each) => [count(each.batch), ...decided(each), moment(each.at, nowMs)]), "") : nothing}
     ${longest > FEW ? html`<button type="button" class="more" @click=${() => toggleWhole(key)}>${isWhole ? "Show fewer" : `Show all ${[counted(told.ownerships.length, "owner"), counted(snapshots.length, "snapshot"), counted(decisions.length, "decision")].join(", ")}`}</button>` : nothing}
-    ${told.is_whole ? nothing : html`<p><small>The log has more: the newest are shown.</small></p>`}`;
+    ${told.is_whole ? nothing : html`<p><small>Only the newest are shown. The log has more.</small></p>`}`;
 }
 
 const ownerOf = (each) => (each.process_id ? placed(each.instance_id, each.host) : "its claim was trimmed");
@@ -88,7 +88,7 @@ function picture(told, snapshots, nowMs) {
   const x = (at) => LEFT + ((Math.min(Math.max(at, first), nowMs) - first) / span) * (WIDTH - 2 * LEFT);
   const chainY = TOP + names.length * ROW * 2 + 14;
   return html`<figure class="timeline"><figcaption>Owners and snapshots from ${clock(new Date(first).toISOString(), nowMs)} until now</figcaption>
-    <div class="scroll" tabindex="0" role="region" aria-label="Timeline of partition ${told.partition}"><svg viewBox="0 0 ${WIDTH} ${chainY + 34}" role="img" aria-label="${owners.length} claims by ${names.length} processes, ${snapshots.length} snapshots. The tables below have the same.">
+    <div class="scroll" tabindex="0" role="region" aria-label="Timeline of partition ${told.partition}"><svg viewBox="0 0 ${WIDTH} ${chainY + 34}" role="img" aria-label="${owners.length} claims by ${names.length} processes, ${snapshots.length} snapshots. The tables below show the same.">
       ${names.map((name, row) => svg`<text class="name" x=${LEFT} y=${TOP + row * ROW * 2 - 6}>${name}</text>`)}
       ${owners.map((each, index) => span_(each, owners[index - 1], names, x, nowMs))}
       <text class="name" x=${LEFT} y=${chainY - 8}>snapshots</text>

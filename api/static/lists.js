@@ -37,7 +37,7 @@ function operations({ told, lanes }, nowMs, page) {
     html`${each.kind}${from(each, lanes)}<br>${moment(each.created_at, nowMs)}`, badge(LEVELS[each.state] ?? "unknown", each.state),
     html`${each.reason ? html`<span class="free">${each.reason}</span><br>` : nothing}<small>${outcomes(each.parts)}</small>${cancel(each, page.acts)}`,
   ]);
-  return section("operations", "Operations", nothing, html`${table("Operations", ["What", "State", "Of"], rows, "Nobody has asked for anything since the process started.")}${more}`);
+  return section("operations", "Operations", nothing, html`${table("Operations", ["What", "State", "Of"], rows, "None since the process started.")}${more}`);
 }
 
 function cancel(each, acts) {
@@ -58,7 +58,7 @@ function outcomes(parts) {
 function decisions({ partitions }, nowMs) {
   const found = partitions.flatMap((p) => p.decisions.map((each) => ({ ...each, partition: p.partition }))).sort((a, b) => (a.at < b.at ? 1 : -1));
   const rows = found.map((each) => [each.partition, ...decided(each), moment(each.at, nowMs)]);
-  return section("decisions", "Decisions", nothing, table("Decisions", ["Partition", "Finding", "What was decided", "By, and why", "At"], rows, "None. Nobody has had to accept a loss, or has changed the state by hand."));
+  return section("decisions", "Decisions", nothing, table("Decisions", ["Partition", "Finding", "What was decided", "By, and why", "At"], rows, "None. No loss was accepted, and no state was changed by hand."));
 }
 
 const WENT = [["joined", "good", "joined"], ["left", "past", "left"], ["expelled", "bad", "expelled"], ["gone", "warn", "gone"], ["absent", "warn", "absent"]];

@@ -166,7 +166,7 @@ function down({ partitions }) {
       where: placed(first.owner, first.host),
       message: error ? among(group, error.message) : "",
       since: earliest(group.map((each) => each.since)),
-      until: first.phase === "fenced" ? "A newer owner has it, or this process comes back by itself." : "Until you fix it. It will not recover on its own.",
+      until: first.phase === "fenced" ? "Until a newer owner has it, or this process recovers by itself." : "Until you fix it. It will not recover on its own.",
       lost: lostBy(first), ...todoOf(group),
       retry: first.phase === "failed" ? numbers(group) : [],
     };
@@ -174,7 +174,7 @@ function down({ partitions }) {
 }
 
 function todoOf(group) {
-  const hints = new Set(group.map((each) => each.error?.hint || "Look into the log of the process."));
+  const hints = new Set(group.map((each) => each.error?.hint || "See the log of the process."));
   const [todo] = hints;
   return { todo, note: hints.size === 1 ? "" : `This is for partition ${group[0].partition}. Each other one has its own way on, below at its number.` };
 }
@@ -196,7 +196,7 @@ function nobodys({ missing, facts, lanes }, nowMs) {
   return [{
     key: "unowned", level: starts ? "busy" : "bad", word: starts ? "starting" : "down", what: `${named(missing)} ${missing.length === 1 ? "has" : "have"} no owner`,
     partitions: missing, since: null, retry: [],
-    until: "Another process takes over, within a session timeout and a restore.",
+    until: "Until another process takes over, after the session timeout and a restore.",
     lost: { level: "good", text: "No. What was committed is in Kafka." },
     todo: `Start a process of ${facts.app_id}, if none is there to take over.`,
   }];
@@ -254,7 +254,7 @@ const risk = (group, first, names) => ({
   key: "risk", level: "bad", message: among(group, first.unrecoverable_reason), since: null,
   ...(isKnown(first) ? {
     what: `${names} ${is(group)} live, but could not be restored now`,
-    until: "A new snapshot can be used. The owner writes one as soon as it can.",
+    until: "Until a new snapshot can be used. The owner writes one as soon as it can.",
     lost: { level: "warn", text: ONLY_COPY },
     todo: "Keep the process alive. Do not restart it until this card is gone.",
   } : {
@@ -268,7 +268,7 @@ const risk = (group, first, names) => ({
 const onlyCopy = (group, first, names) => ({
   key: "only copy", level: "bad", message: among(group, first.unrecoverable_reason), since: null,
   what: `The state of ${lowered(names)} is only in the memory of ${group.length > 1 ? "their" : "its"} process`,
-  until: "The log has it. The process writes it as soon as it can.",
+  until: "Until the log has it. The process writes it as soon as it can.",
   lost: { level: "warn", text: ONLY_COPY },
   todo: "Keep the process alive. Do not restart it until this card is gone. The error of the partition says what to repair.",
 });
@@ -277,7 +277,7 @@ function drills(all) {
   return ofLive(all, (each) => each.drill?.state === "failed", (group, first, names) => ({
     key: "drill", level: "warn", what: `The last drill of ${lowered(names)} has failed`,
     message: among(group, first.drill.detail), since: earliest(group.map((each) => each.drill.finished_at)),
-    until: "A later drill succeeds. The owner writes a snapshot at once.",
+    until: "Until a later drill succeeds. The owner writes a snapshot at once.",
     lost: { level: "warn", text: "Not yet. A restore might not lead to this state: the state in memory may be the only copy." },
     todo: `Keep the process alive, then ${forThese("drill", group)} --wait\``,
   }));
@@ -291,7 +291,7 @@ function slow({ partitions }) {
     key: "objective", level: "warn", partitions: numbers(missed), since: null, retry: [],
     what: `${named(numbers(missed))} would take longer to restore than restore.objective_seconds`,
     message: `Partition ${partition}: ${objective.reason}`,
-    until: "A snapshot makes the restore shorter. The owner writes one as soon as it may.",
+    until: "Until a snapshot makes the restore shorter. The owner writes one as soon as it may.",
     lost: { level: "good", text: "No. A restore would only take longer." },
     todo: objective.fresh_seconds > objective.seconds ? "Even a new snapshot would be too slow: use more partitions or a smaller state, or allow more time." : "Nothing, if it ends soon. Otherwise records arrive faster than snapshots can be written: use more partitions, or allow more time.",
   }];
@@ -306,7 +306,7 @@ function blocked({ partitions }) {
     ...(doubts.length ? [{
       key: "doubt", level: "warn", partitions: numbers(doubts),
       what: `${named(numbers(doubts))} may have another owner by now`, message: doubts[0].ownership_doubt, since: null, retry: [],
-      until: "Its next commit, or the log, settles this within a second.", lost: { level: "good", text: "No. A stale owner cannot commit." },
+      until: "Until its next commit, or the log, settles this within a second.", lost: { level: "good", text: "No. A stale owner cannot commit." },
       todo: "Nothing. This settles itself.",
     }] : []),
   ];
@@ -321,7 +321,7 @@ function held(key, group) {
     what: group.length > 1 ? `${topic} delivers nothing to ${lowered(named(numbers(group)))}` : `${topic}-${partition} delivers nothing`,
     since: earliest(group.map((each) => each.held_by?.started_at ?? each.held_by?.last_record_at)),
     message: `A transaction has been open for more than a minute${heldBy(by)}. ${offsets} wait behind ${group.length > 1 ? "it" : `offset ${count(end)}`}.`,
-    until: by?.timeout_seconds ? `That transaction ends, at the latest ${seconds(by.timeout_seconds)} after its start.` : "That transaction ends.",
+    until: by?.timeout_seconds ? `Until that transaction ends, at the latest ${seconds(by.timeout_seconds)} after its start.` : "Until that transaction ends.",
     lost: { level: "good", text: "No. The records wait." },
     todo: by?.transactional_id ? "Stop the program that uses this transactional id, or wait." : "`kafka-transactions.sh find-hanging` finds it.",
   };
@@ -338,7 +338,7 @@ function pauses(all) {
   return ofLive(all, (each) => each.paused_since, (group, first, names) => ({
     key: "paused", level: "warn", what: `${names} ${is(group)} paused`,
     message: [...new Set(group.map((each) => each.paused_reason || "No reason was given."))].join("; "),
-    since: earliest(group.map((each) => each.paused_since)), until: `Somebody resumes ${group.length > 1 ? "them" : "it"}, here or by the command. A restart does not.`,
+    since: earliest(group.map((each) => each.paused_since)), until: `Until somebody resumes ${group.length > 1 ? "them" : "it"}, here or by the command. A restart does not resume it.`,
     lost: { level: "good", text: "No. The records wait in the inputs, as long as their retention lasts." },
     todo: `${forThese("resume", group)}\``,
   }));
@@ -357,10 +357,10 @@ function drains({ lanes }) {
 
 // What the process says of itself, where no partition says it already. The first of these explains those behind it.
 const CHECKS = {
-  cluster: ["reaches no broker of its cluster", "Look at the brokers, at `kafka.bootstrap.servers`, and at the network between."],
+  cluster: ["reaches no broker of its cluster", "Check the brokers, `kafka.bootstrap.servers` and the network."],
   "runner loop": ["is suspended", "A handler blocks, or the process gets no CPU time: look at its log and its load."],
-  "instance id": ["has stepped down for another one of its name", "Stop one of the two, or give each its own `instance_id`."],
-  member: ["has no contact with the app's group", "Look at the brokers and the network, and at the log of the process."],
+  "instance id": ["has stepped down for another process of its name", "Stop one of the two, or give each its own `instance_id`."],
+  member: ["has no contact with the app's group", "Check the brokers, the network and the log of the process."],
 };
 
 function checks({ told, facts, partitions }, nowMs) {
@@ -373,7 +373,7 @@ function checks({ told, facts, partitions }, nowMs) {
   const starts = !partitions.length && ageSeconds(facts.started_at, nowMs) < START_SECONDS;
   return [{
     key: `check ${first.name}`, level: starts ? "busy" : "bad", word: starts ? "starting" : "down", what: `Process ${facts.instance_id} ${starts ? "is starting" : what}`,
-    message: starts && first.name === "member" ? "It joins the app's group." : message, since: starts || first.name === "cluster" ? facts.started_at : (first.since ?? null),
+    message: starts && first.name === "member" ? "It is joining the app's group." : message, since: starts || first.name === "cluster" ? facts.started_at : (first.since ?? null),
     todo: starts ? "Nothing. It resumes by itself." : todo, retry: [],
     until: "It retries, and resumes when the cause is gone.", lost: { level: "good", text: "No. It commits nothing meanwhile." },
   }];

@@ -35,7 +35,7 @@ export function band(line, all, heardAtText, nowMs) {
       ${line.age === null ? nothing : html`<div><dt>Since</dt><dd>${moment(heardAtText, nowMs)}, the last answer</dd></div>
       <div><dt>Is anything lost?</dt><dd>Not known from here. What was committed is in Kafka.</dd></div>`}
       ${todo ? html`<div class="wide"><dt>What to do</dt><dd>${ways(todo)}</dd></div>` : nothing}</dl>`}
-    ${line.age === null ? nothing : html`<p class="asof">All below is as of then, and may be wrong by now.</p>`}
+    ${line.age === null ? nothing : html`<p class="asof">Everything below is as of then, and may be out of date.</p>`}
   </header>`;
 }
 

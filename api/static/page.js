@@ -65,7 +65,7 @@ async function doing(what, ...requests) {
 // The refusals of one question, as one. What was begun all the same is said.
 function unsaid(refused, begun) {
   const silent = refused.find((each) => !(each instanceof Refused));
-  if (silent) return new Error("No answer: whether it was done is not known. Look at the operations before you ask again.");
+  if (silent) return new Error("No answer. It may have been done: look at the operations before you try again.");
   const [first] = refused;
   first.message = `${first.status < 500 ? "Refused: " : ""}${refused.map((each) => each.message).join("; ")}${begun ? `. ${begun} of ${begun + refused.length} were begun` : ""}`;
   return first;

@@ -27,9 +27,9 @@ export function plots(hour, nowMs, { of, goal, without = "" }) {
 
 function known({ rows, isAsked, error }, nowMs) {
   if (error) return html`<span>What was before this page was opened is not known: ${error.status === 404 ? "the process that answers is of a version that does not remember it" : error.message}.</span>`;
-  if (!isAsked) return html`<span>Asking for what was before …</span>`;
+  if (!isAsked) return html`<span>Loading earlier values …</span>`;
   const first = rows.find((row) => row.partitions);
-  if (!first) return html`<span>Nothing is known yet.</span>`;
+  if (!first) return html`<span>No data yet.</span>`;
   return nowMs / 1000 - first.at > 3580 ? nothing : html`<span>Known since ${moment(new Date(first.at * 1000).toISOString(), nowMs, false)}: no process remembers what was before.</span>`;
 }
 

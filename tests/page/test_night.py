@@ -62,7 +62,7 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     child.process.send_signal(signal.SIGSTOP)
     await says(page, re.compile("The process cannot be reached"))
     await expect(page.get_by_role("button", name="Write snapshots")).to_be_disabled()
-    await expect(page.locator(".band")).to_contain_text("All below is as of then")
+    await expect(page.locator(".band")).to_contain_text("Everything below is as of then")
     await looked_at(page, "frozen")
     child.process.send_signal(signal.SIGCONT)
     await says(page, re.compile("1 of 3 partitions is down"))

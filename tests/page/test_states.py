@@ -145,7 +145,7 @@ async def test_half_an_answer_is_none(page: Page) -> None:
         await says(page, re.compile("Healthy"))
         await page.route("**/restore-status*", cut)
         await says(page, re.compile("The process cannot be reached"))
-        await expect(page.locator(".band")).to_contain_text("All below is as of then")
+        await expect(page.locator(".band")).to_contain_text("Everything below is as of then")
         await page.unroute("**/restore-status*")
         await says(page, re.compile("Healthy"))
 
@@ -182,7 +182,7 @@ async def test_where_there_is_nothing_it_says_so(page: Page) -> None:
             "Partitions": "No process has a partition.",
             "State": "No partition has stores that can be read.",
             "Snapshots": "None was written or used since host-a started.",
-            "Operations": "Nobody has asked for anything since the process started.",
+            "Operations": "None since the process started.",
         }.items():
             await expect(page.get_by_role("region", name=name, exact=True).locator(".empty")).to_have_text(said)
         await expect(page.locator("table")).to_have_count(0)

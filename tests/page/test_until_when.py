@@ -68,7 +68,7 @@ def later(seconds: float) -> datetime:
             lambda: [restored(0, 20.0, 20.0), restoring(1, 20.0, later(-1000.0), eta=43.0)],
             r"Not known, as it takes longer than predicted \(20\ss\) and than others took\. This stage takes about",
         ),
-        (lambda: [LOADING], r"Not known yet: what there is to restore is looked up first\."),
+        (lambda: [LOADING], r"Not known yet: it is still looking up what to restore\."),
     ],
     ids=["unmeasured", "range", "late", "unknown"],
 )

@@ -78,7 +78,7 @@ async def test_the_only_copy_of_a_state_is_told_whatever_its_partition_does(page
         await says(page, f"✕ 1 of 2 partitions is down; {title[0].lower()}{title[1:]}")
         card = page.get_by_role("article", name=title)
         await expect(card).to_contain_text(f"Partition 0: {reason}")
-        await expect(card).to_contain_text("Do not restart it before this is gone.")
+        await expect(card).to_contain_text("Do not restart it until this card is gone.")
         down = page.get_by_role("article", name="Partition 0 is down")
         await expect(down).to_contain_text("Not yet: the state in memory may be the only copy.")
         await looked_at(page, "only_copy")
