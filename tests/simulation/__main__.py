@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from functools import partial
+from typing import Unpack
 
 from tests.simulation.run import Kind, Tally, replay_command, run_block, run_seed
 
@@ -25,11 +26,12 @@ def main() -> int:
             losses=options.losses,
             decisions=options.decisions,
             standbys=options.standbys,
+            rekeys=options.rekeys,
         )
     total, began = Tally(), time.monotonic()
     end = options.start + options.seeds
     blocks = [range(at, min(at + BLOCK, end)) for at in range(options.start, end, BLOCK)]
-    kind = Kind(losses=options.losses, decisions=options.decisions, standbys=options.standbys)
+    kind = Kind(losses=options.losses, decisions=options.decisions, standbys=options.standbys, rekeys=options.rekeys)
     for tally in _results(blocks, options.processes, kind):
         total.add(tally)
         for seed, problem in tally.problems.items():
@@ -46,8 +48,8 @@ def _results(blocks: list[range], processes: int | None, kind: Kind) -> Iterator
         yield from pool.imap_unordered(partial(run_block, **kind), blocks)
 
 
-def _one(seed: int, *, trace: bool, losses: bool, decisions: bool, standbys: bool) -> int:
-    outcome = run_seed(seed, trace=True, losses=losses, decisions=decisions, standbys=standbys)
+def _one(seed: int, *, trace: bool, **kind: Unpack[Kind]) -> int:
+    outcome = run_seed(seed, trace=True, **kind)
     if trace:
         sys.stdout.write("\n".join(outcome.lines) + "\n")
     verdict = outcome.problem or "every promise was kept"
@@ -64,6 +66,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--losses", action="store_true", help="brokers lose the end of a log")
     parser.add_argument("--decisions", action="store_true", help="states are upgraded and corrected")
     parser.add_argument("--standbys", action="store_true", help="processes hold copies, and suspect each other")
+    parser.add_argument("--rekeys", action="store_true", help="the app has an internal topic")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="side by side")
     return parser.parse_args()
 

@@ -77,6 +77,8 @@ class Batch:
         self._produced = iter(produced)
         self._timers = 0
         self.skipped: list[tuple[str, int]] = []
+        self.sent_again: list[tuple[str, str]] = []
+        """The key and the value of what the app is to send to itself."""
 
     def takes(self, record: RawRecord, *, is_skipped: bool) -> None:
         plain = self._plain
@@ -90,6 +92,9 @@ class Batch:
         result = plain.apply(output.version, key, text, record.timestamp)
         made = (output.version, record.topic, record.offset, result, record.timestamp)
         self._check(output, Produced(*made, schema=plain.schema))
+        again = program.sent_again(record.topic, text)
+        self.sent_again += [(again, text)] if again is not None else []
+        self._story.met["handled what was sent again"] += record.topic == program.AGAIN
 
     def happens(self, due: Due) -> None:
         begins = due.kind == 2 and self._plain.next_tick_ms is None

@@ -13,7 +13,9 @@ from typing import Any
 
 import msgspec
 
+from snapreplay.app import names
 from snapreplay.app.record import RawRecord
+from snapreplay.service.kafka.batching import murmur_positive
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.format.records import INPUTS_KIND, PATCHED_KIND, UPGRADED_KIND, Claim, Increment, Pointer
 from snapreplay.snapshots.plan import is_decided
@@ -44,6 +46,7 @@ class Oracle:
         """Follow the chain from its genesis. Raises Violation."""
         outputs = _by_transaction(self._broker.log(program.OUTPUT, number))
         letters = _by_transaction(self._broker.log(program.LETTERS, number))
+        again = self._sent_again(number)
         story = History(number, PlainInTime(**self._scenario.variant))
         for topic_id in self._broker.ids_of[INCREMENTS]:
             log, owner, claim = self._broker.by_id[topic_id][number], -1, None
@@ -63,7 +66,7 @@ class Oracle:
                 require(written.transaction is not None, f"{number}: batch without a transaction")
                 made_by = written.transaction and written.transaction.identity
                 produced = outputs.pop(made_by, [])
-                skipped = self._check_batch(story, entry, produced, written.serial)
+                skipped = self._check_batch(story, entry, produced, written.serial, again.pop(made_by, []))
                 _check_letters(story, entry, skipped, letters.pop(made_by, []))
                 self._check_state(story, entry)
                 if log.was_cut:
@@ -71,7 +74,17 @@ class Oracle:
         where = f"partition {number}"
         require(not outputs, f"{where}: outputs without an increment: {list(outputs.values())}")
         require(not letters, f"{where}: dead letters without an increment")
+        require(not again, f"{where}: sent to itself without an increment")
         return story
+
+    def _sent_again(self, number: int) -> dict[Any, list[tuple[int, str, str]]]:
+        """Return what a partition has sent to the internal topic: by transaction the partition, key and value."""
+        found: dict[Any, list[tuple[int, str, str]]] = defaultdict(list)
+        for target in range(self._scenario.partitions if self._scenario.rekeys else 0):
+            for identity, records in _by_transaction(self._broker.log(program.AGAIN, target)).items():
+                if identity[0] == names.transactional_id(program.APP_ID, number):
+                    found[identity] += [(target, (r.key or b"").decode(), (r.value or b"").decode()) for r in records]
+        return found
 
     def check_end(self, story: History, targets: dict[str, int]) -> None:
         """Check the end, after healing: everything is consumed, and what a restore needs is there.
@@ -253,7 +266,12 @@ class Oracle:
             require(same, f"{where}: {now} is no copy of {before}")
 
     def _check_batch(
-        self, story: History, increment: Increment, produced: list[RawRecord], serial: int
+        self,
+        story: History,
+        increment: Increment,
+        produced: list[RawRecord],
+        serial: int,
+        again: list[tuple[int, str, str]],
     ) -> list[tuple[str, int]]:
         """Outputs: one per applied record and timer, in order, with the right result. Returns what it skipped.
         `serial`: of the increment."""
@@ -269,6 +287,10 @@ class Oracle:
         batch.ends(idle=self._scenario.idle_advance_ms > 0)
         applied = sum(not is_skipped for _, is_skipped in records)
         require(applied == increment.record_count, f"{where}: record count")
+        if self._scenario.rekeys:
+            count = self._scenario.partitions
+            expected = [(murmur_positive(key.encode()) % count, key, text) for key, text in batch.sent_again]
+            require(sorted(again) == sorted(expected), f"{where}: sent {again} to itself, not {expected}")
         return batch.skipped
 
     def _records(

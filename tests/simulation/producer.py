@@ -21,10 +21,11 @@ from snapreplay.app.record import Output
 from snapreplay.service.core.kafka_errors import CommitInDoubt, RefusedRecord, Unreachable
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import Ending
+from snapreplay.service.kafka.batching import murmur_positive
 from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.simulation.broker import Concurrent, Fence, InvalidTxnState, UnknownTopic, Writable, fenced, now
 from tests.simulation.network import Link
-from tests.simulation.program import BULKY, OUTPUT
+from tests.simulation.program import AGAIN, BULKY, OUTPUT
 
 REQUEST_SECONDS = 0.2
 BULKY_END = BULKY.encode()
@@ -89,6 +90,8 @@ class SimProducer:
         for output in outputs:
             count = self._broker.partition_counts[output.topic]
             chosen = partition % count if output.partition is None else output.partition
+            if output.topic == AGAIN:
+                chosen = murmur_positive(output.key or b"") % count
             batches.setdefault(TopicPartition(output.topic, chosen), []).append(output)
         for record in records:
             batches.setdefault(TopicPartition(record.topic, partition), []).append(record)

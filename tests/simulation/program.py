@@ -23,6 +23,8 @@ from snapreplay.state.stores import Stores, maps_of
 APP_ID = "sim"
 INPUTS = ("left", "right")
 OUTPUT = "out"
+AGAIN = names.internal_topic(APP_ID, "again")
+"""An internal topic, of apps that send some of their records to themselves under another key."""
 INCREMENTS = names.increments_topic(APP_ID)
 SNAPSHOTS = names.snapshots_topic(APP_ID)
 LETTERS = names.dead_letters_topic(APP_ID)
@@ -68,6 +70,12 @@ def parse(value: bytes) -> Produced:
     code, topic, *numbers = value.decode().split("|")
     version, schema = map(int, code.split("."))
     return replace(Produced(version, topic, *map(int, numbers)), schema=schema)
+
+
+def sent_again(topic: str, text: str) -> str | None:
+    """Return the key under which the app sends a record of this input to itself; None: it does not."""
+    number = int(text) if text.isdigit() else 1
+    return KEYS[number // 2 % len(KEYS)] if topic != AGAIN and number % 2 == 0 else None
 
 
 def refused(version: int, text: str) -> bool:
@@ -199,6 +207,7 @@ def app_of(
     may_fail: bool = False,
     schema: int = 1,
     by_pattern: bool = False,
+    rekeys: bool = False,
 ) -> App[Any]:
     """Made once per variant: what a process deploys.
 
@@ -208,6 +217,7 @@ def app_of(
         may_fail: some timers do.
         schema: of what it stores; it upgrades what all earlier ones have stored.
         by_pattern: it does not name its inputs.
+        rekeys: it sends some records to itself.
     """
     inputs = inputs_of(input_names, by_pattern=by_pattern)
     output = Topic(OUTPUT, value=utf8)
@@ -220,6 +230,7 @@ def app_of(
         schema_version=schema,
     )
     code = made_by(version, schema)
+    again: Any = app.topic("again", value=utf8) if rekeys else None
 
     def handle(record: Any, state: Any, out: Any) -> None:
         if record.value == POISON and version != TOLERANT:
@@ -238,8 +249,10 @@ def app_of(
         if refused(version, record.value):
             value += BULKY
         out.send(output, key=record.key, value=value)
+        if again is not None and (key := sent_again(record.topic, record.value)) is not None:
+            out.send(again, key=key, value=record.value)
 
-    for topic in inputs:
+    for topic in app.inputs:
         app.handler(topic)(handle)
     if timed:
         _add_timers(app, version, fat=fat, may_fail=may_fail)
@@ -255,7 +268,7 @@ def _upgrade(from_schema: int, fat: bool, key: str, old: str) -> tuple[str, str]
 
 
 def _add_timers(app: App[Any], version: int, *, fat: bool, may_fail: bool) -> None:
-    (output,), schema = app.outputs, app.schema_version
+    output, schema = app.outputs[0], app.schema_version
     code = made_by(version, schema)
 
     @app.timer(RING)

@@ -135,6 +135,7 @@ class Kind(TypedDict, total=False):
     losses: bool
     decisions: bool
     standbys: bool
+    rekeys: bool
 
 
 @dataclass(frozen=True)
@@ -153,10 +154,17 @@ class Outcome:
 
 
 def run_seed(
-    seed: int, *, trace: bool = False, losses: bool = False, decisions: bool = False, standbys: bool = False
+    seed: int,
+    *,
+    trace: bool = False,
+    losses: bool = False,
+    decisions: bool = False,
+    standbys: bool = False,
+    rekeys: bool = False,
 ) -> Outcome:
     """One whole history; with `losses` one in which brokers lose the end of a log, with `decisions` one whose state may
-    be upgraded and corrected, with `standbys` one whose processes hold copies."""
+    be upgraded and corrected, with `standbys` one whose processes hold copies, with `rekeys` one of an app with an
+    internal topic."""
     rng = random.Random(seed)
     drawn = scenario.draw(rng)
     if losses:
@@ -165,6 +173,8 @@ def run_seed(
         drawn = scenario.deciding(drawn, random.Random(f"decisions {seed}"))
     if standbys:
         drawn = scenario.standing_by(drawn, random.Random(f"standbys {seed}"))
+    if rekeys:
+        drawn = scenario.rekeying(drawn, random.Random(f"rekeys {seed}"))
     loop = VirtualLoop()
     world = World(loop, drawn, rng)
     if trace:

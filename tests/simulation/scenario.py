@@ -120,6 +120,8 @@ class Scenario:
     """Kinds of faults beside those that every history may have."""
     inputs_at_first: int | None = None
     """How many of them the app has, if commands change that."""
+    rekeys: bool = False
+    """It has an internal topic, to which it sends some of its records under another key."""
 
     @property
     def variant(self) -> dict[str, Any]:
@@ -215,6 +217,12 @@ def standing_by(scenario: Scenario, rng: random.Random) -> Scenario:
         replicas=rng.choice((1, 1, 2)),
         events=_in_order(*scenario.events, *drawn, *drains),
     )
+
+
+def rekeying(scenario: Scenario, rng: random.Random) -> Scenario:
+    """The same with an internal topic, and without own topics that are exchanged."""
+    kept = tuple(e for e in scenario.events if not e.kind.startswith(("replace increments", "replace snapshots")))
+    return replace(scenario, events=kept, partitions=rng.choice((1, 2, 3)), fat=False, rekeys=True)
 
 
 def pausing(scenario: Scenario, rng: random.Random) -> Scenario:

@@ -28,9 +28,9 @@ class Settling:
 
     async def until_settled(self) -> None:
         world = self._world
-        targets = [world.targets(number) for number in range(world.scenario.partitions)]
         began = world.loop.time()
-        while not (all(self._is_settled(number, targets[number]) for number in range(len(targets))) and self.quiet):
+        # The app may send to itself meanwhile: where the inputs end is looked at each time.
+        while not (all(self._is_settled(n, world.targets(n)) for n in range(world.scenario.partitions)) and self.quiet):
             if world.network.violations:
                 raise Violation("; ".join(world.network.violations))
             if world.loop.time() > began + WAITED_SECONDS and world.losses.is_waited_for():

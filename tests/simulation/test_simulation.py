@@ -51,3 +51,14 @@ def test_a_crash_that_was_under_way_at_the_end_is_no_problem(seed: int, monkeypa
     end = World.end
     monkeypatch.setattr(World, "end", lambda world: _crash_and_end(world, end))
     assert run_seed(seed).problem is None
+
+
+def test_what_an_app_sends_to_itself_is_handled_once() -> None:
+    """In the partition of its new key, whatever happens to the processes; each batch has sent what its records lead
+    to."""
+    tally = run_block(range(25), rekeys=True)
+    broken = [
+        f"seed {seed}: {problem}\n  {replay_command(seed, rekeys=True)}" for seed, problem in tally.problems.items()
+    ]
+    assert not broken, "\n".join(broken)
+    assert tally.counts["handled what was sent again"] > 100

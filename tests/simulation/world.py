@@ -154,7 +154,8 @@ class World:
     def deployed(self, version: int | None = None, schema: int | None = None, inputs: tuple[str, ...] = ()) -> App[Any]:
         drawn, version, inputs = self.scenario, version or self.version, inputs or self.rewiring.declared
         by_pattern, schema = drawn.appears_at is not None, schema or self.decisions.schema
-        return program.app_of(version, inputs, **drawn.variant, schema=schema, by_pattern=by_pattern)
+        variant = {**drawn.variant, "schema": schema, "by_pattern": by_pattern, "rekeys": drawn.rekeys}
+        return program.app_of(version, inputs, **variant)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -265,8 +266,9 @@ class World:
     def targets(self, number: int) -> dict[str, int]:
         """Input topic → offset after its last record."""
         found = {}
-        for topic in self.inputs:
-            if topic not in self.rewiring.declared:
+        internal = (program.AGAIN,) if self.scenario.rekeys else ()
+        for topic in (*self.inputs, *internal):
+            if topic not in (*self.rewiring.declared, *internal):
                 continue
             records = self.broker.log(topic, number).committed()
             found[topic] = records[-1].offset + 1 if records else 0
@@ -280,6 +282,7 @@ class World:
         for topic in (
             *program.INPUTS[:there],
             *(program.OUTPUT, program.INCREMENTS, program.SNAPSHOTS, program.LETTERS),
+            *((program.AGAIN,) if scenario.rekeys else ()),
         ):
             self.broker.create(topic, scenario.partitions)
         if not scenario.begins_late:

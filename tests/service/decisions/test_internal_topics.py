@@ -1,5 +1,7 @@
 """What operators decide about an app with internal topics: begin, add one, move the state, set it back, delete."""
 
+from typing import Any
+
 import pytest
 
 from snapreplay import App
@@ -23,7 +25,7 @@ INTERNAL = "app-internal-by-customer"
 async def test_topics_ensure_creates_it_with_the_partitions_of_the_other_inputs():
     """Kept for ever; a start without it names the command; while the app runs, its partitions wait for it."""
     app, settings = apps.rekeyed("x"), Settings()
-    cluster = Topics([topic("orders-x", partition_count=3), topic("balances-x", partition_count=3)])
+    cluster: Any = Topics([topic("orders-x", partition_count=3), topic("balances-x", partition_count=3)])
     lines = await ensure_topics(app, settings, cluster)
     assert "created x-internal-by-customer (3 partitions)" in lines
     made = cluster.known["x-internal-by-customer"]
