@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from snapreplay import testing
-from tests.docs import reference
+from tests.docs import pictures, reference
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -64,6 +64,12 @@ def test_every_answer_names_a_test_that_exists() -> None:
 def test_a_page_is_what_the_code_makes(path: Path) -> None:
     """Else: `python -m tests.docs.reference`."""
     assert path.read_text(encoding="utf-8") == reference.PAGES[path]()
+
+
+@pytest.mark.parametrize("path", pictures.DRAWN, ids=lambda path: path.name)
+def test_a_picture_is_what_its_figures_make(path: Path) -> None:
+    """Else: `python -m tests.docs.pictures`."""
+    assert path.read_text(encoding="utf-8") == pictures.DRAWN[path]()
 
 
 def test_nothing_public_is_left_out() -> None:
