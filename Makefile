@@ -62,8 +62,8 @@ compose: ## Docker Compose's reader of files into .jars/ (no-op when present; ne
 .PHONY: lock
 lock: ## Resolve the lock files again (needs uv on the PATH; make lock UV_ARGS=--upgrade)
 	@command -v uv >/dev/null || { echo "make lock: uv is missing: apt-get install pipx && pipx install uv" >&2; exit 1; }
-	$(LOCK) pyproject.toml --extra otel --extra spark --extra demo --extra docs --extra dev -c requirements/build.in -o requirements/dev.lock
-	$(LOCK) pyproject.toml --extra otel -c requirements/dev.lock -o requirements/service.lock
+	$(LOCK) pyproject.toml --extra otel --extra registry --extra spark --extra demo --extra docs --extra dev -c requirements/build.in -o requirements/dev.lock
+	$(LOCK) pyproject.toml --extra otel --extra registry -c requirements/dev.lock -o requirements/service.lock
 	$(LOCK) pyproject.toml --extra spark -c requirements/dev.lock -o requirements/spark.lock
 	$(LOCK) requirements/build.in -c requirements/dev.lock -o requirements/build.lock
 	$(LOCK) requirements/audit.in -o requirements/audit.lock

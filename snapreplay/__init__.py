@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from snapreplay.errors import NotLive as NotLive
     from snapreplay.errors import PartitionNotLive as PartitionNotLive
     from snapreplay.errors import RecordError as RecordError
+    from snapreplay.errors import RegistryUnavailable as RegistryUnavailable
     from snapreplay.errors import RetryableError as RetryableError
     from snapreplay.errors import ServiceClosed as ServiceClosed
     from snapreplay.errors import SnapreplayError as SnapreplayError
     from snapreplay.errors import StopError as StopError
     from snapreplay.errors import UnknownPartition as UnknownPartition
     from snapreplay.errors import UsageError as UsageError
+    from snapreplay.registry.registry import SchemaRegistry as SchemaRegistry
     from snapreplay.service.config.groups import BatchSettings as BatchSettings
     from snapreplay.service.config.groups import ChangelogSettings as ChangelogSettings
     from snapreplay.service.config.groups import ErrorSettings as ErrorSettings
@@ -73,8 +75,9 @@ _NAMES = {
     "app.record": "Record",
     "app.timer": "Timer",
     "app.topic": "Topic",
-    "errors": "NotBegun NotCaughtUp NotLive PartitionNotLive RecordError RetryableError ServiceClosed SnapreplayError"
-    " StopError UnknownPartition UsageError",
+    "errors": "NotBegun NotCaughtUp NotLive PartitionNotLive RecordError RegistryUnavailable RetryableError"
+    " ServiceClosed SnapreplayError StopError UnknownPartition UsageError",
+    "registry.registry": "SchemaRegistry",
     "service.config.groups": "BatchSettings ChangelogSettings ErrorSettings GroupSettings HttpSettings RestoreSettings"
     " RetentionSettings SealSettings SnapshotSettings StandbySettings StreamTimeSettings TimeoutSettings",
     "service.config.settings": "Settings load_settings",

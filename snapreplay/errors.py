@@ -3,7 +3,8 @@
     SnapreplayError
     ├── RetryableError      RETRY    transient: back off and try again inside the deadline
     │   ├── AccessError     RETRY    Kafka refuses access: continues without a restart once an operator has acted
-    │   └── RecordsGone     RETRY    the records, or their topic, were deleted
+    │   ├── RecordsGone     RETRY    the records, or their topic, were deleted
+    │   └── RegistryUnavailable  RETRY  the schema registry does not answer, or refuses access
     ├── RebuildError        REBUILD  this snapshot or range is unusable: plan without it
     ├── ReleaseError        RELEASE  we are not the owner (any more)
     ├── StopError           STOP     an operator must act; `hint` says how
@@ -30,6 +31,7 @@ __all__ = [
     "RebuildError",
     "RecordError",
     "RecordId",
+    "RegistryUnavailable",
     "ReleaseError",
     "RetryableError",
     "ServiceClosed",
@@ -100,6 +102,14 @@ class AccessError(RetryableError):
 
 class RecordsGone(RetryableError):
     """Records cannot be read because they are not in the topic any more, not because of who asks, or when."""
+
+
+class RegistryUnavailable(RetryableError):
+    """The schema registry does not answer, refuses access, or answers with something else than a schema.
+
+    Safe: The records that need the schema wait in their input. No record is skipped, and processing resumes by itself
+    once the registry answers.
+    """
 
 
 class RebuildError(SnapreplayError):

@@ -73,13 +73,14 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def partition_check(number: int, status: PartitionStatus | None) -> Check:
-    """Say whether an assigned partition is LIVE and its owner beyond doubt. None: nothing is known of it yet."""
+    """Say whether an assigned partition is LIVE, beyond doubt, and waits for nothing. None: nothing is known of it."""
     if status is None:
         return Check(f"partition {number}", ok=False, detail=Phase.ASSIGNED.value)
     live, doubt = status.phase is Phase.LIVE, status.ownership_doubt
+    waits = status.restore.waiting_for if live and status.restore else ""
     why = f": {status.error.message}" if status.error and not live else ""
-    detail = f"{status.phase.value}; {doubt}" if doubt else f"{status.phase.value}{why}"
-    return Check(f"partition {number}", live and not doubt, detail)
+    detail = f"{status.phase.value}; {doubt or waits}" if doubt or waits else f"{status.phase.value}{why}"
+    return Check(f"partition {number}", live and not doubt and not waits, detail)
 
 
 class LoopBlocked(RetryableError):

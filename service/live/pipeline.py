@@ -30,6 +30,7 @@ from snapreplay.service.recovery.driver import Recovered
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import feeding, pause, run_cooperatively
 from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.runtime.schemas import SchemasOf, SchemaWait
 from snapreplay.snapshots.format.records import Increment
 
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
@@ -88,6 +89,8 @@ class Live:
         self._left: Sequence[InputRecord] = ()
         """Fetched, but a batch had no room for what is due before them."""
         self._refused: _Refused | None = None
+        schemas = SchemasOf(context.app)
+        self._schemas = SchemaWait(schemas, reporter.waiting_for) if schemas.are_any else None
         self.at_work = AtWork(recovered.chain.batch)
         self._guard = InputGuard(context)
         self.pausing = Pausing(context, self.committer, self._fetcher, self._guard.tell)
@@ -181,6 +184,8 @@ class Live:
     async def close(self) -> None:
         """Give up whatever is under way; the log says what happened."""
         try:
+            if self._schemas is not None:
+                await self._schemas.close()
             if self._cutting is not None:
                 await self._cutting
             await self.pausing.close()
@@ -209,7 +214,7 @@ class Live:
             await self._settle_and_mark(wait=alone or self.committer.answered)
         if not records:
             has_news, is_idle = self.committer.chain.has_news, self.committer.idle
-            is_at_rest = is_idle and not has_news and not self.pausing.is_paused
+            is_at_rest = is_idle and not has_news and not self.pausing.is_paused and not self._left
             if is_at_rest:
                 self._passed = self._fetcher.beyond(self._positions)
             self._report.ends(self.reached)
@@ -361,15 +366,22 @@ class Live:
             self._settled(await self.committer.settle())
 
     async def _poll(self) -> Sequence[InputRecord]:
+        timeout_ms = self._idle_poll_ms() if self.committer.idle else BUSY_POLL_MS
+        if self._schemas is not None and not self._schemas.is_over:
+            await self._schemas.rest(timeout_ms / 1000)
+            return ()
         if self._left and not self.pausing.is_paused:
             left, self._left = self._left, ()
             return left
-        timeout_ms = self._idle_poll_ms() if self.committer.idle else BUSY_POLL_MS
         if self.pausing.is_paused:
             await self.pausing.rest(timeout_ms / 1000)
             return ()
         rest = partial(self.committer.rest, self._pace.apply_seconds)
-        return await self._fetcher.next_batch(self._pace.records_max, timeout_ms, rest)
+        records = await self._fetcher.next_batch(self._pace.records_max, timeout_ms, rest)
+        if self._schemas is not None and self._schemas.is_needed_for(records):
+            self._left = records
+            return ()
+        return records
 
     def _idle_poll_ms(self) -> int:
         is_waited_for = self._idle_time.is_followed or self.at_work.is_awaited or self.snapshots.requests.waiting
@@ -377,4 +389,6 @@ class Live:
 
     def _wake(self) -> None:
         """Take the next turn at once."""
+        if self._schemas is not None:
+            self._schemas.wake()
         self.pausing.wake()

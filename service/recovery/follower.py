@@ -21,6 +21,7 @@ from snapreplay.service.recovery.comparison import CodeChanged, Comparison, Dige
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import Read, feeding, run_cooperatively
 from snapreplay.service.runtime.progress import RestoreProgress
+from snapreplay.service.runtime.schemas import SchemasOf, fetching
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.log.batches import Base, ChainReader, Step, apply_changes
@@ -113,7 +114,11 @@ class Follower:
         await run_cooperatively(steps, self._read(topic_ids))
 
     def _read(self, topic_ids: Mapping[str, str]) -> Read:
+        schemas = SchemasOf(self._context.app)
+        wanted = schemas.to_write()
+
         async def read(source: Source) -> AsyncGenerator[Slice, None]:
+            nonlocal wanted
             _, start_offset, end_offset = source
             if source.topic == self._context.increments.topic:
                 log, reader = self._context.increments, await self.reader()
@@ -123,6 +128,9 @@ class Follower:
             partition = TopicPartition(source.topic, self._context.partition)
             async with reading(self._context.cluster, topic_ids=topic_ids) as reader:
                 async for records in reader.read(partition, start_offset, end_offset):
+                    if schemas.are_any and (wanted := wanted | schemas.to_read(records)):
+                        await fetching(wanted, self._progress.waiting_for)
+                        wanted = set()
                     yield records
 
         return read

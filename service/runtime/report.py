@@ -158,8 +158,8 @@ class Reporter(RestoreRecord):
             self.update(restore=self.recovery)
 
     def waiting_for(self, what: str) -> None:
-        """Show what the present phase is waiting for. Logged the first time."""
-        if self.recovery is not None and not self.recovery.waiting_for:
+        """Show what the present phase is waiting for; empty: nothing any more. Logged the first time."""
+        if what and self.recovery is not None and not self.recovery.waiting_for:
             log.warning("partition %d: %s", self.status.partition, what)
         super().waiting_for(what)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -70,6 +71,7 @@ async def ensure_topics(
         UsageError: an input or output is missing, or `create_io_partitions` is not a number of partitions.
         TopicsIncomplete: one of increments and snapshots exists without the other, and the app does not run.
         StopError: the cluster refused to create a topic, or one that exists cannot hold our log.
+        RegistryUnavailable: a schema registry did not answer.
     """
     _check_count(create_io_partitions)
     found = await described(app, settings, cluster)
@@ -86,10 +88,16 @@ async def ensure_topics(
     check_replayable(app, settings, [facts[name] for name in app.input_names if name in facts])
     check_rollback(ErrorPolicy(settings.errors.policy), app, app.new_store())
     # Nothing is created before all of it is known to be accepted.
-    lines = []
+    lines = await asyncio.to_thread(_checked_schemas, app)
     if create_io_partitions is not None:
         lines += await _create_missing(cluster, _io_topics(app), create_io_partitions, {})
     return lines + await _create_missing(cluster, [increments, snapshots, *others], count, KEPT_FOR_EVER)
+
+
+def _checked_schemas(app: App[Any]) -> list[str]:
+    """Ask schema registries whether they take what the app writes. Returns a line for each output that has one."""
+    found = (codec.schemas for topic in app.outputs for codec in (topic.key, topic.value))
+    return [schemas.check() for schemas in found if schemas is not None]
 
 
 def _check_count(partitions: object) -> None:

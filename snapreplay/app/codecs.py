@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from json import JSONEncoder
-from typing import Any, Generic, NamedTuple, TypeVar, cast, overload
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, overload
 
 import msgspec
 from msgspec import inspect
@@ -33,6 +33,29 @@ _NO_BEGINNING = bytes(each for each in range(256) if each not in _BEGINNING)
 _encode_finite = JSONEncoder(allow_nan=False).encode
 
 
+class Schemas(Protocol):
+    """What a codec must fetch from a schema registry before it reads or writes. The methods that fetch block, and raise
+    RegistryUnavailable."""
+
+    def unknown(self, data: bytes) -> int | None:
+        """Return the id of the schema that these bytes need, unless it is known."""
+
+    def fetch(self, schema_id: int) -> None:
+        """Fetch a schema for reading. One that does not exist is the fault of the records that name it."""
+
+    def prepare(self) -> None:
+        """Fetch what writing needs. Raises UsageError: nothing can be written by this codec."""
+
+    def check(self) -> str:
+        """Say in a line whether the registry takes what this codec writes. Raises UsageError: it does not."""
+
+    def rehearse(self) -> None:
+        """Write without a registry until `prepare` is called, so that a test needs none."""
+
+    def of_topic(self, codec: Codec[Any], topic: str, side: str) -> Codec[Any]:
+        """Return the codec as it is for one topic; `side`: "key" or "value"."""
+
+
 @dataclass(frozen=True, eq=False)
 class Codec(Generic[T]):
     """The encoding and decoding of one type.
@@ -42,12 +65,14 @@ class Codec(Generic[T]):
         decode: converts bytes, never null, to a value; any exception means that it cannot.
         encode: converts a value, never None, to bytes; any exception means that it cannot.
         nullable: None stands for a null key or value.
+        schemas: of a schema registry; None: the functions know all that they need.
     """
 
     name: str
     decode: Callable[[bytes], T]
     encode: Callable[[T], bytes]
     nullable: bool = False
+    schemas: Schemas | None = None
 
 
 def _same_bytes(data: bytes) -> bytes:

@@ -22,7 +22,7 @@ from snapreplay.app.ranges import anchor_of
 from snapreplay.app.record import InputRecord, Output, id_of
 from snapreplay.app.timer import Timer
 from snapreplay.app.topic import Topic
-from snapreplay.errors import RecordError, RecordId, SnapreplayError, StopError
+from snapreplay.errors import RecordError, RecordId, RegistryUnavailable, SnapreplayError, StopError
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.keys import MissingKey
 from snapreplay.state.timers import YEAR_MS
@@ -36,9 +36,10 @@ _TRACEBACK_LINES = 12
 
 
 def passes(error: BaseException) -> bool:
-    """Say whether something raised while a record was applied is no answer to it: a stored value cannot be read, or
-    the process is to end. Everything else is, whatever its class: SystemExit, CancelledError and MemoryError, too."""
-    return isinstance(error, StopError) or of_a_signal(error)
+    """Say whether something raised while a record was applied is no answer to it: a stored value cannot be read, a
+    schema cannot be fetched, or the process is to end. Everything else is, whatever its class: SystemExit,
+    CancelledError and MemoryError, too."""
+    return isinstance(error, StopError | RegistryUnavailable) or of_a_signal(error)
 
 
 def record_error(
@@ -111,7 +112,7 @@ def _undecodable(record: InputRecord, topic: Topic[Any, Any]) -> RecordError | N
         try:
             _decode(codec, data)
         except BaseException as cause:
-            if of_a_signal(cause):
+            if passes(cause):
                 raise
             error = _bad_bytes(id_of(record), side, codec, data, cause)
             error.__cause__ = cause

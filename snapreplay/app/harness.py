@@ -17,7 +17,17 @@ from snapreplay.app.app import SHARDS_OF_A_TEST, App, check_app
 from snapreplay.app.batch import Applied, ErrorPolicy, Portion, check_policy
 from snapreplay.app.fold import Fold
 from snapreplay.app.lost_change import DefaultWatch
-from snapreplay.app.made_record import UNSET, UNSET_MS, Sent, check_output, checked_records, decoded, record, record_raw
+from snapreplay.app.made_record import (
+    UNSET,
+    UNSET_MS,
+    Sent,
+    check_output,
+    checked_records,
+    decoded,
+    record,
+    record_raw,
+    rehearse,
+)
 from snapreplay.app.record import Output, RawRecord, span_of
 from snapreplay.app.topic import Topic
 from snapreplay.app.turns import other_periods
@@ -95,6 +105,7 @@ class Harness(Generic[S]):
         """
         check_app(app)
         check_policy(policy)
+        rehearse((*app.inputs, *app.outputs))
         self._app = app
         self._partition = partition
         self._policy = policy

@@ -24,6 +24,23 @@ UNSET_MS = -(1 << 63)
 """Timestamp of a record that is to get one; -1 stands for a record without a timestamp."""
 
 
+def rehearse(topics: Iterable[Topic[Any, Any]]) -> None:
+    """Let tests of these topics need no schema registry: what they write names schemas of this process."""
+    for topic in topics:
+        for codec in (topic.key, topic.value):
+            if codec.schemas is not None:
+                codec.schemas.rehearse()
+
+
+def prepared(topic: Topic[K, V]) -> Topic[K, V]:
+    """Return the topic, ready to write what every process can read, also after a `rehearse`."""
+    check_topic(topic)
+    for codec in (topic.key, topic.value):
+        if codec.schemas is not None:
+            codec.schemas.prepare()
+    return topic
+
+
 def record(
     topic: Topic[K, V],
     *,
@@ -39,6 +56,8 @@ def record(
         UsageError: `topic` is not a Topic, its codec does not encode this key or value, or `timestamp_ms` is not a
             timestamp.
     """
+    check_topic(topic)
+    rehearse([topic])
     return record_raw(topic, *encoded(topic, key, value), timestamp_ms=timestamp_ms, headers=headers)
 
 

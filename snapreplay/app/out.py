@@ -12,7 +12,7 @@ from snapreplay.app.codecs import Codec, unencoded
 from snapreplay.app.names import alter
 from snapreplay.app.record import Carried, Headers, Output, context_of
 from snapreplay.app.topic import InternalTopic, Topic
-from snapreplay.errors import RecordError, SnapreplayError
+from snapreplay.errors import RecordError, RegistryUnavailable, SnapreplayError
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.gate import OPEN, Gate, refuse_write
 from snapreplay.times import NO_TIMESTAMP
@@ -111,7 +111,7 @@ class Out:
             side, given, codec = "value", value, value_codec
             value_bytes = _null(value_codec) if value is None else value_codec.encode(value)
         except BaseException as error:
-            if of_a_signal(error):
+            if of_a_signal(error) or isinstance(error, RegistryUnavailable):
                 raise
             raise _not_encoded(topic, side, codec, given, error) from error
         # `size_upper_bound`, spelled out: a call less on the path of every output.

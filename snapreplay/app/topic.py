@@ -215,9 +215,9 @@ def _refused(
 
 def _checked_codec(topic: str, side: str, codec: object) -> Codec[Any]:
     if isinstance(codec, Codec):
-        return codec
+        return codec if codec.schemas is None else codec.schemas.of_topic(codec, topic, side)
     given = getattr(codec, "__name__", repr(codec))
-    hint = "use raw, utf8, i64, i32, json(type), msgpack(type), or one of them in nullable(…)"
+    hint = "use raw, utf8, i64, i32, json(type), msgpack(type), one of them in nullable(…), or one of a SchemaRegistry"
     if callable(codec) and given in {"json", "msgpack"}:
         hint = f"use {side}={given}() or {side}={given}(SomeType)"
     raise UsageError(f"topic {topic}: {side}={given} is not a codec", hint=hint)

@@ -21,7 +21,7 @@ import msgspec
 
 from snapreplay.app.app import App, check_app
 from snapreplay.app.load import name_of
-from snapreplay.app.made_record import check_output, check_topic, decoded, encoded, record_raw
+from snapreplay.app.made_record import check_output, check_topic, decoded, encoded, prepared, record_raw
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.record import Headers, InputRecord, Output, RawRecord
 from snapreplay.app.topic import Topic
@@ -263,7 +263,7 @@ class RealHarness(Generic[S]):
             UsageError: not an input, or the key or value is not what the topic's codec encodes.
             UnknownPartition: the input has no such partition.
         """
-        data = encoded(topic, key, value)
+        data = encoded(prepared(topic), key, value)
         return await self.feed_raw(topic, *data, timestamp_ms=timestamp_ms, headers=headers, partition=partition)
 
     async def feed_raw(

@@ -1,0 +1,117 @@
+"""Schemas of a registry, fetched before they are needed: a handler's loop must not wait for HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from snapreplay.app.app import App
+from snapreplay.app.codecs import Schemas
+from snapreplay.app.record import InputRecord
+from snapreplay.errors import RegistryUnavailable
+from snapreplay.service.runtime.tasks import cancel_and_wait, within
+
+AGAIN_SECONDS = (1.0, 2.0, 5.0)
+
+Wanted = tuple[Schemas, int | None]
+"""A schema to read by; None: what writing needs."""
+
+
+class SchemasOf:
+    """The schemas that the inputs and outputs of an app need."""
+
+    def __init__(self, app: App[Any]) -> None:
+        self._app = app
+        self._inputs: dict[str, tuple[Schemas | None, Schemas | None]] = {}
+        self._of_outputs = [each for topic in app.outputs for each in (topic.key.schemas, topic.value.schemas) if each]
+        self.are_any = bool(self._of_outputs) or any(t.key.schemas or t.value.schemas for t in app.inputs)
+
+    def to_write(self) -> set[Wanted]:
+        return {(each, None) for each in self._of_outputs}
+
+    def to_read(self, records: Iterable[InputRecord]) -> set[Wanted]:
+        """Return what is not known yet."""
+        wanted: set[Wanted] = set()
+        for record in records:
+            keys, values = self._inputs.get(record.topic) or self._input(record.topic)
+            for schemas, data in ((keys, record.key), (values, record.value)):
+                if schemas is not None and data is not None and (found := schemas.unknown(data)) is not None:
+                    wanted.add((schemas, found))
+        return wanted
+
+    def _input(self, name: str) -> tuple[Schemas | None, Schemas | None]:
+        topic = self._app.declaration(name)
+        found = (topic.key.schemas, topic.value.schemas) if topic is not None else (None, None)
+        self._inputs[name] = found
+        return found
+
+
+async def fetching(wanted: set[Wanted], waiting_for: Callable[[str], None]) -> None:
+    """Fetch in a thread, for as long as it takes. `waiting_for` hears why it takes longer; empty: no more.
+
+    Raises:
+        UsageError: nothing can be written as the app declares it.
+    """
+    failures = 0
+    while True:
+        try:
+            await asyncio.to_thread(_fetch, wanted)
+        except RegistryUnavailable as error:
+            waiting_for(str(error))
+            await asyncio.sleep(AGAIN_SECONDS[min(failures, len(AGAIN_SECONDS) - 1)])
+            failures += 1
+        else:
+            if failures:
+                waiting_for("")
+            return
+
+
+def _fetch(wanted: Iterable[Wanted]) -> None:
+    for schemas, schema_id in wanted:
+        if schema_id is None:
+            schemas.prepare()
+        else:
+            schemas.fetch(schema_id)
+
+
+class SchemaWait:
+    """Fetches beside the turns of a LIVE partition, which applies nothing meanwhile."""
+
+    def __init__(self, schemas: SchemasOf, waiting_for: Callable[[str], None]) -> None:
+        self._schemas, self._waiting_for = schemas, waiting_for
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._begin(schemas.to_write())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is fetched. Raises what ended it, as `fetching`."""
+        if self._task is not None and self._task.done():
+            task, self._task = self._task, None
+            task.result()
+        return self._task is None
+
+    def is_needed_for(self, records: Iterable[InputRecord]) -> bool:
+        """Say whether these records need a schema that is not known; then it begins to fetch."""
+        wanted = self._schemas.to_read(records)
+        self._begin(wanted)
+        return bool(wanted)
+
+    async def rest(self, seconds: float) -> None:
+        """Wait until all is fetched, but no longer than this, or until `wake`."""
+        await within(seconds, self._woken)
+        self._woken.clear()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            await cancel_and_wait(self._task)
+            self._waiting_for("")
+
+    def _begin(self, wanted: set[Wanted]) -> None:
+        if wanted:
+            self._task = asyncio.get_running_loop().create_task(fetching(wanted, self._waiting_for))
+            self._task.add_done_callback(lambda _: self.wake())

@@ -1,0 +1,131 @@
+"""Avro, with fastavro: a record is read by the schema that it was written by, and becomes a value of a type."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import msgspec
+from fastavro.schema import SchemaParseException, UnknownType
+from fastavro.validation import ValidationError, validate
+
+from snapreplay.errors import UsageError
+from snapreplay.registry.avro_depth import check_depth, is_recursive
+from snapreplay.registry.avro_schema import NoSchema, schema_of
+from snapreplay.registry.framing import PREFIX_BYTES, Decode, Encode, Registered
+
+_NATIVE = (bytes, datetime, date, time, Decimal, UUID)
+"""What fastavro reads and writes besides what JSON has."""
+
+
+class AvroFormat:
+    """Avro for one type. Has the attributes and methods of `framing.Format`."""
+
+    kind = "AVRO"
+
+    def __init__(self, type_: Any, schema: str | None) -> None:
+        """Take the schema to write by, and to read as; None: one is made of the type. Raises UsageError: it is no
+        schema."""
+        self.name = f"registry.avro({type_.__name__ if isinstance(type_, type) else type_})"
+        self.why_no_schema = ""
+        self.schema: Registered | None = None
+        self._type, self._read_as = type_, None
+        try:
+            if schema is None:
+                self.schema = Registered(self.kind, json.dumps(schema_of(type_)))
+            else:
+                self.schema = Registered(self.kind, schema)
+                self._read_as, _ = parsed(self.schema)
+        except NoSchema as error:
+            self.why_no_schema = str(error)
+        except ValueError as error:
+            raise UsageError(f"{self.name}: schema={(schema or '')[:80]!r} is no Avro schema: {error}") from error
+
+    def full_name(self, schema: Registered) -> str:
+        found, _ = parsed(schema)
+        return str(found["name"] if isinstance(found, dict) and "name" in found else found)
+
+    def reader(self, schema: Registered) -> Decode:
+        written_by, named = parsed(schema)
+        read_as, made, read = self._read_as, _making(self._type), fastavro.schemaless_reader
+        may_be_deep = is_recursive(written_by, named)
+
+        def decode(data: bytes) -> Any:
+            stream = io.BytesIO(data)
+            stream.seek(PREFIX_BYTES)
+            try:
+                if may_be_deep:
+                    check_depth(written_by, named, data, PREFIX_BYTES)
+                value = read(stream, written_by, read_as)
+            except (EOFError, IndexError) as error:
+                raise ValueError(f"the bytes end inside the value ({type(error).__name__})") from error
+            if stream.tell() != len(data):
+                raise ValueError(f"{len(data) - stream.tell()} bytes follow the value")
+            return made(value)
+
+        return decode
+
+    def writer(self, schema: Registered) -> Encode:
+        write_by, _ = parsed(schema)
+        taken, write = _taking(self._type), fastavro.schemaless_writer
+        has_moments = '"timestamp-' in schema.text
+
+        def encode(value: Any) -> bytes:
+            parts = taken(value)
+            try:
+                validate(parts, write_by)  # `schemaless_writer` makes 5 of 5.7, and True of "no"
+            except ValidationError as error:
+                raise ValueError("; ".join(map(str, error.errors))) from error
+            if has_moments and (naive := _naive(parts)) is not None:
+                raise ValueError(f"{naive} has no time zone, but the schema has a moment: use an aware datetime")
+            stream = io.BytesIO()
+            write(stream, write_by, parts, strict_allow_default=True)
+            return stream.getvalue()
+
+        return encode
+
+
+def parsed(schema: Registered) -> tuple[Any, dict[str, Any]]:
+    """Return a schema for fastavro, and the types that have a name, or raise ValueError."""
+    named: dict[str, Any] = {}
+    return _parse(schema, named), named
+
+
+def _parse(schema: Registered, named: dict[str, Any]) -> Any:
+    for each in schema.references:
+        _parse(each, named)
+    try:
+        return fastavro.parse_schema(json.loads(schema.text), named_schemas=named)
+    except (SchemaParseException, UnknownType, RecursionError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _making(type_: Any) -> Callable[[Any], Any]:
+    """Return what makes a value of this type of what fastavro has read."""
+    if type_ is Any:
+        return lambda value: value
+    if (validated := getattr(type_, "model_validate", None)) is not None:  # Pydantic's
+        return validated  # type: ignore[no-any-return]
+    return partial(msgspec.convert, type=type_)
+
+
+def _taking(type_: Any) -> Callable[[Any], Any]:
+    """Return what makes of a value what fastavro writes; equal values become equal bytes."""
+    builtins = partial(msgspec.to_builtins, builtin_types=_NATIVE, order="deterministic")
+    if hasattr(type_, "model_dump"):
+        return lambda value: builtins(value.model_dump(by_alias=True))
+    return builtins
+
+
+def _naive(value: Any) -> datetime | None:
+    if isinstance(value, datetime):
+        return value if value.tzinfo is None else None
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return next(filter(None, map(_naive, parts)), None)

@@ -1,0 +1,94 @@
+"""How deep a value in Avro is nested, before fastavro reads it: its reader, in C, recurses until the process crashes.
+
+Only a schema that contains itself can nest without end. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from snapreplay.state.read_back import LEVELS_MAX
+
+_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+_VARINTS = {"int", "long", "enum"}
+
+
+class TooDeep(ValueError):
+    """The value is nested deeper than `LEVELS_MAX` levels."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it is nested deeper than {LEVELS_MAX} levels")
+
+
+def is_recursive(schema: Any, named: Mapping[str, Any], inside: frozenset[str] = frozenset()) -> bool:
+    """Say whether a type in a parsed schema contains itself; `named`: the types with a name."""
+    if isinstance(schema, list):
+        return any(is_recursive(each, named, inside) for each in schema)
+    if isinstance(schema, str):
+        return schema in inside or (schema in named and is_recursive(named[schema], named, inside))
+    if name := schema.get("name"):
+        if name in inside:
+            return True
+        inside |= {name}
+    parts = [each["type"] for each in schema.get("fields", ())]
+    parts += [schema[each] for each in ("items", "values") if each in schema]
+    return any(is_recursive(each, named, inside) for each in parts)
+
+
+def check_depth(schema: Any, named: Mapping[str, Any], data: bytes, at: int) -> None:
+    """Raise TooDeep, or IndexError: the bytes end too early."""
+    if len(data) - at > LEVELS_MAX:  # each level takes a byte at least
+        _passed(schema, data, at, named, 0)
+
+
+def _passed(schema: Any, data: bytes, at: int, named: Mapping[str, Any], levels: int) -> int:
+    """Return where the value ends."""
+    if levels > LEVELS_MAX:
+        raise TooDeep
+    if isinstance(schema, list):
+        index, at = _number(data, at)
+        return _passed(schema[index], data, at, named, levels + 1)
+    schema = named.get(schema, schema) if isinstance(schema, str) else schema
+    kind = schema if isinstance(schema, str) else schema["type"]
+    if not isinstance(kind, str):
+        return _passed(kind, data, at, named, levels)
+    if kind in _SIZES:
+        return at + _SIZES[kind]
+    if kind in _VARINTS:
+        return _number(data, at)[1]
+    if kind == "fixed":
+        return at + int(schema["size"])
+    if kind in ("array", "map"):
+        return _passed_blocks(schema, kind, data, at, named, levels)
+    if kind in ("record", "error"):
+        for each in schema["fields"]:
+            at = _passed(each["type"], data, at, named, levels + 1)
+        return at
+    size, at = _number(data, at)  # bytes or string
+    return at + size
+
+
+def _passed_blocks(schema: Any, kind: str, data: bytes, at: int, named: Mapping[str, Any], levels: int) -> int:
+    while True:
+        count, at = _number(data, at)
+        if count == 0:
+            return at
+        if count < 0:
+            at = _number(data, at)[1]
+        for _ in range(abs(count)):
+            if kind == "map":
+                size, at = _number(data, at)
+                at += size
+            at = _passed(schema["items" if kind == "array" else "values"], data, at, named, levels + 2)
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number, seven bits a byte, zigzag, and where it ends."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at

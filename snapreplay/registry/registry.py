@@ -1,0 +1,93 @@
+"""A schema registry as an app declares it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+from snapreplay.app.codecs import Codec
+from snapreplay.registry.client import Client, Subjects
+from snapreplay.registry.framing import codec_of, text_of
+
+T = TypeVar("T")
+
+
+class SchemaRegistry:
+    """A schema registry: Confluent's, or one with the same API, such as Karapace and Apicurio (`/apis/ccompat/v7`).
+
+    `Topic("orders", value=registry.avro(Order))` reads and writes Avro in Confluent's wire format. Nothing is asked
+    before a record needs it. Each schema is fetched once per process, because schemas never change.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        config: Mapping[str, object] | None = None,
+        *,
+        subjects: Subjects = "topic",
+        auto_register: bool = False,
+    ) -> None:
+        """Declare a registry.
+
+        Args:
+            url: of the registry, or several with commas.
+            config: what else Confluent's Python client takes, by its names: "basic.auth.user.info",
+                "bearer.auth.credentials.source", "ssl.ca.location", "proxy", "timeout" (seconds), ...
+            subjects: how the subject of a written schema is named: "topic" (`orders-value`), "record" (the full name of
+                the schema) or "topic-record" (`orders-shop.Order`), as Confluent's strategies do.
+            auto_register: register the schemas of outputs; for development.
+
+        Raises:
+            UsageError: the extra is not installed, or the client refuses the configuration.
+        """
+        self._client = Client(url, config or {}, subjects, auto_register=auto_register)
+
+    @overload
+    def avro(
+        self,
+        type_: type[T],
+        *,
+        schema: str | Path | None = None,
+        subject: str | None = None,
+        version: int | None = None,
+    ) -> Codec[T]: ...
+    @overload
+    def avro(
+        self,
+        type_: object = Any,
+        *,
+        schema: str | Path | None = None,
+        subject: str | None = None,
+        version: int | None = None,
+    ) -> Codec[Any]: ...
+    def avro(
+        self,
+        type_: Any = Any,
+        *,
+        schema: str | Path | None = None,
+        subject: str | None = None,
+        version: int | None = None,
+    ) -> Codec[Any]:
+        """Return a codec for Avro.
+
+        A value is read by the schema that it was written with, and converted to `type_`. A field that the type lacks is
+        left out, and one that the record lacks takes the type's default. Written is the schema that was given, or one
+        made of the type.
+
+        Args:
+            type_: a msgspec Struct, dataclass, TypedDict or Pydantic model; Any: dict, list, str, ...
+            schema: Avro as JSON, or the path of a file. Values are then read as this schema sees them, with its
+                defaults and aliases.
+            subject: of the schema that is written; None: as `subjects` of the registry says.
+            version: write by this version of the subject, with its references, in place of `schema`.
+
+        Raises:
+            UsageError: the schema, or the type, cannot be used.
+        """
+        from snapreplay.registry.avro import AvroFormat  # noqa: PLC0415 - the extra
+
+        return codec_of(self._client, AvroFormat(type_, text_of(schema)), subject, version)
+
+    def __repr__(self) -> str:
+        return f"SchemaRegistry({self._client.shown_url!r})"
