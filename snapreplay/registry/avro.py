@@ -16,6 +16,7 @@ import msgspec
 from fastavro.schema import SchemaParseException, UnknownType
 from fastavro.validation import ValidationError, validate
 
+from snapreplay.counted import counted
 from snapreplay.errors import UsageError
 from snapreplay.registry.avro_depth import check_depth, is_recursive
 from snapreplay.registry.avro_schema import NoSchema, schema_of
@@ -67,7 +68,8 @@ class AvroFormat:
             except (EOFError, IndexError) as error:
                 raise ValueError(f"the bytes end inside the value ({type(error).__name__})") from error
             if stream.tell() != len(data):
-                raise ValueError(f"{len(data) - stream.tell()} bytes follow the value")
+                rest = len(data) - stream.tell()
+                raise ValueError(f"{counted(rest, 'byte')} follow{'s' * (rest == 1)} the value")
             return made(value)
 
         return decode

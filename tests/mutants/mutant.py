@@ -108,6 +108,7 @@ PARTS = (
     "identities",
     "inputs",
     "pointers",
+    "schemas",
     "seals",
     "losses",
     "times",

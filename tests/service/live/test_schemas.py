@@ -104,6 +104,7 @@ async def test_a_registry_that_gives_no_schema_makes_the_partition_wait(stage, r
         await orders(one, order(1, 3), order(new, 4), order(new, 5))
         shown = await waiting_for(service, f"schema {new}", registry.url)
         assert str(broken[0]) in shown or "JSON" in shown or "no schema" in shown or "Expecting" in shown
+        assert service.restore_status()[0].inputs[0].position == 2
         registry.broken = None
         await processed(service, {0: 5})
         assert dict(service.view(0)) == {"k0": 1 + 3 + 5, "k1": 2 + 4}

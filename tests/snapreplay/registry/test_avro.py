@@ -98,6 +98,23 @@ def test_a_value_is_written_with_its_id_and_read_back(registry, scripted):
     assert scripted.asked[before:] == ["/schemas/ids/1"]
 
 
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda data: data[:3], "it has 3 of 5 bytes"),
+        (lambda data: data[:-1], "end inside the value"),
+        (lambda data: data + b"x", "1 byte follows the value"),
+        (lambda data: data + b"xy", "2 bytes follow the value"),
+        (lambda _: b'{"id": "a"}', "does not begin with the prefix"),
+        (lambda _: b"", "it has 0 of 5 bytes"),
+    ],
+)
+def test_damaged_bytes(registry, damage, words):
+    value = value_of(registry, Later)
+    with pytest.raises(ValueError, match=words):
+        value.decode(damage(value.encode(Later("a", 4))))
+
+
 def test_keys_and_nulls(registry, scripted):
     topic = Topic("orders", key=registry.avro(str), value=nullable(registry.avro(Order)))
     assert topic.key.decode(topic.key.encode("k")) == "k"
