@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, Protocol, cast
 
 from snapreplay.errors import UsageError
 
-INTERFACE = 1
+INTERFACE = 2
 """Of the functions below; `engine/src/lib.rs` has the same number."""
 VARIABLE = "SNAPREPLAY_ENGINE"
 _HINT = "`make setup` in a checkout builds it if cargo is there, `pip install ./engine` anywhere"
@@ -45,6 +45,32 @@ class Compiled(Protocol):
     ) -> tuple[list[Any], int] | None:
         """Return what `make` makes of the next `count` records in `data[start:end]`, without those before
         `from_offset`, and the place behind them."""
+
+    def pack(
+        self,
+        outputs: list[Any],
+        shapes: dict[str, tuple[int, int, int, int]],
+        plain: type,
+        state_partition: int,
+        same_count: int,
+        now_ms: int,
+        /,
+    ) -> list[tuple[str, int, list[tuple[bytes, int, int, int]]]] | None:
+        """Return the record batches of outputs: topic, partition, and of each batch the body, the number of records,
+        the first and the largest time."""
+
+    def digest(self, entries: Iterable[tuple[bytes, bytes]], /) -> tuple[int, int, int]:
+        """Return the number of entries and both sums of their digest."""
+
+    def write(
+        self,
+        block: list[tuple[tuple[bytes, bytes | None, int], bytes | None]],
+        targets: list[dict[bytes, Any]],
+        shards: list[dict[bytes, bytes]],
+        unchanged: list[bytes],
+        /,
+    ) -> tuple[int, int, int, int]:
+        """Write entries as `Shards` does; return by how much count, both sums and bytes change."""
 
 
 def chosen(wanted: str) -> tuple[Compiled | None, str]:

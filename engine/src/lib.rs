@@ -4,6 +4,8 @@
 //! twin does the work: an error is always Python's own. There is no `unsafe`, and arithmetic that could overflow is
 //! checked: a panic would reach Python as an exception, but nothing here relies on that.
 
+mod entries;
+mod outputs;
 mod records;
 
 use pyo3::prelude::*;
@@ -12,7 +14,11 @@ use pyo3::prelude::*;
 mod snapreplay_engine {
     /// Compared by `snapreplay/engine.py`. Raise both when a function changes its meaning.
     #[pymodule_export]
-    const INTERFACE: u32 = 1;
+    const INTERFACE: u32 = 2;
+    #[pymodule_export]
+    use super::entries::{digest, write};
+    #[pymodule_export]
+    use super::outputs::pack;
     #[pymodule_export]
     use super::records::{crc32c, records};
 }

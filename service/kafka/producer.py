@@ -28,7 +28,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import ClockRefused, CommitInDoubt, RefusedRecord
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import Ending
-from snapreplay.service.kafka.batching import TopicShape, TransactionBatches
+from snapreplay.service.kafka.batching import AT_ONCE_OUTPUTS, TopicShape, TransactionBatches
 from snapreplay.service.kafka.clients import producer_client
 from snapreplay.service.kafka.config import MIB, producer_arguments
 from snapreplay.service.kafka.entry import entered
@@ -44,8 +44,6 @@ aiokafka_sender.BACKOFF_OVERRIDE = 0.002
 
 SEQUENCE_RECORDS_MAX = 1_000_000_000
 """aiokafka's sequence numbers turn negative at 2^31 records per partition, which brokers refuse."""
-
-BATCHED_OUTPUTS = 1024  # at once: about a millisecond
 
 _WATCHED = (ProduceRequest, AddPartitionsToTxnRequest, EndTxnRequest)
 
@@ -149,10 +147,10 @@ class KafkaProducer:
         if unknown := ({o.topic for o in outputs} | {r.topic for r in records}) - self._shapes.keys():
             await self._learn(unknown)
         batches = TransactionBatches(self._shapes, self._producer._message_accumulator._compression_type)
-        for start in range(0, len(outputs), BATCHED_OUTPUTS):
+        for start in range(0, len(outputs), AT_ONCE_OUTPUTS):
             if start:
                 await asyncio.sleep(0)
-            batches.add_outputs(outputs[start : start + BATCHED_OUTPUTS], state_topic, partition)
+            batches.add_outputs(outputs[start : start + AT_ONCE_OUTPUTS], state_topic, partition)
         places = batches.add_records(records, partition)
         self._records_sent += len(outputs) + len(records)
         self._began_ms = wall_ms()

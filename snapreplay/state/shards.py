@@ -21,6 +21,7 @@ from zlib import crc32
 
 from xxhash import xxh64_intdigest
 
+from snapreplay import engine
 from snapreplay.errors import DamagedError
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.cursor import ShardCursor
@@ -133,7 +134,13 @@ class Shards:
         for key in unchanged:
             del changes[key]
 
-    def _write(self, block: Iterable[tuple[Slot, bytes | None]], unchanged: list[bytes]) -> None:
+    def _write(self, block: list[tuple[Slot, bytes | None]], unchanged: list[bytes]) -> None:
+        self._sums = {}
+        if engine.compiled is not None:
+            count, sum_a, sum_b, size_bytes = engine.compiled.write(block, self._targets, self._shards, unchanged)
+            self.digest = self.digest.plus(Digest(count, sum_a, sum_b))
+            self.size_bytes += size_bytes
+            return
         hash64, targets, shards = xxh64_intdigest, self._targets, self._shards
         count, sum_a, sum_b = self.digest.count, self.digest.a, self.digest.b
         size_bytes = self.size_bytes
@@ -163,7 +170,6 @@ class Shards:
                 sum_b -= hash64(key, hash64(old, SEED))
                 size_bytes -= len(old)
         self.digest = Digest(count, sum_a & MASK, sum_b & MASK)
-        self._sums = {}
         self.size_bytes = size_bytes
 
     def apply(self, changes: Mapping[bytes, bytes | None]) -> None:
@@ -173,7 +179,7 @@ class Shards:
         places = [(k, lookups[i](k), i) for k, i in zip(changes, indexes, strict=True)]
         if self._undo is not None:
             raise RuntimeError("a batch waits: keep or undo it before changes are applied")
-        self._write(zip(places, changes.values(), strict=True), [])
+        self._write(list(zip(places, changes.values(), strict=True)), [])
         self.keep()
 
     def keep(self) -> None:

@@ -8,11 +8,15 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapreplay.app.record import Output
+from snapreplay.app.record import Carried, Output
 from snapreplay.service.core.kafka_errors import RefusedRecord
 from snapreplay.service.kafka.batching import TopicShape, TransactionBatches, murmur_positive
 from snapreplay.service.ports import LogRecord, TopicPartition
 from snapreplay.service.topics.requirements import RECORD_BYTES_NEEDED
+from tests.support.engines import each_engine, needs_engine, pure
+
+__all__ = ["each_engine"]
+pytestmark = pytest.mark.usefixtures("each_engine")
 
 BATCH_BYTES = 2000
 SHAPES = {
@@ -29,8 +33,9 @@ outputs = st.builds(
     partition=st.none() | st.integers(0, 2),
     same_key=st.booleans(),
     timestamp_ms=st.none() | st.integers(0, 2**40),
-    headers=st.sampled_from([(), (("a", b"b"),)]),
+    headers=st.sampled_from([(), (("a", b"b"),), (("ä", None), ("", b"x" * 200))]),
 )
+carried = st.builds(Carried.of, outputs, st.just((("traceparent", b"00-1"),)))
 
 
 def decoded(batches):
@@ -66,6 +71,35 @@ def test_every_output_is_in_its_partition_once_and_in_order(given_outputs, state
     found = decoded(batches)
     assert {t: [r for batch in run for r in batch] for t, run in found.items()} == expected
     assert all(b.size() <= BATCH_BYTES for run in batches.runs.values() for b in run)
+
+
+@needs_engine
+@given(st.lists(outputs | carried, max_size=60), st.integers(0, 3), st.sampled_from([0, 2, 3, 4]))
+def test_the_engine_packs_what_the_client_packs(given_outputs, state_partition, codec):
+    """The same batches, byte by byte, compressed or not. gzip alone is left out: it has the time in it."""
+    for output in given_outputs:
+        output.timestamp_ms = output.timestamp_ms or 7  # else the time of writing
+
+    def built():
+        batches = TransactionBatches(SHAPES, codec)
+        batches.add_outputs(given_outputs, "log", state_partition)
+        for each in (each for run in batches.runs.values() for each in run):
+            each._set_producer_state(1, 2, 3)
+        return {t: [(b.record_count(), bytes(b._build()), b.size()) for b in run] for t, run in batches.runs.items()}
+
+    with pure():
+        expected = built()
+    assert built() == expected
+
+
+@needs_engine
+def test_what_the_engine_does_not_take_comes_behind_what_it_has_packed():
+    """A key that is no bytes: from there on the client's builder takes all, so the order stays."""
+    odd = Output("out", bytearray(b"k"), b"1", 0, False, 1)  # type: ignore[arg-type]  # as a codec may make it
+    batches = TransactionBatches(SHAPES, 0)
+    for each in (Output("out", b"k", b"0", 0, False, 1), odd, Output("out", b"k", b"2", 0, False, 1)):
+        batches.add_outputs([each], "log", 0)
+    assert [value for run in decoded(batches)[TopicPartition("out", 0)] for _, value, _ in run] == [b"0", b"1", b"2"]
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=20), st.integers(0, 3))

@@ -14,16 +14,15 @@ from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import calc_crc32c
 from aiokafka.structs import TopicPartition as ClientPartition
 
-from snapreplay import engine
 from snapreplay.service.kafka import record_batch
 from snapreplay.service.kafka.fetch_by_id import _EngineRecords, _TolerantRecords
 from snapreplay.service.kafka.fetches import readable
 from tests.support import foreign_records
+from tests.support.engines import compiled, needs_engine
 from tests.support.foreign_records import Foreign
 from tests.support.record_batches import ABORT, AT_MS, COMMIT, TRANSACTIONAL, batch, emptied_marker, marker, message
 
-compiled, why_not = engine.chosen("auto")
-pytestmark = pytest.mark.skipif(compiled is None, reason=f"no compiled engine: {why_not}")
+pytestmark = needs_engine
 
 SOURCE = ClientPartition("in", 3)
 CODECS = {0: None, 1: gzip.compress, 2: snappy_encode, 3: lz4_encode, 4: zstd_encode}

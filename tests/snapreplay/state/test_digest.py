@@ -1,5 +1,6 @@
 """The fingerprint of a set of entries."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,10 @@ from snapreplay.state.digest import (
     recorded_digests,
 )
 from snapreplay.state.steps import all_of
+from tests.support.engines import each_engine
+
+__all__ = ["each_engine"]
+pytestmark = pytest.mark.usefixtures("each_engine")
 
 ENTRIES = st.dictionaries(st.binary(max_size=12), st.binary(max_size=12), max_size=12)
 

@@ -12,6 +12,10 @@ from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import digest_of
 from snapreplay.state.shards import Shards
 from snapreplay.state.steps import all_of
+from tests.support.engines import each_engine
+
+__all__ = ["each_engine"]
+pytestmark = pytest.mark.usefixtures("each_engine")
 
 KEYS = st.binary(max_size=2)
 CHANGES = st.dictionaries(KEYS, st.none() | st.binary(max_size=4), max_size=12)
