@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+import msgspec
+
 from snapreplay.app.ranges import PositionAnchor
+from snapreplay.app.upgrade import upgrading
+from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import custody, effects, events
 from snapreplay.service.core.batch_failures import records_in
-from snapreplay.service.core.chain import Chain
+from snapreplay.service.core.chain import Chain, standing_for
 from snapreplay.service.core.owners import Limits, Superseded
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.recovery import Recovery
@@ -29,15 +34,17 @@ from snapreplay.service.publish.state import Begun, begin_anew, by_process, own_
 from snapreplay.service.recovery.acceptable_failures import fingerprint_of, with_cause, with_way_out
 from snapreplay.service.recovery.executor import RecoveryExecutor, attempt, preferred_mode
 from snapreplay.service.recovery.memory import Memory, nobody_else_fenced
-from snapreplay.service.recovery.upgrade import upgraded
 from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.runtime.rates import Worked
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait, within
 from snapreplay.service.runtime.witnesses import witness_ahead
 from snapreplay.service.topics.increments import decision_of, decisions_of, raise_superseded
-from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND
+from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND, UPGRADED_KIND, Increment
 from snapreplay.state.contract import Store
+from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.state.recorded import Recorded
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -246,7 +253,7 @@ class RecoveryDriver:
     async def _upgrade(self, last: FoundIncrement) -> events.Event:
         """Write the upgraded state. If that fails, the log still leads to the one before."""
         context = self._context
-        standing, decision = await upgraded(context, self._store, last, self._executor.topic_ids)
+        standing, decision = await _upgraded(context, self._store, last, self._executor.topic_ids)
         log.warning("partition %d: %s", context.partition, decision["decided"])
         producer, epoch = self._owned(), self._owner_epoch
         begun = await begin_anew(context, producer, epoch, self._store, standing, decision, self._reporter)
@@ -356,3 +363,43 @@ def _moved(topic: str, last: FoundIncrement, topic_ids: Mapping[str, str]) -> st
     """Return the new id of a topic, when it is another one than the last increment says."""
     changed = changes([topic], last.increment.topic_ids, topic_ids)
     return changed[0].found_id if changed else None
+
+
+async def _upgraded(
+    context: Context, store: Store, last: FoundIncrement, topic_ids: Mapping[str, str]
+) -> tuple[Increment, dict[str, str]]:
+    """Upgrade the state after `last` in place. Other tasks run between two steps.
+
+    Returns:
+        The increment that stands for the new state, and the decision.
+
+    Raises:
+        UpgradeFailed, StoredValueUnreadable, UnknownStore: the state is as it was.
+    """
+    app, increment = context.app, last.increment
+    recorded, before = increment.origin.schema_version, store.digest or EMPTY
+    await run_cooperatively(upgrading(app.upgrades.values(), recorded, store))
+    values = Recorded(increment.fields, increment.layouts).without(app.upgrades_from(recorded))
+    standing = msgspec.structs.replace(
+        standing_for(last, store.digest, store.store_digests),
+        topic_ids=dict(topic_ids),
+        fields=values.fields,
+        layouts=values.layouts,
+    )
+    return standing, _upgrade_decision(context, last, before, store.digest or EMPTY)
+
+
+def _upgrade_decision(context: Context, last: FoundIncrement, before: Digest, after: Digest) -> dict[str, str]:
+    app, increment = context.app, last.increment
+    recorded = increment.origin.schema_version
+    facts = f"{context.increments} {last.offset} {app.version} {after}"
+    return {
+        "finding": f"{UPGRADED_KIND}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}",
+        "problem": f"the state after batch {increment.batch} was written with schema_version {recorded}, by app version"
+        f" {increment.origin.app_version}",
+        "decided": f"upgraded to schema_version {app.schema_version} by app version {app.version}:"
+        f" {counted(before.count, 'entry')} became {after.count:,}; digest {before} became {after}; no outputs were"
+        " written",
+        "reason": f"the app declares an upgrade from schema_version {recorded}",
+        "by": by_process(context),
+    }
