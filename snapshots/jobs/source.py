@@ -17,28 +17,23 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import pyarrow as pa
-from msgspec import inspect
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from snapreplay.app.app import App
-from snapreplay.app.load import load_app
-from snapreplay.errors import DamagedError, UsageError
+from snapreplay.errors import UsageError
 from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment
 from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs, freeze
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.records import Logs, Moment, judge
 from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
-from snapreplay.state.digest import DEFAULT_STORE
-from snapreplay.state.keys import KeyCodec, stored_key
-from snapreplay.state.map import MapState
+from snapreplay.state.keys import stored_key
 from snapreplay.state.values import bare, is_marked, touched_at
 
 OpenCluster = Callable[[Mapping[str, str]], AbstractContextManager[LogReader]]
 """A reader by the client's properties, `bootstrap.servers` among them."""
 
-_OPTIONS = frozenset({"app", "app.id", "view", "stored", "partitions", "at.batch", "at.timestamp", "from.batch"})
+_OPTIONS = frozenset({"app.id", "view", "stored", "partitions", "at.batch", "at.timestamp", "from.batch"})
 
 _STORED = ("key", "value")
 _OF_BATCHES = ("changes", "increments")
@@ -56,8 +51,6 @@ class TopicsSource(DataSource):
     """The data source `format("snapreplay")`. Options:
 
     app.id: whose topics.
-    app: `module:app` or a path, in place of `app.id`: keys and values become columns of the app's types. Entries
-        that are not of the app's map, such as pending timers, are left out.
     kafka.*: properties of the client; `kafka.bootstrap.servers` is one of them.
     view: `state` (the default), `changes` or `increments`.
     stored: keys and values as `json` text (the default) or `raw` bytes.
@@ -100,7 +93,6 @@ class _Query:
     """The options, read. `partitions`: None means all."""
 
     app_id: str
-    app: str | None
     kafka: Mapping[str, str]
     view: str
     is_raw: bool
@@ -109,11 +101,7 @@ class _Query:
 
     @property
     def arrow(self) -> pa.Schema:
-        if self.app is not None:
-            keys, values = stored_types(load_app(self.app))
-            return VIEWS[self.view].schema(keys.type, values.type)
-        stored = pa.binary() if self.is_raw else pa.string()
-        return VIEWS[self.view].schema(stored, stored)
+        return VIEWS[self.view].schema(pa.binary() if self.is_raw else pa.string())
 
 
 class _Partition(InputPartition):
@@ -143,14 +131,7 @@ class TopicsReader(DataSourceReader):
         with self._open_cluster(query.kafka) as reader:
             logs = PartitionLogs(reader, query.app_id, moment.partition)
             for block in view.blocks(moment, logs, query.at):
-                if query.app is None or _is_of_app(block):
-                    yield columns.batch(block, moment.partition, schema)
-
-
-def _is_of_app(block: Block) -> bool:
-    """Say whether its keys and values have the types of the app's map: timers are in stores of their own."""
-    stores = block.get("store", ())
-    return len(stores) == 0 or str(stores[0]) == DEFAULT_STORE
+                yield columns.batch(block, moment.partition, schema)
 
 
 class _Columns:
@@ -158,9 +139,6 @@ class _Columns:
 
     def __init__(self, query: _Query) -> None:
         self._query = query
-        self._typed = dict[str, Stored]()
-        if query.app is not None:
-            self._typed = dict(zip(_STORED, stored_types(load_app(query.app)), strict=True))
 
     def batch(self, block: Block, partition: int, schema: pa.Schema) -> pa.RecordBatch:
         count = len(next(iter(block.values())))
@@ -174,8 +152,6 @@ class _Columns:
     def _array(self, field: pa.Field, values: Sequence[Any] | pa.Array) -> pa.Array:
         if isinstance(values, pa.Array):
             return values
-        if field.name in self._typed:
-            return self._typed[field.name].array(values)
         if field.name in _STORED and not self._query.is_raw:
             values = [as_json(each) for each in values]
         return pa.array(values, field.type)
@@ -188,13 +164,12 @@ def _query_of(options: Mapping[str, str]) -> _Query:
     for name in own:
         if name not in _OPTIONS and not name.startswith("kafka."):
             raise UnknownOption(f"option {name!r} is none of {', '.join(sorted(_OPTIONS))}, kafka.*")
-    app_id = _app_id(own)
-    if not own.get("kafka.bootstrap.servers"):
-        raise UnknownOption("option 'kafka.bootstrap.servers' is missing")
+    for name in ("app.id", "kafka.bootstrap.servers"):
+        if not own.get(name):
+            raise UnknownOption(f"option {name!r} is missing")
     numbers = own.get("partitions")
     return _Query(
-        app_id=app_id,
-        app=own.get("app"),
+        app_id=own["app.id"],
         kafka=kafka,
         view=_one_of(own, "view", "state", VIEWS),
         is_raw=_one_of(own, "stored", "json", ("json", "raw")) == "raw",
@@ -205,18 +180,6 @@ def _query_of(options: Mapping[str, str]) -> _Query:
             from_batch=_first_batch(own),
         ),
     )
-
-
-def _app_id(own: Mapping[str, str]) -> str:
-    if own.get("app") and own.get("app.id"):
-        raise UnknownOption("options app and app.id both say whose topics are meant: give one")
-    if own.get("app"):
-        if "stored" in own:
-            raise UnknownOption("options app and stored both say how keys and values are shown")
-        return load_app(own["app"]).app_id
-    if not own.get("app.id"):
-        raise UnknownOption("option 'app.id' is missing")
-    return own["app.id"]
 
 
 def _first_batch(own: Mapping[str, str]) -> int | None:
@@ -254,117 +217,6 @@ def _time_ms(value: str) -> int:
     return int(time.timestamp() * 1000)
 
 
-_SCALARS: dict[type, pa.DataType] = {
-    inspect.BoolType: pa.bool_(),
-    inspect.IntType: pa.int64(),
-    inspect.FloatType: pa.float64(),
-    inspect.StrType: pa.string(),
-    inspect.BytesType: pa.binary(),
-}
-_RECORDS = (inspect.StructType, inspect.DataclassType)
-_LISTS = (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType)
-
-
-class Column(NamedTuple):
-    """A column of `type`; `value` makes what Arrow takes for it of a decoded one, None: it takes it as it is."""
-
-    type: pa.DataType
-    value: Callable[[Any], Any] | None = None
-
-
-class Stored:
-    """Decodes stored keys, or values, into a column."""
-
-    def __init__(self, declared: Any, *, is_key: bool = False) -> None:
-        self._declared = declared
-        self._is_key = is_key
-        self._column = _column(inspect.type_info(declared), ())
-        self.type = self._column.type
-
-    def array(self, stored: Sequence[bytes | None]) -> pa.Array:
-        """Convert to Arrow, or raise DamagedError: a stored one is not of the declared type."""
-        # Made here: a decoder cannot be sent to the executors.
-        decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(self._declared).decode
-        if self._is_key:  # a key of several parts is no msgpack
-            decode = KeyCodec(self._declared).unpack
-        try:
-            values = [None if each is None else decode(each) for each in stored]
-        except msgspec.MsgspecError as error:
-            raise DamagedError(
-                f"something stored is not of type {self._declared!r}: {error}",
-                hint="leave out the option app: `stored` json or raw needs no types",
-            ) from error
-        value = self._column.value
-        if value is not None:
-            values = [None if each is None else value(each) for each in values]
-        return pa.array(values, self.type)
-
-
-def stored_types(app: App[Any]) -> tuple[Stored, Stored]:
-    """Return the types of keys and values.
-
-    Raises:
-        UsageError: its state is no map.
-    """
-    state = app.state()
-    if not isinstance(state, MapState):
-        raise UsageError(
-            f"option app: the state of {app.app_id!r} is a {type(state).__name__}, not a map with declared types",
-            hint="name the app with app.id instead",
-        )
-    key_type, value_type = state.__snapreplay_types__()
-    return Stored(key_type, is_key=True), Stored(value_type)
-
-
-def _column(node: inspect.Type, above: tuple[Any, ...]) -> Column:
-    """Make a column: structs become structs, by field; what Arrow has no type for becomes JSON text. `above`: the
-    classes around."""
-    if (scalar := _SCALARS.get(type(node))) is not None:
-        return Column(scalar)
-    if isinstance(node, _RECORDS):
-        return _struct(node, above)
-    if isinstance(node, _LISTS):
-        item = _column(node.item_type, above)
-        return Column(pa.list_(item.type), lambda values: [_of(item, each) for each in values])
-    if isinstance(node, inspect.DictType) and isinstance(node.key_type, inspect.StrType):
-        return _map(_column(node.value_type, above))
-    if isinstance(node, inspect.UnionType):
-        others = [each for each in node.types if not isinstance(each, inspect.NoneType)]
-        if len(others) == 1:
-            column = _column(others[0], above)
-            return Column(column.type, lambda value: None if value is None else _of(column, value))
-    return Column(pa.string(), _as_text)
-
-
-def _struct(node: inspect.StructType | inspect.DataclassType, above: tuple[Any, ...]) -> Column:
-    if node.cls in above or not node.fields:  # Arrow has neither recursive types nor empty structs
-        return Column(pa.string(), _as_text)
-    columns = {each.name: _column(each.type, (*above, node.cls)) for each in node.fields}
-
-    def value(record: Any) -> dict[str, Any]:
-        return {name: _of(column, getattr(record, name)) for name, column in columns.items()}
-
-    return Column(pa.struct([(name, column.type) for name, column in columns.items()]), value)
-
-
-def _map(item: Column) -> Column:
-    def value(values: dict[str, Any]) -> list[tuple[str, Any]]:
-        return [(name, _of(item, each)) for name, each in values.items()]
-
-    return Column(pa.map_(pa.string(), item.type), value)
-
-
-def _of(column: Column, value: Any) -> Any:
-    return value if column.value is None else column.value(value)
-
-
-def _as_text(value: Any) -> str:
-    try:
-        return msgspec.json.encode(value).decode()
-    except RecursionError:
-        return '{"not_shown":"nested too deep"}'
-
-
 ROWS_MAX = 10_000
 """Of an Arrow batch, about."""
 
@@ -383,10 +235,9 @@ class SourceView(NamedTuple):
     columns: dict[str, pa.DataType]
     blocks: Callable[[Moment, Logs, At], Blocks]
 
-    def schema(self, key: pa.DataType, value: pa.DataType) -> pa.Schema:
-        """Return the schema; `key`, `value`: the types of what is stored."""
-        stored = {"key": key, "value": value}
-        own = {name: stored.get(name, kind) for name, kind in self.columns.items()}
+    def schema(self, stored: pa.DataType) -> pa.Schema:
+        """Return the schema; `stored`: the type of keys and values."""
+        own = {name: stored if name in _STORED else kind for name, kind in self.columns.items()}
         return pa.schema({"partition": _INT, **own})
 
 

@@ -12,7 +12,7 @@ from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import Manifest
 from snapreplay.snapshots.jobs.compaction import Outcome
 from snapreplay.snapshots.proof.report import Level
-from snapreplay.spark import audit, compact, register
+from snapreplay.spark import audit, compact
 from tests.snapshots.proof.faults import other_changes
 from tests.support import apps
 from tests.support.audited_log import Fault, Story
@@ -60,30 +60,6 @@ def test_each_partition_gets_a_proposal_that_an_audit_finds_whole(spark, setting
     assert found.notes["unpointed_manifests"] == 4
 
 
-TYPED = """
-import msgspec
-from snapreplay import App, MapState, Topic
-
-class Account(msgspec.Struct):
-    n: int
-    sum: int
-
-payments = Topic("payments-{name}")
-app = App("{name}", inputs=[payments], outputs=[], state=lambda: MapState(str, Account))
-
-@app.handler(payments)
-def on_payment(record, state, out): ...
-"""
-
-
-def typed(spark, broker, path, name):
-    """The state as columns of the app's types."""
-    path.write_text(TYPED.format(name=name))
-    register(spark)
-    reader = spark.read.format("snapreplay").option("app", str(path))
-    return reader.option("kafka.bootstrap.servers", broker.bootstrap_servers).load()
-
-
 async def test_the_owner_adopts_what_spark_proposes(spark, broker, unique, tmp_path, monkeypatch):
     """While it runs. It is killed afterwards; the next one restores from the proposal, and the audit is clean."""
     monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.5)
@@ -106,6 +82,3 @@ async def test_the_owner_adopts_what_spark_proposes(spark, broker, unique, tmp_p
     found = await asyncio.to_thread(audit, settings, here.app.app_id, Level.CHANGES)
     assert found.findings == []
     assert found.checked["pointers"] == 2
-    frame = await asyncio.to_thread(typed, spark, broker, tmp_path / "compacted_app.py", here.app.app_id)
-    (row,) = frame.selectExpr("sum(value.n) AS n", "min(key) AS key").collect()
-    assert (row.n, type(row.key)) == (80, str)

@@ -5,11 +5,10 @@ import re
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
 import pytest
 
 import snapreplay.spark
-from snapreplay.snapshots.jobs.source import UnknownOption, _is_of_app, _query_of
+from snapreplay.snapshots.jobs.source import UnknownOption, _query_of
 from tests.support.audited_log import Story, batch_of
 from tests.support.audited_topics import BrokerTopics
 
@@ -102,11 +101,3 @@ def test_stored_values_that_are_no_messagepack_are_base64() -> None:
     assert as_json(msgspec.msgpack.encode({"sum": 3})) == '{"sum":3}'
     assert as_json(b"\xc1") == '"wQ=="'
     assert as_json(None) is None
-
-
-def test_with_the_apps_types_only_entries_of_its_map_are_rows() -> None:
-    """Timers have types of their own. A view without stores is the app's in any case."""
-    for store, shown in (("default", True), ("_timers", False)):
-        assert _is_of_app({"store": pa.repeat(store, 2)}) is shown
-        assert _is_of_app({"store": [store]}) is shown
-    assert _is_of_app({"batch": [1]})
