@@ -1,4 +1,4 @@
-"""The pages for people: `/`, `/docs` and the files that they need, read once and served from memory.
+"""The page for people, `/`, and the files that it needs, read once and served from memory.
 
 The path of a file has the digest of all files, so a browser keeps them for ever, and an upgrade shows the new page.
 Nothing here asks the service: the page appears while the service is frozen, and says so itself.
@@ -17,7 +17,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-PAGES = {"/": "page.html", "/docs": "docs.html"}
 FOLDER = "/static/"
 HEADERS = {
     # Everything comes from here, and no other site may frame the buttons.
@@ -25,8 +24,6 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-IMAGES_IN_STYLES = "; img-src 'self' data:"
-"""Added for `/docs`: the styles of Swagger UI have their icons in them. No script can come of an image."""
 _MEDIA = {
     "css": "text/css; charset=utf-8",
     "html": "text/html; charset=utf-8",
@@ -35,19 +32,18 @@ _MEDIA = {
     "txt": "text/plain; charset=utf-8",
 }
 _PLACEHOLDER = b"static/-/"
-"""What a page has in the place of the folder with the digest. Relative, so a proxy may serve it below a path."""
+"""What the page has in the place of the folder with the digest. Relative, so a proxy may serve it below a path."""
 
 
 def owns(path: str) -> bool:
     """Say whether this path is part of the page, and not of the API."""
-    return path in PAGES or path.startswith(FOLDER)
+    return path == "/" or path.startswith(FOLDER)
 
 
 def install(app: Starlette) -> None:
     """Add the routes of the page."""
     site = Site.read()
-    for path in PAGES:
-        app.add_route(path, site.page, include_in_schema=False)
+    app.add_route("/", site.page, include_in_schema=False)
     app.add_route(FOLDER + "{digest}/{name:path}", site.file, include_in_schema=False)
 
 
@@ -66,14 +62,12 @@ class Site(NamedTuple):
         return cls(found, digest.hexdigest()[:16])
 
     async def page(self, request: Request) -> Response:
-        """Answer with a page, which is asked for again each time, and sent again after a change only."""
-        name, tag = PAGES[request.url.path], f'"{self.digest}"'
+        """Answer with the page, which is asked for again each time, and sent again after a change only."""
+        tag = f'"{self.digest}"'
         headers = {**HEADERS, "ETag": tag, "Cache-Control": "no-cache"}
-        if name == "docs.html":
-            headers["Content-Security-Policy"] += IMAGES_IN_STYLES
         if tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        content = self.files[name].replace(_PLACEHOLDER, f"static/{self.digest}/".encode())
+        content = self.files["page.html"].replace(_PLACEHOLDER, f"static/{self.digest}/".encode())
         return Response(content, headers=headers, media_type=_MEDIA["html"])
 
     async def file(self, request: Request) -> Response:

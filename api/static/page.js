@@ -236,7 +236,7 @@ function whole(line, all, nowMs) {
         ${restores(all, nowMs, page)}${map(all, nowMs, acts, open)}${plotted(all, nowMs)}${rows(all, nowMs, page)}${entries(all, nowMs, isFresh, draw)}${lists(all, nowMs, page)}${savepoints(kept, nowMs, acts)}</div>` : nothing}
     </main>
     ${all ? html`<footer><p>snapreplay ${all.facts.version} · app ${all.facts.app_id} ${all.facts.app_version} · cluster ${all.facts.cluster_id ?? "not reached"} · process ${all.facts.process_id} on ${all.facts.host}</p>
-      <p>Point at a time to see it in UTC. <a href="docs">HTTP API</a> · <a href="openapi.json">openapi.json</a> · <a href="metrics">metrics</a></p></footer>` : nothing}`;
+      <p>Point at a time to see it in UTC. <a href="openapi.json">HTTP API (openapi.json)</a> · <a href="metrics">metrics</a></p></footer>` : nothing}`;
 }
 
 // The line about the page itself, which says nothing of the app.

@@ -219,7 +219,7 @@ def test_yaml_can_be_read() -> None:
 
 
 def test_every_path_in_a_sentence_is_one_of_the_api() -> None:
-    """With its method; `/` and `/docs` are for people."""
+    """With its method; `/` is for people."""
     found: list[tuple[str, object]] = []
     for each in inline():
         if request := re.match(r"(GET|POST|DELETE) (/[^?\s]*)", each.text):

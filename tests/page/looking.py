@@ -24,7 +24,6 @@ SHOWN: dict[str, list[tuple[Theme, int, int]]] = {
     "state": [("light", 1280, 620)],
     "restores": [("dark", 768, 900)],
     "savepoints": [("light", 768, 420)],
-    "docs": [("light", 1280, 840)],
 }
 """Name of a state → theme, width and height of its pictures."""
 AXE = Axe()
