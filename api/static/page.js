@@ -14,7 +14,7 @@ import { band, problemCards, spoken } from "./now.js";
 import { badge, instructions, moment } from "./parts.js";
 import { plots } from "./plots.js";
 import { Savepoints, savepoints } from "./savepoints.js";
-import { Refused, act, follow, token } from "./source.js";
+import { Refused, act, follow, get, token } from "./source.js";
 import { withoutLag } from "./verdict.js";
 
 const state = {
@@ -30,6 +30,7 @@ document.body.append(dialog);
 root.replaceChildren();
 
 const NOTICE_MS = 20_000; // of a success; a failure stays until it is closed
+const ASK_AGAIN_MS = 2_000;
 
 const serverNow = () => Date.now() + state.offsetMs;
 
@@ -257,11 +258,26 @@ function plotted(all, nowMs) {
     ${plots(hours.app, nowMs, { of: facts.partition_count ?? 0, without: withoutLag(all), goal: goals.length ? Math.min(...goals) : null })}</section>`;
 }
 
+// The status lists the last 50 operations: an older one is asked for by its id, while this page is drawn each second.
+async function lookUp(notice) {
+  if (notice.isAsked) return;
+  notice.isAsked = true;
+  try {
+    notice.told = await get(`api/v1/operations/${encodeURIComponent(notice.id)}`);
+  } catch (error) {
+    if (error instanceof Refused) notice.error = error;
+  }
+  setTimeout(() => { notice.isAsked = false; }, ASK_AGAIN_MS);
+}
+
 function notice(all) {
-  const { what, id, state: was, error } = state.notice;
+  const { what, id, state: was, error, told } = state.notice;
   if (error) return noticed("bad", what, html` ${error.message}${error.hint ? html` ${instructions(error.hint)}` : nothing}`);
   // One id joins those that several processes have of it.
-  const found = id.split("+").map((one) => all.told.operations.items.find((each) => each.id === one));
+  const listed = id.split("+").map((one) => all.told.operations.items.find((each) => each.id === one));
+  const isOld = listed.includes(undefined);
+  if (isOld && !state.notice.endedAt) lookUp(state.notice);
+  const found = isOld ? [told] : listed;
   const states = found.map((each) => each?.state ?? was);
   const now = ["running", "failed", "cancelled"].find((each) => states.includes(each)) ?? states[0];
   const details = found.flatMap((each) => each?.parts ?? []).map((each) => each.detail).filter(Boolean);

@@ -10,6 +10,7 @@ import msgspec
 from playwright.async_api import Page, Route, expect
 
 from snapreplay.api.asking import COMMAND_SECONDS
+from snapreplay.api.operation_views import LISTED_MAX
 from snapreplay.service.control.operations import DrillPartition
 from snapreplay.service.control.protocol import Check
 from snapreplay.service.control.status import BlockedTopic
@@ -68,6 +69,21 @@ async def test_what_a_late_service_was_asked_for_is_asked_again_and_done_once(pa
     assert len(control.operations()) == 1
     assert codes[0] == 503
     assert codes[-1] == 202
+
+
+async def test_an_operation_behind_the_last_50_is_followed_to_its_end(page: Page) -> None:
+    """The status does not list it any more, so the page asks for it by its id."""
+    control = of_many()
+    async with served(control) as url:
+        await page.goto(url)
+        await page.get_by_role("button", name="Write snapshots").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Write snapshots").click()
+        await expect(page.locator(".notice")).to_contain_text("Snapshot: running")
+        (first,) = control.operations()
+        for _ in range(LISTED_MAX):
+            control.finish(control.perform(DrillPartition(partition=0)), "succeeded")
+        control.finish(first, "failed")
+        await expect(page.locator(".notice")).to_contain_text("Snapshot: failed")
 
 
 async def test_of_several_retries_the_refusal_of_one_stops_no_other(page: Page) -> None:
