@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from snapreplay.app.codecs import utf8 as utf8
     from snapreplay.app.out import Out as Out
     from snapreplay.app.record import Record as Record
+    from snapreplay.app.tables import Pair as Pair
+    from snapreplay.app.tables import Table as Table
     from snapreplay.app.timer import Timer as Timer
     from snapreplay.app.topic import Topic as Topic
+    from snapreplay.app.windowed import Closed as Closed
+    from snapreplay.app.windowed import Sessions as Sessions
+    from snapreplay.app.windowed import Windows as Windows
     from snapreplay.errors import NotBegun as NotBegun
     from snapreplay.errors import NotCaughtUp as NotCaughtUp
     from snapreplay.errors import NotLive as NotLive
@@ -73,8 +78,10 @@ _NAMES = {
     "app.codecs": "Codec i32 i64 json msgpack nullable raw utf8",
     "app.out": "Out",
     "app.record": "Record",
+    "app.tables": "Pair Table",
     "app.timer": "Timer",
     "app.topic": "Topic",
+    "app.windowed": "Closed Sessions Windows",
     "errors": "NotBegun NotCaughtUp NotLive PartitionNotLive RecordError RegistryUnavailable RetryableError"
     " ServiceClosed SnapreplayError StopError UnknownPartition UsageError",
     "registry.registry": "SchemaRegistry",

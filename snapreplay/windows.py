@@ -1,9 +1,4 @@
-"""Windows of stream time, as keys and timers: which windows a timestamp lies in. Pure.
-
-window = tumbling(record.timestamp_ms, 60_000)
-state[record.key, window.start_ms] += 1
-state.schedule((record.key, window.start_ms), window.end_ms, timer="close")
-"""
+"""The windows that a timestamp lies in, for rules that `App.window` does not have. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +8,7 @@ from typing import NamedTuple
 from snapreplay.errors import UsageError
 from snapreplay.times import suspected_unit
 
-__all__ = ["Window", "hopping", "session", "tumbling"]
+__all__ = ["Window", "hopping", "tumbling"]
 
 
 class Window(NamedTuple):
@@ -48,20 +43,6 @@ def hopping(at_ms: int, size_ms: int, every_ms: int) -> list[Window]:
     return [Window(start, start + size_ms) for start in range(first_ms, last_ms + 1, every_ms)]
 
 
-def session(at_ms: int, gap_ms: int, current: Window | None = None) -> Window:
-    """Return the session that `at_ms` belongs to: `current`, made longer if need be, or a new one. A session ends when
-    nothing has come for `gap_ms`. If its end is not after stream time, the record is too late: it must not replace
-    `current`, which may be later.
-
-    Raises:
-        UsageError: a gap below 1, or as `tumbling`.
-    """
-    _check(at_ms, gap_ms=gap_ms)
-    if current is None or not current.start_ms - gap_ms < at_ms < current.end_ms:
-        return Window(at_ms, at_ms + gap_ms)
-    return Window(min(current.start_ms, at_ms), max(current.end_ms, at_ms + gap_ms))
-
-
 def _check(at_ms: int, **sizes_ms: int) -> None:
     unit = suspected_unit(at_ms) if isinstance(at_ms, int | float) and math.isfinite(at_ms) else ""
     if type(at_ms) is not int or unit.startswith("seconds"):
@@ -70,6 +51,11 @@ def _check(at_ms: int, **sizes_ms: int) -> None:
             f"at_ms={at_ms!r} is not a time in milliseconds since the epoch{seems}",
             hint="use an int of milliseconds such as `record.timestamp_ms`; of seconds, `int(seconds * 1000)`",
         )
-    for name, size_ms in sizes_ms.items():
-        if type(size_ms) is not int or size_ms < 1:
-            raise UsageError(f"{name}={size_ms!r} is not a number of milliseconds from 1 on")
+    check_durations(**sizes_ms)
+
+
+def check_durations(least_ms: int = 1, **durations_ms: int) -> None:
+    """Raise UsageError if one is no number of milliseconds, or below the least."""
+    for name, duration_ms in durations_ms.items():
+        if type(duration_ms) is not int or duration_ms < least_ms:
+            raise UsageError(f"{name}={duration_ms!r} is not a number of milliseconds from {least_ms} on")

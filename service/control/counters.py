@@ -98,6 +98,11 @@ DRILL_SECONDS = _histogram(
     _SLOW_SECONDS,
 )
 FENCES = _counter("snapreplay_fences_total", "Number of times that this process found a newer owner.")
+LATE_RECORDS = _counter(
+    "snapreplay_late_records_total",
+    "Records that came too late for a window or join of the app (`window`: its name), and do not count in it.",
+    "window",
+)
 FAILURES = _counter(
     "snapreplay_failures_total",
     "Errors that ended an attempt, by error class (`kind`) and by what was done about it (`reaction`).",
@@ -186,6 +191,10 @@ class PartitionMetrics:
         DRILLS.labels(*self._labels, result).inc()
         if seconds is not None:
             DRILL_SECONDS.labels(*self._labels).observe(seconds)
+
+    def late(self, window: str, count: int) -> None:
+        """Count late records; `window`: a name that the app has declared."""
+        LATE_RECORDS.labels(*self._labels, window).inc(count)
 
     def fenced(self) -> None:
         self._fences.inc()

@@ -47,6 +47,8 @@ class LiveReport:
         if applied is not None:
             skipped = len(applied.dead_letters)
             self._reporter.count(applied.record_count, skipped, applied.timers_count, applied.expired_count)
+            for window, count in applied.late.items():
+                self._metrics.late(window, count)
             if applied.errors:
                 self._dead_letters.committed(applied.errors)
             self._stream_time.committed(applied, committed.increment.batch)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import platform
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 import msgpack
 import msgspec
@@ -18,6 +18,7 @@ from snapreplay.app.codecs import Codec, utf8
 from snapreplay.app.names import SAVEPOINT
 from snapreplay.app.out import Out
 from snapreplay.app.record import Record
+from snapreplay.app.tables import PairHandler, StreamJoin, Table, of_tables, with_table
 from snapreplay.app.timer import TimerHandler, TimerSpec, check_period
 from snapreplay.app.topic import InternalTopic, Topic, TopicPattern, all_of, check_topics, declaration
 from snapreplay.app.upgrade import (
@@ -29,6 +30,7 @@ from snapreplay.app.upgrade import (
     fields_read,
     upgraded_stores,
 )
+from snapreplay.app.windowed import Sessions, WindowHandler, Windows, in_place_of
 from snapreplay.errors import UsageError
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import DEFAULT_STORE
@@ -38,10 +40,14 @@ from snapreplay.state.map import MapState
 from snapreplay.state.shards import SHARD_COUNT
 from snapreplay.state.stores import fields_of, maps_of, store_of
 from snapreplay.state.values import ValueCodec
+from snapreplay.windows import check_durations, hopping
 
 K = TypeVar("K")
 V = TypeVar("V")
 S = TypeVar("S")
+A = TypeVar("A")
+L = TypeVar("L")
+R = TypeVar("R")
 OK = TypeVar("OK", bound=Any)
 OV = TypeVar("OV")
 
@@ -101,6 +107,8 @@ class App(Generic[S]):
         self.handlers: dict[Topic[Any, Any], Handler[Any, Any, S]] = {}
         self.timers: dict[str, TimerSpec] = {}
         self.upgrades: dict[tuple[int, str], DeclaredUpgrade] = {}
+        self._joined: list[Callable[..., None]] = []
+        self._kept: list[Table[Any, Any] | Windows[Any, Any, S] | Sessions[Any, Any, S] | StreamJoin] = []
         self._version = version
         self._made_in = str(sys._getframe(1).f_globals.get("__name__", ""))  # noqa: SLF001 - CPython's, and public by its documentation
         _check_app_id(app_id)
@@ -108,7 +116,7 @@ class App(Generic[S]):
         _check_state(self)
         _check_versions(version, schema_version)
 
-    @cached_property
+    @functools.cached_property
     def version(self) -> str:
         """The version of the app, "code:" and 8 hex digits that change with the code. If a version was given, it
         stands in front: "7+code:0a1b2c3d". Increments and snapshots record it.
@@ -118,7 +126,7 @@ class App(Generic[S]):
         handlers = [self.handlers[topic] for topic in self.inputs if topic in self.handlers]
         timers = [self.timers[name].function for name in sorted(self.timers)]
         upgrades = [self.upgrades[place].function for place in sorted(self.upgrades)]
-        code = code_version([*handlers, *timers, *upgrades, self.state], [self._made_in])
+        code = code_version([*handlers, *timers, *upgrades, *self._joined, self.state], [self._made_in])
         return code if self._version is None else f"{self._version}+{code}"
 
     @property
@@ -146,7 +154,7 @@ class App(Generic[S]):
         found = self.declaration(name)
         return found.named(name) if isinstance(found, TopicPattern) else found
 
-    @cached_property
+    @functools.cached_property
     def stored_fields(self) -> Mapping[str, StoreFields]:
         """The fields that stored values have, by store. Increments record them.
 
@@ -244,6 +252,190 @@ class App(Generic[S]):
 
         return register
 
+    def table(self, topic: Topic[K, V | None], *, store: str = DEFAULT_STORE) -> Table[K, V]:
+        """Keep an input in a store, in place of a handler: the newest value of each key. A null value deletes its key.
+        Every handler may read the store.
+
+        Args:
+            topic: compacted, or kept whole; its values may be null.
+            store: of the same keys and values; "default" in a state of one map.
+
+        Raises:
+            UsageError: as `handler`, or the values of the topic cannot be null.
+        """
+        made: Table[K, V] = Table(topic, store)
+        self.handler(topic)(made)
+        self._kept.append(made)
+        return made
+
+    def window(
+        self,
+        name: str,
+        *,
+        size_ms: int,
+        grace_ms: int,
+        every_ms: int | None = None,
+        store: str = DEFAULT_STORE,
+        late: Topic[Any, Any] | None = None,
+    ) -> Callable[[WindowHandler[K, A, S]], Windows[K, A, S]]:
+        """Decorate the function to call with (closed, state, out) for each window that has closed: `grace_ms` after its
+        end, by stream time. Then its entry is deleted. A handler adds records with `Windows.of`.
+
+        Args:
+            name: of the windows, of their timers, and in the metric of late records.
+            size_ms: windows begin at multiples of `every_ms`, and last so long.
+            every_ms: the size, if it is left out: tumbling windows; less: hopping ones.
+            store: of keys (key, start of the window), with any value as aggregate.
+            late: an output for records that come too late for one of their windows.
+
+        Raises:
+            UsageError: as `timer`, or a duration that cannot work, or `late` is no output.
+        """
+        check_durations(0, grace_ms=grace_ms)
+        hopping(0, size_ms, size_ms if every_ms is None else every_ms)
+        self._check_late(name, late)
+
+        def register(closed: WindowHandler[K, A, S]) -> Windows[K, A, S]:
+            check_handler(closed, "(closed, state, out)")
+            made = Windows(name, size_ms, every_ms or size_ms, grace_ms, store, late, closed)
+            self.timer(name)(in_place_of(closed, made.close))
+            self._kept.append(made)
+            return made
+
+        return register
+
+    def session(
+        self,
+        name: str,
+        *,
+        gap_ms: int,
+        grace_ms: int,
+        merge: Callable[[Any, Any], Any],
+        store: str = DEFAULT_STORE,
+        late: Topic[Any, Any] | None = None,
+    ) -> Callable[[WindowHandler[K, A, S]], Sessions[K, A, S]]:
+        """Decorate the function to call with (closed, state, out) for each session that has closed, as `window`. A
+        session of a key ends when no record has come for `gap_ms`. A handler adds records with `Sessions.of`.
+
+        Args:
+            merge: called with the aggregates of two sessions that a record connects, the earlier one first; returns
+                that of both.
+            store: as of `window`, and ordered.
+
+        Raises:
+            UsageError: as `window`.
+        """
+        check_durations(gap_ms=gap_ms)
+        check_durations(0, grace_ms=grace_ms)
+        self._check_late(name, late)
+
+        def register(closed: WindowHandler[K, A, S]) -> Sessions[K, A, S]:
+            check_handler(closed, "(closed, state, out)")
+            made = Sessions(name, gap_ms, grace_ms, merge, store, late, closed)
+            self.timer(name)(in_place_of(closed, made.close))
+            self._kept.append(made)
+            return made
+
+        return register
+
+    @overload
+    def join(
+        self, left: Topic[K, L], right: Table[K, R], *, how: Literal["inner"] = "inner"
+    ) -> Callable[[PairHandler[K, L, R, S]], PairHandler[K, L, R, S]]: ...
+    @overload
+    def join(
+        self, left: Topic[K, L], right: Table[K, R], *, how: Literal["left"]
+    ) -> Callable[[PairHandler[K, L, R | None, S]], PairHandler[K, L, R | None, S]]: ...
+    @overload
+    def join(
+        self, left: Table[K, L], right: Table[K, R], *, how: Literal["inner", "left"] = "inner"
+    ) -> Callable[[PairHandler[K, L | None, R | None, S]], PairHandler[K, L | None, R | None, S]]: ...
+    @overload
+    def join(
+        self,
+        left: Topic[K, L],
+        right: Topic[K, R],
+        *,
+        name: str,
+        within_ms: int,
+        grace_ms: int,
+        stores: tuple[str, str],
+        how: Literal["inner"] = "inner",
+    ) -> Callable[[PairHandler[K, L, R, S]], PairHandler[K, L, R, S]]: ...
+    @overload
+    def join(
+        self,
+        left: Topic[K, L],
+        right: Topic[K, R],
+        *,
+        name: str,
+        within_ms: int,
+        grace_ms: int,
+        stores: tuple[str, str],
+        how: Literal["left"],
+    ) -> Callable[[PairHandler[K, L, R | None, S]], PairHandler[K, L, R | None, S]]: ...
+    def join(
+        self,
+        left: Any,
+        right: Any,
+        *,
+        how: Literal["inner", "left"] = "inner",
+        name: str | None = None,
+        within_ms: int = 0,
+        grace_ms: int = 0,
+        stores: tuple[str, str] = ("", ""),
+    ) -> Callable[[PairHandler[Any, Any, Any, S]], PairHandler[Any, Any, Any, S]]:
+        """Decorate the function to call with (pair, state, out) for what has the same key on both sides. It stands in
+        place of the handlers of the topics.
+
+        A topic with a table: for each record of the topic, with the value that the table has now. Two tables: for each
+        change of a row on either side; a side that was deleted is None. Two topics: for each two records whose
+        timestamps differ by no more than `within_ms`.
+
+        Args:
+            how: "left": also for what has no match on the right: `Pair.right` is None. Of two topics, when no match can
+                come any more.
+            name: of the join of two topics, of its timers, and in the metric of late records.
+            grace_ms: a record of two topics that is further behind stream time is late: it matches nothing.
+            stores: of two topics: ordered stores of keys (key, timestamp, offset), for the values of both sides.
+
+        Raises:
+            UsageError: as `handler` and `timer`, or an argument that cannot work.
+        """
+        if how not in ("inner", "left"):
+            raise UsageError(f'{self.app_id}: how={how!r} is neither "inner" nor "left"')
+        is_left = how == "left"
+
+        def register(function: PairHandler[Any, Any, Any, S]) -> PairHandler[Any, Any, Any, S]:
+            check_handler(function, "(pair, state, out)")
+            if isinstance(left, Table) and isinstance(right, Table):
+                of_tables(function, left, right, is_left=is_left)
+                self.__dict__.pop("version", None)
+                self._joined.append(function)
+            elif isinstance(right, Table):
+                self.handler(left)(in_place_of(function, with_table(function, right, is_left=is_left)))
+            elif isinstance(left, Table) or name is None:
+                raise UsageError(
+                    f"{self.app_id}: cannot join {left!r} with {right!r}",
+                    hint="join a topic with a table, two tables, or two topics with name=, within_ms=, grace_ms= and"
+                    " stores=",
+                )
+            else:
+                made = StreamJoin(name, stores, within_ms, grace_ms, function, is_left=is_left)
+                for side, topic in enumerate((left, right)):
+                    self.handler(topic)(in_place_of(function, functools.partial(made.add, side)))
+                self.timer(name)(made.leave)
+                if is_left:
+                    self.timer(made.unmatched)(in_place_of(function, made.leave_unmatched))
+                self._kept.append(made)
+            return function
+
+        return register
+
+    def _check_late(self, name: str, late: Topic[Any, Any] | None) -> None:
+        if late is not None and late not in self.outputs:
+            raise UsageError(f"{self.app_id}: late={late!r} of {name} is not one of the app's outputs")
+
     def upgrade(
         self,
         from_schema: int,
@@ -329,6 +521,8 @@ class App(Generic[S]):
                     hint="decorate a function (record, state, out) with @app.handler(…)",
                 )
         first, second = self.state(), self.state()
+        for each in self._kept:
+            each.check(first)
         self._store_of(first)
         one, other = maps_of(first), maps_of(second)
         if first is second or any(one[name] is other.get(name) for name in one):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -56,6 +56,7 @@ class Applied:
             after it are not covered.
         failure: with policy FAIL, why the record after `ranges`, or a timer before it, could not be
             applied; that record and those after it are not covered.
+        late: window or join → how many records came too late for it.
         contexts: the trace contexts of its records, if they are carried.
     """
 
@@ -79,6 +80,7 @@ class Applied:
     last_timer_id: str | None = None
     is_full: bool = False
     failure: RecordError | None = None
+    late: Mapping[str, int] = field(default_factory=dict)
     contexts: Sequence[Headers] = ()
 
     @property

@@ -188,6 +188,7 @@ class Fold:
             skipped=coverage.skipped,
             anchors=coverage.anchors,
             outputs=out.take(),
+            late=out.take_late(),
             outputs_xxh64=self._outputs_xxh64,
             dead_letters=self._dead_letters,
             errors=self._errors,
@@ -213,7 +214,7 @@ class Fold:
         A store that cannot roll back is unusable afterwards: clear and restore it.
         """
         self._clock.stream_time_ms = self._began_at_ms
-        self._out.cut(0)
+        self._out.cut()
         if self._store.can_roll_back:
             self._store.rollback()
         else:
@@ -325,7 +326,7 @@ class Fold:
         self._far_moves_time = portion.is_recorded and _far_moves_time(portion, self._clock.stream_time_ms)
         self._recorded_ms = portion.to_ms if portion.is_recorded else None
         self._began_at_ms = self._clock.stream_time_ms
-        self._out.cut(0)
+        self._out.cut()
         self._outputs_xxh64 = {}
         self._dead_letters: list[Output] = []
         self._errors: list[RecordError] = []
@@ -382,7 +383,7 @@ class Fold:
     def _trying(self, refused: RecordError | None, together: Sequence[InputRecord]) -> Steps[Tried]:
         """Apply the records as one batch, staged after those before it; or, after an error, none of them."""
         store = self._store
-        outputs_before, stream_time_before_ms = len(self._out.staged), self._clock.stream_time_ms
+        outputs_before, stream_time_before_ms = self._out.mark(), self._clock.stream_time_ms
         applied_count, positions = 0, dict(self._coverage.positions)
         store.begin()
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
@@ -84,6 +85,7 @@ class Harness(Generic[S]):
         records: applied so far, those of internal topics included, in order.
         dead_letters: records for the dead-letter topic, in order (policy DEAD_LETTER).
         errors: the reasons, in the same order.
+        late: window or join → how many records came too late for it.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class Harness(Generic[S]):
         self.records: list[RawRecord] = []
         self.dead_letters: list[Output] = []
         self.errors: list[RecordError] = []
+        self.late: Counter[str] = Counter()
         self._batches: list[_Batch] = []
         self._recorded = Recorded({}, {}).after(app.stored_fields)
         self._store = self._app.new_store(shards=SHARDS_OF_A_TEST)
@@ -249,6 +252,7 @@ class Harness(Generic[S]):
         self._internal += [each for each in applied.outputs if self._comes_back(each)]
         self.dead_letters += applied.dead_letters
         self.errors += applied.errors
+        self.late.update(applied.late)
         covered = numbered[: len(numbered) - len(_behind(numbered, applied.positions))]
         self.records += covered
         self._batches.append(_Batch(covered, applied, digest_in(self._store)))

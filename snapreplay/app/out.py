@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from _thread import get_ident
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -46,7 +47,7 @@ class Out:
         at_ms: time of the record or timer being applied, which its outputs get; -1: it has none. Set by the fold.
     """
 
-    __slots__ = ("_gate", "_limits", "_times_ms", "_topics", "_ways", "at_ms", "input_key", "staged")
+    __slots__ = ("_gate", "_late", "_limits", "_times_ms", "_topics", "_ways", "at_ms", "input_key", "staged")
 
     def __init__(self, topics: Iterable[Topic[Any, Any]], limits: Mapping[str, int], gate: Gate = OPEN) -> None:
         """Begin with nothing staged; `limits`: topic name → max.message.bytes; `DEFAULT_LIMIT_BYTES` for those not
@@ -56,6 +57,7 @@ class Out:
         self.learn_limits(limits)
         self.staged: list[Output] = []
         self._times_ms: list[int] = []  # of each staged output, unless it has a time of its own
+        self._late: list[str] = []  # for each late record the name of its window or join
         self.input_key: bytes | None = None
         self.at_ms = NO_TIMESTAMP
 
@@ -140,9 +142,23 @@ class Out:
         )
         self._times_ms.append(at_ms)
 
-    def cut(self, count: int) -> None:
-        """Drop what was staged, but for the first `count` outputs."""
-        del self.staged[count:], self._times_ms[count:]
+    def note_late(self, name: str) -> None:
+        """Count a record that came too late for this window or join."""
+        self._late.append(name)
+
+    def mark(self) -> tuple[int, int]:
+        """Return how much is staged, for `cut`."""
+        return len(self.staged), len(self._late)
+
+    def cut(self, mark: tuple[int, int] = (0, 0)) -> None:
+        """Drop what was staged after this mark."""
+        count, late_count = mark
+        del self.staged[count:], self._times_ms[count:], self._late[late_count:]
+
+    def take_late(self) -> dict[str, int]:
+        """Return how many records came too late, by window or join, and begin again with none."""
+        late, self._late = self._late, []
+        return dict(Counter(late))
 
     def take(self) -> list[Output]:
         """Return what was staged, each output with its time, and begin again with nothing.

@@ -172,7 +172,7 @@ class Turns:
 
     def _fire_alone(self, event: Event, up_to_ms: int, on_failure: OnFailure) -> RecordError | None:
         store = self._store
-        outputs_before, time_before_ms = len(self._out.staged), store.stream_time_ms
+        outputs_before, time_before_ms = self._out.mark(), store.stream_time_ms
         store.begin()
         try:
             self._fire(event, up_to_ms)

@@ -91,6 +91,10 @@ class MapStore(Generic[K, V]):
         self._keys.place = self._values.place = f"state.{name}"
 
     @property
+    def is_ordered(self) -> bool:
+        return self._index is not None
+
+    @property
     def shard_count(self) -> int:
         return self.shards.mask + 1
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapreplay.errors import UsageError
-from snapreplay.windows import Window, hopping, session, tumbling
+from snapreplay.windows import Window, hopping, tumbling
 
 AT = st.integers(-100, 10_000)
 SIZE = st.integers(1, 300)
@@ -21,20 +21,10 @@ def test_a_timestamp_lies_in_its_windows(at_ms, one, other):
     assert hopping(at_ms, size_ms, size_ms) == [tumbling(at_ms, size_ms)]
 
 
-def test_a_session_grows_and_ends():
-    """Within the gap it grows, to both sides; from the gap on there is another one."""
-    first = session(100, 10)
-    assert first == Window(100, 110)
-    assert session(109, 10, first) == Window(100, 119)
-    assert session(95, 10, first) == Window(95, 110)
-    assert session(110, 10, first) == Window(110, 120)
-    assert session(90, 10, first) == Window(90, 100)
-
-
 @pytest.mark.parametrize(
-    "call", [lambda: tumbling(1, 0), lambda: hopping(1, 10, -1), lambda: hopping(1, 10, 11), lambda: session(1, True)]
+    "call", [lambda: tumbling(1, 0), lambda: hopping(1, 10, -1), lambda: hopping(1, 10, 11), lambda: tumbling(1, True)]
 )
 def test_sizes_that_cannot_work_are_refused(call):
     """By name."""
-    with pytest.raises(UsageError, match=r"(size|every|gap)_ms="):
+    with pytest.raises(UsageError, match=r"(size|every)_ms="):
         call()

@@ -16,7 +16,7 @@ from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.steps import all_of
 from snapreplay.testing import Harness, record
 from snapreplay.times import is_far_ahead, suspected_unit, time_text
-from snapreplay.windows import hopping, session, tumbling
+from snapreplay.windows import hopping, tumbling
 
 NOW_MS = 1_790_000_000_000
 YEAR_MS = 365 * 86_400_000
@@ -236,9 +236,7 @@ def test_times_are_shown_as_far_as_there_is_a_calendar():
 SECONDS = NOW_MS // 1000
 
 
-@pytest.mark.parametrize(
-    "call", [lambda at: tumbling(at, 60), lambda at: hopping(at, 60, 10), lambda at: session(at, 60)]
-)
+@pytest.mark.parametrize("call", [lambda at: tumbling(at, 60), lambda at: hopping(at, 60, 10)])
 @pytest.mark.parametrize("at", [time.time(), SECONDS, SECONDS + 0.5], ids=["now", "whole", "half"])
 def test_windows_of_seconds_are_suspected(call, at):
     with pytest.raises(UsageError) as caught:

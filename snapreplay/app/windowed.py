@@ -1,0 +1,231 @@
+"""Windows in a store: one entry for each key and window, and a timer that closes it. Pure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, get_args, overload
+
+import msgspec
+
+from snapreplay.app.out import Out
+from snapreplay.app.record import Record
+from snapreplay.app.timer import Timer
+from snapreplay.app.topic import Topic
+from snapreplay.errors import RecordError, UsageError
+from snapreplay.state.digest import DEFAULT_STORE
+from snapreplay.state.map import MapState
+from snapreplay.state.stores import maps_of
+from snapreplay.windows import Window, hopping
+
+K = TypeVar("K")
+V = TypeVar("V")
+A = TypeVar("A")
+S = TypeVar("S")
+
+_NOTHING: Any = object()
+
+
+class Closed(msgspec.Struct, Generic[K, A], frozen=True):
+    """A window that has closed: no record is added to it any more.
+
+    Attributes:
+        key: of its records.
+        start_ms, end_ms: milliseconds since the epoch, half-open.
+        value: the aggregate.
+    """
+
+    key: K
+    start_ms: int
+    end_ms: int
+    value: A
+
+
+WindowHandler = Callable[[Closed[K, A], S, Out], None]
+
+
+class Windows(Generic[K, A, S]):
+    """The windows of an app under one name; made by `App.window`.
+
+    The state has an entry (key, start) → aggregate for each open window, and a timer of this name at its end plus the
+    grace. The timer calls the decorated function and deletes the entry.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        size_ms: int,
+        every_ms: int,
+        grace_ms: int,
+        store: str,
+        late: Topic[Any, Any] | None,
+        closed: WindowHandler[K, A, S],
+    ) -> None:
+        self.name, self.store, self.grace_ms, self.late, self.closed = name, store, grace_ms, late, closed
+        self._size_ms, self._every_ms = size_ms, every_ms
+
+    @overload
+    def of(self, record: Record[K, Any], state: S, out: Out) -> list[tuple[K, int]]: ...
+    @overload
+    def of(self, record: Record[Any, Any], state: S, out: Out, *, key: K) -> list[tuple[K, int]]: ...
+    def of(self, record: Record[Any, Any], state: S, out: Out, *, key: Any = None) -> list[tuple[Any, int]]:
+        """Return the keys of the open windows that the record lies in, oldest first: (key, start). Change their entries
+        in the store.
+
+        A window that has closed is left out; then the record counts as late, and goes to the topic for late records.
+
+        Args:
+            key: that of the record if it is left out.
+
+        Raises:
+            RecordError: neither the record nor one before it has a timestamp.
+        """
+        key = record.key if key is None else key
+        kept, found, is_late = store_in(state, self.store), [], False
+        for window in hopping(time_of(record), self._size_ms, self._every_ms):
+            closes_ms = window.end_ms + self.grace_ms
+            if closes_ms <= kept.stream_time_ms:
+                is_late = True
+                continue
+            entry = (key, window.start_ms)
+            if entry not in kept:  # else its timer is set
+                kept.schedule(entry, closes_ms, timer=self.name)
+            found.append(entry)
+        if is_late:
+            note_late(self.name, self.late, record, out)
+        return found
+
+    def close(self, timer: Timer[tuple[K, int]], state: S, out: Out) -> None:
+        value = store_in(state, self.store).pop(timer.key, _NOTHING)
+        if value is not _NOTHING:
+            key, start_ms = timer.key
+            self.closed(Closed(key, start_ms, start_ms + self._size_ms, value), state, out)
+
+    def check(self, state: object) -> None:
+        """Raise UsageError if the state has no store for it."""
+        check_store(f"window {self.name}", state, self.store, "tuple[str, int]")
+
+
+class Sessions(Generic[K, A, S]):
+    """The sessions of an app under one name; made by `App.session`.
+
+    The state has an entry (key, start) → aggregate for each open session, in an ordered store. A session ends when its
+    key had no record for the gap. Its timer stands at this end plus the grace: the end is stored nowhere else.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        gap_ms: int,
+        grace_ms: int,
+        merge: Callable[[Any, Any], Any],
+        store: str,
+        late: Topic[Any, Any] | None,
+        closed: WindowHandler[K, A, S],
+    ) -> None:
+        self.name, self.store, self.grace_ms, self.late, self.closed = name, store, grace_ms, late, closed
+        self._gap_ms, self._merge = gap_ms, merge
+
+    @overload
+    def of(self, record: Record[K, Any], state: S, out: Out) -> list[tuple[K, int]]: ...
+    @overload
+    def of(self, record: Record[Any, Any], state: S, out: Out, *, key: K) -> list[tuple[K, int]]: ...
+    def of(self, record: Record[Any, Any], state: S, out: Out, *, key: Any = None) -> list[tuple[Any, int]]:
+        """Return the key of the session that the record belongs to, (key, start), in a list. Change its entry in the
+        store.
+
+        Sessions that the record connects are one from then on, under the earliest start: their aggregates are merged,
+        earlier ones first. If a session of this record alone would have closed, the record is late, and the list is
+        empty.
+
+        Args:
+            key: that of the record if it is left out.
+
+        Raises:
+            RecordError: neither the record nor one before it has a timestamp.
+        """
+        at_ms, key = time_of(record), record.key if key is None else key
+        kept = store_in(state, self.store)
+        end_ms = at_ms + self._gap_ms
+        joined: list[tuple[Any, Any]] = []
+        for entry, value in kept.range(start=(key,), end=(key, end_ms), reverse=True):
+            session = self._session(kept, entry)
+            if session.end_ms <= at_ms:
+                break
+            joined.append((entry, value))
+            end_ms = max(end_ms, session.end_ms)
+        if not joined and end_ms + self.grace_ms <= kept.stream_time_ms:
+            note_late(self.name, self.late, record, out)
+            return []
+        start_ms = min(at_ms, joined[-1][0][1]) if joined else at_ms
+        entry = (key, start_ms)
+        if len(joined) > 1 or (joined and joined[0][0] != entry):
+            for old, _ in joined:
+                del kept[old]
+                kept.cancel(old, timer=self.name)
+            kept[entry] = functools.reduce(self._merge, [value for _, value in reversed(joined)])
+        kept.schedule(entry, end_ms + self.grace_ms, timer=self.name)
+        return [entry]
+
+    def _session(self, kept: MapState[Any, Any], entry: tuple[Any, int]) -> Window:
+        """Return the session of an entry. With another grace than its timer was set with, it has at least one gap."""
+        closes_ms = kept.scheduled(entry, timer=self.name) or 0
+        return Window(entry[1], max(closes_ms - self.grace_ms, entry[1] + self._gap_ms))
+
+    def close(self, timer: Timer[tuple[K, int]], state: S, out: Out) -> None:
+        value = store_in(state, self.store).pop(timer.key, _NOTHING)
+        if value is not _NOTHING:
+            key, start_ms = timer.key
+            end_ms = max(timer.at_ms - self.grace_ms, start_ms + self._gap_ms)
+            self.closed(Closed(key, start_ms, end_ms, value), state, out)
+
+    def check(self, state: object) -> None:
+        """Raise UsageError if the state has no store for it."""
+        check_store(f"session {self.name}", state, self.store, "tuple[str, int]", is_ordered=True)
+
+
+def in_place_of(function: Callable[..., Any], called: Callable[[Any, Any, Out], None]) -> Callable[..., None]:
+    """Return a handler that messages and the version of the app take for the author's function."""
+
+    @functools.wraps(function)
+    def handler(record_or_timer: Any, state: Any, out: Out) -> None:
+        called(record_or_timer, state, out)
+
+    return handler
+
+
+def time_of(record: Record[Any, Any]) -> int:
+    if record.timestamp_ms < 0:
+        raise RecordError(
+            "the record has no timestamp, nor has one before it: it lies in no window",
+            hint="let the producer set timestamps, or the broker: message.timestamp.type=LogAppendTime",
+        )
+    return record.timestamp_ms
+
+
+def note_late(name: str, late: Topic[Any, Any] | None, record: Record[Any, Any], out: Out) -> None:
+    out.note_late(name)
+    if late is not None:
+        out.send(late, key=record.key, value=record.value, headers=record.headers)
+
+
+def store_in(state: object, name: str) -> MapState[Any, Any]:
+    """Return the store of this name; a state of one map is the store `default`."""
+    found: MapState[Any, Any] = state if isinstance(state, MapState) else getattr(state, name)
+    return found
+
+
+def check_store(what: str, state: object, name: str, keys: str, *, is_ordered: bool = False) -> None:
+    """Raise UsageError if the state has no such store, or one with other keys. `keys`: as they are declared; a `str`
+    in them stands for any type."""
+    stores = {each or DEFAULT_STORE: store for each, store in maps_of(state).items()}
+    options = ", ordered=True" if is_ordered else ""
+    hint = f"give the state one: `{name}=MapState({keys}, …{options})` in `Stores`; or name another one in store="
+    kept = stores.get(name)
+    if kept is None:
+        raise UsageError(f"{what}: the state has no store {name!r}; it has {', '.join(stores) or 'none'}", hint=hint)
+    parts = get_args(kept.__snapreplay_types__()[0])
+    if keys != "str" and (len(parts) != keys.count(",") + 1 or any(each is not int for each in parts[1:])):
+        raise UsageError(f"{what}: the keys of store {name!r} must be {keys}, with any type in place of str", hint=hint)
+    if is_ordered and not kept.__snapreplay_store__().is_ordered:
+        raise UsageError(f"{what}: store {name!r} must be ordered", hint=hint)

@@ -1,0 +1,250 @@
+"""Windows and sessions of an app, against models that search everything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapreplay import App, Closed, MapState, Out, Record, RecordError, Stores, Topic, UsageError, json
+from snapreplay.app.batch import ErrorPolicy
+from snapreplay.testing import Harness, check, record
+
+clicks, counted, late_clicks = Topic("clicks", value=json(int)), Topic("counted"), Topic("late", value=json(int))
+
+Events = list[tuple[str, int]]
+events = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 60)), max_size=30)
+WindowState = MapState[tuple[str, int], list[int]]
+
+
+def make() -> App[WindowState]:
+    return App(
+        "windowed",
+        inputs=[clicks],
+        outputs=[counted, late_clicks],
+        state=lambda: MapState(tuple[str, int], list[int], default=list, ordered=True),
+    )
+
+
+def collects(app: App[WindowState], windows: Any) -> None:
+    """Let each window hold the numbers of its records."""
+
+    @app.handler(clicks)
+    def on_click(record: Record[str, int], state: WindowState, out: Out) -> None:
+        for window in windows.of(record, state, out):
+            state[window].append(record.value)
+
+
+def send(closed: Closed[str, list[int]], state: WindowState, out: Out) -> None:
+    out.send(counted, key=closed.key, value=[closed.start_ms, closed.end_ms, sorted(closed.value)])
+
+
+def windowed(size_ms: int, every_ms: int, grace_ms: int) -> App[WindowState]:
+    app = make()
+    collects(app, app.window("w", size_ms=size_ms, every_ms=every_ms, grace_ms=grace_ms, late=late_clicks)(send))
+    return app
+
+
+def sessioned(gap_ms: int, grace_ms: int) -> App[WindowState]:
+    app = make()
+    made = app.session("w", gap_ms=gap_ms, grace_ms=grace_ms, merge=lambda one, other: one + other, late=late_clicks)
+    collects(app, made(send))
+    return app
+
+
+def fed(app: App[Any], given: Events, batches: int = 1) -> Harness[Any]:
+    """Feed the events, crash, and close every window."""
+    harness = Harness(app)
+    records = [record(clicks, key=key, value=n, timestamp_ms=at) for n, (key, at) in enumerate(given)]
+    for start in range(0, len(records), batches):
+        harness.feed_batch(records[start : start + batches])
+    harness.crash()
+    harness.advance_time(10_000)
+    harness.crash()
+    assert dict(harness.state) == {}
+    return harness
+
+
+def sent(harness: Harness[Any]) -> list[tuple[str, int, int, tuple[int, ...]]]:
+    return sorted((each.key, *each.value[:2], tuple(each.value[2])) for each in harness.outputs(counted))
+
+
+def lates(harness: Harness[Any]) -> list[int]:
+    assert harness.late.total() == len(harness.outputs(late_clicks))
+    return [each.value for each in harness.outputs(late_clicks)]
+
+
+@given(events, st.integers(1, 20), st.integers(1, 20), st.integers(0, 20), st.integers(1, 9))
+def test_every_record_counts_in_each_window_that_is_open(given, one, other, grace_ms, batches):
+    """A window is open until the records have come to its end plus the grace."""
+    size_ms, every_ms = max(one, other), min(one, other)
+    expected: dict[tuple[str, int], list[int]] = {}
+    late, now_ms = [], -1
+    for number, (key, at_ms) in enumerate(given):
+        now_ms = max(now_ms, at_ms)
+        starts = [start for start in range(-20, at_ms + 1) if start % every_ms == 0 and at_ms < start + size_ms]
+        for start in starts:
+            if start + size_ms + grace_ms > now_ms:
+                expected.setdefault((key, start), []).append(number)
+            elif number not in late:
+                late.append(number)
+    harness = fed(windowed(size_ms, every_ms, grace_ms), given, batches)
+    assert sent(harness) == sorted((key, at, at + size_ms, tuple(n)) for (key, at), n in expected.items())
+    assert lates(harness) == late
+
+
+@given(events, st.integers(1, 20), st.integers(1, 9))
+def test_sessions_are_what_lies_within_the_gap_whatever_the_order(given, gap_ms, batches):
+    """With a grace for which nothing is late: the sorted times, cut where nothing came for the gap."""
+    expected = []
+    for key in "ab":
+        times = sorted((at_ms, number) for number, (other, at_ms) in enumerate(given) if other == key)
+        starts = [n for n, (at_ms, _) in enumerate(times) if n == 0 or at_ms - times[n - 1][0] >= gap_ms]
+        for start, end in zip(starts, [*starts, len(times)][1:], strict=True):
+            part = times[start:end]
+            expected.append((key, part[0][0], part[-1][0] + gap_ms, tuple(sorted(n for _, n in part))))
+    harness = fed(sessioned(gap_ms, 100), given, batches)
+    assert (sent(harness), lates(harness)) == (sorted(expected), [])
+
+
+@given(events, st.integers(1, 20), st.integers(0, 20), st.integers(1, 9))
+def test_a_late_record_still_joins_a_session_that_is_open(given, gap_ms, grace_ms, batches):
+    """And makes none of its own: that would have closed."""
+    sessions: list[tuple[str, list[tuple[int, int]]]] = []
+    done, late, now_ms = [], [], -1
+
+    def close() -> None:
+        for session in list(sessions):
+            key, times = session
+            end_ms = max(times)[0] + gap_ms
+            if end_ms + grace_ms <= now_ms:
+                sessions.remove(session)
+                done.append((key, min(times)[0], end_ms, tuple(sorted(n for _, n in times))))
+
+    for number, (key, at_ms) in enumerate(given):
+        now_ms = max(now_ms, at_ms)
+        close()
+        near = [(k, t) for k, t in sessions if k == key and min(t)[0] - gap_ms < at_ms < max(t)[0] + gap_ms]
+        if not near and at_ms + gap_ms + grace_ms <= now_ms:
+            late.append(number)
+            continue
+        sessions = [each for each in sessions if each not in near]
+        sessions.append((key, [(at_ms, number), *(each for _, times in near for each in times)]))
+    now_ms = 10_000
+    close()
+    harness = fed(sessioned(gap_ms, grace_ms), given, batches)
+    assert (sent(harness), lates(harness)) == (sorted(done), late)
+
+
+@pytest.mark.parametrize("app", [windowed(10, 5, 3), sessioned(10, 3)], ids=["hopping", "session"])
+def test_check_runs_them_in_every_way(app):
+    given = [record(clicks, key="ab"[n % 2], value=n, timestamp_ms=n * 7 % 90 + n) for n in range(80)]
+    assert all("timer" not in line for line in check(app, given, until_ms=500).left_out)
+
+
+class Stats(msgspec.Struct):
+    count: int = 0
+    most: int = 0
+
+
+class Shop(Stores):
+    def __init__(self) -> None:
+        self.stats = MapState(tuple[str, int], Stats, default=Stats)
+        self.names = MapState(str, str)
+
+
+def test_the_aggregate_may_be_a_struct_the_key_another_one_and_each_change_may_be_sent():
+    app = App("stats", inputs=[clicks], outputs=[counted], state=Shop)
+
+    @app.window("stats", size_ms=10, grace_ms=0, store="stats")
+    def close(closed: Closed[str, Stats], state: Shop, out: Out) -> None:
+        out.send(counted, key=closed.key, value=["closed", closed.value.count, closed.value.most])
+
+    @app.handler(clicks)
+    def on_click(record: Record[str, int], state: Shop, out: Out) -> None:
+        for window in close.of(record, state, out, key=record.key[0]):
+            stats = state.stats[window]
+            stats.count += 1
+            stats.most = max(stats.most, record.value)
+            out.send(counted, key=window[0], value=stats.count)
+
+    harness = Harness(app)
+    for value, at_ms in ((3, 1), (7, 2), (5, 11)):
+        harness.feed(clicks, key="anna", value=value, timestamp_ms=at_ms)
+    told = [(each.key, each.value, each.timestamp_ms) for each in harness.outputs(counted)]
+    assert told == [("a", 1, 1), ("a", 2, 2), ("a", ["closed", 2, 7], 10), ("a", 1, 11)]
+    harness.crash()
+
+
+def test_a_record_that_failed_is_not_counted_as_late():
+    """It is a dead letter, and nothing else."""
+    app = make()
+
+    @app.window("w", size_ms=10, grace_ms=0, late=late_clicks)
+    def close(closed: Closed[str, list[int]], state: WindowState, out: Out) -> None:
+        pass
+
+    @app.handler(clicks)
+    def on_click(record: Record[str, int], state: WindowState, out: Out) -> None:
+        close.of(record, state, out)
+        if record.value == 7:
+            raise ValueError
+
+    harness = Harness(app, policy=ErrorPolicy.DEAD_LETTER)
+    harness.feed_batch([record(clicks, key="a", value=n, timestamp_ms=at) for n, at in ((1, 50), (7, 3), (2, 4))])
+    assert (harness.late, lates(harness), len(harness.dead_letters)) == (Counter(w=1), [2], 1)
+
+
+def test_a_record_without_a_time_lies_in_no_window():
+    """Until one before it has one: then it lies where stream time is."""
+    harness = Harness(windowed(10, 10, 0))
+    with pytest.raises(RecordError, match="no timestamp, nor has one before it: it lies in no window"):
+        harness.feed(clicks, key="a", value=1, timestamp_ms=-1)
+    harness.feed(clicks, key="a", value=1, timestamp_ms=12)
+    harness.feed(clicks, key="a", value=2, timestamp_ms=-1)
+    assert dict(harness.state) == {("a", 10): [1, 2]}
+
+
+def opened(**options: Any) -> App[Any]:
+    return App("refused", inputs=[clicks], outputs=[counted], state=lambda: Stores(**options))
+
+
+@pytest.mark.parametrize(
+    ("declare", "why"),
+    [
+        (lambda app: app.window("w", size_ms=0, grace_ms=0), "size_ms=0 is not a number"),
+        (lambda app: app.window("w", size_ms=5, every_ms=6, grace_ms=0), "every_ms=6 is more than size_ms=5"),
+        (lambda app: app.window("w", size_ms=5, grace_ms=-1), "grace_ms=-1 is not a number"),
+        (lambda app: app.session("w", gap_ms=5, grace_ms=1.5, merge=max), "grace_ms=1.5 is not a number"),
+        (lambda app: app.session("w", gap_ms=True, grace_ms=0, merge=max), "gap_ms=True is not a number"),
+        (lambda app: app.window("w", size_ms=5, grace_ms=0, late=late_clicks), "is not one of the app's outputs"),
+        (lambda app: app.window("a b", size_ms=5, grace_ms=0), "'a b' cannot be the name of a timer"),
+        (lambda app: app.window("w", size_ms=5, grace_ms=0, store="no"), "window w: the state has no store 'no'"),
+        (lambda app: app.window("w", size_ms=5, grace_ms=0, store="names"), "keys of store 'names' must be tuple"),
+        (lambda app: app.window("w", size_ms=5, grace_ms=0, store="three"), "keys of store 'three' must be tuple"),
+        (lambda app: app.session("w", gap_ms=5, grace_ms=0, merge=max, store="w"), "store 'w' must be ordered"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_the_first_record(declare, why):
+    app = opened(w=MapState(tuple[str, int], int), names=MapState(str, int), three=MapState(tuple[str, int, int], int))
+    app.handler(clicks)(lambda record, state, out: None)
+
+    def declared() -> None:
+        declare(app)(lambda closed, state, out: None)
+        app.validate()
+
+    with pytest.raises(UsageError, match=why):
+        declared()
+
+
+def test_the_code_of_what_closes_a_window_counts_for_the_version():
+    def closing(send: Any) -> str:
+        app = make()
+        collects(app, app.window("w", size_ms=5, grace_ms=0)(send))
+        return app.version
+
+    assert closing(send) != closing(lambda closed, state, out: None)
