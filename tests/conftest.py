@@ -103,7 +103,9 @@ def broker() -> Iterator[SharedBroker]:
         yield SharedBroker(given)
         return
     # Every five minutes by default: a test that sets a short retention could lose its records, or not.
-    unasked = {"log.retention.check.interval.ms": str(86_400_000)}
+    # Four brokers that nobody asks anything would take a tenth of a core.
+    quiet = {"metadata.max.idle.interval.ms": "0", "broker.heartbeat.interval.ms": "2000"}
+    unasked = {"log.retention.check.interval.ms": str(86_400_000), **quiet}
     with LocalBroker(deadline_s=scaled(60), properties=KEEPS_LEADERS | unasked) as local:
         yield SharedBroker(local.bootstrap_servers)
         local.kill()  # its data is not needed, and an orderly stop closes all topics, which takes long

@@ -106,6 +106,7 @@ async def same_tape(here, tape):
     assert [value["n"] for _, value in reference.decoded(outputs)] == list(range(1, len(expected) + 1))
 
 
+@pytest.mark.whole
 async def test_the_snapshots_are_deleted_and_created_again(stage, unique, busy):
     """Processing goes on; status says what is missing; a snapshot asked for fails at once with the reason. When the
     topic is there again it gets a snapshot at once, and nothing points into the old one any more."""
@@ -139,6 +140,7 @@ async def test_the_snapshots_are_deleted_and_created_again(stage, unique, busy):
     assert restore.fallback_from is None
 
 
+@pytest.mark.whole
 async def test_both_topics_are_deleted_and_created_again(stage, unique, busy):
     """The command creates both, and the owner fills them; `init` finds nothing to do."""
     here = await stage(apps.ledger(unique("both")), 2)
@@ -260,6 +262,7 @@ async def test_a_frozen_owner_does_not_undo_what_its_successor_did(stage, unique
     assert len(outputs) == len(set(reference.ids(outputs))) == 1000
 
 
+@pytest.mark.whole
 async def test_a_state_that_only_a_replay_leads_to_is_written_when_its_input_is_replaced(stage, unique, monkeypatch):
     """No changes, no snapshot, and the input deleted: once the new one is accepted, all of both is in the state."""
     monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 0.3)

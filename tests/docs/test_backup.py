@@ -16,6 +16,7 @@ from tests.support.stage import Stage, processed
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.whole
 async def test_a_savepoint_brings_a_lost_app_back(broker, unique):
     """Both own topics of the app are gone: another app id begins with its savepoint. What was processed since then is
     processed again."""

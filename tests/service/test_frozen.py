@@ -39,6 +39,7 @@ async def test_a_thawed_zombie_is_never_ready(stage, unique, children):
     await until(lambda: answer(one)[0] == answer(two)[0] == 200 and one.live() ^ two.live() == {0}, "both ready")
 
 
+@pytest.mark.whole
 async def test_a_blocked_handler_does_not_outlast_the_deadline_of_a_stop(stage, unique, children):
     """SIGTERM is heard although the loop stands still: a line, then the culprit and exit code 6. What it was doing is
     done by the next process."""

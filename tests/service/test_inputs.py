@@ -170,6 +170,7 @@ async def test_own_topics_of_another_app_are_left_out_and_named(here, caplog):
     assert {each.check for each in report.findings} == {"brokers"}
 
 
+@pytest.mark.whole
 async def test_a_pattern_that_names_the_ending_is_meant(broker, unique, monkeypatch):
     """Dead letters of all apps, by `….*-dead-letters`; and a topic that is declared by its name."""
     monkeypatch.setattr("snapreplay.service.supervisor.WATCH_SECONDS", 0.2)
@@ -189,6 +190,7 @@ async def test_a_pattern_that_names_the_ending_is_meant(broker, unique, monkeypa
         await until(lambda: service.view(0).get(increments, 0) > 0, "the named topic is read")
 
 
+@pytest.mark.whole
 async def test_an_own_topic_that_is_an_input_already_is_named_and_can_be_retired(here, caplog, monkeypatch):
     """An older version took it in. It is read on, because its records are in the state, and a command ends that."""
     name = here.app.app_id
@@ -260,6 +262,7 @@ async def test_a_topic_that_is_deleted_is_waited_for_until_it_is_retired(here):
         assert service.view(0).get("k0")["sum"] == 116
 
 
+@pytest.mark.whole
 async def test_a_topic_that_is_deleted_while_nobody_runs_is_named_at_the_next_start(here):
     """Before anything is asked about its log: that would be asked for five minutes."""
     west = f"orders-{here.app.app_id}-west"
@@ -273,6 +276,7 @@ async def test_a_topic_that_is_deleted_while_nobody_runs_is_named_at_the_next_st
         )
 
 
+@pytest.mark.whole
 async def test_the_version_before_goes_on_where_an_input_was_retired(here):
     """Its pattern still matches. It runs while a narrower one is prepared, or comes back: nothing counts twice."""
     east, west = (f"orders-{here.app.app_id}-{each}" for each in ("east", "west"))

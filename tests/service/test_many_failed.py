@@ -29,6 +29,7 @@ def trim(servers, topic, before):
         done.result(30)
 
 
+@pytest.mark.whole
 async def test_twenty_that_wait_for_another_process_ask_as_one(stage, unique, monkeypatch):
     """Their logs have lost what the last increment needs. Each looks every second whether somebody has written there
     since; they share the questions and the connection, and read nothing."""

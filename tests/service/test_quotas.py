@@ -108,6 +108,7 @@ async def test_a_feed_waits_for_a_quota_and_says_so(metered, unique, caplog):
 
 
 @pytest.mark.kafka
+@pytest.mark.whole
 async def test_topics_are_created_in_spite_of_a_quota_of_the_controller(metered, unique, caplog):
     """The broker makes the client wait for longer than a call may take (KIP-599)."""
     limit_clients(metered, "controller_mutation_rate=1")

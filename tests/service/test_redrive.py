@@ -95,8 +95,8 @@ class Killed(BaseException):
     """The process is gone: nothing is aborted or flushed."""
 
 
-@pytest.mark.parametrize("before_commit", [True, False], ids=["before", "after"])
-@pytest.mark.parametrize("at", [0, 1, 3])
+@pytest.mark.parametrize("before_commit", [True, pytest.param(False, marks=pytest.mark.whole)], ids=["before", "after"])
+@pytest.mark.parametrize("at", [1, *(pytest.param(each, marks=pytest.mark.whole) for each in (0, 3))])
 async def test_each_goes_back_once_wherever_a_redrive_dies(letters, monkeypatch, at, before_commit):
     """Six transactions; it dies in one of them, with everything sent, before or after the commit. The next one goes on
     where the last commit ended; a third one has nothing to do. What is new is sent then."""
@@ -167,7 +167,7 @@ def without_value(letters, number, offset, value=bytes(5000)):
     return letter
 
 
-@pytest.mark.parametrize("change", ["value", "time"])
+@pytest.mark.parametrize("change", ["value", pytest.param("time", marks=pytest.mark.whole)])
 async def test_another_record_at_the_offset_of_a_dead_letter_is_never_sent(letters, change):
     """The input was made again. It is refused by name; what comes before it goes back, and nothing behind it is marked
     as done. What the hint says helps."""

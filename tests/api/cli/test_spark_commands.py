@@ -77,7 +77,7 @@ def test_app_or_app_id(invoke, command, arguments):
     assert "--app-id" in result.stderr
 
 
-@pytest.mark.parametrize("command", ["audit", "compact"])
+@pytest.mark.parametrize("command", ["audit", pytest.param("compact", marks=pytest.mark.whole)])
 def test_without_spark_it_says_what_to_install(tmp_path, command):
     """The service's image has no Spark: exit code 2, could not run, and the extra to install."""
     code = (
@@ -91,7 +91,7 @@ def test_without_spark_it_says_what_to_install(tmp_path, command):
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("job", ["audit", "compact"])
+@pytest.mark.parametrize("job", ["audit", pytest.param("compact", marks=pytest.mark.whole)])
 def test_without_java_it_says_so_before_it_asks_anybody(tmp_path, job):
     """Exit code 2. In a process of its own: a session that runs already needs no Java."""
     environment = {**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}

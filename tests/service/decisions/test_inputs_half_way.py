@@ -59,6 +59,7 @@ async def test_records_that_came_between_two_retirements_are_processed(half):
     assert await story.processed(one, "b") == folded((1, 3))
 
 
+@pytest.mark.whole
 async def test_what_only_a_replay_restores_leads_back_when_half_of_it_is_retired(broker, unique):
     """The version before has the first partition FAILED: that one has its input again before a snapshot is written."""
     story = Story(broker.bootstrap_servers, unique("half"), partitions=2, changelog={"enabled": False})
@@ -86,6 +87,7 @@ async def test_what_only_a_replay_restores_leads_back_when_half_of_it_is_retired
     assert len(await story.change(one)) == 2
 
 
+@pytest.mark.whole
 async def test_an_input_that_was_added_half_way_is_added_before_it_is_retired(broker, unique):
     """A partition that never had it has not retired it: the hint names the version before, whose own hint goes on."""
     story = Story(broker.bootstrap_servers, unique("half"), partitions=2)

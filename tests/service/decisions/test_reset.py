@@ -74,6 +74,7 @@ async def test_an_app_goes_on_with_its_savepoint(stage, unique):
     assert await states(here, fixed) == found
 
 
+@pytest.mark.whole
 async def test_newer_code_upgrades_the_savepoint_that_it_goes_back_to(stage, unique):
     """As its owner would have done: the upgrade is declared. What came later is processed again, by the new code."""
     here = await kept_and_gone_on(stage, unique("ledger"))
@@ -173,6 +174,7 @@ async def test_a_reset_needs_a_stopped_app_with_a_log(stage, unique, broker):
         await propose(new, start="earliest")
 
 
+@pytest.mark.whole
 async def test_a_savepoint_of_another_input_starts_another_app(stage, unique):
     """Its offsets mean nothing in the topic that was created again, and a reset throws no state away for that. The way
     that the hint names is gone."""
@@ -192,6 +194,7 @@ async def test_a_savepoint_of_another_input_starts_another_app(stage, unique):
     assert "begins with the state" in said
 
 
+@pytest.mark.whole
 async def test_another_reset_to_the_same_place_is_not_there_already(stage, unique):
     """A state that is no map has no digest: what it was set back to tells the two apart."""
     here = await stage(apps.tape(unique("tape"), poison=False))
@@ -205,6 +208,7 @@ async def test_another_reset_to_the_same_place_is_not_there_already(stage, uniqu
     assert [each.is_done for each in await propose(here, start="latest")] == [False]
 
 
+@pytest.mark.whole
 async def test_an_interrupted_reset_is_repeated(stage, unique):
     """The partition that is done is left alone."""
     here = await kept_and_gone_on(stage, unique("two"), 2)

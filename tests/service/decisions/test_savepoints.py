@@ -222,6 +222,7 @@ class _Interrupted(Exception):
     """Stands for a signal."""
 
 
+@pytest.mark.whole
 async def test_parts_of_a_state_that_was_given_up_since_are_not_completed(stage, unique):
     """Interrupted after the first of two partitions; then the app was set back. A savepoint of both states would bring
     back half of what was given up."""
@@ -242,6 +243,7 @@ async def test_parts_of_a_state_that_was_given_up_since_are_not_completed(stage,
     assert [part.increment.digest.count for part in (await create(here)).parts] == [0, 0]
 
 
+@pytest.mark.whole
 async def test_a_state_that_is_given_up_meanwhile_is_not_completed(stage, unique, monkeypatch):
     """The app is set back while its savepoint is made: the first of two partitions has the state of before."""
     here, keep = await fed(stage, unique("ledger"), 2), savepoints._keep

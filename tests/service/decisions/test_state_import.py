@@ -94,6 +94,7 @@ async def test_an_input_that_is_another_log_is_no_place_to_go_on(bench):
 
 
 @pytest.mark.kafka
+@pytest.mark.whole
 async def test_what_was_interrupted_is_completed(stage, unique, monkeypatch):
     """Partition 1 was not written: plain `init` refuses it with the command that does, and that one finishes."""
     here = await stage(apps.ledger(unique("two")), 2)

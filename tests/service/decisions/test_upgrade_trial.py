@@ -59,6 +59,7 @@ async def test_what_would_fail_is_named(bench):
 
 
 @pytest.mark.kafka
+@pytest.mark.whole
 async def test_one_value_of_four_partitions_is_found_before_any_is_upgraded(stage, unique):
     """The other three are fine, and stay as they are: a version that fails on one value is never started."""
     name = unique("trial")

@@ -31,6 +31,7 @@ def addresses():
         yield (HOST, before), (HOST, after)
 
 
+@pytest.mark.whole
 async def test_a_member_finds_brokers_that_have_all_moved(addresses, unique):
     """Without a new start: its client forgets the addresses in the settings once it has been told of the brokers."""
     (before, after), app, topic = addresses, unique("app"), unique("t")

@@ -158,6 +158,7 @@ async def test_a_cancelled_start_ends_the_broker(temporary: Path, monkeypatch: p
     await asyncio.to_thread(eventually, lambda: not running_in(temporary), "gone")
 
 
+@pytest.mark.whole
 async def test_a_start_that_is_cancelled_just_when_it_is_done_ends_the_broker(temporary: Path) -> None:
     """Its thread has the broker, and the task has not heard of it."""
     started = threading.Event()

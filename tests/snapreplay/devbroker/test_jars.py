@@ -224,6 +224,7 @@ def test_the_directory_is_named_or_this_checkouts_or_in_the_users_cache(tmp_path
     assert jars.cache_dir("3.9.1") == cache / "kafka-3.9.1"
 
 
+@pytest.mark.whole
 def test_maven_errors_are_one_line_and_one_that_hangs_is_ended(tmp_path, monkeypatch) -> None:
     """A pom.xml that Maven refuses: its own first words, not its whole log."""
     with pytest.raises(ToolsMissing) as caught:
