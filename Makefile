@@ -153,7 +153,7 @@ BENCH ?= state stall pipeline restore
 .PHONY: bench
 bench: jars ## Measure (BENCH=state for one of them); results belong in docs/internals/measurements.md
 	@for name in $(BENCH); do \
-	  test -e benchmarks/$$name.py || { echo "make bench: there is no benchmark $$name: http_attack, hot_partition, many_partitions, memory, objective, pipeline, restore, rolling_upgrade, spark, stall, state, takeover, timers" >&2; exit 1; }; \
+	  test -e benchmarks/$$name.py || { echo "make bench: there is no benchmark $$name: engine, http_attack, hot_partition, many_partitions, memory, objective, pipeline, restore, rolling_upgrade, spark, stall, state, takeover, timers" >&2; exit 1; }; \
 	  $(CACHED) $(BIN)/python -m benchmarks.$$name $(ARGS); done
 
 SECONDS ?= 300

@@ -37,6 +37,7 @@ def main() -> None:
     contestants: dict[str, Callable[[int, int], Result]] = {
         "floor (bare aiokafka loop)": _floor,
         "snapreplay, changes on": lambda records, keys: _service(records, keys, "true"),
+        "the same, without engine": lambda records, keys: _service(records, keys, "true", "pure"),
         "snapreplay, changes off": lambda records, keys: _service(records, keys, "false"),
     }
     print(f"{arguments.records:,} records, {arguments.keys:,} keys; {harness.machine()}")
@@ -70,7 +71,7 @@ def _floor(records: int, keys: int) -> Result:
             return _measure(broker.bootstrap_servers, process, records, log)
 
 
-def _service(records: int, keys: int, changes: str) -> Result:
+def _service(records: int, keys: int, changes: str, engine: str = "auto") -> Result:
     with harness.local_broker() as broker, tempfile.TemporaryDirectory() as scratch:
         servers = broker.bootstrap_servers
         harness.create_topics(servers, "bench-in", "bench-out")
@@ -79,7 +80,7 @@ def _service(records: int, keys: int, changes: str) -> Result:
         harness.load(servers, "bench-in", records, keys)
         log = Path(scratch, "service.log")
         arguments = harness.service_arguments(APP, servers, harness.free_port(), f"changelog.enabled={changes}")
-        with harness.child(log, *arguments) as process:
+        with harness.child(log, *arguments, SNAPREPLAY_ENGINE=engine) as process:
             return _measure(servers, process, records, log)
 
 

@@ -1,0 +1,123 @@
+"""What the compiled engine takes off a record, function by function: `python -m benchmarks.engine [--rounds 30]`.
+
+Python and the engine take turns in one process, on the same input, so that a slow moment of the machine meets both.
+Times are CPU time of the thread; the records, outputs and entries are those of `benchmarks.pipeline`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Callable
+from statistics import median, quantiles
+from typing import Any
+
+from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.structs import TopicPartition as ClientPartition
+
+from benchmarks import harness
+from snapreplay import engine
+from snapreplay.app.record import Output
+from snapreplay.service.kafka.batching import TopicShape, TransactionBatches
+from snapreplay.service.kafka.fetch_by_id import _EngineRecords, _TolerantRecords
+from snapreplay.state.digest import digest_of
+from snapreplay.state.shards import Shards
+
+RECORDS, KEYS = 5000, 100_000
+STAMP_MS = 1_700_000_000_000
+MIB = 1 << 20
+
+
+def reading() -> Callable[[], object]:
+    """Return what makes the records of a fetch of one batch."""
+    builder = BatchBuilder(MIB, 0)
+    for number in range(RECORDS):
+        value = b'{"amount": %d, "ts": %d, "pad": "%s"}' % (number % 1000, STAMP_MS + number, b"x" * 48)
+        builder.append(timestamp=STAMP_MS + number, key=b"acct%07d" % number, value=value)
+    data = bytes(builder._build())  # noqa: SLF001 - as the client's sender does
+
+    def read() -> object:
+        source = ClientPartition("in", 0)
+        records: Any = PartitionRecords(source, MemoryRecords(data), [], 0, None, None, True, READ_COMMITTED)
+        records.__class__, records.fetched = _TolerantRecords, data
+        if engine.compiled is not None:
+            _EngineRecords.take_over(records, engine.compiled)
+        return list(records)
+
+    return read
+
+
+def packing() -> Callable[[], object]:
+    """Return what makes the record batches of outputs, ready for the wire."""
+    shape = TopicShape(1, MIB, MIB)
+    outputs = [
+        Output("out", b"acct%07d" % n, b'{"count":%d,"sum":%d}' % (n, n), None, True, STAMP_MS + n)
+        for n in range(RECORDS)
+    ]
+
+    def pack() -> object:
+        batches = TransactionBatches({"out": shape, "log": shape}, 0)
+        batches.add_outputs(outputs, "log", 0)
+        return [each._build() for run in batches.runs.values() for each in run]  # noqa: SLF001 - as its sender
+
+    return pack
+
+
+def writing() -> Callable[[], object]:
+    """Return what writes the changes of a batch to a state of many keys, with the digest."""
+    shards, chance = Shards(), random.Random(1)
+    keys = [b"acct%07d" % number for number in range(KEYS)]
+    shards.apply(dict.fromkeys(keys, b"\x83\xa5count\x00\xa3sum\x00"))
+    number, batches = 0, [chance.sample(keys, RECORDS) for _ in range(19)]
+
+    def write() -> object:
+        nonlocal number
+        number += 1
+        shards.apply(dict.fromkeys(batches[number % len(batches)], b"\x83\xa5count\x01\xa3sum\xcd%05d" % number))
+        return shards.digest
+
+    return write
+
+
+def hashing() -> Callable[[], object]:
+    """Return what computes the digest of loaded entries."""
+    entries = {b"acct%07d" % number: b"\x83\xa5count\x01\xa3sum\xcd%05d" % number for number in range(RECORDS)}
+    return lambda: digest_of(entries.items())
+
+
+def seconds(do: Callable[[], object]) -> float:
+    began = time.thread_time()
+    do()
+    return time.thread_time() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=30)
+    rounds = parser.parse_args().rounds
+    compiled, why = engine.chosen("auto")
+    assert compiled is not None, why
+    print(f"{rounds} rounds of {RECORDS:,}; {harness.machine()}")
+    print(f"{'µs per record, median (half of the rounds)':44} {'Python':>20} {'engine':>20} {'ratio':>6}")
+    for make in (reading, packing, writing, hashing):
+        do = make()
+        found: dict[engine.Compiled | None, list[float]] = {None: [], compiled: []}
+        for _ in range(rounds):
+            for each, times in found.items():
+                engine.compiled = each
+                times.append(seconds(do) / RECORDS * 1e6)
+        by_python, by_engine = map(spread, found.values())
+        ratio = median(found[compiled]) / median(found[None])
+        print(f"{make.__name__:44} {by_python:>20} {by_engine:>20} {ratio:6.2f}")
+
+
+def spread(times: list[float]) -> str:
+    low, middle, high = quantiles(times, n=4)
+    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
+
+
+if __name__ == "__main__":
+    main()
