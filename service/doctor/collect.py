@@ -197,9 +197,10 @@ class Collector:
         return found
 
     async def _keys(self, committed: Reader) -> None:
-        """Sample the keys of the inputs, if there are several: from the newest records of some partitions each."""
-        inputs = self._facts.inputs
-        if len(inputs) < 2:
+        """Sample the keys of the inputs, if there are several, or a partitioner is declared: from the newest records of
+        some partitions each."""
+        inputs, app = self._facts.inputs, self._facts.app
+        if len(inputs) < 2 and not (app and any(each.partitioner for each in app.inputs)):
             return
         found = dict[str, dict[bytes, int]]()
         for name in inputs:

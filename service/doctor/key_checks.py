@@ -4,12 +4,10 @@ otherwise. Pure: facts in, findings out."""
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
 
+from snapreplay.service.core.partitioners import HASHES, MURMUR2, misplaced, shown_key
 from snapreplay.service.doctor.facts import Diagnosis, DoctorFacts
-from snapreplay.service.kafka.batching import murmur_positive
 
 KEYS_MIN = 10
 """Distinct keys that show the hash of an input. By chance 10 keys in two partitions fit once in 1,024."""
@@ -18,47 +16,46 @@ SHARE_MIN = 0.9
 APART_MIN = 0.25
 """The share of the keys of two inputs that lie in different partitions. Other hashes put half of them apart in a topic
 of two partitions, and more in larger ones."""
-MURMUR2 = "murmur2"
-
-
-class _Hash(NamedTuple):
-    """A hash that producers use: the partition that it gives, and who uses it."""
-
-    partition: Callable[[bytes, int], int]
-    used_by: str
-
-
-def _fnv1a(key: bytes, count: int) -> int:
-    value = 0x811C9DC5
-    for byte in key:
-        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
-    signed = value - (1 << 32) if value >= 1 << 31 else value
-    return abs(signed) % count  # as Sarama: the remainder of a negative number is negative in Go, and is negated
-
-
-HASHES = {
-    MURMUR2: _Hash(lambda key, count: murmur_positive(key) % count, "Java's clients"),
-    "crc32": _Hash(lambda key, count: zlib.crc32(key) % count, "librdkafka unless configured otherwise"),
-    "fnv1a": _Hash(_fnv1a, "Sarama"),
-}
 
 
 def keyed_alike(facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Check that producers of several inputs put a key into the same partition. One input alone may be partitioned in
     any way, and so may all of them if it is the same way."""
-    shared = facts.topics.keys() - set(facts.internal)
-    keys = {topic: found for topic, found in facts.keys.items() if found and topic in shared}
+    keys = {topic: found for topic, found in facts.keys.items() if found and topic in facts.topics}
+    declared = [diagnosis for topic, found in keys.items() for diagnosis in _not_as_declared(facts, topic, found)]
+    yield from declared
     if len(keys) < 2:
         return
     counts = {topic: facts.topics[topic].partition_count for topic in keys}
     told = {topic: _hash_of(found, counts[topic]) for topic, found in keys.items()}
     by_murmur2 = [topic for topic, name in told.items() if name == MURMUR2]
     for topic, name in told.items():
+        if topic in facts.internal or any(each.where == topic for each in declared):
+            continue
         others = [each for each in by_murmur2 or keys if each != topic]
         proof = _in_two_partitions(topic, others, keys)
-        lies_elsewhere = name is not None and (bool(by_murmur2) or _differ(name, others, told))
+        # An input whose records get other keys in an internal topic may be hashed in any way.
+        lies_elsewhere = not facts.internal and name is not None and (bool(by_murmur2) or _differ(name, others, told))
         if name != MURMUR2 and (proof or lies_elsewhere):
             yield _diagnosis(topic, name, proof or _misplaced(keys[topic], counts[topic]))
+
+
+def _not_as_declared(facts: DoctorFacts, topic: str, keys: Mapping[bytes, int]) -> Iterator[Diagnosis]:
+    """Name a topic with keys where the partitioner that the app declares for it does not put them."""
+    found = facts.app.declaration(topic) if facts.app else None
+    if found is None or found.partitioner is None:
+        return
+    count, name = facts.topics[topic].partition_count, found.partitioner
+    proofs = [proof for key, at in sorted(keys.items()) if (proof := misplaced(key, at, count, name))]
+    if proofs:
+        yield Diagnosis(
+            "keys",
+            topic,
+            f"its producer does not partition by {name}, as the app declares: {proofs[0]}; so do {len(proofs)} of"
+            f" {len(keys)} keys that were sampled",
+            f"set its producer's partitioner to {name}; or declare the one that it has, if no other input has the same"
+            " keys. Existing records stay where they are: copy them to a new topic",
+        )
 
 
 def _hash_of(keys: Mapping[bytes, int], count: int) -> str | None:
@@ -84,7 +81,7 @@ def _in_two_partitions(topic: str, others: list[str], keys: Mapping[str, Mapping
         if apart and len(apart) >= APART_MIN * len(both):
             key = apart[0]
             here, there = keys[topic][key], keys[other][key]
-            return f"key {_shown(key)} lies in partition {here}, but in partition {there} of {other}"
+            return f"key {shown_key(key)} lies in partition {here}, but in partition {there} of {other}"
     return ""
 
 
@@ -92,7 +89,7 @@ def _misplaced(keys: Mapping[bytes, int], count: int) -> str:
     elsewhere = {key: at for key in sorted(keys) if (at := HASHES[MURMUR2].partition(key, count)) != keys[key]}
     key, at = next(iter(elsewhere.items()))
     return (
-        f"key {_shown(key)} lies in partition {keys[key]}, but murmur2 gives partition {at}; {len(elsewhere)} of"
+        f"key {shown_key(key)} lies in partition {keys[key]}, but murmur2 gives partition {at}; {len(elsewhere)} of"
         f" {len(keys)} keys that were sampled lie where it does not put them"
     )
 
@@ -108,12 +105,3 @@ def _diagnosis(topic: str, name: str | None, proof: str) -> Diagnosis:
         " other one. Existing records stay where they are: copy them to a new topic with unchanged keys, and name"
         " that topic in App(inputs=[…])",
     )
-
-
-def _shown(key: bytes) -> str:
-    """Return a key as it can be recognised in a line: as text if it is one, at most 60 characters."""
-    try:
-        text = repr(key.decode())
-    except UnicodeDecodeError:
-        text = repr(key)
-    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -9,10 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
-from aiokafka.partitioner import murmur2
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from snapreplay import engine
@@ -21,6 +19,7 @@ from snapreplay.app.out import DEFAULT_LIMIT_BYTES, ROOM_BYTES
 from snapreplay.app.record import Carried, Output
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.core.kafka_errors import RefusedRecord
+from snapreplay.service.core.partitioners import murmur_positive
 from snapreplay.service.ports import LogRecord, TopicPartition
 
 BATCH_OVERHEAD_BYTES = 128
@@ -213,12 +212,6 @@ class TransactionBatches:
             target = TopicPartition(topic, partition)
             lanes[partition] = _Lane(target, shape, self._compression)
         return lanes[partition]
-
-
-@lru_cache(maxsize=1 << 17)
-def murmur_positive(key: bytes) -> int:
-    """Hash a key as all of Kafka's clients do, to choose a partition by it. Pure Python, hence the cache."""
-    return int(murmur2(key)) & 0x7FFFFFFF
 
 
 def _no_such_partition(topic: str, partition: int, count: int) -> RefusedRecord:

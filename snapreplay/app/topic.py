@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, cast, get_args, overload
 
 from snapreplay.app.codecs import Codec, json, utf8
 from snapreplay.app.names import INTERNAL, OWN_SUFFIXES, SAVEPOINT, internal_topic, is_internal_topic
@@ -19,6 +19,10 @@ TOPIC_NAME_MAX = 249
 
 LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
+Partitioner = Literal["murmur2", "crc32", "fnv1a"]
+"""The hash by which the producers of a topic choose the partition of a key: murmur2 is that of Java's clients and of
+librdkafka's `murmur2_random`, crc32 is librdkafka's default `consistent_random`, fnv1a is Sarama's."""
+
 
 class Topic(Generic[K, V]):
     """An input or output topic: its name, and a codec each for its keys and its values.
@@ -27,25 +31,41 @@ class Topic(Generic[K, V]):
     `Topic[int, Payment]`. Declare a topic once: inputs, outputs, handlers and `out.send` must name the same object.
     """
 
-    __slots__ = ("key", "name", "value")
+    __slots__ = ("key", "name", "partitioner", "value")
 
     name: str
     key: Codec[K]
     value: Codec[V]
+    partitioner: Partitioner | None
 
     @overload
-    def __init__(self: Topic[str, Any], name: str) -> None: ...
+    def __init__(self: Topic[str, Any], name: str, *, partitioner: Partitioner | None = None) -> None: ...
     @overload
-    def __init__(self: Topic[K, Any], name: str, *, key: Codec[K]) -> None: ...
+    def __init__(self: Topic[K, Any], name: str, *, key: Codec[K], partitioner: Partitioner | None = None) -> None: ...
     @overload
-    def __init__(self: Topic[str, V], name: str, *, value: Codec[V]) -> None: ...
+    def __init__(
+        self: Topic[str, V], name: str, *, value: Codec[V], partitioner: Partitioner | None = None
+    ) -> None: ...
     @overload
-    def __init__(self, name: str, *, key: Codec[K], value: Codec[V]) -> None: ...
-    def __init__(self, name: str, *, key: Any = utf8, value: Any = None) -> None:
-        """Declare a topic, or raise UsageError: Kafka would not accept the name, or a codec is not one (`json`
-        instead of `json()`)."""
+    def __init__(
+        self, name: str, *, key: Codec[K], value: Codec[V], partitioner: Partitioner | None = None
+    ) -> None: ...
+    def __init__(
+        self, name: str, *, key: Any = utf8, value: Any = None, partitioner: Partitioner | None = None
+    ) -> None:
+        """Declare a topic.
+
+        Args:
+            partitioner: of an input: the hash by which its producers choose the partition of a key. The service checks
+                a sample of what arrives, and logs an error that names a key in another partition. None: not checked.
+
+        Raises:
+            UsageError: Kafka would not accept the name, a codec is not one (`json` instead of `json()`), or there is no
+                such partitioner.
+        """
         check_topic_name(name)
         self.name = name
+        self.partitioner = _checked_partitioner(name, partitioner)
         self.key = _checked_codec(name, "key", key)
         self.value = _checked_codec(name, "value", json() if value is None else value)
 
@@ -87,6 +107,7 @@ class TopicPattern(Topic[K, V]):
 
     def __init__(self, pattern: str, *, key: Codec[K], value: Any) -> None:
         self._prefix = ""
+        self.partitioner = None
         self._compile(pattern)
         self.key = _checked_codec(pattern, "key", key)
         self.value = _checked_codec(pattern, "value", json() if value is None else value)
@@ -200,6 +221,8 @@ def _refused(
             yield topic.name, "both input and output. To send records to the app itself, use `app.topic(…)`"
         if isinstance(topic, TopicPattern):
             yield topic.name, "a pattern, but an output has one name"
+        if topic.partitioner not in (None, "murmur2") and topic not in inputs:
+            yield topic.name, f"an output, and outputs are partitioned by murmur2, not {topic.partitioner}"
     for pattern in patterns:
         yield from (
             (name, f"one of the app's own topics, and {pattern.name!r} matches it")
@@ -211,6 +234,16 @@ def _refused(
             for each in inputs
             if each is not pattern and pattern.matches(each.name)
         )
+
+
+def _checked_partitioner(topic: str, given: object) -> Partitioner | None:
+    if given is None or given in get_args(Partitioner):
+        return cast("Partitioner | None", given)
+    raise UsageError(
+        f"topic {topic}: partitioner={given!r} is not one",
+        hint="use murmur2 (Java's clients; librdkafka's murmur2 and murmur2_random), crc32 (librdkafka's default"
+        " consistent_random, and consistent), or fnv1a (Sarama; librdkafka's fnv1a and fnv1a_random)",
+    )
 
 
 def _checked_codec(topic: str, side: str, codec: object) -> Codec[Any]:

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from snapreplay.app.names import internal_topic
-from snapreplay.service.kafka.batching import murmur_positive
+from snapreplay.service.core.partitioners import murmur_positive
 from tests.support import apps, reference
 from tests.support.child import Load
 from tests.support.stage import processed

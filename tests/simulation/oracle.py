@@ -15,7 +15,7 @@ import msgspec
 
 from snapreplay.app import names
 from snapreplay.app.record import RawRecord
-from snapreplay.service.kafka.batching import murmur_positive
+from snapreplay.service.core.partitioners import murmur_positive
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.format.records import INPUTS_KIND, PATCHED_KIND, UPGRADED_KIND, Claim, Increment, Pointer
 from snapreplay.snapshots.plan import is_decided

@@ -20,8 +20,8 @@ from functools import partial
 from snapreplay.app.record import Output
 from snapreplay.service.core.kafka_errors import CommitInDoubt, RefusedRecord, Unreachable
 from snapreplay.service.core.lineage import Lineage
+from snapreplay.service.core.partitioners import murmur_positive
 from snapreplay.service.core.retained import Ending
-from snapreplay.service.kafka.batching import murmur_positive
 from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.simulation.broker import Concurrent, Fence, InvalidTxnState, UnknownTopic, Writable, fenced, now
 from tests.simulation.network import Link

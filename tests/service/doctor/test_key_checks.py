@@ -9,9 +9,9 @@ from confluent_kafka import Producer
 
 from snapreplay.app.app import App
 from snapreplay.app.topic import Topic
+from snapreplay.service.core.partitioners import HASHES, murmur_positive
 from snapreplay.service.doctor.collect import examine
-from snapreplay.service.doctor.key_checks import HASHES, KEYS_MIN, keyed_alike
-from snapreplay.service.kafka.batching import murmur_positive
+from snapreplay.service.doctor.key_checks import KEYS_MIN, keyed_alike
 from snapreplay.service.ports import NewTopic
 from tests.support import apps
 from tests.support.healthy import facts, topic
@@ -66,6 +66,37 @@ def test_inputs_that_are_hashed_differently_are_named(left, right, named):
     topics = {name: topic(name, partition_count=COUNT) for name in ("a", "b")}
     found = list(keyed_alike(facts(app=app, topics=topics, keys={"a": left, "b": right})))
     assert [each.where for each in found] == named
+
+
+@pytest.mark.parametrize(
+    ("orders", "customers", "named"),
+    [
+        (placed(librdkafka, OTHERS), placed(java), []),
+        (placed(librdkafka, OTHERS), placed(librdkafka), ["b"]),
+        (placed(nowhere, OTHERS), {}, []),
+    ],
+)
+def test_with_an_internal_topic_only_inputs_of_its_keys_are_named(orders, customers, named):
+    """Orders that get another key in it may lie anywhere; customers that are joined with it may not."""
+    app: App[Any] = App("x", inputs=[Topic("a"), Topic("b")], state=apps.Tape)
+    by_customer = app.topic("by-customer").name
+    keys = {"a": orders, "b": customers, by_customer: placed(java)}
+    topics = {name: topic(name, partition_count=COUNT) for name in keys}
+    found = list(keyed_alike(facts(app=app, topics=topics, keys=keys)))
+    assert [each.where for each in found] == named
+
+
+def test_a_producer_that_does_not_partition_as_declared_is_named():
+    """Also of a single input, by one key; it is named once."""
+    app: App[Any] = App(
+        "x", inputs=[Topic("a", partitioner="murmur2"), Topic("b", partitioner="crc32")], state=apps.Tape
+    )
+    topics = {name: topic(name, partition_count=COUNT) for name in ("a", "b")}
+    wrong = {APART[0]: librdkafka(APART[0])}
+    keys = {"a": placed(java, OTHERS) | wrong, "b": placed(librdkafka)}
+    (found,) = [each for each in keyed_alike(facts(app=app, topics=topics, keys=keys)) if each.where == "a"]
+    assert f"key {APART[0].decode()!r} lies in partition {librdkafka(APART[0])}, as crc32 does" in found.problem
+    assert "1 of 61 keys" in found.problem
 
 
 def test_a_finding_has_a_key_as_proof():

@@ -6,7 +6,7 @@ import pytest
 
 from snapreplay.app.record import Output
 from snapreplay.service.core.kafka_errors import Fenced, RefusedRecord
-from snapreplay.service.kafka.batching import murmur_positive
+from snapreplay.service.core.partitioners import murmur_positive
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaFeeder
 from snapreplay.service.ports import NewTopic
