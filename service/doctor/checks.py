@@ -18,6 +18,7 @@ from snapreplay.service.core.peers import APART_MIN, declared, differing
 from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, DoctorFacts, Log, StateSeen, partitions
 from snapreplay.service.doctor.key_checks import keyed_alike
+from snapreplay.service.kafka.errors import principal_of
 from snapreplay.service.ports import TopicFacts
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER, RECORD_BYTES_NEEDED, misfits_of
 from snapreplay.snapshots.format.records import NO_REASON
@@ -239,7 +240,8 @@ def identities(facts: DoctorFacts) -> Found:
 
 
 def _add(facts: DoctorFacts) -> str:
-    return f"kafka-acls.sh {facts.to_cluster} --add --allow-principal User:NAME --operation"
+    principal = principal_of(facts.settings) or "User:NAME"  # a certificate has its own
+    return f"kafka-acls.sh {facts.to_cluster} --add --allow-principal {principal} --operation"
 
 
 def _acl(facts: DoctorFacts, what: str) -> str:

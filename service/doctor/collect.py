@@ -145,8 +145,10 @@ class Collector:
         owned = frozenset(p.partition for m in members or () for p in m.partitions)
         peers = tuple(m.peer for m in members or () if m.peer is not None)
         self._know(owned=owned, members=len(members or ()), peers=peers)
-        others = await self._try("asking for the members", f"group {app_id}", self._cluster.foreign_members(app_id))
-        self._know(foreign=foreign_members(facts.settings, app_id, others) if others else None)
+        if members is not None:  # else the group may not be asked about
+            asking_others = self._cluster.foreign_members(app_id)
+            others = await self._try("asking for the members", f"group {app_id}", asking_others)
+            self._know(foreign=foreign_members(facts.settings, app_id, others) if others else None)
         probing = self._ask.probe(f"{app_id}-doctor", written)
         probe = await self._try("probing with an empty transaction", f"{app_id}-doctor", probing)
         self._know(probe=probe)

@@ -28,7 +28,6 @@ from snapreplay.service.kafka.requests import COORDINATOR_AWAY
 from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.ports import CommittedOffset, TopicPartition
 
-BROKERS_RETENTION_MS = -1
 TEN_YEARS_MS = 10 * 365 * 24 * 3600 * 1000
 _NO_MEMBER, _NO_GENERATION = "", -1
 _PAUSE_S = 0.05
@@ -54,16 +53,14 @@ async def committed_offsets(
 class KafkaOffsetCommitter(KeptAdmin):
     """A committer, `ports.OffsetCommitter`. Connects with the first commit, and again after one without an answer."""
 
-    def __init__(
-        self, settings: Settings, group_id: str, retention_ms: int = TEN_YEARS_MS, shared: Shared | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, group_id: str, shared: Shared | None = None) -> None:
         super().__init__(settings, shared)
-        self._group_id, self._retention_ms = group_id, retention_ms
+        self._group_id = group_id
 
     async def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         group_id = self._group_id
         topics = _by_topic((each, (each.partition, *offset)) for each, offset in offsets.items())
-        request = OffsetCommitRequest(group_id, _NO_GENERATION, _NO_MEMBER, self._retention_ms, topics)
+        request = OffsetCommitRequest(group_id, _NO_GENERATION, _NO_MEMBER, TEN_YEARS_MS, topics)
         doing, asked = f"committing offsets of group {group_id}", Asked(self._settings, "Read", group_id)
         async with translated(doing, asked, within_s=self._deadline_s, give_up=self.close):
             await _asked(await self._connected(), group_id, request)

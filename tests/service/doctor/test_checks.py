@@ -117,6 +117,7 @@ def test_what_no_partition_could_be_had_with(refused, where, acl):
     """A group that may not be joined; transactional ids, which are one finding however many partitions there are."""
     finding = only(checks.identities, facts(refused=refused))
     assert (finding.where, "Denied" in finding.problem) == (where, True)
+    assert "--allow-principal User:ANONYMOUS " in finding.remedy
     assert acl in finding.remedy
 
 
