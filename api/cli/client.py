@@ -13,7 +13,7 @@ import httpx2
 
 from snapreplay.api.cli.output import ExitCode, OperationRefused
 from snapreplay.errors import RetryableError, UsageError
-from snapreplay.service.config.typed import OF_SERVICE
+from snapreplay.service.config.typed import LOCAL, OF_CLUSTER
 from snapreplay.service.control.operations import Command
 
 NOT_FOUND, NO_TYPE = 404, "about:blank"  # together: an unknown path
@@ -30,9 +30,8 @@ COMMANDS = {
     "/readyz": "health --ready",
 }
 """The commands that make the requests which hints of the service name."""
-ASKING = OF_SERVICE
-"""The commands that ask a running service."""
-_ASKS = re.compile(rf"(?<=`)snapreplay (?:{'|'.join(ASKING)})(?= |`)(?![^`]* --(?:url|help))[^`]*(?=`)")
+_OTHERS = "|".join((*OF_CLUSTER, *LOCAL))
+_ASKS = re.compile(rf"(?<=`)snapreplay (?!(?:{_OTHERS})[ `])[a-z-]+(?= |`)(?![^`]* --(?:url|help))[^`]*(?=`)")
 _REQUEST = re.compile(r"GET (/(?:api/v1/)?[a-z-]+)[^ ;,]*")
 
 

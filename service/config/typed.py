@@ -18,12 +18,8 @@ OF_CLUSTER = (
     *("reset", "run", "savepoint", "tail", "topics", "upgrade"),
 )
 """The commands that connect to the cluster."""
-OF_SERVICE = (
-    *("restore-status", "plan", "lag", "get", "scan", "trigger-snapshot", "adopt", "retry", "pause", "resume", "drill"),
-    *("processes", "operations", "snapshots", "history", "group-changes", "cancel", "drain", "undrain"),
-    *("health", "config"),
-)
-"""The commands that ask a running service."""
+LOCAL = ("dev", "explain", "new", "version")
+"""The commands that need neither. All others ask a running service."""
 
 _HAS_SOME = r"(?![^`]* --(?:config|bootstrap-servers|url|http-port|help)\b)"
 _COMMAND = re.compile(rf"(?<=`)snapreplay ([a-z-]+)(?= |`){_HAS_SOME}[^`]*(?=`)")
@@ -38,10 +34,9 @@ def addressed(text: str, settings: Settings, *, with_port: bool = False) -> str:
     """
     if "`snapreplay " not in text:
         return text
-    options = dict.fromkeys(OF_CLUSTER, _to_cluster(settings))
-    if with_port:
-        options |= dict.fromkeys(OF_SERVICE, _to_service(settings))
-    return _COMMAND.sub(lambda found: found[0] + options.get(found[1], ""), text)
+    options = dict.fromkeys(OF_CLUSTER, _to_cluster(settings)) | dict.fromkeys(LOCAL, "")
+    to_service = _to_service(settings) if with_port else ""
+    return _COMMAND.sub(lambda found: found[0] + options.get(found[1], to_service), text)
 
 
 def _to_cluster(settings: Settings) -> str:

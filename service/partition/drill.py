@@ -158,7 +158,7 @@ class Drills:
         if self._live.pausing.is_paused:
             raise GivenUp("the partition is paused")
         context = replace(self._context, restores=asyncio.Semaphore(1))
-        async with context.drills:
+        async with context.spare_state:
             check_memory(self._store)
             store = context.app.new_store()
             record = RestoreRecord()

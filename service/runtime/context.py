@@ -81,8 +81,8 @@ class Context:
     """One owned partition. `restores` limits how many partitions load state at once in this process. Without a `group`
     there is no coordinator to ask, and only the log says who owns the partition. `pulse` reports standstills.
     `witnesses` hears of each commit. `turns` limits how many begin to recover at once.
-    `neighbours` counts the partitions of this process. `rates` are those of its restores. `drills`
-    lets one drill at a time hold a second copy in this process."""
+    `neighbours` counts the partitions of this process. `rates` are those of its restores. `spare_state`
+    lets one task at a time hold a second copy of a state in this process."""
 
     app: App[Any]
     settings: Settings
@@ -97,7 +97,7 @@ class Context:
     turns: StartTurns = field(default_factory=StartTurns)
     neighbours: Callable[[], int] = lambda: 1
     rates: MeasuredRates = field(default_factory=MeasuredRates)
-    drills: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    spare_state: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     clock: SteadyClock = field(default_factory=SteadyClock)
 
     @cached_property

@@ -5,7 +5,7 @@ import typer
 
 from snapreplay.api.cli.root import app as commands
 from snapreplay.service.config.settings import Settings, load_settings
-from snapreplay.service.config.typed import OF_CLUSTER, OF_SERVICE, addressed
+from snapreplay.service.config.typed import LOCAL, OF_CLUSTER, addressed
 
 HINT = "run `snapreplay init a:app`; or `kafka-topics.sh --list`; then `snapreplay retry --partition 0`"
 
@@ -64,15 +64,15 @@ def test_a_log_line_leads_to_the_service_that_wrote_it(tmp_path, monkeypatch):
 
 
 def test_every_command_is_known_by_what_it_connects_to():
-    """As the command tree has them: a new command must be in one of the lists if it takes an address."""
+    """As the command tree has them: a new command must be in one of the lists, or ask a running service."""
     tree = typer.main.get_command(commands)
-    of_cluster, of_service = set[str](), set[str]()
+    of_cluster, local = set[str](), set[str]()
     for name, command in tree.commands.items():  # type: ignore[attr-defined]  # a group
         for each in getattr(command, "commands", {"": command}).values():
             options = {option for taken in each.params for option in taken.opts}
             if "--bootstrap-servers" in options:
                 of_cluster.add(name)
-            elif "--url" in options:
-                of_service.add(name)
+            elif "--url" not in options:
+                local.add(name)
     assert set(OF_CLUSTER) == of_cluster
-    assert set(OF_SERVICE) == of_service
+    assert set(LOCAL) == local

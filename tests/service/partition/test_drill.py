@@ -128,11 +128,11 @@ async def test_whoever_asks_while_one_is_under_way_hears_of_that_one(bench, gate
         await one.snapshot()
         gate.clear()
         first, second = asked(one), asked(one)
-        await until(lambda: one.status.drill and one.context.drills.locked(), "the drill")
+        await until(lambda: one.status.drill and one.context.spare_state.locked(), "the drill")
         assert one.status.drill.state == "running"
         gate.set()
         assert await answer(first) == await answer(second)
-        assert not one.context.drills.locked()
+        assert not one.context.spare_state.locked()
 
 
 @pytest.mark.parametrize("end", ["paused", "released"])
@@ -144,7 +144,7 @@ async def test_a_drill_is_given_up_with_its_partition(bench, gate, end):
         await one.snapshot()
         gate.clear()
         told = asked(one)
-        await until(one.context.drills.locked, "the drill")
+        await until(one.context.spare_state.locked, "the drill")
         if end == "paused":
             one.runner.request_pause(Paused(1, "why"), lambda *_: None)
         else:
@@ -152,7 +152,7 @@ async def test_a_drill_is_given_up_with_its_partition(bench, gate, end):
         state, _, said = await answer(told)
         assert (state, one.status.drill.state) == ("failed", "given_up")
         assert said == {"paused": "the partition was paused", "released": "the partition left LIVE"}[end]
-        assert not one.context.drills.locked()
+        assert not one.context.spare_state.locked()
         if end == "paused":
             await until(lambda: one.status.paused_since, "the pause")
             assert (await answer(asked(one)))[2] == "the partition is paused"
@@ -189,7 +189,7 @@ async def test_a_drill_that_its_owner_has_overtaken_proves_nothing(bench, gate, 
         await one.snapshot()
         gate.clear()
         told = asked(one)
-        await until(one.context.drills.locked, "the drill")
+        await until(one.context.spare_state.locked, "the drill")
         await asyncio.sleep(1)
         for _ in range(3):
             await fed(bench, one, 10)
