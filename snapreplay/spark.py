@@ -11,18 +11,17 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from snapreplay.app.app import App
 from snapreplay.errors import UsageError
 from snapreplay.service.blocking import BlockingClient, BlockingReader
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.snapshots.jobs.audit import Audited, at_one_moment, audited, replayable, report_of, with_app
 from snapreplay.snapshots.jobs.compaction import Compaction, CompactionReport, answered
-from snapreplay.snapshots.jobs.fixed_logs import OpenReader, freeze
+from snapreplay.snapshots.jobs.fixed_logs import freeze
 from snapreplay.snapshots.proof.records import Moment
-from snapreplay.snapshots.proof.replay import SegmentReport, prove, repeated
+from snapreplay.snapshots.proof.replay import SegmentReport, prove
 from snapreplay.snapshots.proof.report import AuditReport, Level
 
 if TYPE_CHECKING:
@@ -116,26 +115,12 @@ def audit(
             parts = for_each(spark, moments, open_reader, partial(audited, app_id, level), Audited)
             replayed = None
             if replayed_app is not None:
-                replayed = _replayed(spark, open_reader, replayed_app, app or "", parts)
+                segments = [segment for part in parts for segment in part.report.segments]
+                replay = partial(with_app, prove, app or "", replayed_app.version)
+                replayed = for_each(spark, segments, open_reader, replay, SegmentReport)
         return report_of(app_id, level, parts, replayed, time.monotonic() - started)
 
     return at_one_moment(app_id, look, work)
-
-
-def _replayed(
-    spark: SparkSession, open_reader: OpenReader, app: App[Any], name: str, parts: Sequence[Audited]
-) -> list[SegmentReport]:
-    """Replay all segments, and those with a difference once more under another hash seed."""
-    from snapreplay.snapshots.jobs.spark_tasks import ANOTHER_HASH_SEED, for_each  # noqa: PLC0415 - as above
-
-    segments = [segment for part in parts for segment in part.report.segments]
-    reports = for_each(spark, segments, open_reader, partial(with_app, prove, name, app.version), SegmentReport)
-    differ = [number for number, each in enumerate(reports) if each.fingerprint]
-    again, repeat = [segments[number] for number in differ], partial(with_app, repeated, name, app.version)
-    prints = for_each(spark, again, open_reader, repeat, str, hash_seed=ANOTHER_HASH_SEED)
-    for number, fingerprint in zip(differ, prints, strict=True):
-        reports[number] = reports[number].compared(fingerprint)
-    return reports
 
 
 @contextmanager

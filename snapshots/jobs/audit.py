@@ -31,9 +31,6 @@ T = TypeVar("T")
 
 ATTEMPTS = 3
 
-Repeat = Callable[[Segment], str]
-"""Replays a segment once more, in a process with another hash seed; returns the fingerprint of the first difference."""
-
 
 class Trimmed(RetryableError):
     """The owner trimmed the topics while they were read, more than once.
@@ -49,7 +46,7 @@ class Audited(msgspec.Struct, frozen=True):
     wrong: Violation | None
 
 
-def audit(reader: LogReader, app_id: str, level: Level, app: App[Any] | None = None, *, repeat: Repeat) -> AuditReport:
+def audit(reader: LogReader, app_id: str, level: Level, app: App[Any] | None = None) -> AuditReport:
     """Audit all partitions as of now, one after the other. The owners may write and trim meanwhile.
 
     Args:
@@ -66,15 +63,10 @@ def audit(reader: LogReader, app_id: str, level: Level, app: App[Any] | None = N
             parts.append(audited(app_id, level, reader, moment))
             if app is not None:
                 logs = PartitionLogs(reader, app_id, moment.partition)
-                replayed += [_replayed(app, each, logs, repeat) for each in parts[-1].report.segments]
+                replayed += [prove(app, each, logs) for each in parts[-1].report.segments]
         return report_of(app_id, level, parts, replayed if app is not None else None, time.monotonic() - started)
 
     return at_one_moment(app_id, partial(freeze, reader, app_id), work)
-
-
-def _replayed(app: App[Any], segment: Segment, logs: Logs, repeat: Repeat) -> SegmentReport:
-    report = prove(app, segment, logs)
-    return report.compared(repeat(segment)) if report.fingerprint else report
 
 
 def at_one_moment(

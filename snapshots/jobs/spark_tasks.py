@@ -6,7 +6,7 @@ Each worker imports this module: what only the driver needs stays out of it (pan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -33,10 +33,6 @@ _TASKS_PER_CORE = 4
 """A task costs a client and a Python worker: with one for each of 200 small partitions, nothing else counts."""
 
 
-HASH_SEED, ANOTHER_HASH_SEED = 0, 1
-"""PYTHONHASHSEED of the workers. Spark starts other workers for another environment."""
-
-
 class TaskFailed(StopError):
     """A task could not read or judge its partition."""
 
@@ -47,16 +43,10 @@ def for_each(
     open_client: Callable[[], AbstractContextManager[C]],
     work: Callable[[C, P], object],
     kind: type[T],
-    *,
-    hash_seed: int = HASH_SEED,
 ) -> list[T]:
     """Return what `work` gives for each part, in one job, with a client that each task opens.
 
-    `work` is sent to the executors, its values must encode. `hash_seed`: of the Python workers; it decides the order of
-    a set of strings.
-
-    Raises:
-        TaskFailed: the first failure, in its own words.
+    `work` is sent to the executors, its values must encode.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -71,23 +61,11 @@ def for_each(
         return []
     tasks = min(count, _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
     numbers = spark.range(0, count, 1, tasks)
-    with _hashing_by(spark.sparkContext.environment, hash_seed):
-        rows = numbers.mapInArrow(run, from_arrow_schema(_RESULT)).collect()
+    rows = numbers.mapInArrow(run, from_arrow_schema(_RESULT)).collect()
     for row in rows:
         if row.problem is not None:
             raise TaskFailed(row.problem, hint=row.hint or "")
     return [msgspec.msgpack.decode(bytes(row.value), type=kind) for row in rows]
-
-
-@contextmanager
-def _hashing_by(environment: dict[str, str], seed: int) -> Iterator[None]:
-    """Let Python hash by `seed`; `environment`: of the workers of the jobs that are made in this block."""
-    before = environment.get("PYTHONHASHSEED", str(HASH_SEED))
-    environment["PYTHONHASHSEED"] = str(seed)
-    try:
-        yield
-    finally:
-        environment["PYTHONHASHSEED"] = before
 
 
 def _row(work: Callable[[C, P], object], client: C, part: P) -> dict[str, object]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from functools import partial
-from hashlib import sha256
 from itertools import zip_longest
 from typing import Any
 
@@ -62,35 +61,17 @@ class Cause(StrEnum):
 
     CODE_CHANGED = "code changed"
     NOT_DETERMINISTIC = "not deterministic"
-    UNEXPLAINED = "damage, or an influence from outside"
+    UNEXPLAINED = "damage, or an influence from outside such as PYTHONHASHSEED"
 
 
 class SegmentReport(msgspec.Struct, frozen=True):
-    """The result of a replay. `finding` is the first difference; `not_proven` batches lie behind the last digest.
-
-    Attributes:
-        fingerprint: of the difference, if the same code has given it twice in one process.
-    """
+    """The result of a replay. `finding` is the first difference; `not_proven` batches lie behind the last digest."""
 
     batches: int
     records: int
     not_proven: int = 0
     without_input: bool = False
     finding: Violation | None = None
-    fingerprint: str = ""
-
-    def compared(self, fingerprint: str) -> SegmentReport:
-        """Compare with what a process of another hash seed has computed. If they differ, the code is not
-        deterministic."""
-        finding = self.finding
-        if not self.fingerprint or finding is None or fingerprint == self.fingerprint:
-            return self
-        head, _, says = finding.detail.partition(": ")
-        detail = (
-            f"{head.partition(' (')[0]} ({Cause.NOT_DETERMINISTIC}; another PYTHONHASHSEED gives another result, as the"
-            f" order of a set does): {says}"
-        )
-        return msgspec.structs.replace(self, finding=msgspec.structs.replace(finding, detail=detail))
 
 
 class _Difference(Exception):
@@ -149,29 +130,24 @@ def prove(app: App[Any], segment: Segment, logs: Logs) -> SegmentReport:
         return SegmentReport(replay.batches, replay.records, replay.not_proven)
     batches, records = replay.batches, replay.records
     del replay  # else both states would be in memory at once
-    cause, again = Cause.UNEXPLAINED, repeated(app, segment, logs)
-    if again != _printed(fingerprint):
-        cause, again = Cause.NOT_DETERMINISTIC, ""
-    elif found.increment.origin.app_version != app.version:
-        cause = Cause.CODE_CHANGED
+    if _difference_again(app, segment, logs) != fingerprint:
+        cause = Cause.NOT_DETERMINISTIC
+    else:
+        is_other = found.increment.origin.app_version != app.version
+        cause = Cause.CODE_CHANGED if is_other else Cause.UNEXPLAINED
     says = f"batch {found.increment.batch} replays differently ({cause}): {says}"
-    finding = _finding(app, segment, found.offset, says)
-    return SegmentReport(batches, records, finding=finding, fingerprint=again)
+    return SegmentReport(batches, records, finding=_finding(app, segment, found.offset, says))
 
 
-def repeated(app: App[Any], segment: Segment, logs: Logs) -> str:
-    """Return the fingerprint of the first difference of a replay; "": there was none, or none can be found."""
+def _difference_again(app: App[Any], segment: Segment, logs: Logs) -> object:
+    """Return the fingerprint of the first difference of a replay; None: there was none, or none can be found."""
     try:
         _Replay(app, segment, logs).run()
     except _Difference as difference:
-        return _printed(difference.fingerprint)
+        return difference.fingerprint
     except _NOT_REPLAYED:
-        return ""
-    return ""
-
-
-def _printed(fingerprint: object) -> str:
-    return sha256(repr(fingerprint).encode()).hexdigest()
+        return None
+    return None
 
 
 def _not_replayed(app: App[Any], segment: Segment, at_offset: int, error: SnapreplayError) -> Violation:

@@ -36,7 +36,7 @@ def audit(broker: Any) -> Any:
 
     def run(app_id: str, level: Level) -> AuditReport:
         with BlockingReader(settings) as reader:
-            return plain_audit.audit(reader, app_id, level, repeat=lambda _: "")
+            return plain_audit.audit(reader, app_id, level)
 
     return run
 

@@ -1,4 +1,4 @@
-"""Tasks whose Python workers come to harm, or hash by another seed."""
+"""Tasks whose Python workers come to harm."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from snapreplay.snapshots.jobs.session import SPARK_ERRORS, cause
-from snapreplay.snapshots.jobs.spark_tasks import ANOTHER_HASH_SEED, for_each
+from snapreplay.snapshots.jobs.spark_tasks import for_each
 from tests.support.deadlines import scaled
 
 
@@ -40,18 +40,6 @@ def test_a_worker_that_is_always_killed_is_named_in_one_line(spark) -> None:
     says, hint = cause(error.value)
     assert says.startswith("a Python worker of Spark was ended from outside: ")
     assert "Run the command again" in hint
-
-
-@pytest.mark.whole
-def test_the_order_of_a_set_is_that_of_the_seed(spark) -> None:
-    """Spark gives all workers one seed, and other workers to another one."""
-
-    def order(*_):
-        return "".join({"a", "b", "c", "d", "e", "f", "g", "h"})
-
-    first, again = (for_each(spark, [Numbered(0)], nullcontext, order, str) for _ in range(2))
-    other = for_each(spark, [Numbered(0)], nullcontext, order, str, hash_seed=ANOTHER_HASH_SEED)
-    assert first == again != other
 
 
 PROGRAM = """
