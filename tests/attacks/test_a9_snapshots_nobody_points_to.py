@@ -44,6 +44,7 @@ async def log_start(here: Stage) -> int:
 
 
 @pytest.mark.kafka
+@pytest.mark.whole
 async def test_a9_orphans_push_out_nothing(stage, unique):
     """Two pointed snapshots are kept; after each came three whole ones that nobody points to. The owner's trim keeps
     the two and what is between them, and a recovery starts from the newest pointed one."""

@@ -44,6 +44,7 @@ async def restored(then):
     return restore
 
 
+@pytest.mark.whole
 async def test_b12_a_snapshot_beyond_a_stale_end_is_asked_for_with_new_clients(past, behind):
     """No fallback, no new snapshot: it was there all the time."""
     then = await past()

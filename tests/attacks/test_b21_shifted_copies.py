@@ -74,6 +74,7 @@ async def test_b21_the_cause_is_named_and_the_way_out_leads_on(past):
     assert len(set(names)) == 120
 
 
+@pytest.mark.whole
 async def test_b21_the_plan_says_what_a_shifted_input_repeats(past):
     """The input was loaded again without its first 16 records: what was processed lies at other offsets."""
     then = await past()

@@ -91,6 +91,7 @@ async def test_a_savepoint_that_is_cancelled_is_completed_later(served, monkeypa
     assert (await service.savepoints.all()).items == ()
 
 
+@pytest.mark.whole
 async def test_a_cancel_gives_up_its_own_operation_alone(served, monkeypatch):
     """A drop waits until nothing is kept any more. A cancel that is sent again does not reach a later operation."""
     _, service, client = served

@@ -108,7 +108,7 @@ async def test_limits_that_are_seen_only_by_a_join_are_named_too(here, monkeypat
         pass
 
 
-@pytest.mark.parametrize("count", [1, 2], ids=["one", "as many as fit"])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.whole)], ids=["one", "as many as fit"])
 async def test_a_program_that_uses_the_group_is_named_until_it_has_left(here, count):
     """In readiness, in the restore status, and by doctor, which takes it for no process of the app; then the process
     that waited is LIVE."""
@@ -157,6 +157,7 @@ async def test_a_full_group_is_named_by_its_limit(here):
         await until(lambda: "group.max.size=2" in other.control.facts().trouble, "the limit")
 
 
+@pytest.mark.whole
 async def test_a_topic_of_kafkas_own_that_cannot_be_created_is_named(unique):
     """One broker with Kafka's default for three: nobody ever coordinates the group. Status and doctor say so."""
     setting = "offsets.topic.replication.factor"

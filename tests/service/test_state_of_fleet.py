@@ -72,6 +72,7 @@ async def test_each_process_reads_all_and_copies_answer_if_they_may(stage, uniqu
     assert not warm(one)
 
 
+@pytest.mark.whole
 async def test_a_program_reads_a_warm_copy_of_its_own(stage, unique, children):
     """Only if it says so; the copy shows whole batches, and says which, and how old it is."""
     here = await stage(apps.ledger(unique("copy")), partitions=2)

@@ -21,10 +21,18 @@ DECIDING = replace(QUIET, epilogue="none", records=20, chaos_seconds=2.0)
 REWIRED = replace(DECIDING, inputs=2, inputs_at_first=2)
 
 
-@pytest.mark.parametrize("losses", [False, pytest.param(True, marks=pytest.mark.whole)], ids=["", "losses"])
-def test_a_decision_is_made_once(losses: bool) -> None:
+@pytest.mark.parametrize(
+    ("seeds", "losses"),
+    [
+        (range(12), False),
+        pytest.param(range(12, 25), False, marks=pytest.mark.whole),
+        pytest.param(range(25), True, marks=pytest.mark.whole),
+    ],
+    ids=["", "more", "losses"],
+)
+def test_a_decision_is_made_once(seeds: range, losses: bool) -> None:
     """By owners of newer and older versions and by clients, among all other faults and events."""
-    tally = run_block(range(25), losses=losses, decisions=True)
+    tally = run_block(seeds, losses=losses, decisions=True)
     broken = [
         f"seed {seed}: {problem}\n  {replay_command(seed, losses=losses, decisions=True)}"
         for seed, problem in tally.problems.items()

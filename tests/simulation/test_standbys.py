@@ -17,10 +17,18 @@ from tests.simulation.test_regressions import QUIET, Script
 STANDING_BY = replace(QUIET, processes=2, replicas=1, epilogue="none", dead_letter=True)
 
 
-@pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.whole)], ids=["", "losses, decisions"])
-def test_a_takeover_costs_no_record(others: bool) -> None:
+@pytest.mark.parametrize(
+    ("seeds", "others"),
+    [
+        (range(12), False),
+        pytest.param(range(12, 25), False, marks=pytest.mark.whole),
+        pytest.param(range(25), True, marks=pytest.mark.whole),
+    ],
+    ids=["", "more", "losses, decisions"],
+)
+def test_a_takeover_costs_no_record(seeds: range, others: bool) -> None:
     """See `copying`, `suspecting` and `fleet` for what must hold beside what holds in every history."""
-    tally = run_block(range(25), losses=others, decisions=others, standbys=True)
+    tally = run_block(seeds, losses=others, decisions=others, standbys=True)
     broken = [
         f"seed {seed}: {problem}\n  {replay_command(seed, losses=others, decisions=others, standbys=True)}"
         for seed, problem in tally.problems.items()

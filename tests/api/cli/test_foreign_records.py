@@ -109,6 +109,7 @@ async def test_headers_that_python_clients_do_not_make_pass_through_everything(d
         assert {each["value"]: each["headers"] for each in await desk.tail(f"{desk.name}-out")}[13] == shown
 
 
+@pytest.mark.whole
 async def test_records_without_a_time_and_of_another_time_stop_nobody(desk, broker):
     """A timestamp of -1 is stream time: passed on, a timer set. One in microseconds is a dead letter that says so; no
     timer fires for its 55,000 years, and the record behind it is processed. A record without a time comes back from the
@@ -148,6 +149,7 @@ async def test_records_without_a_time_and_of_another_time_stop_nobody(desk, brok
         assert len(await desk.tail("dead-letters")) == 4  # two, a note, and the one that came back
 
 
+@pytest.mark.whole
 async def test_there_is_a_way_back_from_a_stream_time_of_years_that_have_not_come(desk, broker):
     """An app without timers takes microseconds, and stream time stays there for good. Set back to a savepoint of
     before, the version with timers stops at that record by name; with dead letters it goes on without it."""
@@ -190,6 +192,7 @@ def keep(record, state, out):
 """
 
 
+@pytest.mark.whole
 async def test_documents_that_are_nested_deep_are_kept_and_shown(desk, broker):
     """Down to 800 levels; deeper ones are the record's error, by name. Every topic that holds one can be shown, and the
     state is restored."""

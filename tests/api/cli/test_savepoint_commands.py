@@ -112,6 +112,7 @@ async def test_a_stopped_app_is_set_back(desk, typing):
     assert (await typing(*back[:-2], "--yes")).stdout.count("is there already") == 2
 
 
+@pytest.mark.whole
 async def test_an_app_is_deleted_after_its_id_was_typed(desk, typing):
     """Shown, refused with another id, by an option or in the terminal, and done. Then there is nothing to delete."""
     async with desk.harness() as harness:

@@ -221,8 +221,9 @@ async def test_a_stop_that_can_commit_nothing_writes_the_state_aside(bench, monk
 
 
 def failing_writes(monkeypatch):
-    """Let attempts to write a snapshot fail after one chunk, until the list that is returned says something else."""
-    appender, failing = SimCluster.appender, ["half-way"]
+    """Let attempts to write a snapshot fail after one chunk, until the first list that is returned says something else.
+    The second one is of those that failed."""
+    appender, failing, failed = SimCluster.appender, ["half-way"], list[str]()
 
     async def refusing(self):
         made: Any = await appender(self)
@@ -232,6 +233,7 @@ def failing_writes(monkeypatch):
         async def refuses(*given):
             nonlocal left
             if failing and not left:
+                failed.append(failing[0])
                 raise Unreachable("no leader")
             left -= 1
             return await append(*given)
@@ -240,21 +242,21 @@ def failing_writes(monkeypatch):
         return made
 
     monkeypatch.setattr(SimCluster, "appender", refusing)
-    return failing
+    return failing, failed
 
 
 @virtual
 async def test_attempts_that_fail_half_way_do_not_fill_the_topic(bench, monkeypatch):
     """Whatever such an attempt has written stays at the end of the topic. Where nothing could be written, it is tried
     again soon."""
-    failing = failing_writes(monkeypatch)
+    failing, failed = failing_writes(monkeypatch)
     one = await refused(bench)
     compacted(bench)
     log = bench.log(bench.snapshots)
     await asyncio.sleep(900)
     assert 4 < log.end < 10
     failing[:] = ["at once"]
-    await asyncio.sleep(1200)
+    await until(lambda: failed.count("at once") > 20, "attempts", 2000.0)
     left = log.end
     failing.clear()
     await until(lambda: one.status.snapshot.state == "written", "written", 10.0)
@@ -265,7 +267,7 @@ async def test_attempts_that_fail_half_way_do_not_fill_the_topic(bench, monkeypa
 @virtual
 async def test_a_stop_writes_aside_at_once_although_attempts_failed_before(bench, monkeypatch):
     """The next attempt is minutes away, and the process may have seconds. The topic takes the state by now."""
-    failing = failing_writes(monkeypatch)
+    failing, _ = failing_writes(monkeypatch)
     one = await refused(bench)
     refusing(monkeypatch)
     compacted(bench)

@@ -60,6 +60,7 @@ async def test_nothing_is_lost_or_repeated_over_kills(harness_of):
     assert last == states
 
 
+@pytest.mark.whole
 async def test_what_was_fed_in_a_transaction_is_waited_for(harness_of, broker):
     """Its commit is answered before the marker is there, and it looks like this one until then."""
     async with harness_of(app) as harness:
