@@ -164,10 +164,24 @@ def _default(given: Any) -> str:
 
 
 NOT_FOR_USERS = {
-    "App": {"declaration", "input_named", "upgrades_from", "upgraded_fields", "fields_read", "new_store", "validate"},
+    "App": {
+        "input_names",
+        "internal_names",
+        "patterns",
+        "declaration",
+        "input_named",
+        "upgrades_from",
+        "upgraded_fields",
+        "fields_read",
+        "new_store",
+        "validate",
+    },
     "Harness": {"other_periods"},
     "HttpServer": {"bind", "serve", "close"},
-    "Out": {"learn_limits", "carry"},
+    "Out": {"learn_limits", "carry", "note_late", "mark", "cut", "take_late", "take"},
+    "Sessions": {"close", "check"},
+    "Table": {"close", "check"},
+    "Windows": {"close", "check"},
     "Topic": {"put_in_front"},
 }
 """Members that only the package itself calls."""
@@ -180,7 +194,8 @@ def python_page() -> str:
         f"The public names of the Python package. {_MADE}\n",
         "Every other module is internal and may change at any time. A public name is removed only after a minor version"
         " in which its use gives a `DeprecationWarning`. All names are typed: mypy and pyright in strict mode accept"
-        " the examples of these pages. [Errors](errors.md) are in `snapreplay.errors`, most also in `snapreplay`.\n",
+        " the examples of these pages. A wrong call raises `UsageError`, which says what is wrong. [Errors](errors.md)"
+        " are in `snapreplay.errors`, most also in `snapreplay`.\n",
     ]
     for module in MODULES:
         lines.append(f"## `{module}`\n")
@@ -282,6 +297,7 @@ def _signature(name: str, function: Any) -> str:
         words.append(_parameter(each))
     asynchronous = "await " if inspect.iscoroutinefunction(function) else ""
     returned = "" if inspect.isclass(function) else _text(signature.return_annotation)
+    returned = "" if returned.startswith("Callable[[") else returned  # of a decorator: its argument
     return f"{asynchronous}{name}({', '.join(words)})" + (f" -> {returned}" if returned else "")
 
 
@@ -303,7 +319,7 @@ def _docstring(value: Any) -> Lines:
         head, *rest = paragraph.splitlines() or [""]
         if section := _SECTION.fullmatch(head):
             raises = "Raises " if section[1].startswith("Raises") else ""
-            items += [f"- {raises}{each}" for each in _items(rest)]
+            items += [f"- {raises}{each}" for each in _items(rest) if not each.startswith("`UsageError`: ")]
             continue
         yield from _listed(items)
         items = []
