@@ -101,7 +101,7 @@ class AccessError(RetryableError):
 
 
 class RecordsGone(RetryableError):
-    """Records cannot be read because they are not in the topic any more, not because of who asks, or when."""
+    """Records cannot be read because they were deleted from the topic."""
 
 
 class RegistryUnavailable(RetryableError):
@@ -217,7 +217,7 @@ class RecordError(SnapreplayError):
     """One input record cannot be applied, or one timer not handled (codec, handler, size): not transient.
 
     Safe: The record has changed neither the state nor the outputs. With the policy `fail`, the partition stops before
-    this record, and later goes on at exactly this record. With `dead_letter`, the record is kept in
+    this record, and later resumes with exactly this record. With `dead_letter`, the record is kept in
     `<app_id>-dead-letters`, and the later ones are processed.
 
     Attributes:
@@ -242,7 +242,7 @@ class DamagedError(RebuildError):
 
 
 class UnknownFormatError(StopError):
-    """A record of ours has a format version that this build does not know; a newer build wrote it.
+    """A record has a format version that this build does not know: a newer build wrote it.
 
     Safe: The record is not used, and nothing is lost. The build that wrote it may be started again.
     """

@@ -76,7 +76,7 @@ class Busy(RetryableError):
 
 
 class NoSuccessor(RetryableError):
-    """A refusal of a drain: no other process would take the partitions.
+    """The drain is refused: no other process would take the partitions.
 
     Safe: Nothing was given away: the process keeps its partitions.
     """

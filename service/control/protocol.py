@@ -98,7 +98,7 @@ class LoopBlocked(RetryableError):
 
 
 class TooManyCommands(RetryableError):
-    """A refusal because as many commands as may wait are waiting already."""
+    """Refused, because too many commands are waiting already."""
 
     def __init__(self, waiting: int) -> None:
         super().__init__(f"{waiting} requests wait for the service process already")

@@ -115,14 +115,14 @@ class UnknownMap(UsageError):
 
 
 class NoMap(UsageError):
-    """The state is no map, so it has no entries to read."""
+    """The state is not a map, so it has no entries to read."""
 
     def __init__(self) -> None:
         super().__init__("the state is no map: it has no entries that could be read by key")
 
 
 class WrongRead(UsageError):
-    """A part of the question is wrong. `where`: which, such as "query.prefix"; `why`: what is wrong with it."""
+    """A parameter of the read is wrong. `where`: which, such as "query.prefix"; `why`: what is wrong with it."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}")
@@ -141,14 +141,14 @@ class NotReadable(RetryableError):
 
 
 class BatchUnderWay(NotReadable):
-    """A warm copy has a part of a batch at the moment, so it shows nothing."""
+    """The warm copy is in the middle of a batch and cannot be read at this moment."""
 
     def __init__(self, partition: int) -> None:
         super().__init__(partition, "warm", "its warm copy here is applying a batch")
 
 
 class BatchNotReached(RetryableError):
-    """The batch that was asked for did not come in time."""
+    """The requested batch was not committed in time."""
 
     def __init__(self, partition: int, batch: int, min_batch: int) -> None:
         super().__init__(f"partition {partition} is at batch {batch}: batch {min_batch} did not come in time")

@@ -122,7 +122,7 @@ def handler_failed(failure: RecordError, partition: int, app: App[Any], *, can_r
 class HalfApplied(RetryableError):
     """A record cannot be applied, and the state, which cannot roll back, holds a part of its batch.
 
-    The way on: restore it, process what is before the record, and only then fail. `failed` is that failure.
+    It is restored, processes what is before the record, and only then fails. `failed` is that failure.
     """
 
     def __init__(self, failed: HandlerFailed, record_id: RecordId) -> None:

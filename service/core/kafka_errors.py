@@ -14,7 +14,7 @@ class NotAuthenticated(AccessError):
 
 
 class NotABroker(NotAuthenticated):
-    """Something else than a Kafka broker answers at an address, such as an HTTP server. `facts`: address."""
+    """Something other than a Kafka broker answers at an address, such as an HTTP server. `facts`: address."""
 
 
 class NotAuthorized(AccessError):
@@ -49,7 +49,7 @@ class OffsetBeyondEnd(RecordsGone):
 
 
 class TopicGone(RecordsGone):
-    """A topic is not there, or is not the one that was asked for by its id. `facts`: topic, topic_id."""
+    """The topic does not exist, or has another id than the one that was asked for. `facts`: topic, topic_id."""
 
 
 class CommitInDoubt(RetryableError):

@@ -73,7 +73,7 @@ class TakenAgain(ReleaseError):
 
 
 class NotAssigned(RetryableError):
-    """Another process has fenced us, and the group does not give us the partition."""
+    """Another process has fenced this one, and the group does not assign the partition to this one."""
 
 
 IN_A_ROW_SECONDS = 60.0  # taken from us again within it: nobody owns the partition in peace

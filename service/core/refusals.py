@@ -69,7 +69,7 @@ class NotInitialised(StopError):
 
 
 class HangingTransaction(StopError):
-    """A foreign transaction holds back the last stable offset of the increments topic for longer than it may.
+    """A foreign transaction has held back the last stable offset of the increments topic for too long.
 
     Safe: Nothing committed is lost. Aborting the transaction discards what its program has written in it.
     """

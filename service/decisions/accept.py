@@ -170,7 +170,7 @@ async def carry_out(acceptance: Acceptance) -> Begun:
 
 
 class NoBaseline(StopError):
-    """There is no state that could be accepted: no snapshot is whole, or none was ever taken.
+    """There is no state to accept: no snapshot is whole, or none was ever taken.
 
     Safe: Nothing was written, and no owner was fenced.
     """

@@ -38,7 +38,7 @@ class StillRuns(StopError):
 
 
 class NotOurs(StopError):
-    """A topic has the name of one of the app's own, but other records."""
+    """A topic with the name of one of the app's own holds records of another program."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class OwnedBefore(StopError):
 
 
 class AlreadyBegun(UsageError):
-    """A partition has a chain of its own: it is not replaced by the state of another app.
+    """The partition already has a state, which is never replaced by that of another app.
 
     Safe: Nothing was written, and the partition keeps its state. `snapreplay delete` gives that state up: use it only
     where the hint names it.

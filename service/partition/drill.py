@@ -36,7 +36,7 @@ _ENDED = {DrillState.SUCCEEDED: OperationState.SUCCEEDED}
 
 
 class GivenUp(RetryableError):
-    """A drill that proves nothing.
+    """The drill ended without a verdict.
 
     Safe: The partition continues, and nothing in its log was changed. It may be asked for again at any time.
     """

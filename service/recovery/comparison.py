@@ -34,7 +34,7 @@ class DigestMismatch(StopError):
 
 
 class ReplayFailed(StopError):
-    """A failure of a replay: a handler refused a record that was processed."""
+    """A replay failed: a handler refused a record that was processed before."""
 
 
 class OutputsDiffer(StopError):

@@ -60,7 +60,7 @@ class LogEndsBefore(RetryableError):
 
 
 class EndsTooEarly(StopError):
-    """The log ends before a batch whose commit was answered."""
+    """The log ends before a batch whose commit was acknowledged."""
 
 
 class OwnerWentOn(RetryableError):

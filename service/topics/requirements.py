@@ -28,7 +28,7 @@ RECORD_BYTES_NEEDED = 1_000_000
 
 
 class MissingInput(UsageError):
-    """A refusal at start because an input is missing. The partitions of a running service wait for the topic.
+    """The start is refused because an input is missing. The partitions of a running service wait for the topic.
 
     Safe: Nothing was started. If the app has processed records of the topic, bring it back with its old offsets: a new
     one of this name is refused.

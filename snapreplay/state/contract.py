@@ -306,7 +306,7 @@ RESERVED = (PERIODS_STORE, TIMERS_STORE)
 
 
 class UnknownStore(StopError):
-    """There are entries in a store that the app neither has nor retires: it was renamed, or forgotten.
+    """The state has entries of a store that the app neither declares nor retires: it was renamed or forgotten.
 
     Safe: The partition stops before this code writes anything, and the entries stay as they are. Entries that `retired`
     has deleted do not come back.

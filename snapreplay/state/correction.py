@@ -32,7 +32,7 @@ _HINT = (
 
 
 class NotCorrected(UsageError):
-    """Some lines cannot be carried out, so none was.
+    """Some lines cannot be applied, so none was.
 
     Safe: Nothing was changed in the partition that the message names. If it names none, nothing was changed in any.
     Partitions that the command has printed as corrected stay so, and the same file leaves them alone.

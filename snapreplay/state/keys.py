@@ -383,7 +383,7 @@ _HOW = {str: "write it as it is", int: "write it in digits, such as 7", bytes: "
 
 
 class WrongKey(UsageError):
-    """A text is no key of this map, or no bound of its keys. The text is not repeated: it may be a secret, or huge.
+    """A text is not a key of this map, or not a bound of its keys. It may be a secret or huge, so it is not repeated.
 
     Attributes:
         why: of what type the keys are, and how such a key is written.

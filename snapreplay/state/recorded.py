@@ -14,7 +14,7 @@ from snapreplay.state.fields import ANY, UNSET_TEXT, Layout, StoreFields
 
 
 class MeaningChanged(StopError):
-    """A refusal: this code would read stored values as something else than the code that wrote them.
+    """This code would read stored values as other values than the code that wrote them.
 
     Safe: The partition stops before this code uses a value, and what is stored stays as it is.
     """
@@ -57,7 +57,7 @@ StoredFields = Mapping[str, Collection[str]]
 
 
 class UnknownFields(StopError):
-    """A refusal: stored values have a field that this code does not know, or lack one that it has.
+    """Stored values have a field that this code does not know, or lack one that it has.
 
     Safe: The partition stops before this code writes anything, and what is stored stays as it is.
     """

@@ -20,7 +20,7 @@ _ENTRY_BYTES = 10  # two bin headers of at most five bytes
 
 
 class EntryTooLarge(StopError):
-    """One key with its value is larger than a record of our topics may be.
+    """One entry (key and value) is larger than a record of the app's topics may be.
 
     Safe: No batch and no snapshot with this entry was committed, and what was committed before stays.
     """

@@ -262,7 +262,7 @@ def named_kind(record: InputRecord) -> RecordKind | None:
 
 
 class ChangesLost(RebuildError):
-    """The changes of a batch are damaged, missing, or were never recorded: replay may still lead there."""
+    """The changes of a batch are damaged, missing, or were never recorded. A replay may still restore it."""
 
 
 class Changing(Protocol):

@@ -27,18 +27,18 @@ from snapreplay.state.steps import all_of
 
 
 class NotCompactable(StopError):
-    """A refusal: what the logs hold does not prove the state after their last batch.
+    """What the logs hold does not prove the state after their last batch.
 
     Safe: No snapshot was proposed, and the app continues.
     """
 
 
 class SnapshotSuperseded(StopError):
-    """A snapshot of this batch, or of a later one, exists meanwhile."""
+    """A snapshot of this batch, or of a later one, exists by now."""
 
 
 class ChangedMeanwhile(StopError):
-    """The logs are not those any more that the snapshot was made from."""
+    """The logs have changed since the snapshot was made."""
 
 
 class CompactionTarget(NamedTuple):

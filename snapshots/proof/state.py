@@ -174,7 +174,7 @@ _TAIL_RECORDS = 64
 
 
 class StateUnreachable(StopError):
-    """A refusal: what the logs hold does not lead to the state that was asked for.
+    """What the logs hold does not lead to the requested state.
 
     Safe: The logs were only read, and the app continues.
     """
