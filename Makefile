@@ -59,6 +59,14 @@ helm: ## Helm into .jars/ (no-op when present; needs Go), for the tests that ren
 compose: ## Docker Compose's reader of files into .jars/ (no-op when present; needs Go), for the test of deploy/compose.yaml
 	@test -e .jars/compose/cmd || GOBIN='$(abspath .jars/compose)' go install github.com/compose-spec/compose-go/v2/cmd@v2.16.2
 
+# The last version that runs on Java 17.
+APICURIO := 2.6.13.Final
+.PHONY: registry
+registry: ## A schema registry (Apicurio) into .jars/ by Maven (no-op when present), for the tests with a real one
+	@test -e .jars/apicurio/lib || { mkdir -p .jars/apicurio && mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy \
+	  -Dartifact=io.apicurio:apicurio-registry-app:$(APICURIO):tar.gz:all -DoutputDirectory=.jars/apicurio \
+	  && tar xzf .jars/apicurio/apicurio-registry-app-$(APICURIO)-all.tar.gz -C .jars/apicurio && rm .jars/apicurio/*.tar.gz; }
+
 .PHONY: lock
 lock: ## Resolve the lock files again (needs uv on the PATH; make lock UV_ARGS=--upgrade)
 	@command -v uv >/dev/null || { echo "make lock: uv is missing: apt-get install pipx && pipx install uv" >&2; exit 1; }

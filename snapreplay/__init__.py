@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from snapreplay.errors import StopError as StopError
     from snapreplay.errors import UnknownPartition as UnknownPartition
     from snapreplay.errors import UsageError as UsageError
+    from snapreplay.registry.avro import avro as avro
     from snapreplay.registry.registry import SchemaRegistry as SchemaRegistry
     from snapreplay.service.config.groups import BatchSettings as BatchSettings
     from snapreplay.service.config.groups import ChangelogSettings as ChangelogSettings
@@ -84,6 +85,7 @@ _NAMES = {
     "app.windowed": "Closed Sessions Windows",
     "errors": "NotBegun NotCaughtUp NotLive PartitionNotLive RecordError RegistryUnavailable RetryableError"
     " ServiceClosed SnapreplayError StopError UnknownPartition UsageError",
+    "registry.avro": "avro",
     "registry.registry": "SchemaRegistry",
     "service.config.groups": "BatchSettings ChangelogSettings ErrorSettings GroupSettings HttpSettings RestoreSettings"
     " RetentionSettings SealSettings SnapshotSettings StandbySettings StreamTimeSettings TimeoutSettings",

@@ -183,7 +183,8 @@ def json(type_: type[T], /) -> Codec[T]: ...
 @overload
 def json(type_: object, /) -> Codec[Any]: ...
 def json(type_: Any = Any, /) -> Codec[Any]:
-    """Encode as JSON any type msgspec knows: Struct, dataclass, TypedDict, dict[str, int], a union of Structs, ...
+    """Encode as JSON a Pydantic model, or any type msgspec knows: Struct, dataclass, TypedDict, dict[str, int], a union
+    of Structs, ...
 
     Without a type: dict, list, str, int, float, bool, None. Type checkers infer unions as Any:
     write `nullable(json(Payment))` where `json(Payment | None)` is meant.
@@ -191,7 +192,7 @@ def json(type_: Any = Any, /) -> Codec[Any]:
     Raises:
         UsageError: msgspec cannot decode this type, such as a union of Structs without tags.
     """
-    return _codec("json", type_, msgspec.json)
+    return _codec_of_model(type_) if hasattr(type_, "model_validate_json") else _codec("json", type_, msgspec.json)
 
 
 @overload
@@ -228,6 +229,24 @@ def _codec(kind: str, type_: Any, module: Any) -> Codec[Any]:
     if module is msgspec.json:
         encode = _refusing_non_finite(encode)
     return Codec(name, decode, encode, nullable=takes_none)
+
+
+def _codec_of_model(model: Any) -> Codec[Any]:
+    """Return the codec of a Pydantic model. It is written as msgspec writes it, because Pydantic does not sort sets."""
+    as_json = _refusing_non_finite(msgspec.json.Encoder(order="deterministic").encode)
+    decode: Callable[[bytes], Any] = model.model_validate_json
+
+    def encode(value: Any) -> bytes:
+        if not isinstance(value, model):
+            raise TypeError(f"expected {model.__name__}, got {type(value).__name__}")
+        return as_json(value.model_dump(by_alias=True))
+
+    for name, field in model.model_fields.items():
+        if field.default_factory not in (None, list, dict, set):
+            why = f"is made by {getattr(field.default_factory, '__name__', field.default_factory)}"
+            decode = _decoding_twice(decode, encode, UnsteadyDefault(f"{model.__name__}.{name}", why))
+            break
+    return Codec(f"json({model.__name__})", decode, encode)
 
 
 def _decoding_twice(

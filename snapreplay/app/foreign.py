@@ -22,7 +22,7 @@ _MAGIC = (
     (b"\x04\x22\x4d\x18", "lz4: the program compressed it itself"),
     (b"<?xml", "XML"),
 )
-_NAMED = re.compile(r"(?:nullable\()?(json|msgpack|utf8|i64|i32)\b")
+_NAMED = re.compile(r"(?:nullable\()?(json|msgpack|utf8|i64|i32|registry)\b")
 _NO_NUMBER = re.compile(rb"[\s:,\[](-?(?:NaN|Infinity))\b")
 _REPR = re.compile(rb"\s*[{\[(].*('|\bTrue\b|\bFalse\b|\bNone\b)", re.DOTALL)
 _PREFIX_BYTES = 5  # a zero and four bytes of the schema's id
@@ -41,7 +41,7 @@ def seen_in(side: str, codec: str, data: bytes) -> Lookalike | None:
     """Say what the bytes look like; None: nothing known. `side`: "key" or "value"; `codec`: the name of the codec that
     failed. One of the author's own is not judged."""
     named = _NAMED.match(codec)
-    if named is None:
+    if named is None or (named[1] == "registry" and data[:1] == b"\0"):  # that one says itself what is wrong
         return None
     return next(_seen(side, named[1], data[:_LOOKED_AT_BYTES]), None)
 
@@ -82,14 +82,18 @@ def _with_magic(side: str, codec: str, data: bytes) -> Iterator[Lookalike]:
     schema_id, rest = int.from_bytes(data[1:_PREFIX_BYTES]), data[_PREFIX_BYTES:]
     if data[0] == 0 and schema_id and rest:
         if _is_json(rest):
-            of = "JSON"
+            of, hint = "JSON", f"declare {side}=registry.json(…) of a SchemaRegistry"
+        elif (text := _text(rest)) is None:
+            of, hint = (
+                "Avro or Protobuf",
+                f"declare {side}=registry.avro(…) or registry.protobuf(…) of a SchemaRegistry",
+            )
         else:
-            text = _text(rest)
-            of = "Avro or Protobuf" if text is None else f"{text[:20]!r}"
+            of, hint = f"{text[:20]!r}", _OWN_CODEC
         number = int.from_bytes(data, signed=True) if len(data) == 8 and codec != "i64" else None
         other = "" if number is None else f", or the number {number} as LongSerializer writes it"
         way = "" if number is None else f"; for numbers declare {side}=i64"
-        yield Lookalike(f"the prefix of a schema registry (id {schema_id}) before {of}{other}", f"{_OWN_CODEC}{way}")
+        yield Lookalike(f"the prefix of a schema registry (id {schema_id}) before {of}{other}", f"{hint}{way}")
 
 
 def _numbers(side: str, codec: str, data: bytes) -> Iterator[Lookalike]:

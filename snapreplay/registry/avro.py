@@ -8,7 +8,8 @@ from collections.abc import Callable
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar, overload
 from uuid import UUID
 
 import fastavro
@@ -16,11 +17,14 @@ import msgspec
 from fastavro.schema import SchemaParseException, UnknownType
 from fastavro.validation import ValidationError, validate
 
+from snapreplay.app.codecs import Codec
 from snapreplay.counted import counted
 from snapreplay.errors import UsageError
 from snapreplay.registry.avro_depth import check_depth, is_recursive
 from snapreplay.registry.avro_schema import NoSchema, schema_of
-from snapreplay.registry.framing import PREFIX_BYTES, Decode, Encode, Registered
+from snapreplay.registry.framing import PREFIX_BYTES, Decode, Encode, Registered, text_of
+
+T = TypeVar("T")
 
 _NATIVE = (bytes, datetime, date, time, Decimal, UUID)
 """What fastavro reads and writes besides what JSON has."""
@@ -53,17 +57,18 @@ class AvroFormat:
         found, _ = parsed(schema)
         return str(found["name"] if isinstance(found, dict) and "name" in found else found)
 
-    def reader(self, schema: Registered) -> Decode:
+    def reader(self, schema: Registered, at: int = PREFIX_BYTES) -> Decode:
+        """Take `at`: where values begin."""
         written_by, named = parsed(schema)
         read_as, made, read = self._read_as, _making(self._type), fastavro.schemaless_reader
         may_be_deep = is_recursive(written_by, named)
 
         def decode(data: bytes) -> Any:
             stream = io.BytesIO(data)
-            stream.seek(PREFIX_BYTES)
+            stream.seek(at)
             try:
                 if may_be_deep:
-                    check_depth(written_by, named, data, PREFIX_BYTES)
+                    check_depth(written_by, named, data, at)
                 value = read(stream, written_by, read_as)
             except (EOFError, IndexError) as error:
                 raise ValueError(f"the bytes end inside the value ({type(error).__name__})") from error
@@ -92,6 +97,34 @@ class AvroFormat:
             return stream.getvalue()
 
         return encode
+
+
+@overload
+def avro(type_: type[T], /, *, schema: str | Path | None = None, written_by: str | Path | None = None) -> Codec[T]: ...
+@overload
+def avro(
+    type_: object = Any, /, *, schema: str | Path | None = None, written_by: str | Path | None = None
+) -> Codec[Any]: ...
+def avro(type_: Any = Any, /, *, schema: str | Path | None = None, written_by: str | Path | None = None) -> Codec[Any]:
+    """Return a codec for Avro without a registry: all records of the topic have one schema. As `SchemaRegistry.avro`.
+
+    Args:
+        schema: Avro as JSON, or the path of a file; None: one made of the type.
+        written_by: the schema of the records that are read, if it is another one.
+
+    Raises:
+        UsageError: a schema, or the type, cannot be used.
+    """
+    form = AvroFormat(type_, text_of(schema))
+    name = form.name.removeprefix("registry.")
+    if form.schema is None:
+        raise UsageError(f"{name}: {form.why_no_schema}", hint='give a schema: `schema=Path("order.avsc")`')
+    other = text_of(written_by)
+    try:
+        decode = form.reader(form.schema if other is None else Registered(AvroFormat.kind, other), at=0)
+    except ValueError as error:
+        raise UsageError(f"{name}: written_by={(other or '')[:80]!r} is no Avro schema: {error}") from error
+    return Codec(name, decode, form.writer(form.schema))
 
 
 def parsed(schema: Registered) -> tuple[Any, dict[str, Any]]:

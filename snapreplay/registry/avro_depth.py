@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from snapreplay.registry.framing import zigzag
 from snapreplay.state.read_back import LEVELS_MAX
 
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
@@ -47,7 +48,7 @@ def _passed(schema: Any, data: bytes, at: int, named: Mapping[str, Any], levels:
     if levels > LEVELS_MAX:
         raise TooDeep
     if isinstance(schema, list):
-        index, at = _number(data, at)
+        index, at = zigzag(data, at)
         return _passed(schema[index], data, at, named, levels + 1)
     schema = named.get(schema, schema) if isinstance(schema, str) else schema
     kind = schema if isinstance(schema, str) else schema["type"]
@@ -56,7 +57,7 @@ def _passed(schema: Any, data: bytes, at: int, named: Mapping[str, Any], levels:
     if kind in _SIZES:
         return at + _SIZES[kind]
     if kind in _VARINTS:
-        return _number(data, at)[1]
+        return zigzag(data, at)[1]
     if kind == "fixed":
         return at + int(schema["size"])
     if kind in ("array", "map"):
@@ -65,30 +66,19 @@ def _passed(schema: Any, data: bytes, at: int, named: Mapping[str, Any], levels:
         for each in schema["fields"]:
             at = _passed(each["type"], data, at, named, levels + 1)
         return at
-    size, at = _number(data, at)  # bytes or string
+    size, at = zigzag(data, at)  # bytes or string
     return at + size
 
 
 def _passed_blocks(schema: Any, kind: str, data: bytes, at: int, named: Mapping[str, Any], levels: int) -> int:
     while True:
-        count, at = _number(data, at)
+        count, at = zigzag(data, at)
         if count == 0:
             return at
         if count < 0:
-            at = _number(data, at)[1]
+            at = zigzag(data, at)[1]
         for _ in range(abs(count)):
             if kind == "map":
-                size, at = _number(data, at)
+                size, at = zigzag(data, at)
                 at += size
             at = _passed(schema["items" if kind == "array" else "values"], data, at, named, levels + 2)
-
-
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number, seven bits a byte, zigzag, and where it ends."""
-    number = shift = 0
-    while True:
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), at

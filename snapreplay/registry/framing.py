@@ -235,6 +235,17 @@ class _Writing(NamedTuple):
     encode: Encode
 
 
+def zigzag(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number of Avro or of a message index, seven bits a byte, and where it ends. Raises IndexError."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+
+
 def _unlike(data: bytes) -> str:
     if data[:1] == b"\0" or not data:
         return f"it ends inside the prefix of a schema registry: it has {len(data)} of {PREFIX_BYTES} bytes"

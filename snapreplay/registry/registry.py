@@ -89,5 +89,69 @@ class SchemaRegistry:
 
         return codec_of(self._client, AvroFormat(type_, text_of(schema)), subject, version)
 
+    @overload
+    def json(
+        self,
+        type_: type[T],
+        *,
+        schema: str | Path | None = None,
+        subject: str | None = None,
+        version: int | None = None,
+    ) -> Codec[T]: ...
+    @overload
+    def json(
+        self,
+        type_: object = Any,
+        *,
+        schema: str | Path | None = None,
+        subject: str | None = None,
+        version: int | None = None,
+    ) -> Codec[Any]: ...
+    def json(
+        self,
+        type_: Any = Any,
+        *,
+        schema: str | Path | None = None,
+        subject: str | None = None,
+        version: int | None = None,
+    ) -> Codec[Any]:
+        """Return a codec for JSON with a JSON Schema.
+
+        A value is read as `json(type_)` reads it. A value that does not fit the schema is not written.
+
+        Args:
+            schema: JSON Schema, or the path of a file; None: one is made of the type.
+            subject, version: as of `avro`.
+
+        Raises:
+            UsageError: as `avro`.
+        """
+        from snapreplay.registry.json_schema import JsonFormat  # noqa: PLC0415 - the extra
+
+        return codec_of(self._client, JsonFormat(type_, text_of(schema)), subject, version)
+
+    def protobuf(
+        self,
+        type_: type[T],
+        *,
+        schema: str | Path | None = None,
+        subject: str | None = None,
+        version: int | None = None,
+    ) -> Codec[T]:
+        """Return a codec for a class that `protoc` has generated.
+
+        Fields that the class does not know are kept. A record of another message of the file is refused.
+
+        Args:
+            schema: the text of the .proto file, or its path, as it is registered; None: what the class says.
+            subject, version: as of `avro`. A file that imports others needs the version.
+
+        Raises:
+            UsageError: it is no such class.
+        """
+        from snapreplay.registry.protobuf import ProtobufFormat  # noqa: PLC0415 - the extra
+
+        return codec_of(self._client, ProtobufFormat(type_, text_of(schema)), subject, version)
+
     def __repr__(self) -> str:
         return f"SchemaRegistry({self._client.shown_url!r})"

@@ -33,10 +33,20 @@ def harness_of(key=utf8, value=None, policy=ErrorPolicy.FAIL):
 PREFIX = b"\0\0\0\0\x07"
 LONG, INT = struct.Struct(">q").pack, struct.Struct(">i").pack
 BAD_VALUES = [
-    (json(), PREFIX + b'{"amount":5}', "the prefix of a schema registry (id 7) before JSON", "docs/records.md"),
-    (json(Pay), PREFIX + b'{"amount":5}', "the prefix of a schema registry (id 7) before JSON", "docs/records.md"),
-    (json(), PREFIX + b"\x02\x0aada\x00", "the prefix of a schema registry (id 7) before Avro", "docs/records.md"),
-    (msgpack(), PREFIX + b"\x81\xa6amount\x05", "the prefix of a schema registry (id 7)", "docs/records.md"),
+    (json(), PREFIX + b'{"amount":5}', "the prefix of a schema registry (id 7) before JSON", "value=registry.json(…)"),
+    (
+        json(Pay),
+        PREFIX + b'{"amount":5}',
+        "the prefix of a schema registry (id 7) before JSON",
+        "value=registry.json(…)",
+    ),
+    (
+        json(),
+        PREFIX + b"\x02\x0aada\x00",
+        "the prefix of a schema registry (id 7) before Avro",
+        "value=registry.avro(…)",
+    ),
+    (msgpack(), PREFIX + b"\x81\xa6amount\x05", "the prefix of a schema registry (id 7)", "registry.avro(…)"),
     (
         utf8,
         PREFIX + b"ada",
