@@ -10,8 +10,7 @@ LOG=$VENV/engine.log
 NOW=${1-}
 
 says() { # what became of it, and one line
-  rm -f "$STAMP" # a copy of .venv may be a hard link
-  echo "$1 $sources" >"$STAMP"
+  { rm -f "$STAMP" && echo "$1 $sources" >"$STAMP"; } 2>/dev/null || true # a copy of .venv may be a hard link
   echo "setup: $2"
   [[ -z $NOW ]] || exit 1
   exit 0

@@ -4,6 +4,8 @@
 //! twin does the work: an error is always Python's own. There is no `unsafe`, and arithmetic that could overflow is
 //! checked: a panic would reach Python as an exception, but nothing here relies on that.
 
+#![deny(unsafe_code)]
+
 mod entries;
 mod outputs;
 mod records;

@@ -71,6 +71,9 @@ impl<'py> Lanes<'_, 'py> {
             }
         };
         let (number, count, ..) = shape;
+        if count == 0 {
+            return Ok(false);
+        }
         let key: Option<Bound<'py, PyBytes>> = output.getattr(intern!(py, "key"))?.extract()?;
         let value: Option<Bound<'py, PyBytes>> = output.getattr(intern!(py, "value"))?.extract()?;
         let given: Option<u32> = output.getattr(intern!(py, "partition"))?.extract()?;
