@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from snapreplay import App, Closed, MapState, Out, Record, RecordError, Stores, Topic, UsageError, json
 from snapreplay.app.batch import ErrorPolicy
 from snapreplay.testing import Harness, check, record
+from tests.support import windows_by_hand
 
 clicks, counted, late_clicks = Topic("clicks", value=json(int)), Topic("counted"), Topic("late", value=json(int))
 
@@ -82,19 +83,9 @@ def lates(harness: Harness[Any]) -> list[int]:
 def test_every_record_counts_in_each_window_that_is_open(given, one, other, grace_ms, batches):
     """A window is open until the records have come to its end plus the grace."""
     size_ms, every_ms = max(one, other), min(one, other)
-    expected: dict[tuple[str, int], list[int]] = {}
-    late, now_ms = [], -1
-    for number, (key, at_ms) in enumerate(given):
-        now_ms = max(now_ms, at_ms)
-        starts = [start for start in range(-20, at_ms + 1) if start % every_ms == 0 and at_ms < start + size_ms]
-        for start in starts:
-            if start + size_ms + grace_ms > now_ms:
-                expected.setdefault((key, start), []).append(number)
-            elif number not in late:
-                late.append(number)
+    expected, late = windows_by_hand.windows(given, size_ms, every_ms, grace_ms)
     harness = fed(windowed(size_ms, every_ms, grace_ms), given, batches)
-    assert sent(harness) == sorted((key, at, at + size_ms, tuple(n)) for (key, at), n in expected.items())
-    assert lates(harness) == late
+    assert (sent(harness), lates(harness)) == (expected, late)
 
 
 @given(events, st.integers(1, 20), st.integers(1, 9))
@@ -114,30 +105,9 @@ def test_sessions_are_what_lies_within_the_gap_whatever_the_order(given, gap_ms,
 @given(events, st.integers(1, 20), st.integers(0, 20), st.integers(1, 9))
 def test_a_late_record_still_joins_a_session_that_is_open(given, gap_ms, grace_ms, batches):
     """And makes none of its own: that would have closed."""
-    sessions: list[tuple[str, list[tuple[int, int]]]] = []
-    done, late, now_ms = [], [], -1
-
-    def close() -> None:
-        for session in list(sessions):
-            key, times = session
-            end_ms = max(times)[0] + gap_ms
-            if end_ms + grace_ms <= now_ms:
-                sessions.remove(session)
-                done.append((key, min(times)[0], end_ms, tuple(sorted(n for _, n in times))))
-
-    for number, (key, at_ms) in enumerate(given):
-        now_ms = max(now_ms, at_ms)
-        close()
-        near = [(k, t) for k, t in sessions if k == key and min(t)[0] - gap_ms < at_ms < max(t)[0] + gap_ms]
-        if not near and at_ms + gap_ms + grace_ms <= now_ms:
-            late.append(number)
-            continue
-        sessions = [each for each in sessions if each not in near]
-        sessions.append((key, [(at_ms, number), *(each for _, times in near for each in times)]))
-    now_ms = 10_000
-    close()
+    expected, late = windows_by_hand.sessions(given, gap_ms, grace_ms)
     harness = fed(sessioned(gap_ms, grace_ms), given, batches)
-    assert (sent(harness), lates(harness)) == (sorted(done), late)
+    assert (sent(harness), lates(harness)) == (expected, late)
 
 
 @pytest.mark.parametrize("app", [windowed(10, 5, 3), sessioned(10, 3)], ids=["hopping", "session"])
