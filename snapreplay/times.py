@@ -15,12 +15,15 @@ _YEARS_2001_TO_2050_S = range(1_000_000_000, _YEAR_2050_MS // 1000)
 _UNITS = (("microseconds", 1_000), ("nanoseconds", 1_000_000))
 
 
-def is_far_ahead(timestamp_ms: int, stream_time_ms: int) -> bool:
-    """Say whether a timestamp lies more than ten years after stream time. While stream time lies before 2015 (no record
-    yet, old data, a test), it may be any time up to 2050.
+def is_far_ahead(timestamp_ms: int, stream_time_ms: int, most_ms: int | None = None) -> bool:
+    """Say whether a timestamp lies more than `most_ms` after stream time. The first record may have any time.
+
+    None: ten years; while stream time lies before 2015 (no record yet, old data, a test), any time up to 2050.
 
     No clock is asked, so that a replay decides the same.
     """
+    if most_ms is not None and stream_time_ms >= 0 and timestamp_ms - stream_time_ms > most_ms:
+        return True
     if timestamp_ms - stream_time_ms <= FAR_AHEAD_MS:
         return False
     return stream_time_ms >= _YEAR_2015_MS or timestamp_ms > _YEAR_2050_MS

@@ -26,7 +26,7 @@ from snapreplay.errors import RecordError, RecordId, RegistryUnavailable, Snapre
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.keys import MissingKey
 from snapreplay.state.timers import YEAR_MS
-from snapreplay.times import suspected_unit, time_text
+from snapreplay.times import FAR_AHEAD_MS, suspected_unit, time_text
 
 PREFIX = "__snapreplay.errors."
 
@@ -61,18 +61,23 @@ def timer_error(timer: Timer[Any], handler: Callable[..., object] | None, error:
     return found
 
 
-def far_ahead(record: InputRecord, stream_time_ms: int) -> RecordError:
-    """Return the error for a record with a timestamp of years that have not come: one such record would let every
-    timer fire for all of them, and all later records would come too late."""
+def far_ahead(record: InputRecord, stream_time_ms: int, most_ms: int | None) -> RecordError:
+    """Return the error for a record whose timestamp lies too far ahead: one such record would let every timer fire up
+    to then, and all later records would come too late. `most_ms`: the bound of its input."""
     at_ms, record_id = record.timestamp, id_of(record)
-    years = (at_ms - max(stream_time_ms, 0)) // YEAR_MS
+    ahead_ms = at_ms - max(stream_time_ms, 0)
+    by = f"{ahead_ms // YEAR_MS:,} years" if ahead_ms >= FAR_AHEAD_MS else f"{ahead_ms:,} ms"
+    bound = "" if most_ms is None else f"; its input has ahead_max_ms={most_ms}"
     since = f"stream time, {time_text(stream_time_ms)}" if stream_time_ms >= 0 else "1970"
     unit = suspected_unit(at_ms)
     seems = f", and looks like {unit}" if unit else f" ({time_text(at_ms)})"
     return RecordError(
-        f"{record_id}: the timestamp {at_ms} lies {years:,} years after {since}{seems}: the state has timers or entries"
+        f"{record_id}: the timestamp {at_ms} lies {by} after {since}{seems}{bound}: the state has timers or entries"
         " that expire, and all of that time would pass with this record",
         record_id=record_id,
+        hint=""
+        if most_ms is None
+        else "if such a jump is right, raise ahead_max_ms of the Topic, and `snapreplay retry`",
         exception="TimestampFarAhead",
         timestamp_ms=at_ms,
         stream_time_ms=stream_time_ms,

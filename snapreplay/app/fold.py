@@ -297,14 +297,17 @@ class Fold:
         return self._is_far_ahead(record) and not moves
 
     def _is_far_ahead(self, record: InputRecord) -> bool:
-        return is_far_ahead(record.timestamp, self._clock.stream_time_ms)
+        return is_far_ahead(record.timestamp, self._clock.stream_time_ms, self._ahead_max_ms(record))
+
+    def _ahead_max_ms(self, record: InputRecord) -> int | None:
+        return self._ways[record.topic][0].ahead_max_ms
 
     def _ahead(self, record: InputRecord, portion: Portion, *, is_skipped: bool) -> RecordError | None:
         """Return the error for a record whose timestamp would let timers fire through years that have not come; None
         for any other, and for one of which the log says what became of it."""
         if is_skipped or portion.is_recorded or not self._is_far_ahead(record):
             return None
-        return far_ahead(record, self._clock.stream_time_ms)
+        return far_ahead(record, self._clock.stream_time_ms, self._ahead_max_ms(record))
 
     def _skip(self, record: InputRecord) -> None:
         """Skip a record: it has no effect but that of its timestamp, which it has had on the timers already."""

@@ -31,39 +31,69 @@ class Topic(Generic[K, V]):
     `Topic[int, Payment]`. Declare a topic once: inputs, outputs, handlers and `out.send` must name the same object.
     """
 
-    __slots__ = ("key", "name", "partitioner", "value")
+    __slots__ = ("ahead_max_ms", "key", "name", "partitioner", "value")
 
     name: str
+    ahead_max_ms: int | None
     key: Codec[K]
     value: Codec[V]
     partitioner: Partitioner | None
 
     @overload
-    def __init__(self: Topic[str, Any], name: str, *, partitioner: Partitioner | None = None) -> None: ...
-    @overload
-    def __init__(self: Topic[K, Any], name: str, *, key: Codec[K], partitioner: Partitioner | None = None) -> None: ...
-    @overload
     def __init__(
-        self: Topic[str, V], name: str, *, value: Codec[V], partitioner: Partitioner | None = None
+        self: Topic[str, Any], name: str, *, partitioner: Partitioner | None = None, ahead_max_ms: int | None = None
     ) -> None: ...
     @overload
     def __init__(
-        self, name: str, *, key: Codec[K], value: Codec[V], partitioner: Partitioner | None = None
+        self: Topic[K, Any],
+        name: str,
+        *,
+        key: Codec[K],
+        partitioner: Partitioner | None = None,
+        ahead_max_ms: int | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Topic[str, V],
+        name: str,
+        *,
+        value: Codec[V],
+        partitioner: Partitioner | None = None,
+        ahead_max_ms: int | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: Codec[K],
+        value: Codec[V],
+        partitioner: Partitioner | None = None,
+        ahead_max_ms: int | None = None,
     ) -> None: ...
     def __init__(
-        self, name: str, *, key: Any = utf8, value: Any = None, partitioner: Partitioner | None = None
+        self,
+        name: str,
+        *,
+        key: Any = utf8,
+        value: Any = None,
+        partitioner: Partitioner | None = None,
+        ahead_max_ms: int | None = None,
     ) -> None:
         """Declare a topic.
 
         Args:
             partitioner: of an input: the hash by which its producers choose the partition of a key. The service checks
                 a sample of what arrives, and logs an error that names a key in another partition. None: not checked.
+            ahead_max_ms: of an input of an app with timers or entries that expire: a record that is further ahead of
+                stream time is refused. Give more than the topic is ever quiet. None: ten years.
 
         Raises:
-            UsageError: Kafka would not accept the name, a codec is not one (`json` instead of `json()`), or there is no
-                such partitioner.
+            UsageError: Kafka would not accept the name, a codec is not one (`json` instead of `json()`), there is no
+                such partitioner, or `ahead_max_ms` is no number of milliseconds.
         """
         check_topic_name(name)
+        self.ahead_max_ms = checked_ahead(name, ahead_max_ms)
         self.name = name
         self.partitioner = _checked_partitioner(name, partitioner)
         self.key = _checked_codec(name, "key", key)
@@ -75,18 +105,22 @@ class Topic(Generic[K, V]):
 
     @overload
     @staticmethod
-    def matching(pattern: str) -> TopicPattern[str, Any]: ...
+    def matching(pattern: str, *, ahead_max_ms: int | None = None) -> TopicPattern[str, Any]: ...
     @overload
     @staticmethod
-    def matching(pattern: str, *, key: Codec[K]) -> TopicPattern[K, Any]: ...
+    def matching(pattern: str, *, key: Codec[K], ahead_max_ms: int | None = None) -> TopicPattern[K, Any]: ...
     @overload
     @staticmethod
-    def matching(pattern: str, *, value: Codec[V]) -> TopicPattern[str, V]: ...
+    def matching(pattern: str, *, value: Codec[V], ahead_max_ms: int | None = None) -> TopicPattern[str, V]: ...
     @overload
     @staticmethod
-    def matching(pattern: str, *, key: Codec[K], value: Codec[V]) -> TopicPattern[K, V]: ...
+    def matching(
+        pattern: str, *, key: Codec[K], value: Codec[V], ahead_max_ms: int | None = None
+    ) -> TopicPattern[K, V]: ...
     @staticmethod
-    def matching(pattern: str, *, key: Any = utf8, value: Any = None) -> TopicPattern[Any, Any]:
+    def matching(
+        pattern: str, *, key: Any = utf8, value: Any = None, ahead_max_ms: int | None = None
+    ) -> TopicPattern[Any, Any]:
         """Declare all topics whose whole name matches this regular expression: an input that stands for several.
 
         A topic that appears later is taken in while the app runs, and read from its beginning.
@@ -94,7 +128,7 @@ class Topic(Generic[K, V]):
         Raises:
             UsageError: it is no regular expression, or a codec is not one.
         """
-        return TopicPattern(pattern, key=key, value=value)
+        return TopicPattern(pattern, key=key, value=value, ahead_max_ms=ahead_max_ms)
 
     def __repr__(self) -> str:
         return f"Topic({self.name!r}, key={self.key.name}, value={self.value.name})"
@@ -105,7 +139,8 @@ class TopicPattern(Topic[K, V]):
 
     __slots__ = ("_matches", "_prefix")
 
-    def __init__(self, pattern: str, *, key: Codec[K], value: Any) -> None:
+    def __init__(self, pattern: str, *, key: Codec[K], value: Any, ahead_max_ms: int | None = None) -> None:
+        self.ahead_max_ms = checked_ahead(pattern, ahead_max_ms)
         self._prefix = ""
         self.partitioner = None
         self._compile(pattern)
@@ -134,7 +169,7 @@ class TopicPattern(Topic[K, V]):
         """Return the topic of this name, as a producer or a test needs it. Raises UsageError: it does not match."""
         if not self.matches(name):
             raise UsageError(f"topic name {name!r} does not match {self.name!r}")
-        return Topic(name, key=self.key, value=self.value)
+        return Topic(name, key=self.key, value=self.value, ahead_max_ms=self.ahead_max_ms)
 
     def __repr__(self) -> str:
         return f"Topic.matching({self.name!r}, key={self.key.name}, value={self.value.name})"
@@ -154,6 +189,15 @@ class InternalTopic(Topic[K, V]):
                 hint=f"choose a name without {INTERNAL.strip('-')!r} that does not end in -{', -'.join(OWN_SUFFIXES)}",
             )
         super().__init__(whole, key=key, value=value)
+
+
+def checked_ahead(name: str, ahead_max_ms: object) -> int | None:
+    if ahead_max_ms is None or (type(ahead_max_ms) is int and ahead_max_ms > 0):
+        return ahead_max_ms
+    raise UsageError(
+        f"topic {name}: ahead_max_ms={ahead_max_ms!r} is not a number of milliseconds from 1 on",
+        hint="a day is ahead_max_ms=86_400_000",
+    )
 
 
 def check_topic_name(name: object) -> None:

@@ -73,6 +73,7 @@ class Turns:
         self._gate = gate
         self._app_id, self._partition = app.app_id, partition
         self._specs = app.timers
+        self._far_ms = min(FAR_AHEAD_MS, *(each.ahead_max_ms or FAR_AHEAD_MS for each in app.inputs))
         self._store, self._clock, self._timetable, self._out = store, store.clock, timetable, out
         self._periodic = [
             (TimerKey("", name, b"").encoded(), name)
@@ -117,7 +118,7 @@ class Turns:
             return False
         clock = self._clock
         not_before_ms = self._timetable.not_before_ms
-        far_ms = clock.stream_time_ms + FAR_AHEAD_MS  # a record from there on may lie too far ahead
+        far_ms = clock.stream_time_ms + self._far_ms  # a record from there on may lie too far ahead
         clock.quiet_before_ms = far_ms if not_before_ms is None else min(not_before_ms, far_ms)
         return not_before_ms is None or not_before_ms > max(to_ms, clock.stream_time_ms)
 

@@ -16,6 +16,7 @@ from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.map import MapState
 from snapreplay.state.stores import maps_of
+from snapreplay.times import suspected_unit
 from snapreplay.windows import Window, hopping
 
 K = TypeVar("K")
@@ -199,6 +200,12 @@ def time_of(record: Record[Any, Any]) -> int:
         raise RecordError(
             "the record has no timestamp, nor has one before it: it lies in no window",
             hint="let the producer set timestamps, or the broker: message.timestamp.type=LogAppendTime",
+        )
+    unit = suspected_unit(record.timestamp_ms)
+    if unit.startswith("seconds"):
+        raise RecordError(
+            f"the timestamp {record.timestamp_ms} looks like {unit}, and timestamps are in milliseconds",
+            hint="its producer must send milliseconds",
         )
     return record.timestamp_ms
 

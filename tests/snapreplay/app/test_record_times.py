@@ -151,6 +151,40 @@ def test_a_record_of_years_that_have_not_come_is_put_aside(at_ms, together):
     assert len(sent(harness)) == 6
 
 
+def bounded(**bounds: int) -> App[MapState[str, int]]:
+    """Two inputs, each with its own bound, and a timer."""
+    inputs = [Topic("a", ahead_max_ms=bounds.get("a")), Topic("b", ahead_max_ms=bounds.get("b"))]
+    app: App[MapState[str, int]] = App("bounded", inputs=inputs, state=lambda: MapState(str, int, ttl_ms=1_000))
+    for topic in inputs:
+        app.handler(topic)(lambda record, state, out: state.update({record.key: record.value}))
+    return app
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_an_input_may_have_a_bound_of_its_own(together):
+    """The first record may have any time; one that is too far ahead is put aside, by name, and moves nothing. The
+    other input may go further."""
+    app = bounded(a=5_000)
+    first, second = app.inputs
+    harness = Harness(app, policy=ErrorPolicy.DEAD_LETTER)
+    steps = [(first, 0), (first, 5_000), (first, 10_001), (first, 9_000), (second, 100_000), (first, 105_000)]
+    records = [record(topic, key="k", value=n, timestamp_ms=NOW_MS + at) for n, (topic, at) in enumerate(steps)]
+    for some in [records] if together else [[each] for each in records]:
+        harness.feed_batch(some)
+    (error,) = harness.errors
+    assert str(error.record_id) == "a-0-2"
+    assert "lies 5,001 ms after stream time" in error.message
+    assert "its input has ahead_max_ms=5000" in error.message
+    assert (dict(harness.state), harness.stream_time_ms) == ({"k": 5}, NOW_MS + 105_000)
+    harness.crash()
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True])
+def test_a_bound_that_cannot_be_is_refused(wrong):
+    with pytest.raises(UsageError, match=r"topic a: ahead_max_ms=.* is not a number of milliseconds"):
+        Topic("a", ahead_max_ms=wrong)
+
+
 def test_the_unit_that_a_timestamp_seems_to_have_is_named():
     harness = Harness(dunning())
     with pytest.raises(RecordError) as caught:
