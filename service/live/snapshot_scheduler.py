@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -33,6 +33,7 @@ from snapreplay.service.live.adopter import Adopter
 from snapreplay.service.live.committer import Committer
 from snapreplay.service.live.objective import ObjectiveWatch
 from snapreplay.service.live.recoverability_monitor import RecoverabilityMonitor, SawInputs
+from snapreplay.service.ports import TopicPartition
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.recovery.driver import Recovered
 from snapreplay.service.runtime.context import Context
@@ -40,6 +41,8 @@ from snapreplay.service.runtime.cooperative import throttled
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.service.topics.proposals import Examined
+from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import Floors, retention_floors
 from snapreplay.state.contract import Store
@@ -438,7 +441,8 @@ def _policy(context: Context, *, by_replay: bool) -> SnapshotPolicy:
 
 
 class Trimmer:
-    """Trims both own topics after each pointer, one trim at a time. The next one makes up for a failed one."""
+    """Trims both own topics and the internal topics after each pointer, one trim at a time. The next one makes up for a
+    failed one."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -462,17 +466,28 @@ class Trimmer:
         """Trim, unless the process has stood still since: the topics may have been replaced meanwhile."""
         context, stood_still = self._context, list[float]()
         own = (context.increments, context.snapshots)
-        names = [each.topic for each in own]
+        internal = [name for name in context.app.internal_names if name in last.positions]
+        names = [each.topic for each in own] + internal
         try:
             with context.pulse.told(stood_still.append):
                 ids = await context.cluster.topic_ids(names)
                 for change in changes(names, last.topic_ids, ids):
                     log.warning("partition %d: not trimmed: %s", context.partition, change)
                     return
-                for partition, offset in reversed(list(zip(own, floors, strict=True))):
+                trims = [*reversed(list(zip(own, floors, strict=True))), *await self._handled(last, internal)]
+                for partition, offset in trims:
                     context.pulse.look()
                     if stood_still:
                         return  # the next snapshot tries again
                     await context.cluster.delete_records(partition, offset)
         except SnapreplayError as error:
             log.warning("partition %d: not trimmed, the next snapshot tries again: %s", context.partition, error)
+
+    async def _handled(self, last: Increment, internal: Sequence[str]) -> list[tuple[TopicPartition, int]]:
+        """Return the offset in each of these topics before which no recovery reads: that of the oldest snapshot."""
+        if not internal:
+            return []
+        async with reading(self._context.cluster, read_committed=False, large=True) as reader:
+            manifest = await load_manifest(reader, self._context.snapshots, last.pointers[-1])
+        places = [TopicPartition(name, self._context.partition) for name in internal]
+        return [(each, manifest.positions[each.topic]) for each in places if each.topic in manifest.positions]

@@ -1,16 +1,21 @@
 """An internal topic is output and input of one app: what is sent to it is handled once, in the partition of its key."""
 
 import asyncio
+import json
 import random
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
 
+from snapreplay.app.load import load_app
 from snapreplay.app.names import internal_topic
 from snapreplay.service.core.partitioners import murmur_positive
 from tests.support import apps, reference
-from tests.support.child import Load
-from tests.support.stage import processed
+from tests.support.child import ROOT, Load
+from tests.support.deadlines import scaled
+from tests.support.stage import Stage, processed
 
 pytestmark = pytest.mark.kafka
 
@@ -52,3 +57,27 @@ async def test_orders_get_a_new_key_while_processes_are_killed(stage, unique, ch
     async with here.running(restore={"mode": mode}) as service:
         assert all(status.restore.proof.equal for status in service.restore_status())
         await assert_rekeyed(here, service)
+
+
+async def test_an_audit_replays_what_went_through_it(broker, unique, tmp_path):
+    """In another process, from the genesis on: orders and the records that they have led to."""
+    name = unique("rekeyed")
+    path = tmp_path / "shop.py"
+    path.write_text(f"from tests.support import apps\n\napp = apps.rekeyed({name!r})\n")
+    here = await Stage(broker.bootstrap_servers, load_app(str(path)), partitions=2).prepare()
+    async with here.running() as service:
+        await here.feed(40)
+        await assert_rekeyed(here, service)
+        await here.decided()
+    words = ["audit", str(path), "--engine", "python", "--level", "replay", "-o", "json"]
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "snapreplay.api.cli", *words, "--bootstrap-servers", broker.bootstrap_servers],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=scaled(60),
+        check=False,
+    )
+    report = json.loads(done.stdout or b"{}")
+    assert (done.returncode, report["findings"]) == (0, []), done.stderr.decode()
+    assert report["checked"]["records_replayed"] == 80

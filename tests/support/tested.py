@@ -29,3 +29,6 @@ sleepy = apps.ledger("tested-sleepy", sleep_aloud)
 naps = sleepy.inputs[0]
 tape = apps.tape("tested-tape")  # made by a function of another module
 tapes = tape.inputs[0]
+
+
+rekeyed = apps.rekeyed("rekeyed")

@@ -1,5 +1,6 @@
 """What operators decide about an app with internal topics: begin, add one, move the state, set it back, delete."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -107,6 +108,28 @@ async def test_an_app_that_is_set_back_skips_what_is_in_it(bench):
         await until(lambda: sum(each["n"] for each in one.view().values()) == 1, "the first order again")
         await bench.feed(2)
         await until(lambda: sum(each["n"] for each in one.view().values()) == 3, "what came since")
+
+
+@pytest.mark.parametrize("mode", ["changes", "replay"])
+async def test_what_no_recovery_needs_is_deleted(bench, mode):
+    """Up to where the oldest kept snapshot begins; a replay from it still finds all that it needs."""
+    await bench.prepare(apps.rekeyed("app"))
+    async with bench.live() as one:
+        for count in (10, 20, 30):
+            await bench.feed(10)
+            await until(partial(has_booked, one, count), count)
+            await one.snapshot()
+        await until(lambda: bench.log(INTERNAL).start > 0, "trimmed")
+        assert bench.log(INTERNAL).start < bench.batches()[-1].positions[INTERNAL]
+        await bench.feed(10)
+        await until(partial(has_booked, one, 40), 40)
+    async with bench.live(restore={"mode": mode}) as one:
+        assert one.status.restore.proof.equal
+        assert has_booked(one, 40)
+
+
+def has_booked(one, count):
+    return sum(each["n"] for each in one.view().values()) == count
 
 
 @pytest.mark.kafka

@@ -16,7 +16,7 @@ from snapreplay.testing import RealHarness, ServiceEnded
 from snapreplay.testing.real_harness import _HOLDERS
 from tests.support import apps
 from tests.support.deadlines import is_running, scaled
-from tests.support.tested import app, balances, naps, payments, sleepy, tape, tapes
+from tests.support.tested import app, balances, naps, payments, rekeyed, sleepy, tape, tapes
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kafka
@@ -58,6 +58,22 @@ async def test_nothing_is_lost_or_repeated_over_kills(harness_of):
     assert len(outputs) == 20
     last = {each.key: each.value for each in outputs}
     assert last == states
+
+
+async def test_what_is_sent_to_an_internal_topic_is_waited_for(harness_of):
+    """Caught up, the app has handled what its records have led to in other partitions, over a SIGKILL, too."""
+    (orders, by_customer), balances_of_customers = rekeyed.inputs, rekeyed.outputs[0]
+    async with harness_of(rekeyed, partitions=2) as harness:
+        for n in range(13):
+            await harness.feed(orders, key=f"o{n}", value={"amount": n})
+        await harness.kill()
+        for n in range(13, 26):
+            await harness.feed(orders, key=f"o{n}", value={"amount": n})
+        await harness.restart()
+        await harness.caught_up()
+        states = {**(await harness.state(0)), **(await harness.state(1))}
+        assert len(await harness.outputs(by_customer)) == len(await harness.outputs(balances_of_customers)) == 26
+    assert states == {f"c{n}": {"n": 2, "sum": 2 * n + 13} for n in range(13)}
 
 
 @pytest.mark.whole
