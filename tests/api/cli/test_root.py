@@ -66,7 +66,7 @@ def test_main_ends_the_process(monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0
-    assert capsys.readouterr().out == f"snapreplay {snapreplay.__version__}\n"
+    assert capsys.readouterr().out.splitlines()[0] == f"snapreplay {snapreplay.__version__}"
 
 
 def test_an_error_is_explained_by_its_name(invoke):
