@@ -35,7 +35,7 @@ def last_heard(row: Json) -> str:
 def restore_status(
     *, watch: options.Watch = False, client: options.Running, output: options.Output = Format.TABLE
 ) -> ExitCode:
-    """Show how far each partition of a running app is on its way to live. Any process may be asked.
+    """Show the recovery progress of each partition of a running app. Ask any process.
 
     Exit code 0: all are live; 1: a partition failed; 5: not all are live yet, or none is assigned."""
     from snapreplay.api.cli import restore_view
@@ -137,8 +137,8 @@ def _plan_troubles(partition: Json) -> list[str]:
 
 
 def lag(*, client: options.Running, output: options.Output = Format.TABLE) -> ExitCode:
-    """Show how far each input is processed: the lag to its last stable offset and the one to its high watermark. Also
-    show which transaction holds an input back, and how long it has been open.
+    """Show the lag of each input: to its last stable offset and to its high watermark. Also show the transaction that
+    holds an input back, and how long it has been open.
 
     Exit code 0: nothing is held back; 1: an input is; 5: a lag is not known yet."""
     with client:
@@ -247,7 +247,7 @@ PROCESS_FIELDS = (
 
 
 def processes(*, client: options.Running, output: options.Output = Format.TABLE) -> None:
-    """List the processes of the app: who they are, which can be asked, since when, and why not."""
+    """List the processes of the app, whether each can be reached, since when, and why not."""
     with client:
         found = client.processes()
     said = [

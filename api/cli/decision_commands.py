@@ -152,8 +152,8 @@ async def patch(
 ) -> None:
     """Correct entries of the state: in each partition all of them, or none.
 
-    A line is {"store": …, "key": …, "expected": …, "value": …, "reason": …}. It is refused if the entry has another
-    value than expected. The log keeps who corrected what, when and why."""
+    A line is {"store": …, "key": …, "expected": …, "value": …, "reason": …}. It is refused if the entry does not have
+    the expected value. The log keeps who corrected what, when and why."""
     from snapreplay.service.decisions.patch import carry_out, close, propose, until_taken_over
     from snapreplay.service.kafka.cluster import KafkaCluster
 
@@ -415,7 +415,7 @@ async def show(
 async def drop(
     app: options.Loaded, name: options.SavepointName, *, yes: options.Yes = False, settings: options.OfCluster
 ) -> None:
-    """Delete a savepoint for good. Apps that have begun with it keep their state."""
+    """Delete a savepoint permanently. Apps that began with it keep their state."""
     from snapreplay.service.decisions.savepoints import drop
     from snapreplay.service.kafka.cluster import KafkaCluster
 
@@ -437,7 +437,7 @@ async def reset(
 ) -> None:
     """Set a stopped app back to a savepoint, or to an empty state. Its present state is given up.
 
-    Records behind the new place are processed again, and their outputs are written a second time."""
+    Records after the new position are processed again, and their outputs are written a second time."""
     from snapreplay.service.decisions.reset import ResetTarget, carry_out, propose
     from snapreplay.service.kafka.cluster import KafkaCluster
 

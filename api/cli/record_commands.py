@@ -163,7 +163,7 @@ async def redrive(
     settings: options.OfCluster,
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Send the dead letters back to the inputs that they came from, each exactly once."""
+    """Send the dead letters back to their inputs, each exactly once."""
     from snapreplay.service.redrive import redrive as redrive_app
 
     done = await redrive_app(app, settings, dry_run=dry_run)

@@ -199,9 +199,8 @@ class PartitionCommand(PartitionsCommand, frozen=True):
 class TriggerSnapshot(PartitionsCommand, frozen=True):
     """Write full snapshots now.
 
-    Request a full snapshot of each of these partitions, or without a body of all live ones. Processing continues
-    meanwhile. If one partition is refused, no snapshot is started; only if its process refuses it after others have
-    begun, the answer says what has begun."""
+    Of each partition that is named, or of all live ones. Processing continues. If one partition is refused, no snapshot
+    is started. If its process refuses it after others have begun, the answer says what has begun."""
 
     kind = "snapshot"
     verb = "trigger-snapshot"
@@ -232,9 +231,9 @@ class TriggerSnapshot(PartitionsCommand, frozen=True):
 class AdoptSnapshot(PartitionCommand, frozen=True):
     """Point to a snapshot that a job proposes.
 
-    Let the owner judge the snapshot whose manifest lies at this offset: it reads the manifest, the increment of its
-    batch and every chunk, and hashes every entry. Processing continues meanwhile. The operation succeeds when an
-    increment points to the snapshot. It fails with the reason if the proposal is rejected, and nothing else happens."""
+    The owner reads the manifest at this offset, the increment of its batch and every chunk, and hashes every entry.
+    Processing continues. The operation succeeds when an increment points to the snapshot. It fails with the reason if
+    the owner rejects the proposal."""
 
     kind = "adopt"
     noun = "an adoption"
@@ -256,9 +255,9 @@ class AdoptSnapshot(PartitionCommand, frozen=True):
 class RetryPartition(PartitionCommand, frozen=True):
     """Let a failed partition recover again.
 
-    To be asked for after the cause was repaired or accepted. The topics are checked again, then the partition recovers
-    from the fence on; the other partitions of its process continue. The operation succeeds when the partition is live
-    and has committed a batch, or found nothing to commit for a second; it fails when the partition fails again."""
+    Use it once the cause is repaired or accepted. The topics are checked again, then the partition recovers. The other
+    partitions of its process continue. The operation succeeds when the partition is live and has committed a batch, or
+    found nothing to commit for a second; it fails when the partition fails again."""
 
     kind = "retry"
     refusals = (UnknownPartition, PartitionNotLive, NotFailed, Busy)
@@ -269,8 +268,8 @@ class RetryPartition(PartitionCommand, frozen=True):
 class PausePartition(PartitionCommand, frozen=True):
     """Process nothing more of a partition until it is resumed.
 
-    The batch under way is committed. The partition stays live, owned and in memory. The pause is in the log: it holds
-    after restarts and for each later owner, until it is resumed. The operation succeeds when the pause is committed."""
+    The current batch is committed. The partition stays live, owned and in memory. The pause is in the log: it survives
+    restarts and holds for each later owner. The operation succeeds when the pause is committed."""
 
     kind = "pause"
     too_late = "it ends by itself, with the next commit; `snapreplay resume` undoes it"
@@ -294,10 +293,10 @@ class ResumePartition(PartitionCommand, frozen=True):
 
 
 class DrillPartition(PartitionCommand, frozen=True):
-    """Restore a live partition into a store that is thrown away.
+    """Restore a live partition into a copy that is discarded.
 
-    The owner restores it from the log, beside the processing. The operation succeeds when the restored state has the
-    digest of the last batch. It fails when a recovery would fail or fall back, and when the drill is given up. The
+    The owner restores it from the log while processing continues. The operation succeeds when the restored state has
+    the digest of the last batch. It fails if a recovery would fail or fall back, or if the drill is abandoned. The
     `drill` of the partition has the seconds."""
 
     kind = "drill"
@@ -318,11 +317,11 @@ class ProcessCommand(Command, frozen=True, kw_only=True):
 
 
 class DrainProcess(ProcessCommand, frozen=True, kw_only=True):
-    """Give the partitions of a process away, before maintenance.
+    """Hand the partitions of a process over to the others, before maintenance.
 
-    Processes with warm copies take over first. The process stays up, and takes neither partitions nor copies until it
-    is undrained or started again, unless no other process is left. The operation has succeeded when all its partitions
-    have left the process."""
+    Processes with warm copies take over first. The process stays up and takes no partitions or copies until it is
+    undrained or restarted, unless no other process is left. The operation succeeds when the process has no partitions
+    left."""
 
     kind = "drain"
     refusals = (NoSuccessor, Busy)
@@ -387,8 +386,8 @@ class DropSavepoint(SavepointCommand, frozen=True):
 class CancelOperation(Command, frozen=True):
     """Cancel what has not begun of an operation.
 
-    That is a waiting snapshot or retry, a drill, a drain, a savepoint. What has begun to change something is completed.
-    Any process may be asked."""
+    That can be a waiting snapshot or retry, a drill, a drain or a savepoint. What has begun to change something is
+    completed. Ask any process."""
 
     verb = "cancel"
     method = "DELETE"
