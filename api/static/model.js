@@ -24,7 +24,7 @@ export const LEVELS = { good: "good", busy: "being restored", warn: "attention",
 
 export function levelOf(partition) {
   if (partition.phase === "live") {
-    const doubtful = partition.recoverable === false || partition.ownership_doubt || partition.paused_since;
+    const doubtful = partition.recoverable === false || partition.ownership_doubt || partition.paused_since || partition.restore?.waiting_for;
     return doubtful || partition.blocked_by_open_transaction.length ? "warn" : "good";
   }
   return ON_THE_WAY.includes(partition.phase) ? "busy" : "bad";
@@ -100,6 +100,7 @@ function problems(all, nowMs) {
     ...atRisk(all),
     ...drills(all),
     ...blocked(all),
+    ...waiting(all),
     ...slow(all),
     ...pauses(all),
     ...drains(all),
@@ -310,6 +311,16 @@ function blocked({ partitions }) {
       todo: "Nothing. This settles itself.",
     }] : []),
   ];
+}
+
+// Live partitions whose next records need a schema that no registry gives.
+function waiting(all) {
+  return ofLive(all, (each) => each.restore?.waiting_for, (group, first, names) => ({
+    key: "waiting", level: "warn", what: `${names} ${group.length > 1 ? "wait" : "waits"} for a schema registry`,
+    message: first.restore.waiting_for, since: null, until: "Until the registry answers. It is asked every few seconds.",
+    lost: { level: "good", text: "No. The records wait in the inputs, as long as their retention lasts." },
+    todo: "Repair what the message names. Processing then resumes by itself.",
+  }));
 }
 
 // One transaction may hold back a topic in many partitions.

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
+from snapreplay.service.control.status import RecoveryStatus
 from tests.page.looking import looked_at, says
 from tests.support.fake_control import FAILED, LIVE, FakeControl
 from tests.support.served import served
@@ -206,3 +207,16 @@ async def test_the_zone_of_the_times_is_said_once(browser: Browser) -> None:
                 assert times
                 for machine, title in times:
                     assert title == f"{datetime.fromisoformat(machine).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+async def test_a_partition_that_waits_for_a_schema_needs_attention(page: Page) -> None:
+    """It is live, and processes nothing: the card has the words of the wait."""
+    control = healthy()
+    live = control.statuses[0]
+    why = "waiting for schema 7 of the schema registry http://registry:8081: it answers 503"
+    restore = msgspec.structs.replace(live.restore or RecoveryStatus(), waiting_for=why)
+    control.statuses[0] = msgspec.structs.replace(live, restore=restore)
+    async with served(control) as url:
+        await page.goto(url)
+        await says(page, re.compile("Partition 0 waits for a schema registry"))
+        await expect(page.locator("main")).to_contain_text(why)

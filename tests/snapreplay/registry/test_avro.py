@@ -15,7 +15,7 @@ import pytest
 
 from snapreplay import App, MapState, RegistryUnavailable, SchemaRegistry, Topic, UsageError, nullable
 from snapreplay.registry.avro_schema import NoSchema, schema_of
-from snapreplay.testing import Harness, check, record
+from snapreplay.testing import ErrorPolicy, Harness, check, record
 from tests.support.scripted_registry import ScriptedRegistry, scripted_registry
 from tests.support.wire import refusing
 
@@ -312,6 +312,17 @@ class Tagged(msgspec.Struct, tag="t"):
 def test_a_type_without_a_schema_says_why(type_, words):
     with pytest.raises(NoSchema, match=words):
         schema_of(type_)
+
+
+def test_a_record_whose_schema_cannot_be_fetched_is_no_dead_letter(closed_port):
+    """Also where nothing has fetched it before: the fold passes the error on."""
+    orders = Topic("orders", value=SchemaRegistry(f"http://127.0.0.1:{closed_port}").avro(Order))
+    app: App[Any] = App("unread", inputs=[orders], state=lambda: MapState(str, int))
+    app.handler(orders)(lambda *_: None)
+    harness = Harness(app, policy=ErrorPolicy.DEAD_LETTER)
+    with pytest.raises(RegistryUnavailable, match="schema 5"):
+        harness.feed_raw(orders, b"k", b"\0\0\0\0\5x")
+    assert not harness.dead_letters
 
 
 def test_harness_and_check_need_no_registry(closed_port):
