@@ -230,7 +230,7 @@ class App(Generic[S]):
         if callable(name):
             raise UsageError(
                 f"{self.app_id}: @app.timer without a name registers nothing: {place_of(name)}",
-                hint='name it: `@app.timer("reminder")`, or with a period `@app.timer("report", every_ms=60_000)`',
+                hint='name it, `@app.timer("reminder")`, or with a period, `@app.timer("report", every_ms=60_000)`',
             )
         if not isinstance(name, str) or not _LEGAL_TIMER.fullmatch(name):
             raise UsageError(
