@@ -2,7 +2,8 @@
 
 A legal input may be called `orders-snapshots`, and an app of any id may come into being while another one runs. So a
 name with such an ending only raises the question. The first record answers it. Until there is one, nothing is lost by
-waiting: a topic that is taken in later is read from its beginning.
+waiting: a topic that is taken in later is read from its beginning. The records of an internal topic show nothing: it is
+one if the app has an increments topic.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ import msgspec
 
 from snapreplay.app.app import App
 from snapreplay.app.failure import PREFIX as DEAD_LETTER_HEADER
-from snapreplay.app.names import SAVEPOINT, dead_letters_topic, increments_topic, snapshots_topic
+from snapreplay.app.names import (
+    INTERNAL,
+    SAVEPOINT,
+    dead_letters_topic,
+    increments_topic,
+    is_internal_topic,
+    snapshots_topic,
+)
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.ports import Cluster, Reader, TopicFacts, TopicPartition
@@ -37,6 +45,13 @@ def ending_of(app: App[Any], name: str) -> str:
     return next((each for each in ENDINGS if name.endswith(each) and not declared.name.endswith(each)), "")
 
 
+def _owner_of(app: App[Any], name: str) -> str:
+    """Return the other app whose internal topic this seems to be; "": none, or a pattern asks for such topics."""
+    declared, owner = app.declaration(name), name.partition(INTERNAL)[0]
+    is_asked_for = name in app.input_names or declared is None or INTERNAL in declared.name
+    return "" if is_asked_for or not is_internal_topic(owner, name) else owner
+
+
 async def marked(
     app: App[Any], cluster: Cluster, facts: Mapping[str, TopicFacts], known: Collection[str] = ()
 ) -> dict[str, TopicFacts]:
@@ -45,10 +60,15 @@ async def marked(
     Args:
         known: topics that are not asked about, because they are inputs already.
     """
-    asked = [name for name, each in facts.items() if not each.denied and name not in known and ending_of(app, name)]
+    new, found = [name for name, each in facts.items() if not each.denied and name not in known], dict(facts)
+    owners = {name: owner for name in new if (owner := _owner_of(app, name))}
+    there = await cluster.topics([increments_topic(owner) for owner in owners.values()]) if owners else {}
+    for name, owner in owners.items():
+        if increments_topic(owner) in there:
+            found[name] = msgspec.structs.replace(facts[name], not_an_input=f"it is an internal topic of app {owner}")
+    asked = [name for name in new if ending_of(app, name)]
     if not asked:
-        return dict(facts)
-    found = dict(facts)
+        return found
     async with reading(cluster, read_committed=False) as reader:
         for name in asked:
             why = await _why_not(reader, facts[name], ending_of(app, name))

@@ -12,7 +12,7 @@ from snapreplay.service.topics.own_of_others import marked
 from snapreplay.service.topics.requirements import left_out, matching
 from snapreplay.snapshots.format.envelope import KIND_HEADER
 from tests.support import apps
-from tests.support.healthy import topic
+from tests.support.healthy import Topics, topic
 
 LEGAL = (b"{}", ())
 OWN = (b"SNRP\x01", ())
@@ -63,3 +63,19 @@ async def test_the_first_record_tells(name, first, why):
     assert matching(app, found) == sorted({"in-plain"} | (set() if why else {name}))
     assert [why in line for line in left_out(app, found).values()] == ([True] if why else [])
     assert logs.asked == {name}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "is_left_out"),
+    [
+        ("in-.*", "in-a-internal-b", True),
+        ("in-.*", "in-c-internal-b", False),
+        ("in-a-internal-.*", "in-a-internal-b", False),
+    ],
+)
+async def test_an_internal_topic_of_an_app_that_exists_is_no_input(pattern, name, is_left_out):
+    """A topic with such a name is one if there is no such app, and so is one that is asked for."""
+    app: App[Any] = App("x", inputs=[Topic.matching(pattern)], state=apps.Tape)
+    cluster: Any = Topics([topic("in-a-increments")])
+    found = await marked(app, cluster, {name: topic(name)})
+    assert found[name].not_an_input == ("it is an internal topic of app in-a" if is_left_out else "")
