@@ -93,7 +93,7 @@ class LoopBlocked(RetryableError):
     def __init__(self, seconds: float) -> None:
         super().__init__(
             f"the event loop of the partitions has not turned for {seconds:.0f} s: nothing was started",
-            hint="a handler keeps it; ask again when it has ended, and GET /healthz says when to kill the process",
+            hint="a handler blocks it; ask again when it has returned. Kill the process only if GET /healthz fails",
         )
 
 

@@ -231,8 +231,8 @@ def pinned(expected: Expected, claim_offset: int, end_offset: int, high_watermar
     return HangingTransaction(
         f"our claim at offset {claim_offset} cannot be read: the last stable offset stays at {end_offset}, the"
         f" high watermark is {high_watermark}",
-        hint="another transactional id left a transaction open in this topic:"
-        f" `snapreplay doctor {expected.app()}` names it and what ends it; once it has ended,"
+        hint="another producer has an open transaction on this topic:"
+        f" `snapreplay doctor {expected.app()}` shows its transactional id and how to end it; once it has ended,"
         f" {look_again(expected.partition)}",
         claim_offset=claim_offset,
         last_stable_offset=end_offset,

@@ -135,15 +135,15 @@ def _half_retired(
     if not without:
         return error
     back = (
-        f"partition {without[0]} is without this input already: take it in again with the version before,"
+        f"partition {without[0]} is without this input already: add it again with the previous version,"
         " `snapreplay inputs MODULE:APP --from resume`,"
     )
     if isinstance(error, NotRetirable):
         hint = f"{back} start that version, stop it gracefully (it writes a snapshot), and run this command again"
         return NotRetirable(error.message, hint=hint, **error.facts)
     hint = (
-        f"{back} let that version process the records, with no new ones, and"
-        f" run this command again; or `snapreplay inputs {app_name(app)} --leave-records`: they are never processed"
+        f"{back} stop the producers, let that version process the rest, and run this command again; or, to skip the"
+        f" rest permanently, `snapreplay inputs {app_name(app)} --leave-records`"
     )
     return NotDrained(error.message, hint=hint, **error.facts)
 
@@ -257,7 +257,7 @@ async def _change(context: Context, reader: Reader, wish: Wish, last: FoundIncre
         batch, topic = lean
         raise NotRetirable(
             f"partition {context.partition}: batch {batch} can be restored only by a replay of {topic}",
-            hint="start the version before, stop it gracefully (it writes a snapshot), and run the command again",
+            hint="start the previous version, stop it gracefully (it writes a snapshot), and run the command again",
             topic=topic,
         )
     if not new and len(retired) == len(increment.positions):
@@ -345,8 +345,8 @@ async def _end(
         return f"at offset {position}; {left}: the rest, up to offset {end_offset}, is never processed"
     raise NotDrained(
         f"input {place} is not processed to its end: it was read up to offset {position}, and {left}",
-        hint=f"let the version before process them, with no new ones; or `snapreplay inputs {app_name(context.app)}"
-        " --leave-records`: they are never processed",
+        hint="stop the producers and let the previous version process the rest; or, to skip the rest permanently,"
+        f" `snapreplay inputs {app_name(context.app)} --leave-records`",
         topic=name,
         position=position,
         end_offset=end_offset,

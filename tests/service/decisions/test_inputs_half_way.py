@@ -51,7 +51,7 @@ async def test_records_that_came_between_two_retirements_are_processed(half):
     with pytest.raises(NotDrained) as refused:
         await story.change(one)
     assert "partition 0 is without this input already" in refused.value.hint
-    assert "with the version before, `snapreplay inputs MODULE:APP --from resume`" in refused.value.hint
+    assert "with the previous version, `snapreplay inputs MODULE:APP --from resume`" in refused.value.hint
     await story.change(two, "resume")
     assert await story.processed(two, "a") == folded((1, 2))
     assert len(await story.change(one)) == 2
@@ -79,7 +79,7 @@ async def test_what_only_a_replay_restores_leads_back_when_half_of_it_is_retired
     with pytest.raises(NotRetirable, match="can be restored only by a replay of a-") as refused:
         await story.change(one)
     assert "partition 0 is without this input already" in refused.value.hint
-    assert "with the version before, `snapreplay inputs MODULE:APP --from resume`" in refused.value.hint
+    assert "with the previous version, `snapreplay inputs MODULE:APP --from resume`" in refused.value.hint
     await story.change(two, "resume")
     assert await story.processed(two, "a") == folded((1, 1))
     async with two.running(snapshot={"before_stop": True}):
@@ -99,7 +99,7 @@ async def test_an_input_that_was_added_half_way_is_added_before_it_is_retired(br
     await story.feed("a", 1, 1)
     with pytest.raises(NotDrained) as refused:
         await story.change(one)
-    assert "let the version before process them" in refused.value.hint
+    assert "let the previous version process the rest" in refused.value.hint
     assert "without this input" not in refused.value.hint
     await story.refused(two)
     await story.change(two, "earliest")
