@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from snapreplay.errors import StopError as StopError
     from snapreplay.errors import UnknownPartition as UnknownPartition
     from snapreplay.errors import UsageError as UsageError
-    from snapreplay.registry.avro import avro as avro
     from snapreplay.registry.registry import SchemaRegistry as SchemaRegistry
+    from snapreplay.registry.registry import avro as avro
     from snapreplay.service.config.groups import BatchSettings as BatchSettings
     from snapreplay.service.config.groups import ChangelogSettings as ChangelogSettings
     from snapreplay.service.config.groups import ErrorSettings as ErrorSettings
@@ -85,8 +85,7 @@ _NAMES = {
     "app.windowed": "Closed Sessions Windows",
     "errors": "NotBegun NotCaughtUp NotLive PartitionNotLive RecordError RegistryUnavailable RetryableError"
     " ServiceClosed SnapreplayError StopError UnknownPartition UsageError",
-    "registry.avro": "avro",
-    "registry.registry": "SchemaRegistry",
+    "registry.registry": "SchemaRegistry avro",
     "service.config.groups": "BatchSettings ChangelogSettings ErrorSettings GroupSettings HttpSettings RestoreSettings"
     " RetentionSettings SealSettings SnapshotSettings StandbySettings StreamTimeSettings TimeoutSettings",
     "service.config.settings": "Settings load_settings",

@@ -9,7 +9,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any
 from uuid import UUID
 
 import fastavro
@@ -23,8 +23,6 @@ from snapreplay.errors import UsageError
 from snapreplay.registry.avro_depth import check_depth, is_recursive
 from snapreplay.registry.avro_schema import NoSchema, schema_of
 from snapreplay.registry.framing import PREFIX_BYTES, Decode, Encode, Registered, text_of
-
-T = TypeVar("T")
 
 _NATIVE = (bytes, datetime, date, time, Decimal, UUID)
 """What fastavro reads and writes besides what JSON has."""
@@ -99,22 +97,8 @@ class AvroFormat:
         return encode
 
 
-@overload
-def avro(type_: type[T], /, *, schema: str | Path | None = None, written_by: str | Path | None = None) -> Codec[T]: ...
-@overload
-def avro(
-    type_: object = Any, /, *, schema: str | Path | None = None, written_by: str | Path | None = None
-) -> Codec[Any]: ...
-def avro(type_: Any = Any, /, *, schema: str | Path | None = None, written_by: str | Path | None = None) -> Codec[Any]:
-    """Return a codec for Avro without a registry: all records of the topic have one schema. As `SchemaRegistry.avro`.
-
-    Args:
-        schema: Avro as JSON, or the path of a file; None: one made of the type.
-        written_by: the schema of the records that are read, if it is another one.
-
-    Raises:
-        UsageError: a schema, or the type, cannot be used.
-    """
+def codec_without_registry(type_: Any, schema: str | Path | None, written_by: str | Path | None) -> Codec[Any]:
+    """Return the codec of `snapreplay.avro`."""
     form = AvroFormat(type_, text_of(schema))
     name = form.name.removeprefix("registry.")
     if form.schema is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from snapreplay.app.codecs import Codec
+from snapreplay.errors import UsageError
 from snapreplay.registry.client import Client, Subjects
 from snapreplay.registry.framing import codec_of, text_of
 
@@ -155,3 +156,26 @@ class SchemaRegistry:
 
     def __repr__(self) -> str:
         return f"SchemaRegistry({self._client.shown_url!r})"
+
+
+@overload
+def avro(type_: type[T], /, *, schema: str | Path | None = None, written_by: str | Path | None = None) -> Codec[T]: ...
+@overload
+def avro(
+    type_: object = Any, /, *, schema: str | Path | None = None, written_by: str | Path | None = None
+) -> Codec[Any]: ...
+def avro(type_: Any = Any, /, *, schema: str | Path | None = None, written_by: str | Path | None = None) -> Codec[Any]:
+    """Return a codec for Avro without a registry: all records of the topic have one schema. As `SchemaRegistry.avro`.
+
+    Args:
+        schema: Avro as JSON, or the path of a file; None: one made of the type.
+        written_by: the schema of the records that are read, if it is another one.
+
+    Raises:
+        UsageError: a schema, or the type, cannot be used.
+    """
+    try:
+        from snapreplay.registry.avro import codec_without_registry  # noqa: PLC0415 - the extra
+    except ImportError as error:
+        raise UsageError(f"Avro needs a package: {error}", hint="`pip install 'snapreplay[registry]'`") from error
+    return codec_without_registry(type_, schema, written_by)

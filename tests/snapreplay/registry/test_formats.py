@@ -1,6 +1,7 @@
 """JSON and Protobuf in Confluent's wire format."""
 
 import json
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+import snapreplay
 from snapreplay import App, MapState, SchemaRegistry, Topic, UsageError, avro
 from snapreplay.registry.avro_schema import schema_of
 from snapreplay.testing import Harness
@@ -210,3 +212,15 @@ def test_avro_without_a_registry():
     ):
         with pytest.raises(UsageError, match=words):
             wrong()
+
+
+def test_without_the_extra(monkeypatch):
+    """All names can be imported, and the error says what to install."""
+    for name in ("fastavro", "confluent_kafka", "confluent_kafka.schema_registry"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "snapreplay.registry.avro", raising=False)
+    assert {"avro", "SchemaRegistry"} <= set(snapreplay.__all__)
+    for make in (lambda: avro(Item), lambda: SchemaRegistry("http://127.0.0.1:9")):
+        with pytest.raises(UsageError) as caught:
+            make()
+        assert "snapreplay[registry]" in caught.value.hint
