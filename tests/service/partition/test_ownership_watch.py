@@ -97,9 +97,9 @@ async def test_no_time_passes_before_the_input_was_read_again(bench, monkeypatch
     reader = inside.reader(one.runner)
     poll = reader.poll
 
-    async def silent(records_max, timeout_ms):
+    async def silent(records_max, timeout_ms, only=None):
         await asyncio.sleep(timeout_ms / 1000)
-        return {} if is_silent[0] else await poll(records_max, 0)
+        return {} if is_silent[0] else await poll(records_max, 0, only)
 
     monkeypatch.setattr(reader, "poll", silent)
     await asyncio.sleep(10)  # until it is asked: the poll before is over
