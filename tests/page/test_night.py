@@ -51,7 +51,7 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     await says(page, re.compile("1 of 3 partitions is down"))
     card = page.get_by_role("article", name="Partition 0 is down")
     await expect(card).to_contain_text("failed: HandlerFailed")
-    await expect(card).to_contain_text("No. All before this record is committed.")
+    await expect(card).to_contain_text("No. Everything before this record is committed.")
     await leads_on(card, child.url)
     await expect(page.locator(".top")).to_contain_text(re.compile(r"This page: live, as of \d\d:\d\d:\d\d"))
     await looked_at(page, "failed")
