@@ -55,11 +55,11 @@ def _passed(schema: Any, data: bytes, at: int, named: Mapping[str, Any], levels:
     if not isinstance(kind, str):
         return _passed(kind, data, at, named, levels)
     if kind in _SIZES:
-        return at + _SIZES[kind]
+        return _behind(data, at, _SIZES[kind])
     if kind in _VARINTS:
         return zigzag(data, at)[1]
     if kind == "fixed":
-        return at + int(schema["size"])
+        return _behind(data, at, int(schema["size"]))
     if kind in ("array", "map"):
         return _passed_blocks(schema, kind, data, at, named, levels)
     if kind in ("record", "error"):
@@ -67,7 +67,7 @@ def _passed(schema: Any, data: bytes, at: int, named: Mapping[str, Any], levels:
             at = _passed(each["type"], data, at, named, levels + 1)
         return at
     size, at = zigzag(data, at)  # bytes or string
-    return at + size
+    return _behind(data, at, size)
 
 
 def _passed_blocks(schema: Any, kind: str, data: bytes, at: int, named: Mapping[str, Any], levels: int) -> int:
@@ -80,5 +80,12 @@ def _passed_blocks(schema: Any, kind: str, data: bytes, at: int, named: Mapping[
         for _ in range(abs(count)):
             if kind == "map":
                 size, at = zigzag(data, at)
-                at += size
+                at = _behind(data, at, size)
             at = _passed(schema["items" if kind == "array" else "values"], data, at, named, levels + 2)
+
+
+def _behind(data: bytes, at: int, size: int) -> int:
+    """Return where so many bytes end. Without the check, a damaged count of doubles would be followed for years."""
+    if not 0 <= size <= len(data) - at:
+        raise IndexError(at)
+    return at + size

@@ -236,14 +236,20 @@ class _Writing(NamedTuple):
 
 
 def zigzag(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number of Avro or of a message index, seven bits a byte, and where it ends. Raises IndexError."""
-    number = shift = 0
-    while True:
+    """Return a number of Avro or of a message index, seven bits a byte, and where it ends.
+
+    Raises:
+        IndexError: the bytes end inside it.
+        ValueError: it has more than 64 bits.
+    """
+    number = 0
+    for shift in range(0, 64, 7):
         byte = data[at]
         number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        at += 1
         if byte < 0x80:
             return (number >> 1) ^ -(number & 1), at
+    raise ValueError("a number in it has more than 64 bits")  # following it further would take time squared
 
 
 def _unlike(data: bytes) -> str:

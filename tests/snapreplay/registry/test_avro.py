@@ -261,6 +261,24 @@ def test_deep_and_recursive(registry, scripted):
             value.decode(data)
 
 
+@pytest.mark.parametrize(
+    ("items", "damaged", "words"),
+    [
+        ("double", b"\xfe" + b"\xff" * 7 + b"\x7f", "end inside the value"),
+        ({"type": "fixed", "name": "F", "size": 2}, b"\xfe" + b"\xff" * 7 + b"\x7f", "end inside the value"),
+        ("string", b"\xfe" + b"\xff" * 7 + b"\x7f\1", "end inside the value"),
+        ("string", b"\xff" * 100_000, "more than 64 bits"),
+    ],
+)
+def test_a_damaged_number_in_a_recursive_schema_costs_no_time(registry, scripted, items, damaged, words):
+    """The depth is looked at in Python: a count of 2^61 would be followed for years, beyond the end of the record."""
+    fields = [{"name": "all", "type": {"type": "array", "items": items}}, {"name": "next", "type": ["null", "N"]}]
+    schema_id = scripted.add({"type": "record", "name": "N", "fields": fields})
+    data = b"\0" + schema_id.to_bytes(4) + damaged + b"\1" * 1000
+    with pytest.raises(ValueError, match=words):
+        value_of(registry).decode(data)
+
+
 def test_who_cannot_be_reached_is_named_without_the_password(scripted, closed_port):
     for url in (f"http://ada:secret@127.0.0.1:{closed_port}", scripted.url.replace("//", "//ada:secret@")):
         scripted.broken = (401, "{}")
