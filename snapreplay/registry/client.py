@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from zlib import crc32
 
 from snapreplay.errors import RegistryUnavailable, UsageError, described
@@ -40,7 +40,11 @@ class Client:
         if subjects not in ("topic", "record", "topic-record"):
             raise UsageError(f"{subjects!r} names no subjects", hint='use "topic", "record" or "topic-record"')
         self.shown_url = ",".join(map(_without_credentials, url.split(",")))
-        self._config = {"timeout": TIMEOUT_SECONDS, "max.retries": 0, **config, "url": url}
+        try:
+            given = {"timeout": TIMEOUT_SECONDS, "max.retries": 0, **_credentials(url), **config}
+        except ValueError as error:
+            raise UsageError(f"schema registry {self.shown_url}: {error}") from error
+        self._config = {**given, "url": self.shown_url}  # the client's library logs each address that it asks
         self._schemas: dict[int, Registered] = {}
         self._opened().close()
 
@@ -168,6 +172,15 @@ def _sent(schema: Registered) -> Any:
     return Schema(schema.text, schema.kind)
 
 
+def _credentials(url: str) -> dict[str, str]:
+    """Return user and password of the first address that has them, as the client's configuration."""
+    for parts in map(urlsplit, url.split(",")):
+        if parts.username is not None:
+            return {"basic.auth.user.info": f"{unquote(parts.username)}:{unquote(parts.password or '')}"}
+    return {}
+
+
 def _without_credentials(url: str) -> str:
-    parts = urlsplit(url.strip())
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    scheme, slashes, rest = url.strip().rpartition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}{slashes}{authority.rpartition('@')[2]}{slash}{path}"

@@ -279,6 +279,21 @@ def test_a_damaged_number_in_a_recursive_schema_costs_no_time(registry, scripted
         value_of(registry).decode(data)
 
 
+def test_the_password_in_an_address_is_sent_and_never_shown(scripted, caplog):
+    """The client's library logs each address that it asks."""
+    scripted.add('"string"')
+    caplog.set_level("DEBUG")
+    url = scripted.url.replace("//", "//ada:s%40cret@")
+    assert value_of(SchemaRegistry(url)).decode(b"\0\0\0\0\1\2a") == "a"
+    assert scripted.headers[-1]["Authorization"] == "Basic YWRhOnNAY3JldA=="
+    assert scripted.url in caplog.text
+    assert "cret" not in caplog.text
+    for wrong in ("ada:secret@registry:8081", "http://ada:secret@[::1"):
+        with pytest.raises(UsageError) as caught:
+            SchemaRegistry(wrong)
+        assert "secret" not in str(caught.value)
+
+
 def test_who_cannot_be_reached_is_named_without_the_password(scripted, closed_port):
     for url in (f"http://ada:secret@127.0.0.1:{closed_port}", scripted.url.replace("//", "//ada:secret@")):
         scripted.broken = (401, "{}")
