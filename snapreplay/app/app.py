@@ -511,6 +511,19 @@ class App(Generic[S]):
         names = [name for name, spec in self.timers.items() if spec.every_ms is None]
         return store_of(state, names if self.timers else None)
 
+    def _check_apart(self) -> None:
+        """Raise UsageError if windows, sessions or a join share a store. Several tables may fill one."""
+        users: dict[str, object] = {}
+        for each in self._kept:
+            for store in each.stores if isinstance(each, StreamJoin) else (each.store,):
+                other = users.setdefault(store, each)
+                if other is not each and not (isinstance(each, Table) and isinstance(other, Table)):
+                    raise UsageError(
+                        f"{self.app_id}: {other} and {each} share the store {store!r}, and each would change and delete"
+                        " the other's entries",
+                        hint="give each a MapState of its own in `Stores`, and name it in store= or stores=",
+                    )
+
     def validate(self) -> None:
         """Raise UsageError if an input has no handler, or the factory does not return a state, or not a new one
         each time."""
@@ -523,6 +536,7 @@ class App(Generic[S]):
         first, second = self.state(), self.state()
         for each in self._kept:
             each.check(first)
+        self._check_apart()
         self._store_of(first)
         one, other = maps_of(first), maps_of(second)
         if first is second or any(one[name] is other.get(name) for name in one):

@@ -293,11 +293,27 @@ class Fold:
     def _stays(self, record: InputRecord) -> bool:
         """Say whether stream time stays although this record, which is skipped, has a later timestamp. What lies above
         the stream time that the log has did not move it."""
-        moves = self._far_moves_time and (self._recorded_ms is None or record.timestamp <= self._recorded_ms)
-        return self._is_far_ahead(record) and not moves
+        if self._recorded_ms is not None and record.timestamp > self._recorded_ms:
+            return True  # also if its input has a larger bound now
+        return self._is_far_ahead(record) and not self._far_moves_time
 
     def _is_far_ahead(self, record: InputRecord) -> bool:
         return is_far_ahead(record.timestamp, self._clock.stream_time_ms, self._ahead_max_ms(record))
+
+    def _has_moved_far(self, portion: Portion) -> bool:
+        """Say whether a version with a larger bound on timestamps, or none, has processed this recorded batch: every
+        skipped record moved stream time then. Without that, its records do not come to the stream time that the log
+        has."""
+        if not portion.skipped:
+            return False
+        skipped, stream_time_ms = offsets_of(portion.skipped), self._clock.stream_time_ms
+        for record in portion.records:
+            if not is_far_ahead(record.timestamp, stream_time_ms, self._ahead_max_ms(record)):
+                stream_time_ms = max(stream_time_ms, record.timestamp)
+            elif (record.topic, record.offset) not in skipped:
+                return True
+        # What fired after the last record has moved it, too.
+        return not portion.fired_count and portion.to_ms is not None and stream_time_ms < portion.to_ms
 
     def _ahead_max_ms(self, record: InputRecord) -> int | None:
         return self._ways[record.topic][0].ahead_max_ms
@@ -326,7 +342,7 @@ class Fold:
     def _start(self, positions: Mapping[str, int], portion: Portion | None) -> None:
         self._coverage = InputRanges(positions)
         portion = portion or NO_PORTION
-        self._far_moves_time = portion.is_recorded and _far_moves_time(portion, self._clock.stream_time_ms)
+        self._far_moves_time = portion.is_recorded and self._has_moved_far(portion)
         self._recorded_ms = portion.to_ms if portion.is_recorded else None
         self._began_at_ms = self._clock.stream_time_ms
         self._out.cut()
@@ -416,21 +432,6 @@ class Fold:
         except RecordError as error:
             topic, handler, *_ = self._ways[record.topic]
             raise record_error(record, topic, handler, error) from error.__cause__
-
-
-def _far_moves_time(portion: Portion, stream_time_ms: int) -> bool:
-    """Say whether a version without a bound on timestamps has processed this recorded batch: every skipped record moved
-    stream time then. Without that, its records do not come to the stream time that the log has."""
-    if not portion.skipped:
-        return False
-    skipped = offsets_of(portion.skipped)
-    for record in portion.records:
-        if not is_far_ahead(record.timestamp, stream_time_ms):
-            stream_time_ms = max(stream_time_ms, record.timestamp)
-        elif (record.topic, record.offset) not in skipped:
-            return True
-    # What fired after the last record has moved it, too.
-    return not portion.fired_count and portion.to_ms is not None and stream_time_ms < portion.to_ms
 
 
 _Way = tuple[Topic[Any, Any], Callable[..., Any], Callable[[Any], Any], bool, Callable[[Any], Any], bool]

@@ -172,4 +172,7 @@ class StreamJoin:
     def check(self, state: object) -> None:
         """Raise UsageError if the state lacks one of its stores."""
         for each in self.stores:
-            check_store(f"join {self.name}", state, each, "tuple[str, int, int]", is_ordered=True)
+            check_store(str(self), state, each, "tuple[str, int, int]", is_ordered=True)
+
+    def __repr__(self) -> str:
+        return f"join {self.name}"

@@ -104,7 +104,10 @@ class Windows(Generic[K, A, S]):
 
     def check(self, state: object) -> None:
         """Raise UsageError if the state has no store for it."""
-        check_store(f"window {self.name}", state, self.store, "tuple[str, int]")
+        check_store(str(self), state, self.store, "tuple[str, int]")
+
+    def __repr__(self) -> str:
+        return f"window {self.name}"
 
 
 class Sessions(Generic[K, A, S]):
@@ -182,7 +185,10 @@ class Sessions(Generic[K, A, S]):
 
     def check(self, state: object) -> None:
         """Raise UsageError if the state has no store for it."""
-        check_store(f"session {self.name}", state, self.store, "tuple[str, int]", is_ordered=True)
+        check_store(str(self), state, self.store, "tuple[str, int]", is_ordered=True)
+
+    def __repr__(self) -> str:
+        return f"session {self.name}"
 
 
 def in_place_of(function: Callable[..., Any], called: Callable[[Any, Any, Out], None]) -> Callable[..., None]:

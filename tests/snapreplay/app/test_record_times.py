@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 
 from snapreplay import App, MapState, Topic
-from snapreplay.app.batch import ErrorPolicy, Portion
+from snapreplay.app.batch import Applied, ErrorPolicy, Portion
 from snapreplay.app.fold import Fold
 from snapreplay.app.ranges import SkippedRange
 from snapreplay.app.record import Output, RawRecord, hashing
@@ -177,6 +177,25 @@ def test_an_input_may_have_a_bound_of_its_own(together):
     assert "its input has ahead_max_ms=5000" in error.message
     assert (dict(harness.state), harness.stream_time_ms) == ({"k": 5}, NOW_MS + 105_000)
     harness.crash()
+
+
+@pytest.mark.parametrize(("before", "now", "recorded_at"), [(5_000, 50_000, 0), (None, 5_000, 10_000)])
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["as a whole", "one by one"])
+def test_a_replay_asks_the_log_whether_a_dead_letter_moved_stream_time(before, now, recorded_at, is_stopped):
+    """The bound may be another one than when the record was processed."""
+    records = [RawRecord("a", 0, 0, NOW_MS, b"k", b"1"), RawRecord("a", 0, 1, NOW_MS + 10_000, b"k", b"{")]
+    if is_stopped:
+        records.insert(1, RawRecord("b", 0, 0, NOW_MS, b"k", b"{"))
+    positions = {"a": 0, "b": 0}
+    found: list[Applied] = []
+    for app, is_replay in ((bounded(a=before), False), (bounded(a=now), True)):
+        fold = Fold(app, app.new_store(), 0, policy=ErrorPolicy.DEAD_LETTER)
+        portion = Portion(records)
+        if is_replay:
+            portion = Portion(records, found[0].stream_time_ms, 0, skipped=found[0].skipped, is_recorded=True)
+        found.append(all_of(fold.isolating(positions, portion)))
+    assert [each.stream_time_ms for each in found] == [NOW_MS + recorded_at] * 2
+    assert [each.expired_count for each in found] == [1 if recorded_at else 0] * 2
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True])

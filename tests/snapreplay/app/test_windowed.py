@@ -211,6 +211,22 @@ def test_what_cannot_work_is_refused_before_the_first_record(declare, why):
         declared()
 
 
+def test_two_may_not_share_a_store():
+    """The entry of a key and a time would be that of both: the first that closes deletes it."""
+
+    def state() -> Stores:
+        return Stores(w=MapState(tuple[str, int], int, ordered=True), x=MapState(tuple[str, int], int))
+
+    app = App("sharing", inputs=[clicks], state=state)
+    app.handler(clicks)(lambda record, state, out: None)
+    app.window("minutes", size_ms=60, grace_ms=0, store="w")(lambda closed, state, out: None)
+    app.window("other", size_ms=60, grace_ms=0, store="x")(lambda closed, state, out: None)
+    app.validate()
+    app.session("visits", gap_ms=5, grace_ms=0, merge=max, store="w")(lambda closed, state, out: None)
+    with pytest.raises(UsageError, match="window minutes and session visits share the store 'w'"):
+        app.validate()
+
+
 def test_the_code_of_what_closes_a_window_counts_for_the_version():
     def closing(send: Any) -> str:
         app = make()
