@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from snapreplay.app.app import App
@@ -13,6 +14,10 @@ from snapreplay.errors import RegistryUnavailable
 from snapreplay.service.runtime.tasks import cancel_and_wait, within
 
 AGAIN_SECONDS = (1.0, 2.0, 5.0)
+
+_THREADS = ThreadPoolExecutor(4, "snapreplay-registry")
+"""Not those of the loop, in which Kafka's addresses are looked up and snapshots are written: a registry that does not
+answer would keep all of them busy."""
 
 Wanted = tuple[Schemas, int | None]
 """A schema to read by; None: what writing needs."""
@@ -53,26 +58,26 @@ async def fetching(wanted: set[Wanted], waiting_for: Callable[[str], None]) -> N
     Raises:
         UsageError: nothing can be written as the app declares it.
     """
-    failures = 0
-    while True:
+    failures, left = 0, list(wanted)
+    while left:
         try:
-            await asyncio.to_thread(_fetch, wanted)
+            # One after the other: a stop waits for the threads, but only for what has begun.
+            await asyncio.get_running_loop().run_in_executor(_THREADS, _fetch, *left[-1])
         except RegistryUnavailable as error:
             waiting_for(str(error))
             await asyncio.sleep(AGAIN_SECONDS[min(failures, len(AGAIN_SECONDS) - 1)])
             failures += 1
         else:
-            if failures:
-                waiting_for("")
-            return
+            left.pop()
+    if failures:
+        waiting_for("")
 
 
-def _fetch(wanted: Iterable[Wanted]) -> None:
-    for schemas, schema_id in wanted:
-        if schema_id is None:
-            schemas.prepare()
-        else:
-            schemas.fetch(schema_id)
+def _fetch(schemas: Schemas, schema_id: int | None) -> None:
+    if schema_id is None:
+        schemas.prepare()
+    else:
+        schemas.fetch(schema_id)
 
 
 class SchemaWait:

@@ -1,5 +1,7 @@
 """A partition whose records need a schema: it waits for a registry that does not answer, by name, and loses nothing."""
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from snapreplay import App, MapState, SchemaRegistry, Topic
 from snapreplay.service.control.protocol import partition_check
 from snapreplay.service.runtime import schemas as waiting
+from tests.support.deadlines import scaled
 from tests.support.scripted_registry import ScriptedRegistry, scripted_registry
 from tests.support.stage import Stage, phase, processed, until
 
@@ -139,6 +142,38 @@ async def test_a_slow_registry_stops_nothing_but_its_partition(stage, registry):
         assert done.state == "succeeded"
         registry.gate.set()
         await processed(service, {0: 1})
+
+
+class Hanging:
+    """Schemas of a registry that does not answer until the gate is open."""
+
+    def __init__(self) -> None:
+        self.gate, self.begun = threading.Event(), list[int]()
+
+    def fetch(self, schema_id: int) -> None:
+        self.begun.append(schema_id)
+        self.gate.wait(60)
+
+
+async def test_a_registry_that_hangs_takes_no_thread_of_the_loop_and_a_stop_asks_nothing_more():
+    """Kafka's addresses are looked up in the loop's threads. Each of 40 partitions needs three schemas."""
+    hanging: Any = Hanging()
+    tasks = [
+        asyncio.create_task(waiting.fetching({(hanging, 3 * number + each) for each in range(3)}, str))
+        for number in range(40)
+    ]
+    try:
+        await until(lambda: hanging.begun, "a question")
+        async with asyncio.timeout(scaled(10)):
+            await asyncio.to_thread(int)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        asked = list(hanging.begun)
+        hanging.gate.set()
+    await asyncio.get_running_loop().run_in_executor(waiting._THREADS, int)
+    assert hanging.begun == asked
 
 
 async def test_what_is_wrong_with_the_record_is_its_own_fault(stage, registry):
