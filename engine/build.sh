@@ -7,6 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 VENV=.venv
 STAMP=$VENV/.engine   # what became of which sources
 LOG=$VENV/engine.log
+MADE=$VENV/engine.$$   # another make may build at the same time
 NOW=${1-}
 
 says() { # what became of it, and one line
@@ -17,6 +18,12 @@ says() { # what became of it, and one line
 }
 
 if [[ -L $VENV ]]; then exit 0; fi # another checkout's environment
+if [[ ! -w $VENV ]]; then
+  echo "setup: $VENV cannot be written, so the compiled engine is not built"
+  [[ -z $NOW ]] || exit 1
+  exit 0
+fi
+trap 'rm -f "$MADE"' EXIT
 sources=$(cat engine/Cargo.toml engine/Cargo.lock engine/src/*.rs | cksum)
 before=$(cat "$STAMP" 2>/dev/null) || before=
 if [[ -z $NOW && $before == "built $sources" ]]; then exit 0; fi
@@ -31,12 +38,12 @@ if ! {
   (cd engine && PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON="$PWD/../$VENV/bin/python" CARGO_TARGET_DIR=target \
     CARGO_NET_RETRY=1 CARGO_HTTP_TIMEOUT=20 cargo build --release --locked) &&
     # Renamed into its place: a process that runs keeps the file that it has loaded.
-    cp engine/target/release/libsnapreplay_engine.so "$VENV/engine.new" && "$VENV/bin/python" -c '
+    cp engine/target/release/libsnapreplay_engine.so "$MADE" && "$VENV/bin/python" -c '
 import os, sys, sysconfig
 from importlib import machinery, util
 name, made = "snapreplay_engine", sys.argv[1]
 util.module_from_spec(util.spec_from_loader(name, machinery.ExtensionFileLoader(name, made)))
-os.replace(made, os.path.join(sysconfig.get_path("platlib"), name + sysconfig.get_config_var("EXT_SUFFIX")))' "$VENV/engine.new"
+os.replace(made, os.path.join(sysconfig.get_path("platlib"), name + sysconfig.get_config_var("EXT_SUFFIX")))' "$MADE"
 } >"$LOG" 2>&1; then
   why=$(grep -m 1 '^error' "$LOG") || why=$(tail -n 1 "$LOG")
   if grep -qiE 'resolve host|failed to (download|fetch|connect)|timed? ?out|download of config.json' "$LOG"; then

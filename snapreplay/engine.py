@@ -87,7 +87,7 @@ def chosen(wanted: str) -> tuple[Compiled | None, str]:
     try:
         found = cast("Compiled", importlib.import_module("snapreplay_engine"))
     except ImportError as error:
-        absent = error.name == "snapreplay_engine"
+        absent = isinstance(error, ModuleNotFoundError) and error.name == "snapreplay_engine"
         why = "it is not installed" if absent else f"it cannot be loaded: {error}"
     else:
         if found.INTERFACE == INTERFACE:

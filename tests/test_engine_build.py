@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,25 @@ def test_what_is_built_is_loaded_and_not_built_again(checkout: Path) -> None:
         source.write("//\n")
     cargo(checkout, BUILDS.format(library=os.devnull))
     assert "the compiled engine is not built: ImportError" in build(checkout)[1]
+
+
+@pytest.mark.skipif(engine.chosen("auto")[0] is None, reason="there is no library to take")
+def test_two_at_once_do_not_share_a_file(checkout: Path) -> None:
+    """The second one begins while the first one loads what it has made."""
+    cargo(checkout, BUILDS.format(library=engine.chosen("auto")[0].__file__))  # type: ignore[union-attr]
+    python = checkout / ".venv/bin/python"
+    python.rename(python.with_name("real"))
+    second = "if [[ ! -e begun ]]; then : >begun; engine/build.sh; fi"
+    python.write_text(f'#!/bin/bash\n{second}\nexec .venv/bin/real "$@"\n')
+    python.chmod(0o755)
+    assert build(checkout)[1].endswith("setup: the compiled engine is built\n")
+    assert list((checkout / ".venv").glob("engine.*")) == [checkout / ".venv/engine.log"]
+
+
+def test_a_library_that_is_broken_is_not_called_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / f"snapreplay_engine{EXTENSION_SUFFIXES[0]}").write_bytes(b"no library")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "snapreplay_engine", raising=False)
+    found, why = engine.chosen("auto")
+    assert found is None
+    assert why.startswith("it cannot be loaded")

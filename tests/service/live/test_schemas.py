@@ -159,7 +159,7 @@ async def test_a_registry_that_hangs_takes_no_thread_of_the_loop_and_a_stop_asks
     """Kafka's addresses are looked up in the loop's threads. Each of 40 partitions needs three schemas."""
     hanging: Any = Hanging()
     tasks = [
-        asyncio.create_task(waiting.fetching({(hanging, 3 * number + each) for each in range(3)}, str))
+        asyncio.create_task(waiting.fetching({(hanging, 3 * number + each) for each in range(3)}, lambda _: None))
         for number in range(40)
     ]
     try:
