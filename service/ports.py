@@ -68,6 +68,8 @@ class LogRecord(msgspec.Struct, frozen=True):
     value: bytes
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int | None = None
+    """Milliseconds since the epoch; None: the time of writing. Only `Appender` looks at it."""
 
 
 class Reader(Protocol):
@@ -222,7 +224,7 @@ class Producer(Protocol):
 
 
 class Appender(Protocol):
-    """An idempotent producer outside any transaction, for full snapshots."""
+    """An idempotent producer outside any transaction, for full snapshots and answers of calls. One task at a time."""
 
     async def append(self, record: LogRecord, partition: int) -> int:
         """Append; return the acknowledged offset.

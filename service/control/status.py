@@ -268,6 +268,18 @@ class RejectedProposal(msgspec.Struct, frozen=True):
     at: Time
 
 
+class CallStatus(msgspec.Struct, frozen=True):
+    """The calls to the outside of one name, in one partition."""
+
+    name: str
+    pending: Annotated[Count, said("Requested, and their answers are not handled yet.")]
+    failures: Annotated[Count, said("Attempts of this process that failed in a row.")] = 0
+    circuit_open: Annotated[
+        bool, said("After 10 failures in a row only one call at a time is tried, until one succeeds.")
+    ] = False
+    last_error: Annotated[str, said("Of the last attempt; empty if it succeeded.")] = ""
+
+
 class PartitionStatus(msgspec.Struct, frozen=True):
     """A partition that this process owns, or recently owned (`phase` is then `closed`)."""
 
@@ -285,6 +297,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     commits: CommitTimes = CommitTimes()
     stream_time_ms: Annotated[Count | None, said("Null before the first record.")] = None
     timers_pending: Annotated[Count, said("Timers of keys that are set.")] = 0
+    calls: Annotated[tuple[CallStatus, ...], said("By name; empty unless the app has calls, and it is live.")] = ()
     next_due_ms: Annotated[
         Count | None, said("Stream time at which the next timer or expiry of any store is due; null: nothing is.")
     ] = None

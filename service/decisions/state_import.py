@@ -284,7 +284,7 @@ def _check_schema(source: Context, last: FoundIncrement) -> None:
 
 def _check_entries(source: Context, store: Store) -> None:
     """Read each key and value as this app's types, which the handlers would do only when they meet them."""
-    all_of(store.refusing_timers())
+    all_of(store.refusing_pending())
     try:
         for _ in store.checking():
             pass

@@ -75,7 +75,7 @@ async def _tried(context: Context, on_news: Callable[[str], None]) -> UpgradeTri
 
 def _reading(store: Store) -> Steps[None]:
     """Read every entry as the types of this version."""
-    yield from store.refusing_timers()
+    yield from store.refusing_pending()
     for _ in store.checking():
         yield
 

@@ -94,7 +94,7 @@ class KafkaAppender(_Unowned):
 
     async def _append(self, record: LogRecord, partition: int) -> int:
         batch = self._producer.create_batch()
-        batch.append(timestamp=None, key=record.key, value=record.value, headers=list(record.headers))
+        batch.append(timestamp=record.timestamp_ms, key=record.key, value=record.value, headers=list(record.headers))
         sent = await self._producer.send_batch(batch, record.topic, partition=partition)
         answer = await sent
         return int(answer.offset)

@@ -11,9 +11,10 @@ from snapreplay.app.ways import go_on
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, StopError
 from snapreplay.service.clock import time_of, wall_ms
-from snapreplay.service.control.status import NO_COMMITS, CommitTimes
+from snapreplay.service.control.status import NO_COMMITS, CallStatus, CommitTimes
 from snapreplay.service.core.batch_failures import DeadLetterGauge, DeadLetterLimits
 from snapreplay.service.core.repeats import Repeats
+from snapreplay.service.live.caller import Caller
 from snapreplay.service.live.committer import Committed
 from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.runtime.context import Context
@@ -28,11 +29,13 @@ log = logging.getLogger("snapreplay.partition")
 class LiveReport:
     """The report of one ownership to metrics and status."""
 
-    def __init__(self, context: Context, store: Store, reporter: Reporter, fetcher: Fetcher) -> None:
+    def __init__(
+        self, context: Context, store: Store, reporter: Reporter, fetcher: Fetcher, caller: Caller | None
+    ) -> None:
         self._metrics = context.metrics
         self._commits = CommitClock(reporter.status.commits)
         self._spans = context.spans
-        self._store, self._reporter, self._fetcher = store, reporter, fetcher
+        self._store, self._reporter, self._fetcher, self._caller = store, reporter, fetcher, caller
         self._dead_letters = DeadLetterLog(context.partition)
         self._stream_time = StreamTimeLog(context.partition, store)
 
@@ -64,6 +67,7 @@ class LiveReport:
             batch=last.batch,
             commits=self._commits.times,
             inputs=self._fetcher.status(last.positions),
+            calls=self._calls(),
             stream_time_ms=last.stream_time_ms if last.stream_time_ms >= 0 else None,
             digest=str(digest) if digest else None,
             paused_since=time_of(last.paused.since_ms) if last.paused else None,
@@ -72,7 +76,10 @@ class LiveReport:
 
     def ends(self, positions: Mapping[str, int]) -> None:
         """Show the ends of the inputs as far as the reader knows them. Without records no commit would."""
-        self._reporter.note(inputs=self._fetcher.status(positions))
+        self._reporter.note(inputs=self._fetcher.status(positions), calls=self._calls())
+
+    def _calls(self) -> tuple[CallStatus, ...]:
+        return self._caller.status if self._caller is not None else ()
 
 
 WINDOW_SECONDS = 10.0

@@ -7,7 +7,7 @@ is merged here, so its image is a committed state) → seal N+1 and start its tr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.service.core.batch_failures import BatchBisection, HalfApplied, HandlerFailed, handler_failed
 from snapreplay.service.core.chain import positions_after
 from snapreplay.service.core.retained import RetainedState
+from snapreplay.service.live.caller import Caller
 from snapreplay.service.live.committer import Committed, Committer
 from snapreplay.service.live.fetcher import Fetcher, InputGuard
 from snapreplay.service.live.key_sample import KeySample
@@ -82,7 +83,8 @@ class Live:
         self._flood = DeadLetterCheck(context)
         self._fetcher = fetcher = Fetcher(context, self._positions, POLLED_RECORDS)
         self.snapshots = SnapshotScheduler(context, store, committer, reporter, recovered, self._wake, fetcher.saw_ends)
-        self._report = LiveReport(context, store, reporter, self._fetcher)
+        self._caller = Caller(context, store.calls) if store.calls is not None else None
+        self._report = LiveReport(context, store, reporter, self._fetcher, self._caller)
         self._idle_time = IdleTime(store, context.settings.stream_time.idle_advance_ms, context.clock)
         self._pace = Pace(context.settings.batch.records_max, context.metrics.batch_applied)
         self._keys = KeySample(context)
@@ -153,18 +155,28 @@ class Live:
         try:
             self._store.retire()
             await self._fetcher.open(self._guard, self.committer.chain)
+            if self._caller is not None:
+                self._caller.open()
             with self._context.pulse.told(self._guard.stood_still):
                 while not self._stopping:
                     await self._turn_up_to_failure(await self._poll())
                     self._raise_lost()
                     self.at_work.look(self.last.batch, idle=self.committer.idle)
+                    if self._caller is not None and not self._caller.has_begun:
+                        self._caller.look(answers_read=self._are_read(self._caller.topics))
                 self._settled(await self.committer.settle())
                 self._raise_lost()
         except (HandlerFailed, DeadLetterLimitReached):
             await self._last_snapshot("failed_partition")
             raise
         finally:
+            if self._caller is not None:
+                await self._caller.close()
             await self._fetcher.close()
+
+    def _are_read(self, topics: Collection[str]) -> bool:
+        """Say whether these inputs are processed up to their ends, as far as they are known."""
+        return all(each.lag == 0 for each in self._fetcher.status(self.reached) if each.topic in topics)
 
     async def finish(self) -> None:
         """Commit what the next owner needs, after `run`: the end of each input, in case retention deletes all that lies
@@ -348,6 +360,8 @@ class Live:
         self._report.committed(committed)
         if applied is not None:
             self._pace.committed(self._positions, committed.increment.batch + 1)
+            if self._caller is not None:
+                self._caller.committed(applied.sealed.changes)
             self._flood.check(applied)
         self.committer.check()
 

@@ -51,7 +51,7 @@ class ValueCheck:
         digest = store.digest
         self._rest, self._read = store.checking(), 0
         self._entries = digest.count if digest is not None and store.keeps_changes else None
-        await run_cooperatively(store.refusing_timers())
+        await run_cooperatively(store.refusing_pending())
         pauses = Pauses()
         for _ in store.checking(SAMPLE_EACH_SHARD):
             await pauses.when_due()

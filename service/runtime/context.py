@@ -19,6 +19,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.counters import PartitionMetrics
 from snapreplay.service.core.refusals import Expected, recorded_in
 from snapreplay.service.ports import Cluster, ConsumerGroup, SealedLog, TopicPartition
+from snapreplay.service.runtime.circuits import Circuits
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.rates import MeasuredRates
 from snapreplay.service.runtime.tasks import StartTurns
@@ -81,8 +82,9 @@ class Context:
     """One owned partition. `restores` limits how many partitions load state at once in this process. Without a `group`
     there is no coordinator to ask, and only the log says who owns the partition. `pulse` reports standstills.
     `witnesses` hears of each commit. `turns` limits how many begin to recover at once.
-    `neighbours` counts the partitions of this process. `rates` are those of its restores. `spare_state`
-    lets one task at a time hold a second copy of a state in this process."""
+    `neighbours` counts the partitions of this process. `circuits` limit its calls to the outside.
+    `rates` are those of its restores. `spare_state` lets one task at a time hold a second copy of a state in this
+    process."""
 
     app: App[Any]
     settings: Settings
@@ -96,6 +98,7 @@ class Context:
     witnesses: Witnesses = field(default_factory=Witnesses)
     turns: StartTurns = field(default_factory=StartTurns)
     neighbours: Callable[[], int] = lambda: 1
+    circuits: Circuits = field(default_factory=Circuits)
     rates: MeasuredRates = field(default_factory=MeasuredRates)
     spare_state: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     clock: SteadyClock = field(default_factory=SteadyClock)

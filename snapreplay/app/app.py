@@ -13,8 +13,9 @@ from typing import Any, Generic, Literal, TypeVar, overload
 import msgpack
 import msgspec
 
+from snapreplay.app.call import AsyncCall, CallFunction
 from snapreplay.app.code_version import code_version, place_of
-from snapreplay.app.codecs import Codec, utf8
+from snapreplay.app.codecs import Codec, json, utf8
 from snapreplay.app.names import SAVEPOINT
 from snapreplay.app.out import Out
 from snapreplay.app.record import Record
@@ -44,6 +45,8 @@ from snapreplay.windows import check_durations, hopping
 
 K = TypeVar("K")
 V = TypeVar("V")
+Q = TypeVar("Q")
+R = TypeVar("R")
 S = TypeVar("S")
 A = TypeVar("A")
 L = TypeVar("L")
@@ -75,6 +78,7 @@ class App(Generic[S]):
             `snapshot` and `restore`.
         handlers: input topic to its handler.
         timers: name to what was declared with `timer`.
+        calls: name to what was declared with `call`.
         upgrades: what was declared with `upgrade`, by `from_schema` and store.
         schema_version: version of the layout of the state's values; a state with another version
             is upgraded, or refused.
@@ -106,6 +110,7 @@ class App(Generic[S]):
         self.schema_version = schema_version
         self.handlers: dict[Topic[Any, Any], Handler[Any, Any, S]] = {}
         self.timers: dict[str, TimerSpec] = {}
+        self.calls: dict[str, AsyncCall[Any, Any, Any]] = {}
         self.upgrades: dict[tuple[int, str], DeclaredUpgrade] = {}
         self._joined: list[Callable[..., None]] = []
         self._kept: list[Table[Any, Any] | Windows[Any, Any, S] | Sessions[Any, Any, S] | StreamJoin] = []
@@ -217,6 +222,56 @@ class App(Generic[S]):
         self.__dict__.pop("version", None)
         self.inputs, self.outputs = inputs, outputs
         return made
+
+    def call(
+        self,
+        *,
+        name: str | None = None,
+        key: Codec[Any] = utf8,
+        request: Codec[Any] | None = None,
+        result: Codec[Any] | None = None,
+        timeout_ms: int = 30_000,
+        retries: int | None = 5,
+        concurrency: int = 16,
+        ordered: bool = False,
+    ) -> Callable[[CallFunction[K, Q, R]], AsyncCall[K, Q, R]]:
+        """Decorate an async function (call) that asks something outside: an HTTP service, a database.
+
+        `out.call(geocode, key, request)` requests it. It runs after the commit, beside the processing, in the owner of
+        the partition only, and never in a replay. What it returns, or its last error, comes back as a record to
+        `@geocode.handler`, in the same partition. It is called at least once, with an id to deduplicate by; its answer
+        is handled exactly once. A failed attempt is repeated after a pause that grows to 30 seconds. After 10 failures
+        in a row only one call at a time is tried, until one succeeds.
+
+        Args:
+            name: None: that of the function. Pending calls have it, so it never changes.
+            key, request, result: codecs; `utf8` and `json()` if not given.
+            timeout_ms: of one attempt.
+            retries: how many attempts follow the first one; None: until one succeeds, or raises `CallRefused`.
+            concurrency: at most so many attempts at once in a process.
+            ordered: make the calls of one key one after the other, in the order requested.
+
+        Raises:
+            UsageError: the function is not async, the name is taken or not legal, or an option cannot work.
+        """
+
+        def register(function: CallFunction[K, Q, R]) -> AsyncCall[K, Q, R]:
+            made = AsyncCall[K, Q, R](
+                self,
+                function,
+                name=name,
+                key=key,
+                request=json() if request is None else request,
+                result=json() if result is None else result,
+                timeout_ms=timeout_ms,
+                retries=retries,
+                concurrency=concurrency,
+                ordered=ordered,
+            )
+            self.calls[made.name] = made
+            return made
+
+        return register
 
     def timer(self, name: str, *, every_ms: int | None = None) -> Callable[[TimerHandler[S]], TimerHandler[S]]:
         """Decorate the function to call with (timer, state, out) when a timer fires, by stream time.
@@ -509,7 +564,7 @@ class App(Generic[S]):
 
     def _store_of(self, state: S) -> Store:
         names = [name for name, spec in self.timers.items() if spec.every_ms is None]
-        return store_of(state, names if self.timers else None)
+        return store_of(state, names if self.timers else None, self.calls)
 
     def _check_apart(self) -> None:
         """Raise UsageError if windows, sessions or a join share a store. Several tables may fill one."""
@@ -527,6 +582,12 @@ class App(Generic[S]):
     def validate(self) -> None:
         """Raise UsageError if an input has no handler, or the factory does not return a state, or not a new one
         each time."""
+        for call in self.calls.values():
+            if call.topic not in self.handlers:
+                raise UsageError(
+                    f"{self.app_id}: call {call.name} has no handler for its answers",
+                    hint=f"decorate a function (record, state, out) with @{call.name}.handler",
+                )
         for topic in self.inputs:
             if topic not in self.handlers:
                 raise UsageError(
@@ -578,8 +639,8 @@ def check_handler(function: Callable[..., object], arguments: str = "(record, st
     if any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in (function, called)):
         raise UsageError(
             f"handler {place_of(function)} is async, and what it awaits would differ in a replay",
-            hint="use def, not async def: enrich the records upstream into their own topic, or send"
-            " a request to a topic and handle the answers as another input",
+            hint="use def, not async def: declare what is awaited with @app.call(), request it with `out.call(…)`, and"
+            " handle the answer",
         )
     if inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(called):
         raise UsageError(

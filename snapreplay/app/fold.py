@@ -22,6 +22,7 @@ from typing import Any
 
 from snapreplay.app.app import App
 from snapreplay.app.batch import Applied, ErrorPolicy, Feeding, Portion, Tried, halving
+from snapreplay.app.call import Calling, sourced
 from snapreplay.app.codecs import utf8
 from snapreplay.app.failure import dead_letter, far_ahead, passes, record_error, returned_value, timer_dead_letter
 from snapreplay.app.names import dead_letters_topic
@@ -75,6 +76,8 @@ class Fold:
         for each in maps_of(store.view).values():
             each.__snapreplay_store__().gate = self._gate
         self._out = Out(app.outputs, self._limits, self._gate)
+        if store.calls is not None:
+            self._out.calls = Calling(app, partition, store.calls)
         self._ways = _Ways(app)
         self._turns: Turns | None = None
         if store.timetable is not None:
@@ -456,7 +459,8 @@ class _Ways(dict[str, _Way]):
             decode_key = bytes.decode if is_text else topic.key.decode
             if topic.key.nullable:
                 decode_key = _nullable(decode_key)
-            self[topic.name] = topic, app.handlers[topic], decode_key, is_text, topic.value.decode, topic.value.nullable
+            handler = sourced(app, app.handlers[topic])
+            self[topic.name] = topic, handler, decode_key, is_text, topic.value.decode, topic.value.nullable
 
     def __missing__(self, name: str) -> _Way:
         declared = self._app.declaration(name)

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
@@ -16,6 +17,8 @@ import msgspec
 
 from snapreplay.app.app import SHARDS_OF_A_TEST, App, check_app
 from snapreplay.app.batch import Applied, ErrorPolicy, Portion, check_policy
+from snapreplay.app.call import AsyncCall, Call, Reply
+from snapreplay.app.codecs import msgpack
 from snapreplay.app.fold import Fold
 from snapreplay.app.lost_change import DefaultWatch
 from snapreplay.app.made_record import (
@@ -25,6 +28,7 @@ from snapreplay.app.made_record import (
     check_output,
     checked_records,
     decoded,
+    encoded,
     record,
     record_raw,
     rehearse,
@@ -34,6 +38,7 @@ from snapreplay.app.topic import Topic
 from snapreplay.app.turns import other_periods
 from snapreplay.app.upgrade import upgrading
 from snapreplay.errors import RecordError, UsageError
+from snapreplay.state.calls import Numbered
 from snapreplay.state.contract import Store
 from snapreplay.state.cursor import Slices, digest_in, load_slices, slices_of
 from snapreplay.state.digest import Digest
@@ -47,9 +52,16 @@ from snapreplay.times import NO_TIMESTAMP
 
 K = TypeVar("K")
 V = TypeVar("V")
+Q = TypeVar("Q")
+R = TypeVar("R")
 S = TypeVar("S")
 ST = TypeVar("ST", bound=Stores)
 T = TypeVar("T")
+
+
+Answers = Mapping[AsyncCall[Any, Any, Any], Callable[[Call[Any, Any]], Any] | Mapping[Any, Any]]
+"""Call → what answers it: a function of the call, or a table by key. An exception, raised or in the table, is the last
+error."""
 
 
 class Diverged(AssertionError):
@@ -78,8 +90,12 @@ ROUNDS_MAX = 1000
 """In which records of internal topics lead to other ones."""
 
 
+_encode_reply = msgpack(Reply).encode
+
+
 class Harness(Generic[S]):
-    """An app with one partition. What it sends to its internal topics, it handles after the batch.
+    """An app with one partition. What it sends to its internal topics, and the answers of its calls, it handles after
+    the batch.
 
     Attributes:
         records: applied so far, those of internal topics included, in order.
@@ -97,8 +113,10 @@ class Harness(Generic[S]):
         output_limits: Mapping[str, int] | None = None,
         events_max: int = sys.maxsize,
         feeds_internal: bool = True,
+        calls: Answers | None = None,
     ) -> None:
-        """Take `events_max`: how many timers and expired entries a batch has room for. What is due beyond that gets
+        """Take `calls`: what answers the app's calls, instead of their functions; the others stay pending, see
+        `answer`. `events_max`: how many timers and expired entries a batch has room for. What is due beyond that gets
         batches of its own, as in a service with that `batch.records_max`. `feeds_internal=False`: only what the test
         feeds is handled; what was sent to an internal topic is an output.
 
@@ -114,7 +132,10 @@ class Harness(Generic[S]):
         self._limits = output_limits
         self._events_max = events_max
         self._feeds_internal = feeds_internal
-        self._internal: list[Output] = []  # sent, and not handled yet
+        self._internal: list[Output | RawRecord] = []  # sent, and not handled yet
+        self._answers = {} if calls is None else dict(calls)
+        for call in self._answers:
+            self._check_call(call)
         self._positions = dict.fromkeys(app.input_names, 0)
         self._clock_ms = 0
         self._outputs: list[Output] = []
@@ -177,6 +198,27 @@ class Harness(Generic[S]):
             for each in self._outputs
             if each.topic == topic.name
         ]
+
+    def pending(self, call: AsyncCall[K, Q, R]) -> list[Call[K, Q]]:
+        """Return the calls that were requested and are not answered, in this order. Raises UsageError: the app has no
+        such call."""
+        self._check_call(call)
+        return [call.call_of(call_id, each) for call_id, each in self._pending_calls() if each.name == call.name]
+
+    def answer(
+        self, call: AsyncCall[K, Q, R], made: Call[K, Q], result: R | None = None, *, error: BaseException | None = None
+    ) -> None:
+        """Handle an answer of a call that was `pending`, as a record; with `error` it has failed. Another answer of it
+        has no effect, as in a service.
+
+        Raises:
+            UsageError: the app has no such call.
+            As `feed_batch`.
+        """
+        self._check_call(call)
+        key, _ = encoded(call.topic, made.key, None)
+        self._internal.append(self._answered(call, made.id, key, result if error is None else error))
+        self._feed_internal()
 
     def feed(
         self,
@@ -264,28 +306,59 @@ class Harness(Generic[S]):
         is_here = output.partition in (None, self._partition)
         return self._feeds_internal and is_here and output.topic in self._app.internal_names
 
+    def _check_call(self, call: object) -> None:
+        if not isinstance(call, AsyncCall) or self._app.calls.get(call.name) is not call:
+            raise UsageError(f"{self._app.app_id}: {call!r} is not a call of the app")
+
+    def _pending_calls(self) -> list[Numbered]:
+        return [] if self._store.calls is None else self._store.calls.pending()
+
+    def _made_calls(self) -> list[RawRecord]:
+        """Return the answers of all pending calls that something answers."""
+        found = []
+        for call_id, pending in self._pending_calls() if self._answers and self._feeds_internal else ():
+            call = self._app.calls[pending.name]
+            if call not in self._answers:
+                continue
+            made, answers = call.call_of(call_id, pending), self._answers[call]
+            try:
+                result = answers[made.key] if isinstance(answers, Mapping) else answers(made)
+            except Exception as error:  # noqa: BLE001 - the call has failed
+                result = error
+            if inspect.iscoroutine(result):
+                result.close()
+                raise UsageError(
+                    f"{self._app.app_id}: what answers call {call.name} is async",
+                    hint="a harness has no loop: pass a plain function",
+                )
+            found.append(self._answered(call, call_id, pending.key, result))
+        return found
+
+    def _answered(self, call: AsyncCall[Any, Any, Any], call_id: str, key: bytes | None, result: object) -> RawRecord:
+        if isinstance(result, BaseException):
+            reply = call.failed(call_id, result, 1)
+        else:
+            reply = call.succeeded(call_id, result, 1)
+        return RawRecord(call.topic.name, self._partition, UNSET, UNSET_MS, key, _encode_reply(reply))
+
+    def _record_of(self, sent: Output | RawRecord) -> RawRecord:
+        if isinstance(sent, RawRecord):
+            return sent
+        at_ms = UNSET_MS if sent.timestamp_ms is None else sent.timestamp_ms
+        return RawRecord(sent.topic, self._partition, UNSET, at_ms, sent.key, sent.value, sent.headers)
+
     def _feed_internal(self) -> None:
-        """Handle what was sent to internal topics, and what this leads to."""
+        """Handle what was sent to internal topics and the answers of calls, and what this leads to."""
+        sent: list[Output | RawRecord] = []
         for _ in range(ROUNDS_MAX):
-            sent, self._internal = self._internal, []
+            sent, self._internal = [*self._internal, *self._made_calls()], []
             if not sent:
                 return
-            records = [
-                RawRecord(
-                    each.topic,
-                    self._partition,
-                    UNSET,
-                    UNSET_MS if each.timestamp_ms is None else each.timestamp_ms,
-                    each.key,
-                    each.value,
-                    each.headers,
-                )
-                for each in sent
-            ]
+            records = [self._record_of(each) for each in sent]
             self._commit([self._numbered(each) for each in records], None)
         raise UsageError(
             f"{self._app.app_id}: after {ROUNDS_MAX:,} rounds, records of internal topics still lead to new ones, now"
-            f" in {self._internal[0].topic}: the app would feed itself for ever",
+            f" in {sent[0].topic}: the app would feed itself for ever",
             hint="end the loop in the handler: a record that is done sends no other one; or"
             " `Harness(app, feeds_internal=False)`, and feed the records of one round yourself",
         )
@@ -348,7 +421,7 @@ class Harness(Generic[S]):
             raise Diverged(f"{app.app_id}: handed over, the state has another digest")
         if older != newer:
             all_of(upgrading(app.upgrades.values(), older, store))
-        all_of(store.refusing_timers())
+        all_of(store.refusing_pending())
         sum(store.checking())
         heir._take_up(store)
         heir._positions |= {name: at for name, at in self._positions.items() if app.declaration(name)}

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+from snapreplay.app.call import AsyncCall, Calling, NoCalls
 from snapreplay.app.codecs import Codec, unencoded
 from snapreplay.app.names import alter
 from snapreplay.app.record import Carried, Headers, Output, context_of
@@ -20,6 +21,9 @@ from snapreplay.times import NO_TIMESTAMP
 
 K = TypeVar("K")
 V = TypeVar("V")
+Q = TypeVar("Q")
+
+_NO_CALLS = NoCalls()
 
 PARTITION_MAX, TIMESTAMP_MS_MAX = (1 << 31) - 1, (1 << 63) - 1
 """What a Kafka record can have."""
@@ -44,10 +48,11 @@ class Out:
     Attributes:
         staged: outputs so far, in the order sent; for the fold only.
         input_key: key bytes of the record being applied; set by the fold.
+        calls: of the partition; set by the fold.
         at_ms: time of the record or timer being applied, which its outputs get; -1: it has none. Set by the fold.
     """
 
-    __slots__ = ("_gate", "_late", "_limits", "_times_ms", "_topics", "_ways", "at_ms", "input_key", "staged")
+    __slots__ = ("_gate", "_late", "_limits", "_times_ms", "_topics", "_ways", "at_ms", "calls", "input_key", "staged")
 
     def __init__(self, topics: Iterable[Topic[Any, Any]], limits: Mapping[str, int], gate: Gate = OPEN) -> None:
         """Begin with nothing staged; `limits`: topic name → max.message.bytes; `DEFAULT_LIMIT_BYTES` for those not
@@ -60,6 +65,7 @@ class Out:
         self._late: list[str] = []  # for each late record the name of its window or join
         self.input_key: bytes | None = None
         self.at_ms = NO_TIMESTAMP
+        self.calls: Calling = _NO_CALLS
 
     def learn_limits(self, limits: Mapping[str, int]) -> None:
         """Use these limits for what is sent from now on."""
@@ -141,6 +147,28 @@ class Out:
             )
         )
         self._times_ms.append(at_ms)
+
+    def call(self, call: AsyncCall[K, Q, Any], key: K, request: Q) -> str:
+        """Request a call to the outside, see `App.call`. Returns its id.
+
+        Raises:
+            UsageError: no handler runs, or another thread's.
+            RecordError: the call is not one of the app, or key or request cannot be encoded.
+        """
+        if self._gate.owner != get_ident():
+            refuse_write(self._gate, "a call was requested")
+        return self.calls.request(call, key, request, self.at_ms)
+
+    def cancel(self, call_id: str) -> bool:
+        """Cancel the call that `call` returned this id for: its answer, if there is one, will not be handled. It may
+        have been made already. Returns whether it was pending.
+
+        Raises:
+            UsageError: no handler runs, or another thread's.
+        """
+        if self._gate.owner != get_ident():
+            refuse_write(self._gate, "a call was cancelled")
+        return self.calls.cancel(call_id)
 
     def note_late(self, name: str) -> None:
         """Count a record that came too late for this window or join."""

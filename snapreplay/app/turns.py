@@ -14,6 +14,7 @@ from msgspec import MsgspecError
 
 from snapreplay.app.app import App
 from snapreplay.app.batch import Portion
+from snapreplay.app.call import sourced
 from snapreplay.app.failure import passes, returned_value, timer_error
 from snapreplay.app.out import Out
 from snapreplay.app.record import InputRecord
@@ -72,7 +73,7 @@ class Turns:
     def __init__(self, app: App[Any], store: Store, timetable: Timetable, partition: int, out: Out, gate: Gate) -> None:
         self._gate = gate
         self._app_id, self._partition = app.app_id, partition
-        self._specs = app.timers
+        self._specs = {n: spec._replace(function=sourced(app, spec.function)) for n, spec in app.timers.items()}
         self._far_ms = min(FAR_AHEAD_MS, *(each.ahead_max_ms or FAR_AHEAD_MS for each in app.inputs))
         self._store, self._clock, self._timetable, self._out = store, store.clock, timetable, out
         self._periodic = [

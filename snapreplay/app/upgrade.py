@@ -16,7 +16,7 @@ from snapreplay.app.code_version import place_of
 from snapreplay.errors import RecordError, StopError, UsageError, described
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.composite import CompositeStore
-from snapreplay.state.contract import TIMERS_STORE, ShardSlice, Store
+from snapreplay.state.contract import RESERVED, TIMERS_STORE, ShardSlice, Store
 from snapreplay.state.digest import DEFAULT_STORE, adding_up
 from snapreplay.state.fields import StoreFields
 from snapreplay.state.keys import KeyCodec, stored_key
@@ -249,7 +249,7 @@ class _UpgradeRun:
         continue after the upgrade is written."""
         upgraded = {name for step in self._steps for name in step}
         self._store.refuse_unknown(upgraded)
-        yield from self._store.refusing_timers()
+        yield from self._store.refusing_pending()
         for name, store in self._store.maps.items():
             if name not in upgraded and not name.startswith("_"):
                 for _ in store.checking():
@@ -391,7 +391,7 @@ class _UpgradeRun:
     def _encode(self, store: str, found: Mapping[Any, _Item]) -> Steps[None]:
         target = self._store.maps.get(store)
         origin = next(iter(found.values())).origin
-        if target is None or store == TIMERS_STORE:
+        if target is None or store in RESERVED:
             known = ", ".join(name for name in self._store.maps if not name.startswith("_"))
             raise _failed(origin, f"it becomes an entry of store {store!r}; the state has {known}")
         try:

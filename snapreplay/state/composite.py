@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from snapreplay.state.calls import CallStore
 from snapreplay.state.committed import CommittedStores, CommittedView
 from snapreplay.state.contract import (
     RESERVED,
@@ -42,6 +43,7 @@ class CompositeStore(Store):
         self.clock = MapClock()
         for store in maps.values():
             store.clock = self.clock
+        self.calls = next((each for each in maps.values() if isinstance(each, CallStore)), None)
         self.retired = frozenset(retired)
         self._retires = False
         self._others: dict[str, Shards] = {}
@@ -134,6 +136,10 @@ class CompositeStore(Store):
         self.refuse_unknown()
         for store in self.maps.values():
             yield from store.checking(each_shard_max)
+
+    def refusing_pending(self) -> Steps[None]:
+        if self.calls is not None:
+            yield from self.calls.refusing()
 
     def refuse_unknown(self, known: Collection[str] = ()) -> None:
         """Raise UnknownStore: there are entries in a store that the app neither has nor retires, and that is not

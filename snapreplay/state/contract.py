@@ -28,6 +28,7 @@ from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.steps import Steps
 
 if TYPE_CHECKING:
+    from snapreplay.state.calls import CallStore
     from snapreplay.state.timers import Scheduler, Timetable
 
 StateChanges = Mapping[str, Mapping[bytes, bytes | None]]
@@ -161,6 +162,9 @@ class Store(Protocol):
     scheduler: Scheduler | None = None
     """The scheduler that handlers set timers with; None: the app has none."""
 
+    calls: CallStore | None = None
+    """The store of pending calls to the outside; None: the app declares none."""
+
     @property
     def can_drop(self) -> bool:
         """Whether `drop` would bring the committed state back now; if not, it costs a full restore."""
@@ -230,9 +234,9 @@ class Store(Protocol):
         this; a recovery follows what was recorded."""
         return
 
-    def refusing_timers(self) -> Steps[None]:
-        """Read the names of all pending timers of keys; nothing may be merged meanwhile. Raises UnknownTimer: the app
-        has no handler for one of them."""
+    def refusing_pending(self) -> Steps[None]:
+        """Read the names of all pending timers of keys and calls; nothing may be merged meanwhile. Raises UnknownTimer,
+        UnknownCall: the app has no handler for one of them."""
         return
         yield
 
@@ -301,8 +305,10 @@ TIMERS_STORE = "_timers"
 """The timers of keys."""
 PERIODS_STORE = "_periods"
 """Of each periodic timer, when it is due next."""
-RESERVED = (PERIODS_STORE, TIMERS_STORE)
-"""Stores that an app has with its timers. Other names begin with a letter."""
+CALLS_STORE = "_calls"
+"""The calls to the outside that have no answer yet."""
+RESERVED = (CALLS_STORE, PERIODS_STORE, TIMERS_STORE)
+"""Stores that an app has with its timers and its calls. Other names begin with a letter."""
 
 
 class UnknownStore(StopError):
@@ -328,7 +334,8 @@ def unknown_store(
     named = own != [DEFAULT_STORE]
     has = f"it has {', '.join(own)}" if named else "its state has no named stores"
     kept = "" if named else f"{DEFAULT_STORE}=MapState(…), "
-    reserved = RESERVED if store in RESERVED else ()
+    of_timers = (PERIODS_STORE, TIMERS_STORE)
+    reserved = of_timers if store in of_timers else ()
     retired = "".join(f'"{name}", ' for name in sorted({*declared, store, *reserved}))
     again = (
         f"If the store was renamed, give it its name {store!r} again:"
@@ -336,6 +343,8 @@ def unknown_store(
     )
     if reserved:
         again = "It holds the timers that the app had: keep a handler, `@app.timer(…)`, until they have fired"
+    if store == CALLS_STORE:
+        again = "It holds the calls that have no answer yet: keep `@app.call(…)` until they have one"
     return UnknownStore(
         f"the log has {entries} in the store {store!r}, which this app neither has nor retires: {has}",
         hint=f"nothing is lost. {again}. If it is not needed any more, say so, and its entries"

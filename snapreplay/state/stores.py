@@ -9,8 +9,9 @@ from typing import Any
 
 from snapreplay.counted import counted
 from snapreplay.errors import StopError, UsageError
+from snapreplay.state.calls import CallStore
 from snapreplay.state.composite import CompositeStore
-from snapreplay.state.contract import PERIODS_STORE, RESERVED, TIMERS_STORE, State, Store
+from snapreplay.state.contract import CALLS_STORE, PERIODS_STORE, RESERVED, TIMERS_STORE, State, Store
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.fields import Layout, StoreFields
 from snapreplay.state.map import MapState
@@ -155,22 +156,25 @@ def _names(retired: object) -> Sequence[str]:
     return retired
 
 
-def store_of(state: object, timers: Collection[str] | None = None) -> Store:
+def store_of(state: object, timers: Collection[str] | None = None, calls: Collection[str] = ()) -> Store:
     """Return a store of the maps of a `MapState` or `Stores`, or a new `ObjectStore` around any other `State`.
-    `timers`: names of the app's timers of keys; None: the app has no timers at all. Raises UsageError: none of them, or
-    a class instead of an object, or timers for a state that is no map."""
+    `timers`: names of the app's timers of keys; None: the app has no timers at all. `calls`: names of its calls. Raises
+    UsageError: none of them, or a class instead of an object, or timers or calls for a state that is no map."""
     if isinstance(state, MapState | Stores):
         made: MapStore[Any, Any] | CompositeStore = state.__snapreplay_store__()
         store = CompositeStore(state, {DEFAULT_STORE: made}) if isinstance(made, MapStore) else made
+        if calls:
+            store = CompositeStore(state, {**store.maps, CALLS_STORE: CallStore(calls)}, store.retired)
         if timers is not None:
             return TimedStore(store, timers)
         if expire := expiring(store.maps):
             store.timetable = Timetable(expire)
         return store
     if isinstance(state, State) and not isinstance(state, type):
-        if timers is not None:
+        if timers is not None or calls:
+            what, which = ("timers", ", periodic ones included,") if timers is not None else ("calls", "")
             raise UsageError(
-                f"{type(state).__name__} is no map, so it cannot have timers: pending timers, periodic ones included,"
+                f"{type(state).__name__} is no map, so it cannot have {what}: pending {what}{which}"
                 " are entries that change with a batch, and a state with snapshot() and restore() has no changes",
                 hint="keep it as an entry of a map: `Stores(main=MapState(str, …, default=…))` and `state.main[name]`",
             )
@@ -207,7 +211,8 @@ class TimedStore(CompositeStore):
         decoders = {name: store.decode_key for name, store in maps.items()}
         self.timetable = Timetable(expiring(maps), timers, periods, decoders)
 
-    def refusing_timers(self) -> Steps[None]:
+    def refusing_pending(self) -> Steps[None]:
+        yield from super().refusing_pending()
         unknown: dict[str, int] = {}
         for name, entries in self.stored():
             for number, key in enumerate(entries if name == TIMERS_STORE else ()):

@@ -17,7 +17,7 @@ import msgspec
 from snapreplay.app.app import App, check_app
 from snapreplay.app.batch import Applied, ErrorPolicy
 from snapreplay.app.code_version import place_of
-from snapreplay.app.harness import Diverged, Harness
+from snapreplay.app.harness import Answers, Diverged, Harness
 from snapreplay.app.load import load_app, name_of
 from snapreplay.app.made_record import checked_records, is_timestamp
 from snapreplay.app.names import dead_letters_topic
@@ -72,7 +72,12 @@ class TraceStep(msgspec.Struct, frozen=True):
 
 
 def check(
-    app: App[Any], records: Iterable[RawRecord], *, policy: ErrorPolicy = ErrorPolicy.FAIL, until_ms: int | None = None
+    app: App[Any],
+    records: Iterable[RawRecord],
+    *,
+    policy: ErrorPolicy = ErrorPolicy.FAIL,
+    until_ms: int | None = None,
+    calls: Answers | None = None,
 ) -> Report:
     """Run the same records in every way that must not change the result; a few hundred records are enough.
 
@@ -86,6 +91,7 @@ def check(
     Args:
         until_ms: stream time passes up to here after the last record, in every run, as with
             `Harness.advance_time`; None: it stays at the last record.
+        calls: what answers the app's calls, as of `Harness`: once for all runs. Others stay pending.
 
     Raises:
         Diverged: names the first record after which state or outputs differ.
@@ -100,7 +106,7 @@ def check(
             f"{app.app_id}: check needs at least one record",
             hint="make records with `testing.record(topic, key=…, value=…)`",
         )
-    course = unrolled(app, Course(given, policy, until_ms))
+    course = unrolled(app, Course(given, policy, until_ms), calls)
     with _naming_causes(app):
         reference = trace(app, course)
         runs = ["batches of 1"]
@@ -152,7 +158,7 @@ def _naming_causes(app: App[Any], *, of_hashes: bool = False) -> Iterator[None]:
         raise Diverged(f"{error}" + (f". Likely cause: {named}" if named else "")) from error
 
 
-def unrolled(app: App[Any], course: Course) -> Course:
+def unrolled(app: App[Any], course: Course, calls: Answers | None = None) -> Course:
     """Return the course with what its records lead to in internal topics, each behind its cause. The cluster decides
     when such a record is handled; here every run must do it at the same place. Records of other apps' inputs stay.
 
@@ -161,7 +167,7 @@ def unrolled(app: App[Any], course: Course) -> Course:
     """
     if not app.internal_names:
         return course
-    harness, records = Harness(app, policy=course.policy), list[RawRecord]()
+    harness, records = Harness(app, policy=course.policy, calls=calls), list[RawRecord]()
     for one in course.records:
         if app.declaration(one.topic) is None:
             records.append(one)
@@ -341,10 +347,13 @@ class CoverageHarness(Harness[Any]):
 
     def left_out(self) -> Iterator[str]:
         """Yield one line for each handler, timer and expiry that did not happen."""
+        calls = {call.topic.name: call.name for call in self._app.calls.values()}
         for topic in self._app.inputs:
             what = _handler(topic.name)
             if not self._done[what]:
-                yield self._dead_line(what) or f"{what}: it never ran; add a record of {topic.name}"
+                name = calls.get(topic.name)
+                todo = f"pass `calls={{{name}: …}}`" if name else f"add a record of {topic.name}"
+                yield self._dead_line(what) or f"{what}: it never ran; {todo}"
         first_ms = self._first_due_ms()
         for name, spec in self._app.timers.items():
             what, fired_count = _timer(name), self._done[_timer(name)] + self._dead[_timer(name)]

@@ -195,7 +195,7 @@ class SimAppender:
         if target not in logs:
             await asyncio.sleep(self._deadline_s)
             raise Unreachable(f"no answer about {target}")
-        written_at_ms = int(now() * 1000)
+        written_at_ms = int(now() * 1000) if record.timestamp_ms is None else record.timestamp_ms
         log = logs[target]  # of the connection: what arrives late is lost with its topic
         effect = partial(log.append, record.key, record.value, record.headers, written_at_ms, None)
         fault = self.link.draw("append")

@@ -4,6 +4,7 @@ shares no code with the service can tell what happened how often."""
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -222,3 +223,49 @@ def heir(app: App[Any], name: str, **options: Any) -> App[Any]:
     """A ledger of another id with the topics of `app`; `inputs=`, `state=` and so on as for an App."""
     inputs, outputs = ([Topic(topic.name) for topic in topics] for topics in (app.inputs, app.outputs))
     return ledger(name, **{"inputs": inputs, "outputs": outputs, **options})
+
+
+def priced(
+    name: str, function: Callable[[Any], Any] | None = None, call_name: str = "price", **options: Any
+) -> App[Any]:
+    """Asks for the price of each payment, and adds up the answers of each key. Raises on poison, after it has asked."""
+    payments = Topic(f"payments-{name}")
+    app: App[Any] = App(
+        name, inputs=[payments], state=lambda: MapState(str, dict, default=lambda: {"sum": 0, "errors": [], "seen": 0})
+    )
+
+    @app.call(name=call_name, **options)
+    async def price(call: Any) -> Any:
+        assert function is not None
+        return await function(call)
+
+    @app.handler(payments)
+    def on_payment(record: Any, state: Any, out: Any) -> None:
+        out.call(price, record.key, record.value)
+        if record.value.get("poison"):
+            raise ValueError("poison")
+
+    @price.handler
+    def on_price(record: Any, state: Any, out: Any) -> None:
+        account, answer = state[record.key], record.value
+        account["seen"] += 1
+        account["sum"] += answer.result or 0
+        account["errors"] += [answer.error] if answer.error else []
+
+    return app
+
+
+def price_of(payment: Any) -> int:
+    return 2 * int(payment["amount"])
+
+
+async def price_always(call: Any) -> int:
+    return price_of(call.request)
+
+
+async def price_sometimes(call: Any) -> int:
+    """Takes a moment, and fails half of the time."""
+    await asyncio.sleep(random.uniform(0, 0.1))
+    if random.random() < 0.5:
+        raise ConnectionError("try again")
+    return price_of(call.request)

@@ -15,7 +15,11 @@ RULES = {
     "escaping": apps.raise_what_is_told,
 }
 
-OTHERS = {"pair": apps.pair, "rekeyed": apps.rekeyed}
+OTHERS = {
+    "pair": apps.pair,
+    "rekeyed": apps.rekeyed,
+    "priced": lambda name: apps.priced(name, apps.price_sometimes, retries=None),
+}
 
 kind, app_id = os.environ["TEST_APP_KIND"], os.environ["TEST_APP_ID"]
 app = OTHERS[kind](app_id) if kind in OTHERS else apps.ledger(app_id, RULES[kind])
