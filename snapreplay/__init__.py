@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from snapreplay.api.server import HttpServer as HttpServer
     from snapreplay.app.app import App as App
+    from snapreplay.app.call import Answer as Answer
+    from snapreplay.app.call import AsyncCall as AsyncCall
+    from snapreplay.app.call import Call as Call
+    from snapreplay.app.call import CallRefused as CallRefused
     from snapreplay.app.codecs import Codec as Codec
     from snapreplay.app.codecs import i32 as i32
     from snapreplay.app.codecs import i64 as i64
@@ -76,6 +80,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "api.server": "HttpServer",
     "app.app": "App",
+    "app.call": "Answer AsyncCall Call CallRefused",
     "app.codecs": "Codec i32 i64 json msgpack nullable raw utf8",
     "app.out": "Out",
     "app.record": "Record",

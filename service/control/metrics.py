@@ -86,7 +86,7 @@ SHOWN: Sequence[Shown] = (
     Shown(
         "snapreplay_state_entries",
         "Entries of each store; `default` if the state has no named stores, `_timers` and `_periods` for"
-        " pending timers. The sum is the state's.",
+        " pending timers, `_calls` for pending calls and one entry that numbers them. The sum is the state's.",
         _stores(lambda store: store.entries),
         "store",
     ),
@@ -129,6 +129,18 @@ SHOWN: Sequence[Shown] = (
         "snapreplay_stream_time_timestamp_seconds",
         "Unix time that stream time has reached: the newest record timestamp so far. Absent before the first record.",
         lambda status: None if status.stream_time_ms is None else status.stream_time_ms / 1000,
+    ),
+    Shown(
+        "snapreplay_calls_pending",
+        "Calls to the outside that were requested and whose answers are not handled yet, by name of the call.",
+        lambda status: {each.name: float(each.pending) for each in status.calls},
+        "call",
+    ),
+    Shown(
+        "snapreplay_calls_failures",
+        "Attempts of the call that have failed in a row, in this process. From 10 on only one call at a time is tried.",
+        lambda status: {each.name: float(each.failures) for each in status.calls},
+        "call",
     ),
     Shown("snapreplay_timers_pending", "Timers of keys that are set.", lambda status: status.timers_pending),
     Shown("snapreplay_batch", "Number of the last committed batch.", lambda status: status.batch),

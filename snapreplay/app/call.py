@@ -19,7 +19,7 @@ from snapreplay.app.code_version import place_of
 from snapreplay.app.codecs import Codec, msgpack, unencoded
 from snapreplay.app.record import Record
 from snapreplay.app.timer import Timer
-from snapreplay.errors import RecordError, SnapreplayError, UsageError
+from snapreplay.errors import RecordError, UsageError
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.calls import CallStore, PendingCall
 
@@ -35,7 +35,7 @@ ERROR_MAX = 2000
 """Characters of an error that an answer tells."""
 
 
-class CallRefused(SnapreplayError):
+class CallRefused(Exception):  # noqa: N818 - the refusal of a call, no error of ours
     """Raised by the function of a call: another attempt would be refused, too. The handler gets the error at once."""
 
 

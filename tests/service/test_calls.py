@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,7 +21,7 @@ async def folded(here):
     """Partition → key → what the state must be, as folded by hand from the payments: each has one answer."""
     states = []
     for number, records in enumerate(await here.read(here.input)):
-        state: dict = {}
+        state: dict[str, Any] = {}
         for key, (_, value) in zip((each.key for each in records), reference.decoded(records), strict=True):
             account = state.setdefault(key.decode(), {"sum": 0, "errors": [], "seen": 0})
             account["sum"] += apps.price_of(value)
@@ -53,9 +54,9 @@ async def test_each_payment_gets_its_price_while_processes_are_killed(stage, uni
     nothing."""
     dice = random.Random(mode)
     name = unique("priced")
-    here = await stage(apps.priced(name, apps.price_sometimes, retries=None), partitions=4)
+    here = await stage(apps.priced(name, apps.price_sometimes, retries=None, concurrency=100), partitions=4)
     kept = {"restore__mode": mode, "snapshot__every_records": 200}
-    with Load(here, pause_s=0.02, count=20):
+    with Load(here, pause_s=0.1, count=10):
         other = children.start("priced", name, instance_id="other", **kept)
         for _ in range(4):
             child = children.start("priced", name, **kept)

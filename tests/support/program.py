@@ -18,7 +18,7 @@ RULES = {
 OTHERS = {
     "pair": apps.pair,
     "rekeyed": apps.rekeyed,
-    "priced": lambda name: apps.priced(name, apps.price_sometimes, retries=None),
+    "priced": lambda name: apps.priced(name, apps.price_sometimes, retries=None, concurrency=100),
 }
 
 kind, app_id = os.environ["TEST_APP_KIND"], os.environ["TEST_APP_ID"]
