@@ -108,6 +108,10 @@ def _watched(name: str, call: Any) -> Generator[Any, Any, object]:
             awaited = running.send(value) if error is None else running.throw(error)
         except StopIteration as end:
             return end.value
+        except GeneratorExit as raised:
+            if isinstance(error, GeneratorExit):  # it is closed, and has agreed
+                raise
+            raise RuntimeError("GeneratorExit") from raised
         finally:
             seconds = time.monotonic() - began
             if seconds > BLOCKED_SECONDS:

@@ -35,7 +35,7 @@ ERROR_MAX = 2000
 """Characters of an error that an answer tells."""
 
 
-class CallRefused(Exception):  # noqa: N818 - the refusal of a call, no error of ours
+class CallRefused(Exception):
     """Raised by the function of a call: another attempt would be refused, too. The handler gets the error at once."""
 
 

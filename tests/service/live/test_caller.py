@@ -1,0 +1,205 @@
+"""Calls of a LIVE partition, in virtual time: attempts, their ends, the circuit, and what another owner does."""
+
+import asyncio
+import logging
+import time
+
+import pytest
+
+from snapreplay import CallRefused
+from snapreplay.service.runtime import circuits
+from tests.support import apps
+from tests.support.stage import until
+
+
+async def answers(bench, one, count):
+    """Wait until so many answers are handled; the state then."""
+    await until(lambda: sum(each["seen"] for each in one.view().values()) == count, "answers", 600)
+    return one.view()
+
+
+def failing(error, times=10**9):
+    """A function that raises so many times, and the calls that it got."""
+    got = []
+
+    async def price(call):
+        got.append(call)
+        await asyncio.sleep(0.01)
+        if len(got) <= times:
+            raise error
+        return apps.price_of(call.request)
+
+    return price, got
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts", "text"),
+    [
+        (ValueError("no street"), 3, "ValueError: no street"),
+        (CallRefused("never"), 1, "CallRefused: never"),
+        (MemoryError(), 3, "MemoryError"),
+        (SystemExit(3), 3, "RuntimeError: SystemExit: 3"),
+        (KeyboardInterrupt(), 3, "RuntimeError: KeyboardInterrupt"),
+        (asyncio.CancelledError(), 3, "RuntimeError: CancelledError"),
+        (GeneratorExit(), 3, "RuntimeError: GeneratorExit"),
+    ],
+    ids=lambda given: type(given).__name__ if isinstance(given, BaseException) else "",
+)
+async def test_the_last_error_is_the_answer(bench, error, attempts, text):
+    """After all attempts, whatever was raised; each has the same id. The partition goes on."""
+    price, got = failing(error)
+    await bench.prepare(apps.priced("shop", price, retries=2))
+    async with bench.live() as one:
+        await bench.feed(1)
+        assert (await answers(bench, one, 1))["k0"]["errors"] == [text]
+        assert [each.attempt for each in got] == list(range(1, attempts + 1))
+        assert {each.id for each in got} == {"shop/payments-shop-0-0/0"}
+        assert one.status.phase == "live"
+
+
+@pytest.mark.parametrize("heeds", [True, False])
+async def test_a_call_that_never_returns_ends_after_its_time(bench, heeds):
+    """Even if it does not heed that it is cancelled."""
+
+    async def price(call):
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                if heeds or closing:
+                    raise
+
+    closing = []
+    await bench.prepare(apps.priced("shop", price, retries=1, timeout_ms=500))
+    async with bench.live() as one:
+        await bench.feed(1)
+        assert (await answers(bench, one, 1))["k0"]["errors"] == ["TimeoutError: no result after 500 ms"]
+        closing.append(True)
+
+
+async def test_a_result_that_cannot_be_encoded_is_an_error(bench):
+    """At once: another attempt would return the same."""
+
+    async def price(call):
+        got.append(call)
+        return object()
+
+    got: list[object] = []
+    await bench.prepare(apps.priced("shop", price))
+    async with bench.live() as one:
+        await bench.feed(1)
+        (error,) = (await answers(bench, one, 1))["k0"]["errors"]
+        assert (len(got), "result <object" in error) == (1, True)
+
+
+async def test_the_circuit_opens_and_closes(bench, caplog):
+    """While it is open one attempt at a time is made; the status says so."""
+    under_way, most, broken = [0], [0], [True]
+
+    async def price(call):
+        under_way[0] += 1
+        if one.status.calls and one.status.calls[0].circuit_open:
+            most[0] = max(most[0], under_way[0])
+        try:
+            await asyncio.sleep(0.05)
+            if broken[0]:
+                raise ConnectionError("refused")
+            return apps.price_of(call.request)
+        finally:
+            under_way[0] -= 1
+
+    await bench.prepare(apps.priced("shop", price, retries=None, concurrency=5))
+    async with bench.live() as one:
+        await bench.feed(40)
+        await until(lambda: one.status.calls[0].failures > circuits.FAILURES_MAX + 5, "failures", 600)
+        (call,) = one.status.calls
+        assert (call.pending, call.circuit_open, call.last_error) == (40, True, "ConnectionError: refused")
+        assert most == [1]
+        broken[0] = False
+        await answers(bench, one, 40)
+        assert (one.status.calls[0].pending, one.status.calls[0].failures) == (0, 0)
+    assert "call price failed 10 times in a row" in caplog.text
+
+
+async def test_calls_of_a_key_are_made_in_order_if_asked_for(bench):
+    """A failure of one keeps those behind it waiting, and nothing else; a new owner keeps to it."""
+    done, failed = [], set()
+
+    async def price(call):
+        await asyncio.sleep(0.01)
+        if call.request["amount"] in (1, 22) and call.id not in failed:
+            failed.add(call.id)
+            raise ConnectionError
+        if call.request["amount"] == 43 and not is_second:
+            await asyncio.Event().wait()
+        done.append((call.key, call.request["amount"]))
+        return 1
+
+    is_second: list[bool] = []
+    await bench.prepare(apps.priced("shop", price, ordered=True))
+    async with bench.live() as one:
+        await bench.feed(120)
+        await answers(bench, one, 116)
+    is_second.append(True)
+    async with bench.live() as two:
+        await answers(bench, two, 120)
+    for key in {key for key, _ in done}:
+        assert [n for each, n in done if each == key] == sorted(n for each, n in done if each == key)
+    assert len(done) == 120
+
+
+async def test_a_call_that_blocks_the_loop_is_named(bench, caplog, monkeypatch):
+    """The log says what to do."""
+    monkeypatch.setattr(circuits, "BLOCKED_SECONDS", 0.01)
+
+    async def price(call):
+        await asyncio.sleep(0)
+        time.sleep(0.02)  # noqa: ASYNC251 - it blocks
+        return 1
+
+    await bench.prepare(apps.priced("shop", price))
+    async with bench.live() as one:
+        await bench.feed(1)
+        await answers(bench, one, 1)
+    assert "call price blocked the event loop for" in caplog.text
+
+
+async def test_an_owner_that_was_replaced_calls_no_more(bench, caplog):
+    """The next one makes what has no answer again, under the same ids."""
+    caplog.set_level(logging.ERROR)
+    under_way: list[tuple[str, str]] = []
+
+    def hanging(name):
+        async def price(call):
+            under_way.append((name, call.id))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                under_way.remove((name, call.id))
+
+        return apps.priced("shop", price)
+
+    await bench.prepare(hanging("one"))
+    await (await bench.owner()).phase("live")
+    await bench.feed(3)
+    await until(lambda: len(under_way) == 3, "calls")
+    ids = {call_id for _, call_id in under_way}
+    two = await bench.owner("two", hanging("two"))
+    await two.phase("live")
+    await until(lambda: {name for name, _ in under_way} == {"two"} and len(under_way) == 3, "calls", 600)
+    assert {call_id for _, call_id in under_way} == ids
+
+
+async def test_a_call_that_was_renamed_or_removed_stops_the_partition(bench):
+    """By name; with the call again it resumes."""
+    price, _ = failing(ConnectionError())
+    await bench.prepare(apps.priced("shop", price, retries=None))
+    async with bench.live() as one:
+        await bench.feed(3)
+        await until(lambda: one.status.calls[0].pending == 3, "calls")
+    renamed = bench.beside(apps.priced("shop", price, call_name="cost"))
+    status = await renamed.failure(renamed.app)
+    assert status.error.kind == "WrongLog"
+    assert "shop-internal-price-results" in status.error.message
+    async with bench.live(apps.priced("shop", apps.price_always)) as two:
+        await answers(bench, two, 3)
