@@ -46,7 +46,6 @@ from snapreplay.windows import check_durations, hopping
 K = TypeVar("K")
 V = TypeVar("V")
 Q = TypeVar("Q")
-R = TypeVar("R")
 S = TypeVar("S")
 A = TypeVar("A")
 L = TypeVar("L")

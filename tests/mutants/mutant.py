@@ -102,6 +102,7 @@ PARTS = (
     "recoveries",
     "upgrades",
     "standbys",
+    "calls",
     "commits",
     "snapshots",
     "ownerships",

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from snapreplay.app.names import internal_topic
-from snapreplay.service.ports import LogRecord
 from tests.support import apps, reference
 from tests.support.child import Load
 from tests.support.stage import until
@@ -76,27 +75,3 @@ async def test_each_payment_gets_its_price_while_processes_are_killed(stage, uni
         assert all(status.restore.proof.equal for status in service.restore_status())
         await answered(here, service)
         assert [each.calls[0].failures for each in service.restore_status()] == [0] * 4
-
-
-async def test_answers_in_the_log_are_handled_before_anything_is_called_again(stage, unique):
-    """The owner before has written them, and was gone before it handled them. One that comes twice counts once."""
-    name = unique("answered")
-    asked = []
-
-    async def hang(call):
-        asked.append(call)
-        await asyncio.Event().wait()
-
-    here = await stage(apps.priced(name, hang))
-    async with here.running() as service:
-        await here.feed(5)
-        await until(lambda: len(asked) == 5, "calls")
-    topic, appender = internal_topic(name, "price-results"), await here.cluster.appender()
-    for call in (*asked, asked[0]):
-        reply = msgspec.msgpack.encode([call.id, 1, "", b"%d" % apps.price_of(call.request)])
-        await appender.append(LogRecord(topic, reply, call.key.encode(), timestamp_ms=1), 0)
-    await appender.close()
-    asked.clear()
-    async with here.running(apps.priced(name, hang)) as service:
-        assert (await answered(here, service))[f"{name}/{here.input}-0-0/0"] == 2
-    assert asked == []

@@ -131,7 +131,7 @@ def test_an_app_of_another_name_is_named_as_it_can_be_typed(here):
 def test_incomplete_apps_are_refused(here):
     """No handler, and an async one: found before any broker is asked."""
     refused(write(here, GOOD.replace("@app.handler(payments)\n", "")), "no handler")
-    refused(write(here, GOOD.replace("def on_payment", "async def on_payment")), "async", "upstream")
+    refused(write(here, GOOD.replace("def on_payment", "async def on_payment")), "async", "@app.call()")
 
 
 def test_apps_made_in_functions_have_no_name():
