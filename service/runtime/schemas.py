@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -58,26 +59,26 @@ async def fetching(wanted: set[Wanted], waiting_for: Callable[[str], None]) -> N
     Raises:
         UsageError: nothing can be written as the app declares it.
     """
-    failures, left = 0, list(wanted)
+    failures, left, since_s = 0, list(wanted), time.monotonic()
     while left:
         try:
             # One after the other: a stop waits for the threads, but only for what has begun.
-            await asyncio.get_running_loop().run_in_executor(_THREADS, _fetch, *left[-1])
+            await asyncio.get_running_loop().run_in_executor(_THREADS, _fetch, *left[-1], since_s)
         except RegistryUnavailable as error:
             waiting_for(str(error))
             await asyncio.sleep(AGAIN_SECONDS[min(failures, len(AGAIN_SECONDS) - 1)])
-            failures += 1
+            failures, since_s = failures + 1, time.monotonic()
         else:
             left.pop()
     if failures:
         waiting_for("")
 
 
-def _fetch(schemas: Schemas, schema_id: int | None) -> None:
+def _fetch(schemas: Schemas, schema_id: int | None, since_s: float) -> None:
     if schema_id is None:
         schemas.prepare()
     else:
-        schemas.fetch(schema_id)
+        schemas.fetch(schema_id, since_s)
 
 
 class SchemaWait:

@@ -40,8 +40,9 @@ class Schemas(Protocol):
     def unknown(self, data: bytes) -> int | None:
         """Return the id of the schema that these bytes need, unless it is known."""
 
-    def fetch(self, schema_id: int) -> None:
-        """Fetch a schema for reading. One that does not exist is the fault of the records that name it."""
+    def fetch(self, schema_id: int, since_s: float | None = None) -> None:
+        """Fetch a schema for reading. One that does not exist is the fault of the records that name it. `since_s`: when
+        they were met, by `time.monotonic`; None: now."""
 
     def prepare(self) -> None:
         """Fetch what writing needs. Raises UsageError: nothing can be written by this codec."""

@@ -48,20 +48,20 @@ class Client:
         self._schemas: dict[int, Registered] = {}
         self._opened().close()
 
-    def schema(self, schema_id: int, *, patient: bool = True) -> Registered:
-        """Return the schema with this id, or raise AbsentSchema; if `patient`, it is asked for several times first."""
+    def schema(self, schema_id: int, met_s: float) -> Registered:
+        """Return the schema with this id, or raise AbsentSchema. It is asked for again until `ABSENT_SECONDS` after
+        `met_s`, when a record with this id was met, by `time.monotonic`."""
         known = self._schemas.get(schema_id)
         if known is None:
             if schema_id >= _LOCAL_FROM:
                 raise AbsentSchema
-            until = time.monotonic() + (ABSENT_SECONDS if patient else 0)
             while known is None:
                 try:
                     known = self._asked(
                         f"schema {schema_id}", lambda client: _resolved(client, client.get_schema(schema_id))
                     )
                 except AbsentSchema:
-                    if time.monotonic() >= until:
+                    if time.monotonic() >= met_s + ABSENT_SECONDS:
                         raise
                     time.sleep(ABSENT_SECONDS / 4)
             self._schemas[schema_id] = known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import time
 from collections.abc import Callable
@@ -106,10 +107,11 @@ class _Reader:
         _, asked_at = self._refused.get(schema_id, ("", -REFUSED_SECONDS))
         return schema_id if time.monotonic() >= asked_at + REFUSED_SECONDS else None
 
-    def fetch(self, schema_id: int) -> None:
+    def fetch(self, schema_id: int, since_s: float | None = None) -> None:
         """Learn to read by this schema; one that cannot be used is refused until it is fetched again."""
         try:
-            schema = self._registry.schema(schema_id, patient=schema_id not in self._refused)
+            met_s = time.monotonic() if since_s is None else since_s
+            schema = self._registry.schema(schema_id, met_s if schema_id not in self._refused else -math.inf)
         except AbsentSchema as error:
             self._refuse(schema_id, f"{self._registry.shown_url} has no schema with id {schema_id}: {error}")
             return

@@ -150,7 +150,7 @@ class Hanging:
     def __init__(self) -> None:
         self.gate, self.begun = threading.Event(), list[int]()
 
-    def fetch(self, schema_id: int) -> None:
+    def fetch(self, schema_id: int, _: float) -> None:
         self.begun.append(schema_id)
         self.gate.wait(60)
 
@@ -174,6 +174,15 @@ async def test_a_registry_that_hangs_takes_no_thread_of_the_loop_and_a_stop_asks
         hanging.gate.set()
     await asyncio.get_running_loop().run_in_executor(waiting._THREADS, int)
     assert hanging.begun == asked
+
+
+async def test_ids_that_no_registry_has_are_waited_for_together(registry, monkeypatch):
+    """Foreign records may each name another one: two seconds for each would be a standstill."""
+    monkeypatch.setattr("snapreplay.registry.client.ABSENT_SECONDS", 0.5)
+    schemas: Any = SchemaRegistry(registry.url).avro(Order).schemas
+    await waiting.fetching({(schemas, each) for each in range(100, 120)}, lambda _: None)
+    assert set(registry.asked) == {f"/schemas/ids/{each}" for each in range(100, 120)}
+    assert len(registry.asked) < 2 * 20
 
 
 async def test_what_is_wrong_with_the_record_is_its_own_fault(stage, registry):
