@@ -313,11 +313,11 @@ function blocked({ partitions }) {
   ];
 }
 
-// Live partitions whose next records need a schema that no registry gives.
+// Live partitions that process nothing: they need a schema that no registry gives, or the next record of an input.
 function waiting(all) {
   return ofLive(all, (each) => each.restore?.waiting_for, (group, first, names) => ({
-    key: "waiting", level: "warn", what: `${names} ${group.length > 1 ? "wait" : "waits"} for a schema registry`,
-    message: first.restore.waiting_for, since: null, until: "Until the registry answers. It is asked every few seconds.",
+    key: "waiting", level: "warn", what: `${names} ${group.length > 1 ? "wait" : "waits"} and ${group.length > 1 ? "process" : "processes"} nothing`,
+    message: first.restore.waiting_for, since: null, until: "Until it gets what the message names. It asks for it again and again.",
     lost: { level: "good", text: "No. The records wait in the inputs, as long as their retention lasts." },
     todo: "Repair what the message names. Processing then resumes by itself.",
   }));

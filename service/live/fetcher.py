@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from snapreplay.app.ranges import PositionAnchor
@@ -151,10 +151,13 @@ class InputGuard:
 class Fetcher:
     """Reads nothing before `open`."""
 
-    def __init__(self, context: Context, inputs: Iterable[str], piece_records: int) -> None:
-        """Take `piece_records`: unpacked in one go."""
+    def __init__(
+        self, context: Context, inputs: Iterable[str], piece_records: int, waiting_for: Callable[[str], None]
+    ) -> None:
+        """Take `piece_records`: unpacked in one go; `waiting_for`, which hears which input the others have waited for
+        for a while, or "" when they no longer do."""
+        self._waiting_for, self._waits_for = waiting_for, ""
         self._piece_records = piece_records
-        self._number = context.partition
         self._linger_ms = context.settings.batch.linger_ms
         self._partitions = {name: TopicPartition(name, context.partition) for name in inputs}
         self._arrivals = Arrivals(self._partitions, context.settings.batch.input_wait_ms)
@@ -210,6 +213,7 @@ class Fetcher:
         return {self._partitions[name]: value for name, value in named.items()}
 
     async def close(self) -> None:
+        self._say("")
         if self._reader is not None:
             await self._reader.close()
 
@@ -255,27 +259,27 @@ class Fetcher:
 
     def _is_blocked(self, awaited: Sequence[str]) -> bool:
         """Say whether nothing may be processed yet. An input that others wait for is named after a while."""
-        if not self._arrivals:
-            self._blocked_since = None
-            return True
-        blocking = self._arrivals.blocked_by(awaited)
+        blocking = self._arrivals.blocked_by(awaited) if self._arrivals else []
         if not blocking:
             self._blocked_since = None
-            return False
+            self._say("")
+            return not self._arrivals
         if self._blocked_since is None:
             self._blocked_since = _now()
-        elif _now() > self._blocked_since + LATE_SECONDS:
-            self._blocked_since = math.inf
-            place = self._place(blocking[0])
-            log.warning(
-                "partition %d: fetched records wait for input %s, which is read up to offset %d of %s: they may be"
-                " later than its next record; batch.input_wait_ms=-1 does not wait",
-                self._number,
-                blocking[0],
-                place.position,
-                place.end_offset if place.end_offset is not None else "an unknown end",
-            )
+        elif _now() > self._blocked_since + LATE_SECONDS and not self._waits_for:
+            behind = ((name, place) for name in blocking if not (place := self._place(name)).is_at_end)
+            for name, (position, end_offset) in islice(behind, 1):  # a quiet one is waited for as it is set
+                self._say(
+                    f"fetched records wait for input {name}, which is read up to offset {position} of"
+                    f" {'an unknown end' if end_offset is None else end_offset}: they may be later than its next"
+                    " record; batch.input_wait_ms=-1 does not wait"
+                )
         return True
+
+    def _say(self, what: str) -> None:
+        if what != self._waits_for:
+            self._waits_for = what
+            self._waiting_for(what)
 
     async def _begun(self, timeout_ms: int) -> Sequence[InputRecord]:
         """Return the record in whose turn the last owner ended a batch. Another record first would meet timers that

@@ -81,7 +81,7 @@ class Live:
             carries=context.settings.tracing != "off",
         )
         self._flood = DeadLetterCheck(context)
-        self._fetcher = fetcher = Fetcher(context, self._positions, POLLED_RECORDS)
+        self._fetcher = fetcher = Fetcher(context, self._positions, POLLED_RECORDS, reporter.waiting_for)
         self.snapshots = SnapshotScheduler(context, store, committer, reporter, recovered, self._wake, fetcher.saw_ends)
         self._caller = Caller(context, store.calls) if store.calls is not None else None
         self._report = LiveReport(context, store, reporter, self._fetcher, self._caller)

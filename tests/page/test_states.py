@@ -218,5 +218,5 @@ async def test_a_partition_that_waits_for_a_schema_needs_attention(page: Page) -
     control.statuses[0] = msgspec.structs.replace(live, restore=restore)
     async with served(control) as url:
         await page.goto(url)
-        await says(page, re.compile("Partition 0 waits for a schema registry"))
+        await says(page, re.compile("Partition 0 waits and processes nothing"))
         await expect(page.locator("main")).to_contain_text(why)

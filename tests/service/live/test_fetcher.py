@@ -54,16 +54,18 @@ class Reader:
         return self.at + 5 if partition == LEFT else None
 
 
-async def opened(reader: Reader, linger_ms: int = 0) -> Fetcher:
+async def opened(reader: Reader, linger_ms: int = 0, told: list[str] | None = None, input_wait_ms: int = 0) -> Fetcher:
     context: Any = SimpleNamespace(
         partition=0,
         input_names=("left", "right"),
-        settings=SimpleNamespace(batch=SimpleNamespace(linger_ms=linger_ms, input_wait_ms=0)),
+        settings=SimpleNamespace(batch=SimpleNamespace(linger_ms=linger_ms, input_wait_ms=input_wait_ms)),
     )
     guard: Any = SimpleNamespace(open=lambda _: _given(reader))
     last = SimpleNamespace(begun_input=None, positions={"left": 0, "right": 0})
     chain = SimpleNamespace(last=last)
-    fetcher = Fetcher(context, context.input_names, piece_records=3)
+    fetcher = Fetcher(
+        context, context.input_names, piece_records=3, waiting_for=(list[str]() if told is None else told).append
+    )
     assert fetcher.beyond({"left": 0}) == {}
     await fetcher.open(guard, chain)  # type: ignore[arg-type]  # nobody looks at it
     return fetcher
@@ -116,12 +118,12 @@ async def test_a_batch_grows_while_it_could_not_be_committed_anyway(linger_ms: i
 
 
 async def test_records_wait_for_an_input_that_is_behind_and_are_not_fetched_again(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only the input that is behind is polled meanwhile; nothing has been passed, no input is quiet. After ten seconds
-    a line names it."""
-    reader = Reader(4)
-    fetcher = await opened(reader)
+    the status names it, until it is not waited for any more."""
+    reader, told = Reader(4), list[str]()
+    fetcher = await opened(reader, told=told)
     reader.right_end = 12
     assert await fetcher.next_batch(7, 50, nothing_to_wait_for) == ()
     assert await fetcher.next_batch(7, 50, nothing_to_wait_for) == ()
@@ -131,13 +133,23 @@ async def test_records_wait_for_an_input_that_is_behind_and_are_not_fetched_agai
     monkeypatch.setattr("snapreplay.service.live.fetcher._now", lambda: 11.0)
     for _ in range(2):
         assert await fetcher.next_batch(7, 50, nothing_to_wait_for) == ()
-    (line,) = caplog.messages
-    assert "wait for input right, which is read up to offset 9 of 12" in line
+    (what,) = told
+    assert "wait for input right, which is read up to offset 9 of 12" in what
     reader.right_end = 9
     assert not fetcher.is_quiet()
     assert [each.offset for each in await fetcher.next_batch(3, 50, nothing_to_wait_for)] == [0, 1, 2]
     assert [each.offset for each in await fetcher.next_batch(3, 50, nothing_to_wait_for)] == [3]
     assert fetcher.is_quiet()
+    assert told == [what, ""]
+
+
+async def test_a_quiet_input_is_waited_for_as_it_is_set_and_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, told = Reader(4), list[str]()
+    fetcher = await opened(reader, told=told, input_wait_ms=3_600_000)
+    for _ in range(3):
+        assert await fetcher.next_batch(7, 50, nothing_to_wait_for) == ()
+        monkeypatch.setattr(fetcher, "_blocked_since", 0.0)
+    assert told == []
 
 
 async def test_what_the_reader_has_passed_is_told() -> None:
