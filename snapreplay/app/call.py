@@ -185,8 +185,14 @@ class AsyncCall(Generic[K, Q, R]):
 
 
 def error_text(error: BaseException) -> str:
-    text = str(error)
-    return f"{type(error).__name__}{': ' if text else ''}{text}"[:ERROR_MAX]
+    """Return class and text of an error, as text that a record and a status can hold, whatever the author's class does
+    or a name of a file has in it."""
+    try:
+        text = str(error)
+    except Exception as defect:  # noqa: BLE001 - of the author's class
+        text = f"its text cannot be shown: {type(defect).__name__}"
+    shown = f"{type(error).__name__}{': ' if text else ''}{text}"[:ERROR_MAX]
+    return shown.encode(errors="backslashreplace").decode()[:ERROR_MAX]
 
 
 class Calling:

@@ -19,6 +19,11 @@ async def answers(bench, one, count):
     return one.view()
 
 
+class Mute(Exception):
+    def __str__(self):
+        return str(1 // 0)
+
+
 def failing(error, times=10**9):
     """A function that raises so many times, and the calls that it got."""
     got = []
@@ -43,6 +48,8 @@ def failing(error, times=10**9):
         (KeyboardInterrupt(), 3, "RuntimeError: KeyboardInterrupt"),
         (asyncio.CancelledError(), 3, "RuntimeError: CancelledError"),
         (GeneratorExit(), 3, "RuntimeError: GeneratorExit"),
+        (FileNotFoundError("a\udc80"), 3, "FileNotFoundError: a\\udc80"),
+        (Mute(), 3, "Mute: its text cannot be shown: ZeroDivisionError"),
     ],
     ids=lambda given: type(given).__name__ if isinstance(given, BaseException) else "",
 )
