@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections import Counter
 from typing import Any
 
 import msgspec
@@ -30,7 +29,8 @@ async def folded(here):
 
 
 async def answered(here, service):
-    """Wait until the answers of all payments are handled; all ids that were answered, with how often."""
+    """Wait until the answers of all payments are handled. Each one still in their topic answers a payment: those that no
+    recovery needs are deleted."""
     expected = await folded(here)
     await until(
         lambda: all(reference.as_plain(service.view(number)) == state for number, state in expected),
@@ -39,11 +39,10 @@ async def answered(here, service):
     )
     assert all(each.calls[0].pending == 0 for each in service.restore_status())
     replies = await here.read(internal_topic(here.app.app_id, "price-results"))
-    found = Counter(msgspec.msgpack.decode(each.value)[0] for records in replies for each in records)
+    found = {msgspec.msgpack.decode(each.value)[0] for records in replies for each in records}
     payments = enumerate(await here.read(here.input))
     ids = {f"{here.app.app_id}/{here.input}-{n}-{each.offset}/0" for n, records in payments for each in records}
-    assert set(found) == ids
-    return found
+    assert found <= ids
 
 
 @pytest.mark.whole
