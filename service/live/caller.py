@@ -195,18 +195,21 @@ class Caller:
         return declared.succeeded(work.id, result, attempt)
 
     async def _write(self, line: _Line, work: _Work, reply: Reply) -> None:
-        """Write the answer, until Kafka has it, or it is not waited for any more."""
+        """Write the answer, until Kafka has it, or it is not waited for any more. What Kafka refuses with the time of
+        the request gets the time of writing."""
         failures = 0
+        at_ms = requested_ms = work.pending.at_ms if work.pending.at_ms >= 0 else None
         while work.id in self._pending:
-            at_ms = work.pending.at_ms if work.pending.at_ms >= 0 else None
             record = LogRecord(line.declared.topic.name, _encode(reply), work.pending.key, timestamp_ms=at_ms)
             try:
                 async with self._writing:
                     await self._append(record)
             except SnapreplayError as error:
                 line.last_error = error_text(error)
-                if isinstance(error, RefusedRecord) and reply.result is not None:  # it may be too large
-                    reply = line.declared.failed(reply.id, error, reply.attempts)
+                if isinstance(error, RefusedRecord) and at_ms is not None:  # too far from the broker's time, perhaps
+                    at_ms = None
+                elif isinstance(error, RefusedRecord) and reply.result is not None:  # it may be too large
+                    at_ms, reply = requested_ms, line.declared.failed(reply.id, error, reply.attempts)
                 failures += 1
                 log.warning("call %s: an answer was not written, trying again: %s", line.declared.name, error)
             else:

@@ -14,6 +14,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
+from msgspec import MsgspecError
 
 from snapreplay.app.code_version import place_of
 from snapreplay.app.codecs import Codec, msgpack, unencoded
@@ -201,6 +202,7 @@ class Calling:
     def __init__(self, app: App[Any], partition: int, store: CallStore) -> None:
         self._app_id, self._partition, self._store = app.app_id, partition, store
         self._calls = app.calls
+        self._by_topic = {each.topic.name: each for each in app.calls.values()}
         self._source: Record[Any, Any] | Timer[Any] | None = None
         self._count = 0
 
@@ -234,12 +236,24 @@ class Calling:
             return None
         return found
 
+    def skipped(self, topic: str, value: bytes | None) -> None:
+        """Take the call whose answer is skipped from those pending: otherwise each new owner would call again, and skip
+        the answer again. A record that is no answer changes nothing."""
+        declared = self._by_topic.get(topic)
+        if declared is None or value is None:
+            return
+        try:
+            reply = declared.topic.value.decode(value)
+        except (MsgspecError, ValueError):  # the record is of another program
+            return
+        self.answered(declared.name, reply.id)
+
 
 class NoCalls(Calling):
     """Of an app without calls: refuses each."""
 
     def __init__(self) -> None:
-        self._calls = {}
+        self._calls, self._by_topic = {}, {}
 
     def cancel(self, call_id: str) -> bool:
         raise _undeclared(call_id, self._calls)

@@ -268,7 +268,7 @@ class Fold:
                             return failure
                 if is_skipped:
                     for record in records:
-                        self._skip(record)
+                        self._skip_alone(record)
                     yield
                 elif failure := (yield from halving(records, trying, self._skipped)):
                     return failure
@@ -280,7 +280,7 @@ class Fold:
             return False
         limit_bytes = self._limits.get(dead_letters_topic(self._app.app_id), DEFAULT_LIMIT_BYTES)
         letter = dead_letter(self._app.app_id, self._app.version, record, error, limit_bytes)
-        self._skip(record)
+        self._skip_alone(record)
         self._dead_letters.append(letter)
         self._errors.append(error)
         return True
@@ -329,11 +329,19 @@ class Fold:
         return far_ahead(record, self._clock.stream_time_ms, self._ahead_max_ms(record))
 
     def _skip(self, record: InputRecord) -> None:
-        """Skip a record: it has no effect but that of its timestamp, which it has had on the timers already."""
+        """Skip a record: it has no effect but that of its timestamp, which it has had on the timers already, and that
+        the call which it answers is not pending any more."""
         self._coverage.skip(record)
+        self._out.calls.skipped(record.topic, record.value)
         if not self._stays(record):
             self._move_time(record.timestamp)
         self._passed()
+
+    def _skip_alone(self, record: InputRecord) -> None:
+        """Skip a record, staged before the next one is tried."""
+        self._skip(record)
+        if self._store.calls is not None:
+            all_of(self._store.staging())
 
     def _passed(self) -> None:
         if self._turns is not None:

@@ -217,7 +217,8 @@ class Harness(Generic[S]):
         """
         self._check_call(call)
         key, _ = encoded(call.topic, made.key, None)
-        self._internal.append(self._answered(call, made.id, key, result if error is None else error))
+        at_ms = next((each.at_ms for call_id, each in self._pending_calls() if call_id == made.id), NO_TIMESTAMP)
+        self._internal.append(self._answered(call, made.id, key, result if error is None else error, at_ms))
         self._feed_internal()
 
     def feed(
@@ -331,15 +332,18 @@ class Harness(Generic[S]):
                     f"{self._app.app_id}: what answers call {call.name} is async",
                     hint="a harness has no loop: pass a plain function",
                 )
-            found.append(self._answered(call, call_id, pending.key, result))
+            found.append(self._answered(call, call_id, pending.key, result, pending.at_ms))
         return found
 
-    def _answered(self, call: AsyncCall[Any, Any, Any], call_id: str, key: bytes | None, result: object) -> RawRecord:
+    def _answered(
+        self, call: AsyncCall[Any, Any, Any], call_id: str, key: bytes | None, result: object, at_ms: int
+    ) -> RawRecord:
         if isinstance(result, BaseException):
             reply = call.failed(call_id, result, 1)
         else:
             reply = call.succeeded(call_id, result, 1)
-        return RawRecord(call.topic.name, self._partition, UNSET, UNSET_MS, key, _encode_reply(reply))
+        at_ms = at_ms if at_ms > NO_TIMESTAMP else UNSET_MS
+        return RawRecord(call.topic.name, self._partition, UNSET, at_ms, key, _encode_reply(reply))
 
     def _record_of(self, sent: Output | RawRecord) -> RawRecord:
         if isinstance(sent, RawRecord):
@@ -459,8 +463,9 @@ class Harness(Generic[S]):
         offset = self._positions.setdefault(given.topic, 0)
         self._positions[given.topic] = offset + 1
         at_ms = self._clock_ms + 1 if given.timestamp == UNSET_MS else given.timestamp
-        if at_ms > NO_TIMESTAMP:
-            self._clock_ms = at_ms
+        if at_ms > NO_TIMESTAMP:  # an answer has the time of its request, and what is fed next is later than all
+            is_internal = given.topic in self._app.internal_names
+            self._clock_ms = max(self._clock_ms, at_ms) if is_internal else at_ms
         return msgspec.structs.replace(given, partition=self._partition, offset=offset, timestamp=at_ms)
 
     def _apply(self, portion: Portion) -> Applied:

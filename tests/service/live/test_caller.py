@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from snapreplay import CallRefused
+from snapreplay.service.core.kafka_errors import RefusedRecord
 from snapreplay.service.runtime import circuits
+from tests.simulation.producer import SimAppender
 from tests.support import apps
 from tests.support.stage import until
 
@@ -154,6 +156,53 @@ async def test_calls_of_a_key_are_made_in_order_if_asked_for(bench):
     for key in {key for key, _ in done}:
         assert [n for each, n in done if each == key] == sorted(n for each, n in done if each == key)
     assert len(done) == 120
+
+
+@pytest.mark.parametrize("mode", ["changes", "replay"])
+async def test_an_answer_that_is_a_dead_letter_is_not_asked_for_again(bench, mode):
+    """Neither by this owner nor by the next one, which agrees about the state."""
+    price, got = failing(ConnectionError(), 0)
+
+    async def dear(call):
+        await price(call)
+        return "no number"
+
+    await bench.prepare(apps.priced("shop", dear), errors={"policy": "dead_letter"}, restore={"mode": mode})
+    async with bench.live() as one:
+        await bench.feed(3)
+        await until(lambda: one.status.skipped_total == 3, "dead letters", 600)
+        assert one.status.calls[0].pending == 0
+    async with bench.live() as two:
+        assert two.status.restore.proof.equal
+        await bench.feed(1)
+        await until(lambda: two.status.skipped_total == 1, "dead letters", 600)
+    assert len(got) == len({each.id for each in got}) == 4
+
+
+async def test_an_answer_whose_time_is_refused_has_the_time_of_writing(bench, monkeypatch):
+    """The result stays; one that is refused at any time is an error with the time of the request."""
+
+    async def refusing(self, record, partition):
+        tried.append((record.timestamp_ms, msgspec.msgpack.decode(record.value)[2] != ""))
+        is_large = msgspec.msgpack.decode(record.value)[3] == b"2"
+        if record.timestamp_ms == 1000 or is_large:
+            raise RefusedRecord("the broker refuses a record", topic=record.topic, error="InvalidTimestampError")
+        return await append(self, record, partition)
+
+    tried: list[tuple[int | None, bool]] = []
+    append = SimAppender.append
+    monkeypatch.setattr(SimAppender, "append", refusing)
+    await bench.prepare(apps.priced("shop", apps.price_always, concurrency=1))
+    async with bench.live() as one:
+        await bench.feed(1)
+        await answers(bench, one, 1)
+        assert tried == [(1000, False), (None, False)]
+        assert one.view()["k0"] == {"sum": 0, "errors": [], "seen": 1}
+        tried.clear()
+        await bench.feed(1)
+        account = (await answers(bench, one, 2))["k1"]
+        assert tried == [(1001, False), (None, False), (1001, True)]
+        assert (account["sum"], account["errors"][0][:13]) == (0, "RefusedRecord")
 
 
 async def test_a_call_that_blocks_the_loop_is_named(bench, caplog, monkeypatch):

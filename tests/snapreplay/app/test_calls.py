@@ -116,6 +116,95 @@ def test_a_batch_that_fails_requests_nothing():
     harness.crash()
 
 
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("shares", [False, True])
+def test_an_answer_that_is_a_dead_letter_ends_its_call(timed, shares):
+    """Without its effects; a crash, by changes and by replay, agrees. One object under two keys lets a batch fail as a
+    whole, so the replay goes record by record, too."""
+    orders, one = Topic("orders"), {"shared": 1}
+    app = App("shop", inputs=[orders], state=lambda: MapState(str, dict))
+
+    @app.call()
+    async def ask(call):
+        """Never called."""
+
+    @app.handler(orders)
+    def on_order(record, state, out):
+        state[record.key] = {"request": record.value}
+        out.call(ask, record.key, record.value)
+        if timed:
+            state.schedule(record.key, record.timestamp_ms + 10_000, timer="later")
+
+    @ask.handler
+    def on_answer(record, state, out):
+        state[record.key] = one if shares else {"result": record.value.result}
+        if record.value.result % 3 == 1:
+            out.call(ask, "again", 1)
+            raise ValueError("no such result")
+
+    if timed:
+        app.timer("later")(lambda timer, state, out: None)
+    asked = []
+
+    def answer(call):
+        asked.append(call.key)
+        return call.request
+
+    harness = Harness(app, policy=ErrorPolicy.DEAD_LETTER, calls={ask: answer})
+    harness.feed_batch([record(orders, key=f"k{n}", value=n) for n in range(9)])
+    assert asked == [f"k{n}" for n in range(9)]
+    assert harness.pending(ask) == []
+    assert [letter.key for letter in harness.dead_letters] == [b"k1", b"k4", b"k7"]
+    assert harness.state["k1"] == {"request": 1}
+    assert harness.state["k2"] == (one if shares else {"result": 2})
+    harness.crash()
+    assert harness.pending(ask) == []
+
+
+def test_a_skipped_record_of_another_program_ends_no_call():
+    """It is no answer."""
+    app = apps.priced("shop")
+    price = app.calls["price"]
+    harness = fed(app, policy=ErrorPolicy.DEAD_LETTER)
+    calls = harness.pending(price)
+    for value in (None, b"", b"no reply", b"\x92\xa1\xff\x01"):
+        harness.feed_raw(price.topic, b"a", value)
+    assert (len(harness.dead_letters), harness.pending(price)) == (4, calls)
+    harness.crash()
+
+
+def test_an_answer_has_the_time_of_its_request():
+    """As in a service. It does not move stream time, and what is fed next is later than all."""
+    orders = Topic("orders")
+    app = App("shop", inputs=[orders], state=lambda: MapState(str, int))
+
+    @app.call()
+    async def ask(call):
+        """Never called."""
+
+    @app.handler(orders)
+    def on_order(record, state, out):
+        state[f"asked {record.key}"] = record.timestamp_ms
+        out.call(ask, record.key, 1)
+
+    @ask.handler
+    def on_answer(record, state, out):
+        state[record.key] = record.timestamp_ms
+
+    answered = Harness(app, calls={ask: lambda call: 1})
+    answered.feed_batch([record(orders, key=key, value=1, timestamp_ms=ms) for key, ms in (("a", 1000), ("b", 5000))])
+    answered.feed(orders, key="c", value=1)
+    assert dict(answered.state) == {"asked a": 1000, "a": 1000, "asked b": 5000, "b": 5000, "asked c": 5001, "c": 5001}
+    assert answered.stream_time_ms == 5001
+    later = Harness(app)
+    later.feed(orders, key="a", value=1, timestamp_ms=1000)
+    later.feed(orders, key="b", value=1, timestamp_ms=5000)
+    later.answer(ask, later.pending(ask)[0], 1)
+    later.feed(orders, key="c", value=1)
+    assert (later.state["a"], later.stream_time_ms) == (1000, 5001)
+    later.crash()
+
+
 def test_a_handler_of_an_answer_and_a_timer_may_call_again():
     """A timer that fires twice for one time requests two calls."""
     orders = Topic("orders")
