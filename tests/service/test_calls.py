@@ -29,8 +29,8 @@ async def folded(here):
 
 
 async def answered(here, service):
-    """Wait until the answers of all payments are handled. Each one still in their topic answers a payment: those that no
-    recovery needs are deleted."""
+    """Wait until the answers of all payments are handled. Each one still in their topic answers a payment: those that
+    no recovery needs are deleted."""
     expected = await folded(here)
     await until(
         lambda: all(reference.as_plain(service.view(number)) == state for number, state in expected),
