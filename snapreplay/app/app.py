@@ -306,6 +306,10 @@ class App(Generic[S]):
 
         return register
 
+    def _closing(self, name: str, function: TimerHandler[S], store: str) -> None:
+        self.timer(name)(function)
+        self.timers[name] = self.timers[name]._replace(closes_in=store)
+
     def table(self, topic: Topic[K, V | None], *, store: str = DEFAULT_STORE) -> Table[K, V]:
         """Keep an input in a store, in place of a handler: the newest value of each key. A null value deletes its key.
         Every handler may read the store.
@@ -352,7 +356,7 @@ class App(Generic[S]):
         def register(closed: WindowHandler[K, A, S]) -> Windows[K, A, S]:
             check_handler(closed, "(closed, state, out)")
             made = Windows(name, size_ms, every_ms or size_ms, grace_ms, store, late, closed)
-            self.timer(name)(in_place_of(closed, made.close))
+            self._closing(name, in_place_of(closed, made.close), store)
             self._kept.append(made)
             return made
 
@@ -386,7 +390,7 @@ class App(Generic[S]):
         def register(closed: WindowHandler[K, A, S]) -> Sessions[K, A, S]:
             check_handler(closed, "(closed, state, out)")
             made = Sessions(name, gap_ms, grace_ms, merge, store, late, closed)
-            self.timer(name)(in_place_of(closed, made.close))
+            self._closing(name, in_place_of(closed, made.close), store)
             self._kept.append(made)
             return made
 
@@ -480,7 +484,7 @@ class App(Generic[S]):
                     self.handler(topic)(in_place_of(function, functools.partial(made.add, side)))
                 self.timer(name)(made.leave)
                 if is_left:
-                    self.timer(made.unmatched)(in_place_of(function, made.leave_unmatched))
+                    self._closing(made.unmatched, in_place_of(function, made.leave_unmatched), stores[0])
                 self._kept.append(made)
             return function
 

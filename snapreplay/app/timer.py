@@ -66,10 +66,12 @@ TimerHandler = Callable[[Timer[Any], S, "Out"], None]
 
 
 class TimerSpec(NamedTuple):
-    """A declared timer. `every_ms`: None for a timer of keys."""
+    """A declared timer. `every_ms`: None for a timer of keys. `closes_in`: the store whose entry goes with the timer,
+    also when its handler fails; empty: the entry is the handler's business."""
 
     function: TimerHandler[Any]
     every_ms: int | None
+    closes_in: str = ""
 
 
 def check_period(every_ms: object) -> None:

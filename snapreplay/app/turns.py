@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import MsgspecError
@@ -19,6 +20,7 @@ from snapreplay.app.failure import passes, returned_value, timer_error
 from snapreplay.app.out import Out
 from snapreplay.app.record import InputRecord
 from snapreplay.app.timer import Timer, TimerSpec
+from snapreplay.app.windowed import store_in
 from snapreplay.errors import RecordError
 from snapreplay.state.contract import Store
 from snapreplay.state.gate import Gate
@@ -188,6 +190,11 @@ class Turns:
                 return error
             self._move_time(event, up_to_ms)
             self._take(event, up_to_ms, spec)
+            self._gate.open()
+            try:
+                self._drop_entry(timer, spec)
+            finally:
+                self._gate.close()
             all_of(store.staging())
             self.skipped_timers.append(self.timers_count)
         return None
@@ -215,7 +222,10 @@ class Turns:
         self._take(event, up_to_ms, spec)
         self._last = timer
         is_silent = event.at_ms == _BEGINS_MS and not self._fires_new
-        if is_silent or self.timers_count in self._skipped or (spec is None and event.kind is Kind.PERIOD):
+        if self.timers_count in self._skipped:
+            self._drop_entry(timer, spec)
+            return
+        if is_silent or (spec is None and event.kind is Kind.PERIOD):
             return
         self._out.input_key, self._out.at_ms = timer.output_key, timer.at_ms
         scheduler = self._store.scheduler
@@ -253,6 +263,12 @@ class Turns:
             every_ms = spec.every_ms if spec is not None else None
             following = None if every_ms is None else _next_ms(up_to_ms, every_ms)
             timetable.periods.set(event.key, following)
+
+    def _drop_entry(self, timer: Timer[Any], spec: TimerSpec | None) -> None:
+        """Delete the entry that a skipped timer was to close: no other timer ever would."""
+        if spec is not None and spec.closes_in == timer.store != "":
+            with suppress(RecordError):  # a key of another type than the store has now: the dead letter says so
+                store_in(self._store.view, timer.store).pop(timer.key, None)
 
     def _timer(self, event: Event, up_to_ms: int) -> tuple[Timer[Any], TimerSpec | None]:
         """Return the timer and its declaration; None: the app has no such timer any more."""

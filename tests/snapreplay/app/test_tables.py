@@ -163,6 +163,21 @@ def test_all_records_that_lie_within_the_time_meet_once(how, given, within_ms, g
     assert not harness.state.payments
 
 
+def test_what_could_not_be_sent_alone_is_left_in_no_store():
+    """Its timer is a dead letter, and no other one would take it away."""
+    app = App("failing", inputs=[orders, payments], outputs=[joined], state=Shop)
+
+    @app.join(orders, payments, how="left", name="j", within_ms=1, grace_ms=0, stores=("orders", "payments"))
+    def fail(pair: Pair[str, Any, Any], state: Shop, out: Out) -> None:
+        raise ValueError
+
+    harness = Harness(app, policy=ErrorPolicy.DEAD_LETTER)
+    harness.feed(orders, key="a", value=1, timestamp_ms=5)
+    harness.advance_time(100)
+    harness.crash()
+    assert (dict(harness.state.orders), len(harness.dead_letters)) == ({}, 1)
+
+
 @pytest.mark.parametrize("app", [matching("left", 1, 5), rows("left"), enriching("inner")], ids=lambda app: app.app_id)
 def test_check_runs_them_in_every_way(app):
     """On two inputs that are behind each other."""

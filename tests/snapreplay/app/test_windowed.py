@@ -169,6 +169,41 @@ def test_a_record_that_failed_is_not_counted_as_late():
     assert (harness.late, lates(harness), len(harness.dead_letters)) == (Counter(w=1), [2], 1)
 
 
+def failing(closed: Closed[str, list[int]], state: WindowState, out: Out) -> None:
+    if 7 in closed.value:
+        raise ValueError
+    send(closed, state, out)
+
+
+def failing_windows() -> App[WindowState]:
+    app = make()
+    collects(app, app.window("w", size_ms=10, grace_ms=0)(failing))
+    return app
+
+
+def failing_sessions() -> App[WindowState]:
+    app = make()
+    collects(app, app.session("w", gap_ms=10, grace_ms=0, merge=lambda one, other: one + other)(failing))
+    return app
+
+
+@pytest.mark.parametrize("make_app", [failing_windows, failing_sessions])
+@pytest.mark.parametrize("batches", [1, 9])
+def test_what_could_not_be_closed_is_left_in_no_store(make_app, batches):
+    """Its timer is a dead letter, and no other one would close it; live as well as in recovery."""
+    app = make_app()
+    given = [record(clicks, key="a", value=n, timestamp_ms=at) for n, at in ((1, 0), (7, 30), (3, 60), (4, 90))]
+    harness = Harness(app, policy=ErrorPolicy.DEAD_LETTER)
+    for start in range(0, len(given), batches):
+        harness.feed_batch(given[start : start + batches])
+    harness.crash()
+    harness.advance_time(200)
+    harness.crash()
+    assert (dict(harness.state), len(harness.dead_letters)) == ({}, 1)
+    assert [each[-1] for each in sent(harness)] == [(1,), (3,), (4,)]
+    check(app, given, policy=ErrorPolicy.DEAD_LETTER, until_ms=200)
+
+
 def test_a_record_without_a_time_lies_in_no_window():
     """Until one before it has one: then it lies where stream time is."""
     harness = Harness(windowed(10, 10, 0))
