@@ -479,6 +479,13 @@ class App(Generic[S]):
                     " stores=",
                 )
             else:
+                for each in (left, right):
+                    if isinstance(each, TopicPattern):
+                        raise UsageError(
+                            f"join {name}: {each!r} may match several topics, whose offsets can be the same",
+                            hint="join single topics; a handler of the pattern can send to an `App.topic` that is"
+                            " joined",
+                        )
                 made = StreamJoin(name, stores, within_ms, grace_ms, function, is_left=is_left)
                 for side, topic in enumerate((left, right)):
                     self.handler(topic)(in_place_of(function, functools.partial(made.add, side)))

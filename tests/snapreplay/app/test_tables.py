@@ -190,7 +190,7 @@ def test_check_runs_them_in_every_way(app):
 
 
 def refusing(declare: Any) -> None:
-    app = App("refusing", inputs=[orders, payments, names], outputs=[joined], state=Shop)
+    app = App("refusing", inputs=[orders, payments, names, any_pay], outputs=[joined], state=Shop)
     declare(app)
     for topic in app.inputs:
         if topic not in app.handlers:
@@ -198,6 +198,7 @@ def refusing(declare: Any) -> None:
     app.validate()
 
 
+any_pay = Topic.matching("any-pay-.*", value=json(int))
 OPTIONS: dict[str, Any] = {"name": "j", "within_ms": 1, "grace_ms": 0, "stores": ("orders", "payments")}
 
 
@@ -211,6 +212,8 @@ OPTIONS: dict[str, Any] = {"name": "j", "within_ms": 1, "grace_ms": 0, "stores":
         (lambda app: app.join(orders, payments)(send), "cannot join Topic.*with name=, within_ms="),
         (lambda app: app.join(app.table(names, store="names"), orders)(send), "cannot join table names with"),
         (lambda app: app.join(orders, payments, **OPTIONS, how="outer")(send), "neither"),
+        (lambda app: app.join(orders, any_pay, **OPTIONS)(send), "join j: .*any-pay.* may match several topics"),
+        (lambda app: app.join(any_pay, orders, **OPTIONS)(send), "join j: .*any-pay.* may match several topics"),
         (lambda app: app.join(orders, payments, **OPTIONS | {"within_ms": -1})(send), "within_ms=-1 is not"),
         (lambda app: app.join(orders, payments, **OPTIONS | {"stores": ("orders", "orders")})(send), "not two names"),
         (lambda app: app.join(orders, payments, **OPTIONS | {"stores": ("orders", "names")})(send), "keys of store"),
