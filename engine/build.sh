@@ -24,7 +24,7 @@ if [[ ! -w $VENV ]]; then
   exit 0
 fi
 trap 'rm -f "$MADE"' EXIT
-sources=$(cat engine/Cargo.toml engine/Cargo.lock engine/src/*.rs | cksum)
+sources=$(cat engine/Cargo.toml engine/src/*.rs | cksum)
 before=$(cat "$STAMP" 2>/dev/null) || before=
 if [[ -z $NOW && $before == "built $sources" ]]; then exit 0; fi
 if ! command -v cargo >/dev/null; then
@@ -36,7 +36,7 @@ if [[ -z $NOW && $before == "failed $sources" ]]; then exit 0; fi
 echo "setup: cargo builds the compiled engine (the first time about half a minute)"
 if ! {
   (cd engine && PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON="$PWD/../$VENV/bin/python" CARGO_TARGET_DIR=target \
-    CARGO_NET_RETRY=1 CARGO_HTTP_TIMEOUT=20 cargo build --release --locked) &&
+    CARGO_NET_RETRY=1 CARGO_HTTP_TIMEOUT=20 cargo build --release) &&
     # Renamed into its place: a process that runs keeps the file that it has loaded.
     cp engine/target/release/libsnapreplay_engine.so "$MADE" && "$VENV/bin/python" -c '
 import os, sys, sysconfig
