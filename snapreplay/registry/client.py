@@ -63,7 +63,7 @@ class Client:
                 except AbsentSchema:
                     if time.monotonic() >= met_s + ABSENT_SECONDS:
                         raise
-                    time.sleep(ABSENT_SECONDS / 4)
+                    time.sleep(ABSENT_SECONDS / 4)  # in a thread of its own: the loop continues
             self._schemas[schema_id] = known
         return known
 

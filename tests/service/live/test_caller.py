@@ -56,7 +56,7 @@ def failing(error, times=10**9):
     ids=lambda given: type(given).__name__ if isinstance(given, BaseException) else "",
 )
 async def test_the_last_error_is_the_answer(bench, error, attempts, text):
-    """After all attempts, whatever was raised; each has the same id. The partition goes on."""
+    """After all attempts, whatever was raised; each has the same id. The partition continues."""
     price, got = failing(error)
     await bench.prepare(apps.priced("shop", price, retries=2))
     async with bench.live() as one:
