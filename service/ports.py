@@ -242,8 +242,7 @@ class TopicFacts(msgspec.Struct, frozen=True):
     `config` holds cleanup.policy, retention.ms, retention.bytes, max.message.bytes, min.insync.replicas,
     unclean.leader.election.enable, message.timestamp.type as strings. `topic_id` (KIP-516) as Kafka's tools write it;
     a topic that is created again gets another one; "" when the cluster has none. `denied` says what this user may not
-    do with an optional topic, which then has no config. `not_an_input` says why a topic that matches a pattern must not
-    become an input.
+    do with an optional topic, which then has no config.
     """
 
     name: str
@@ -252,7 +251,6 @@ class TopicFacts(msgspec.Struct, frozen=True):
     config: dict[str, str]
     topic_id: str = ""
     denied: SnapreplayError | None = None
-    not_an_input: str = ""
 
 
 class NewTopic(msgspec.Struct, frozen=True):

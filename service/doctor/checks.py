@@ -445,18 +445,6 @@ def replayable(facts: DoctorFacts) -> Found:
             )
 
 
-@_check("inputs")
-def own_of_others(facts: DoctorFacts) -> Found:
-    """Check that no own topic of another app is an input: older versions took in all that matched a pattern."""
-    known = {name for state in facts.states for name in state.topic_ids}
-    for name in sorted(known & facts.left_out.keys()):
-        yield (
-            name,
-            f"is an input of this app, but {facts.topics[name].not_an_input}",
-            f"`snapreplay inputs {facts.app_name} --retire {name} --leave-records`",
-        )
-
-
 CHECKS.append(keyed_alike)
 
 

@@ -20,10 +20,9 @@ from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Doctor
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.group_refusals import foreign_members
-from snapreplay.service.ports import Bounds, Reader, TopicFacts, TopicPartition
+from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.log_bounds import way_back
-from snapreplay.service.topics.own_of_others import marked
 from snapreplay.service.topics.reading import newest, reading
 from snapreplay.service.topics.savepoint_names import names_in
 from snapreplay.service.topics.snapshots import load_manifest, newest_of_owner
@@ -93,7 +92,7 @@ class Collector:
         self._know(savepoints=tuple(names_in(app.app_id, every or ())) if app else ())
         wanted = (*self._facts.inputs, *self._facts.outputs, *self._facts.own, TRANSACTION_TOPIC)
         topics = await self._try("describing topics", "cluster", self._cluster.topics(wanted, matching))
-        self._know(topics=await self._marked(topics or {}))
+        self._know(topics=topics or {})
         self._refusals += [
             Diagnosis("access", each.name, each.denied.message, each.denied.hint or "")
             for each in self._facts.topics.values()
@@ -107,12 +106,6 @@ class Collector:
             await self._read()
         self._know(now_ms=wall_ms(), refusals=tuple(self._refusals))
         return self._facts
-
-    async def _marked(self, topics: Mapping[str, TopicFacts]) -> Mapping[str, TopicFacts]:
-        if self._facts.app is None:
-            return topics
-        marking = marked(self._facts.app, self._cluster, topics)
-        return await self._try("reading topics that match a pattern", "cluster", marking) or topics
 
     def _know(self, **facts: Any) -> None:
         self._facts = replace(self._facts, **facts)

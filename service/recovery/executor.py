@@ -129,7 +129,6 @@ class RecoveryExecutor:
                     way = await restorable(self._context, last.increment) if in_memory else None
                     return events.InputsRefused(error, restorable=way is not False)
                 input_identity.warn_of_copies(self._context, last.increment, checked)
-                input_identity.warn_of_own_topics(self._context, last.increment)
                 self.topic_ids = {**last.increment.topic_ids, **checked.known_ids}
                 self.position_anchors = checked.anchors
                 recorded = last.increment.positions

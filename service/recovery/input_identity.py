@@ -169,19 +169,6 @@ async def _check_counts(context: Context, last: Increment) -> None:
             )
 
 
-def warn_of_own_topics(context: Context, last: Increment) -> None:
-    """Warn of inputs that are own topics of other apps: an older version took in whatever matched a pattern."""
-    for name in sorted(last.positions.keys() & context.view.left_out.keys()):
-        log.warning(
-            "partition %d: %s. An older version made it an input: `snapreplay inputs %s --retire %s --leave-records`"
-            " retires it",
-            context.partition,
-            context.view.left_out[name],
-            app_name(context.app),
-            name,
-        )
-
-
 def warn_of_copies(context: Context, last: Increment, checked: Checked) -> None:
     """Warn once per recovery. Also for own topics, whose records were read and form a chain."""
     for change in checked.copies:

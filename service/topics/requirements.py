@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from snapreplay.app import names
@@ -18,7 +18,6 @@ from snapreplay.counted import counted
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.ports import Cluster, NewTopic, TopicFacts
-from snapreplay.service.topics.own_of_others import marked
 
 KEPT_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """Ours are trimmed by the owner, never by time, size or compaction (docs/FORMAT.md)."""
@@ -142,27 +141,39 @@ async def described(
     are topics of patterns that are inputs. Raises as `ports.Cluster.topics`."""
     matching = [name for name in await cluster.topic_names() if app.declaration(name)] if app.patterns else []
     needed = {*_io_topics(app), *own_topics(app, settings), *running}
-    facts = await cluster.topics(needed, [name for name in matching if name not in needed])
-    return await marked(app, cluster, facts, running)
+    return await cluster.topics(needed, [name for name in matching if name not in needed])
 
 
-def matching(app: App[Any], facts: Mapping[str, TopicFacts]) -> list[str]:
-    """Return the topics, sorted, that match a pattern of the inputs. Own topics of other apps are none of them."""
-    return [name for name in _declared(app, facts) if not facts[name].not_an_input]
+def matching(app: App[Any], facts: Iterable[str], running: Collection[str] = ()) -> list[str]:
+    """Return the topics, sorted, that match a pattern of the inputs. Topics with the name of an own topic of another
+    app are none of them, unless they are `running` inputs already."""
+    return [name for name in _declared(app, facts) if name in running or not own_name(app, name)]
 
 
-def _declared(app: App[Any], facts: Mapping[str, TopicFacts]) -> list[str]:
+def _declared(app: App[Any], facts: Iterable[str]) -> list[str]:
     return sorted(name for name in facts if name not in app.input_names and app.declaration(name))
 
 
-def left_out(app: App[Any], facts: Mapping[str, TopicFacts]) -> dict[str, str]:
-    """Return a sentence for each topic that matches a pattern and seems to be an own topic of another app."""
+def left_out(app: App[Any], facts: Iterable[str]) -> dict[str, str]:
+    """Return a sentence for each topic that matches a pattern and has the name of an own topic of another app."""
     return {
-        name: f"topic {name} matches {_pattern(app, name)!r}, but is left out: {facts[name].not_an_input}. To"
-        f' read it as an input, declare it by its name: Topic("{name}")'
+        name: f"topic {name} matches {_pattern(app, name)!r}, but is left out: it has the name of an own topic of app"
+        f' {owner}. To read it as an input, declare it by its name: Topic("{name}")'
         for name in _declared(app, facts)
-        if facts[name].not_an_input
+        if (owner := own_name(app, name))
     }
+
+
+_OWN_ENDINGS = tuple(named("") for named in (names.increments_topic, names.snapshots_topic, names.dead_letters_topic))
+
+
+def own_name(app: App[Any], name: str) -> str:
+    """Return the other app whose own topic has this name; empty: none has, or the pattern asks for such names."""
+    pattern, owner = _pattern(app, name), name.partition(names.INTERNAL)[0]
+    if names.is_internal_topic(owner, name):
+        return "" if names.INTERNAL in pattern else owner
+    ending = next((each for each in _OWN_ENDINGS if name.endswith(each) and not pattern.endswith(each)), "")
+    return name.removesuffix(ending).partition(names.SAVEPOINT)[0] if ending else ""
 
 
 def _pattern(app: App[Any], name: str) -> str:
@@ -175,7 +186,7 @@ def matched_inputs(
 ) -> tuple[str, ...]:
     """Return the topics, sorted, that match a pattern and can be inputs. `running` are inputs already."""
     misfits = misfits_of(app, settings, facts, count, running)
-    return tuple(name for name in matching(app, facts) if name not in misfits)
+    return tuple(name for name in matching(app, facts, running) if name not in misfits)
 
 
 def misfits_of(
@@ -184,7 +195,7 @@ def misfits_of(
     """Return a sentence for each topic that matches a pattern and cannot be an input. Of the `running` ones only the
     partition count is looked at: whoever reads them says the rest."""
     found = {}
-    for name in matching(app, facts):
+    for name in matching(app, facts, running):
         matches = f"matches {_pattern(app, name)!r}"
         if facts[name].partition_count != count:
             has = f"has {counted(facts[name].partition_count, 'partition')}"

@@ -133,10 +133,10 @@ async def another_app(stage: Stage, *, beside: str) -> Stage:
 
 async def test_own_topics_of_another_app_are_left_out_and_named(here, caplog):
     """It comes into being while the pattern is watched, and was there at a start. Log, status and doctor name its
-    topics, which is no finding. A legal topic with such a name is an input once it shows what it holds."""
+    topics, which is no finding."""
     caplog.set_level(logging.INFO, "snapreplay")
     name = here.app.app_id
-    east, legal, empty = (f"orders-{name}-{each}" for each in ("east", "eu-snapshots", "us-snapshots"))
+    east = f"orders-{name}-east"
     async with here.running() as service:
         other = await another_app(here, beside=name)
         theirs = {
@@ -144,27 +144,13 @@ async def test_own_topics_of_another_app_are_left_out_and_named(here, caplog):
             names.dead_letters_topic(other.app.app_id),
             *names.own_pair(names.savepoint_id(other.app.app_id, "sp1")),
         }
-        await here.cluster.create_topics([NewTopic(empty, 1)])
-        await appears(here, legal, 10)
-        await processed(service, {0: 5}, legal)
-        told = "its name ends in -snapshots, and it holds no record yet"
-
-        def is_told() -> bool:
-            said = service.control.facts().topics_not_read
-            return len(said) == len(theirs) + 1 and any(told in each and empty in each for each in said)
-
-        await until(is_told, "all of them are named")
+        await until(lambda: len(service.control.facts().topics_not_read) == len(theirs), "all of them are named")
         for each in theirs:
             (line,) = [said for said in service.control.facts().topics_not_read if f"topic {each} " in said]
-            assert other.app.app_id in line
+            assert f"an own topic of app {other.app.app_id}." in line
             assert line in caplog.text
-        (status,) = service.restore_status()
-        assert {each.topic for each in status.inputs} == {east, legal}
-        assert service.view(0).get("k1") == {"sum": 11, "from": [east, legal]}
     async with here.running() as service:
-        assert {each.topic for each in service.restore_status()[0].inputs} == {east, legal}
-        await here.send([("k1", {"amount": 100})], empty)
-        await processed(service, {0: 1}, empty)
+        assert {each.topic for each in service.restore_status()[0].inputs} == {east}
     report = await examine(here.app, here.settings())
     assert len(report.not_read) == len(theirs)
     assert {each.check for each in report.findings} == {"brokers"}
@@ -188,28 +174,6 @@ async def test_a_pattern_that_names_the_ending_is_meant(broker, unique, monkeypa
     async with here.running() as service:
         await processed(service, {0: 1}, letters)
         await until(lambda: service.view(0).get(increments, 0) > 0, "the named topic is read")
-
-
-@pytest.mark.whole
-async def test_an_own_topic_that_is_an_input_already_is_named_and_can_be_retired(here, caplog, monkeypatch):
-    """An older version took it in. It is read on, because its records are in the state, and a command ends that."""
-    name = here.app.app_id
-    other = await another_app(here, beside=name)
-    theirs = names.dead_letters_topic(other.app.app_id)
-    with monkeypatch.context() as older:
-        older.setattr("snapreplay.service.topics.own_of_others.ENDINGS", ("-increments", "-snapshots"))
-        async with here.running() as service:
-            await until(lambda: len(service.restore_status()[0].inputs) == 2, "it is taken in")
-    async with here.running() as service:
-        command = f"`snapreplay inputs MODULE:APP --retire {theirs} --leave-records`"
-        assert any(theirs in each and command in each for each in caplog.messages)
-    report = await examine(here.app, here.settings())
-    assert [each.where for each in report.findings if each.check == "inputs"] == [theirs]
-    (proposed,) = await propose(here.app, here.settings(), here.cluster, Wish(retire=[theirs], leave_records=True))
-    await carry_out(proposed)
-    async with here.running() as service:
-        assert [each.topic for each in service.restore_status()[0].inputs] == [f"orders-{name}-east"]
-    assert not [each for each in (await examine(here.app, here.settings())).findings if each.check == "inputs"]
 
 
 async def test_500_topics_of_a_pattern_are_taken_in_at_once(here, caplog, monkeypatch):

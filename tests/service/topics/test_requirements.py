@@ -15,8 +15,10 @@ from snapreplay.service.topics.requirements import (
     TopicsIncomplete,
     check_own_topic,
     ensure_topics,
+    left_out,
     limits_now,
     matched_inputs,
+    matching,
     misfits_of,
     partition_count,
 )
@@ -83,6 +85,28 @@ async def test_nothing_is_created_for_what_is_refused(config, tables, why):
     with pytest.raises(UsageError, match=why):
         await ensure_topics(app, Settings(**tables), cluster, create_io_partitions=2)
     assert cluster.known == before
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "owner"),
+    [
+        ("in-.*", "in-a", ""),
+        ("in-.*", "in-a-increments", "in-a"),
+        ("in-.*", "in-a-snapshots", "in-a"),
+        ("in-.*", "in-a-dead-letters", "in-a"),
+        ("in-.*", "in-a-savepoint-b-snapshots", "in-a"),
+        ("in-.*", "in-a-internal-b", "in-a"),
+        ("in-.*-dead-letters", "in-a-dead-letters", ""),
+        ("in-a-internal-.*", "in-a-internal-b", ""),
+    ],
+)
+def test_own_topics_of_other_apps_match_no_pattern_that_does_not_ask_for_them(pattern, name, owner):
+    """Told by their names. One that is an input already stays it."""
+    app: App[Any] = App("x", inputs=[Topic.matching(pattern)], state=apps.Tape)
+    facts = {name: topic(name, partition_count=1)}
+    assert matching(app, facts) == ([] if owner else [name])
+    assert [f"of app {owner}." in line for line in left_out(app, facts).values()] == [True] * bool(owner)
+    assert matched_inputs(app, Settings(), facts, 1, running=(name,)) == (name,)
 
 
 def test_the_partitions_of_a_pattern_are_those_of_what_the_app_has():
