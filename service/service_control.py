@@ -15,6 +15,7 @@ import snapreplay
 from snapreplay import engine
 from snapreplay.app import names
 from snapreplay.app.app import App
+from snapreplay.app.topic import InternalTopic, Topic
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of, wall_time
 from snapreplay.service.config.settings import Settings, effective
@@ -35,7 +36,14 @@ from snapreplay.service.control.operations import (
     SavepointCommand,
     UndrainProcess,
 )
-from snapreplay.service.control.protocol import Check, ServiceFacts, StatusDocument, partition_check
+from snapreplay.service.control.protocol import (
+    Check,
+    ServiceFacts,
+    StatusDocument,
+    Topology,
+    TopologyInput,
+    partition_check,
+)
 from snapreplay.service.control.savepoint_list import SavepointList, SavepointsUnread
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, SnapshotsSeen, StatusBoard
@@ -96,6 +104,18 @@ class _Waking:
             loop.call_soon_threadsafe(event.set)
 
 
+def _topology(app: App[Any]) -> Topology:
+    def name(topic: Topic[Any, Any]) -> str:
+        return getattr(app.handlers.get(topic), "__name__", "")
+
+    return Topology(
+        tuple(TopologyInput(each.name, name(each), isinstance(each, InternalTopic)) for each in app.inputs),
+        tuple(each.name for each in app.outputs),
+        tuple(app.timers),
+        tuple(app.calls),
+    )
+
+
 def _begin(command: PartitionsCommand, supervisor: Supervisor, partition: int, done: Part) -> None:
     runner = supervisor.runners.get(partition)
     if runner is None or not command.begin(runner, done):
@@ -108,6 +128,7 @@ class ServiceControl:
     def __init__(self, app: App[Any], identity: Identity, board: StatusBoard, pulse: Pulse, settings: Settings) -> None:
         """Take `pulse`: of the runners' loop."""
         self._settings = effective(settings)
+        self._topology = _topology(app)
         self._shown = partial(addressed, settings=settings)
         self._app = app
         self._identity = identity
@@ -217,6 +238,7 @@ class ServiceControl:
             drain=self._draining.status,
             trouble=self.trouble,
             engine=engine.name,
+            topology=self._topology,
         )
 
     def operation(self, operation_id: str) -> Operation | None:

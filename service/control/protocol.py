@@ -38,6 +38,23 @@ class Drain(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class TopologyInput(msgspec.Struct, frozen=True):
+    """An input topic, or a pattern of topics, and the function that handles its records."""
+
+    topic: str
+    handler: str
+    is_internal: Annotated[bool, said("Whether the app writes it, too.")] = False
+
+
+class Topology(msgspec.Struct, frozen=True):
+    """The inputs and outputs that the app declares, in the order of its code, and the names of its timers and calls."""
+
+    inputs: tuple[TopologyInput, ...]
+    outputs: tuple[str, ...]
+    timers: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+
+
 class ServiceFacts(msgspec.Struct, frozen=True):
     """The identity of this process; the cluster's facts are null until it was reached once."""
 
@@ -61,6 +78,7 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     engine: Annotated[
         str, said("`compiled` or `pure`: whether the compiled engine works here; empty: an older version.")
     ] = ""
+    topology: Annotated[Topology | None, said("Null: an older version.")] = None
 
 
 class Check(msgspec.Struct, frozen=True):

@@ -278,6 +278,9 @@ class CallStatus(msgspec.Struct, frozen=True):
         bool, said("After 10 failures in a row only one call at a time is tried, until one succeeds.")
     ] = False
     last_error: Annotated[str, said("Of the last attempt; empty if it succeeded.")] = ""
+    oldest_at: Annotated[
+        Time | None, said("Time of the record or timer that requested the oldest pending one; null: none has a time.")
+    ] = None
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):
@@ -294,6 +297,8 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     stores: Annotated[tuple[StoreStatus, ...], said("By name; empty before it is live.")] = ()
     records_total: Annotated[Count, said("Applied since this process owns the partition, replay not counted.")] = 0
     skipped_total: Count = 0
+    outputs_total: Annotated[Count, said("Records that handlers sent, counted as `records_total`.")] = 0
+    apply_seconds_total: Annotated[Seconds, said("In handlers and encoding, counted as `records_total`.")] = 0.0
     commits: CommitTimes = CommitTimes()
     stream_time_ms: Annotated[Count | None, said("Null before the first record.")] = None
     timers_pending: Annotated[Count, said("Timers of keys that are set.")] = 0

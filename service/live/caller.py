@@ -12,11 +12,13 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from snapreplay.app.call import AsyncCall, CallRefused, Reply, error_text
 from snapreplay.app.codecs import msgpack
 from snapreplay.errors import SnapreplayError
+from snapreplay.service.clock import time_of
 from snapreplay.service.control.status import CallStatus
 from snapreplay.service.core.kafka_errors import RefusedRecord
 from snapreplay.service.ports import Appender, LogRecord
@@ -87,9 +89,17 @@ class Caller:
     @property
     def status(self) -> tuple[CallStatus, ...]:
         return tuple(
-            CallStatus(name, self._counts[name], line.circuit.failures, line.circuit.is_open, line.last_error)
+            CallStatus(
+                *(name, self._counts[name], line.circuit.failures, line.circuit.is_open, line.last_error),
+                oldest_at=self._oldest_at(name) if self._counts[name] else None,
+            )
             for name, line in sorted(self._lines.items())
         )
+
+    def _oldest_at(self, name: str) -> datetime | None:
+        """Return the time of the oldest pending call: they are kept in the order in which they were requested."""
+        at_ms = next((each.at_ms for each in self._pending.values() if each.name == name), -1)
+        return time_of(at_ms) if at_ms >= 0 else None
 
     def open(self) -> None:
         """Take what is pending in the recovered state."""

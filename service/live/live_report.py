@@ -36,8 +36,14 @@ class LiveReport:
         self._commits = CommitClock(reporter.status.commits)
         self._spans = context.spans
         self._store, self._reporter, self._fetcher, self._caller = store, reporter, fetcher, caller
+        self._apply_seconds = reporter.status.apply_seconds_total
         self._dead_letters = DeadLetterLog(context.partition)
         self._stream_time = StreamTimeLog(context.partition, store)
+
+    def applied(self, seconds: float) -> None:
+        """Count the time in which a batch was applied; shown with the next commit."""
+        self._metrics.batch_applied(seconds)
+        self._apply_seconds += seconds
 
     def committed(self, committed: Committed) -> None:
         """Report a batch, or an increment without one."""
@@ -49,7 +55,9 @@ class LiveReport:
             self._spans.batch(committed.increment.batch, applied.record_count, seconds, applied.contexts)
         if applied is not None:
             skipped = len(applied.dead_letters)
-            self._reporter.count(applied.record_count, skipped, applied.timers_count, applied.expired_count)
+            self._reporter.count(
+                applied.record_count, skipped, applied.timers_count, applied.expired_count, len(applied.outputs)
+            )
             for window, count in applied.late.items():
                 self._metrics.late(window, count)
             if applied.errors:
@@ -66,6 +74,7 @@ class LiveReport:
         self._reporter.update(
             batch=last.batch,
             commits=self._commits.times,
+            apply_seconds_total=self._apply_seconds,
             inputs=self._fetcher.status(last.positions),
             calls=self._calls(),
             stream_time_ms=last.stream_time_ms if last.stream_time_ms >= 0 else None,

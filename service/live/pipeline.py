@@ -86,7 +86,7 @@ class Live:
         self._caller = Caller(context, store.calls) if store.calls is not None else None
         self._report = LiveReport(context, store, reporter, self._fetcher, self._caller)
         self._idle_time = IdleTime(store, context.settings.stream_time.idle_advance_ms, context.clock)
-        self._pace = Pace(context.settings.batch.records_max, context.metrics.batch_applied)
+        self._pace = Pace(context.settings.batch.records_max, self._report.applied)
         self._keys = KeySample(context)
         self._stop_at = stop_at
         self._stopping = False

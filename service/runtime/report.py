@@ -172,7 +172,7 @@ class Reporter(RestoreRecord):
         if self.status != before:
             self._board.publish(self.status)
 
-    def count(self, applied: int, skipped: int, timers: int = 0, expired: int = 0) -> None:
+    def count(self, applied: int, skipped: int, timers: int = 0, expired: int = 0, outputs: int = 0) -> None:
         """Add to this process's totals; published with the next change."""
         self.status = msgspec.structs.replace(
             self.status,
@@ -180,6 +180,7 @@ class Reporter(RestoreRecord):
             skipped_total=self.status.skipped_total + skipped,
             timers_total=self.status.timers_total + timers,
             expired_total=self.status.expired_total + expired,
+            outputs_total=self.status.outputs_total + outputs,
         )
 
     def entries(self, largest: Mapping[str, int]) -> None:

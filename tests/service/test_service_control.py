@@ -15,6 +15,7 @@ from snapreplay.service.clock import time_of
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control import status
 from snapreplay.service.control.operations import Busy, NotFailed, RetryPartition, TriggerSnapshot
+from snapreplay.service.control.protocol import Topology, TopologyInput
 from snapreplay.service.control.status import (
     PartitionError,
     PartitionStatus,
@@ -164,6 +165,15 @@ def test_nobody_is_its_own_peer(bench):
     former = Peer("p1", me.instance_id, me.host, "")
     bench.membership.share = Share(peers=(former, other, Peer(me.process_id, me.instance_id, me.host, "")))
     assert bench.control.document().peers == (other,)
+
+
+def test_the_facts_have_what_the_app_declares(bench):
+    """A call's answers come through an internal topic, which is an input, too."""
+    app = apps.priced("shop", apps.price_of)
+    control = ServiceControl(app, bench.identity, bench.board, Pulse(lambda: 0.0), Settings())
+    answers = TopologyInput("shop-internal-price-results", "on_price", is_internal=True)
+    inputs = (TopologyInput("payments-shop", "on_payment"), answers)
+    assert control.facts().topology == Topology(inputs, (answers.topic,), calls=("price",))
 
 
 async def test_alive_is_a_loop_that_turns(bench):

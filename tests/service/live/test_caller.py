@@ -124,10 +124,15 @@ async def test_the_circuit_opens_and_closes(bench, caplog):
         await until(lambda: one.status.calls[0].failures > circuits.FAILURES_MAX + 5, "failures", 600)
         (call,) = one.status.calls
         assert (call.pending, call.circuit_open, call.last_error) == (40, True, "ConnectionError: refused")
+        assert call.oldest_at is not None
         assert most == [1]
         broken[0] = False
         await answers(bench, one, 40)
-        assert (one.status.calls[0].pending, one.status.calls[0].failures) == (0, 0)
+        assert (one.status.calls[0].pending, one.status.calls[0].oldest_at, one.status.calls[0].failures) == (
+            0,
+            None,
+            0,
+        )
     assert "call price failed 10 times in a row" in caplog.text
 
 

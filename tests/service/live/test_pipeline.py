@@ -42,6 +42,7 @@ async def test_the_log_is_a_chain_without_gaps(bench):
         await bench.assert_exactly_once(one)
         status = one.status
     assert (status.records_total, status.skipped_total, status.state_entries) == (100, 0, 20)
+    assert status.outputs_total == 100
     assert (status.inputs[0].position, status.inputs[0].lag) == (100, 0)
     assert status.digest.startswith("20:")
     assert status.state_bytes > status.state_largest_entry_bytes > 0
