@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from snapreplay.app.record import InputRecord
-from snapreplay.service.config.settings import Settings, seals_of
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaAppender
@@ -16,7 +15,6 @@ from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.ports import Bounds, LogRecord, TopicPartition
 from snapreplay.snapshots.format.envelope import Headers
-from snapreplay.snapshots.format.seal import Seals
 
 T = TypeVar("T")
 
@@ -27,9 +25,8 @@ class BlockingReader:
     Errors are those of `ports.Reader`.
     """
 
-    def __init__(self, settings: Settings, *, checks_seals: bool = True) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._checks_seals = checks_seals
         self._loop = LoopThread("snapreplay-reader")
         self._all: list[KafkaReader] = []
         self._idle: dict[bool, list[KafkaReader]] = {True: [], False: []}
@@ -43,15 +40,6 @@ class BlockingReader:
             self._wait(self._close())
         finally:
             self._loop.stop()
-
-    @cached_property
-    def seals(self) -> Seals | None:
-        """The keys that the settings name; None: seals are not looked at.
-
-        Raises:
-            UsageError: the key file cannot be read on this machine.
-        """
-        return seals_of(self._settings) if self._checks_seals else None
 
     def partition_count(self, topic: str) -> int:
         """Return the number of partitions, 0 when there is no such topic."""

@@ -18,7 +18,6 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.core.lineage import LastFence, Lineage
 from snapreplay.service.core.retained import Ending
-from snapreplay.snapshots.log.place import SealedLog as SealedLog  # noqa: PLC0414 - a part of the ports
 from snapreplay.snapshots.log.place import TopicPartition as TopicPartition  # noqa: PLC0414 - too
 
 NO_IDS: Mapping[str, str] = {}

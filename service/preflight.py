@@ -12,7 +12,7 @@ from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.fold import check_rollback
 from snapreplay.app.ways import app_name, new_app
 from snapreplay.errors import UsageError
-from snapreplay.service.config.settings import Settings, seals_of
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.core import broker_limits
 from snapreplay.service.ports import Cluster, TopicFacts
 from snapreplay.service.runtime.context import ClusterView
@@ -65,7 +65,7 @@ async def inspect(
 
     Args:
         running: the view by which partitions are owned. Then a missing topic of our own is left to their owners, which
-            have its content in memory, and the keys of the seal stay those that the process began with.
+            have its content in memory.
 
     Raises:
         UsageError, StopError: by name, with the command that repairs it.
@@ -73,7 +73,6 @@ async def inspect(
         Unreachable: ask again later.
     """
     check_rollback(ErrorPolicy(settings.errors.policy), app, app.new_store())  # before the dead-letter topic is missed
-    seals = seals_of(settings) if running is None else running.seals
     outputs = tuple(topic.name for topic in app.outputs)
     own = own_topics(app, settings)
     own_pair = set(own[:2])
@@ -102,7 +101,6 @@ async def inspect(
         broker_limits.transaction_timeout_max_ms(cluster_facts.broker_config),
         _retention_ms([facts[name].config for name in inputs]),
         _topic_ids([facts[name] for name in (*inputs, *own) if name in {*inputs, *own_pair}]),
-        seals,
         matched,
         tuple(misfits_of(app, settings, facts, count, before).values()),
         left_out(app, facts),

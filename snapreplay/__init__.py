@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from snapreplay.service.config.groups import HttpSettings as HttpSettings
     from snapreplay.service.config.groups import RestoreSettings as RestoreSettings
     from snapreplay.service.config.groups import RetentionSettings as RetentionSettings
-    from snapreplay.service.config.groups import SealSettings as SealSettings
     from snapreplay.service.config.groups import SnapshotSettings as SnapshotSettings
     from snapreplay.service.config.groups import StandbySettings as StandbySettings
     from snapreplay.service.config.groups import StreamTimeSettings as StreamTimeSettings
@@ -92,7 +91,7 @@ _NAMES = {
     " ServiceClosed SnapreplayError StopError UnknownPartition UsageError",
     "registry.registry": "SchemaRegistry avro",
     "service.config.groups": "BatchSettings ChangelogSettings ErrorSettings GroupSettings HttpSettings RestoreSettings"
-    " RetentionSettings SealSettings SnapshotSettings StandbySettings StreamTimeSettings TimeoutSettings",
+    " RetentionSettings SnapshotSettings StandbySettings StreamTimeSettings TimeoutSettings",
     "service.config.settings": "Settings load_settings",
     "service.kafka.client_log": "summarise_client_log",
     "service.program": "ensure_topics init run running",

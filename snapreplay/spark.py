@@ -42,7 +42,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _reader(kafka: Mapping[str, str]) -> BlockingReader:
-    return BlockingReader(Settings(kafka=dict(kafka)), checks_seals=False)
+    return BlockingReader(Settings(kafka=dict(kafka)))
 
 
 def compact(settings: Settings, app_id: str, *, wait_s: float = 0.0, master: str | None = None) -> CompactionReport:

@@ -382,9 +382,7 @@ async def list_(app: options.Loaded, *, settings: options.OfCluster, output: opt
     from snapreplay.service.topics.savepoint_names import names_of
 
     cluster = KafkaCluster(settings)
-    found = [
-        await find(app.app_id, name, settings, cluster, prove=False) for name in await names_of(app.app_id, cluster)
-    ]
+    found = [await find(app.app_id, name, cluster, prove=False) for name in await names_of(app.app_id, cluster)]
     if output is Format.JSON:
         for each in found:
             print_json(_document(each))
@@ -406,7 +404,7 @@ async def show(
     from snapreplay.service.decisions.savepoints import find, unusable
     from snapreplay.service.kafka.cluster import KafkaCluster
 
-    found = await find(app.app_id, name, settings, KafkaCluster(settings), prove=True)
+    found = await find(app.app_id, name, KafkaCluster(settings), prove=True)
     _print_parts(found, output)
     if found.problems:
         raise unusable(found)

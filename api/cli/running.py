@@ -164,7 +164,7 @@ async def init(
 
     cluster = KafkaCluster(settings)
     if savepoint is not None:
-        state_of = await _savepoint_id(state_of, savepoint, settings, cluster)
+        state_of = await _savepoint_id(state_of, savepoint, cluster)
     if state_of is not None:
         done = init_with_state(app, settings, cluster, state_of, start or "positions", state_is_lost=state_is_lost)
     elif start == "positions":
@@ -177,7 +177,7 @@ async def init(
     _print_lines(await done, output)
 
 
-async def _savepoint_id(app_id: str | None, name: str, settings: Settings, cluster: KafkaCluster) -> str:
+async def _savepoint_id(app_id: str | None, name: str, cluster: KafkaCluster) -> str:
     from snapreplay.app.names import savepoint_id
     from snapreplay.service.decisions.savepoints import usable
 
@@ -185,7 +185,7 @@ async def _savepoint_id(app_id: str | None, name: str, settings: Settings, clust
         raise UsageError(
             f"--savepoint {name} needs the app that it is of", hint=f"`--state-of APP_ID --savepoint {name}`"
         )
-    await usable(app_id, name, settings, cluster)
+    await usable(app_id, name, cluster)
     return savepoint_id(app_id, name)
 
 

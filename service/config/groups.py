@@ -96,15 +96,6 @@ class SnapshotSettings(Table):
     """Maximum bytes of a chunk (a record of a snapshot); below Kafka's default max.message.bytes of 1,048,588."""
 
 
-class SealSettings(Table):
-    """The key that increments and snapshots are sealed with, if any."""
-
-    key_file: str = ""
-    """File with the keys of the seal, a line each: id and secret. Empty: nothing is sealed. See below."""
-    policy: Literal["required", "introduce", "withdraw"] = "required"
-    """With a key. introduce and withdraw are for switching the seal on and off. See below."""
-
-
 class ChangelogSettings(Table):
     """The contents of the increments topic beside the increments."""
 

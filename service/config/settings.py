@@ -25,7 +25,6 @@ from snapreplay.service.config.groups import (
     HttpSettings,
     RestoreSettings,
     RetentionSettings,
-    SealSettings,
     SnapshotSettings,
     StandbySettings,
     StreamTimeSettings,
@@ -50,7 +49,6 @@ from snapreplay.service.config.sources import (
     unfold,
 )
 from snapreplay.service.config.table import Table, fields_of, with_origins
-from snapreplay.snapshots.format.seal import OFF, SealPolicy, Seals, keys_in
 
 REQUEST_TIMEOUT_MS = 10_000
 """`kafka.request.timeout.ms` where it is not set: long enough for a failover, below all our deadlines."""
@@ -83,7 +81,6 @@ class Settings(Table):
     timeouts: TimeoutSettings = TimeoutSettings()
     group: GroupSettings = GroupSettings()
     retention: RetentionSettings = RetentionSettings()
-    seal: SealSettings = SealSettings()
 
     @classmethod
     def taken(cls, field: FieldInfo, value: object, prefix: str, problems: list[str]) -> object:
@@ -227,21 +224,6 @@ def used_settings(given: Settings | None) -> Settings:
             hint="make one: `Settings(http={'port': 0})`; of a dict, `Settings(**table)`",
         )
     return given
-
-
-def seals_of(settings: Settings) -> Seals:
-    """Return the seals of these settings, or raise UsageError: the key file cannot be read, or holds something else."""
-    name = settings.seal.key_file
-    if not name:
-        return OFF
-    try:
-        text = Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"seal.key_file={name} cannot be read: {error}",
-            hint="name a file that this process may read, or leave seal.key_file out if the app has no seal",
-        ) from error
-    return Seals(keys_in(text, name), SealPolicy(settings.seal.policy), name)
 
 
 MASKED = "***"

@@ -41,7 +41,6 @@ class Reason(StrEnum):
     NOT_A_MANIFEST = "not_a_manifest"
     UNREADABLE = "unreadable"
     UNKNOWN_FORMAT = "unknown_format"
-    SEAL_REFUSED = "seal_refused"
     NOT_A_PROPOSAL = "not_a_proposal"
     OTHER_APP = "other_app"
     OTHER_GENESIS = "other_genesis"

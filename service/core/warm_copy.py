@@ -55,17 +55,15 @@ class WarmCopy:
     """The store holds the state after `last`, whose digest was compared. The log has all of it: it may be dropped.
 
     Attributes:
-        is_sealed: the increment has a seal.
         records_since_snapshot: applied after the newest snapshot that `last` points to, as far as is known.
     """
 
     last: FoundIncrement
-    is_sealed: bool = False
     records_since_snapshot: int = 0
 
     @property
     def base(self) -> Base:
-        return Base.of_increment(self.last.increment, self.last.offset, is_sealed=self.is_sealed)
+        return Base.of_increment(self.last.increment, self.last.offset)
 
     def may_lead_to(self, last: FoundIncrement) -> bool:
         """Say whether `last` is the copy's own increment or a later one. Only the links between them, and the digest,

@@ -105,7 +105,7 @@ async def propose(
     await refuse_running(app.app_id, cluster)
     contexts = contexts_of(app, settings, cluster, await inspect(app, settings, cluster))
     if target.savepoint:
-        await usable(app.app_id, target.savepoint, settings, cluster)
+        await usable(app.app_id, target.savepoint, cluster)
     identity = Identity.of_this_process(INSTANCE_ID)
     return [(await _reset(replace(each, identity=identity), target, reason))[0] for each in contexts]
 

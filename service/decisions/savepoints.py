@@ -20,7 +20,7 @@ from snapreplay.app.topic import LEGAL_NAME
 from snapreplay.app.ways import MODULE, app_name
 from snapreplay.errors import DamagedError, SnapreplayError, StopError, UsageError
 from snapreplay.service.clock import time_of
-from snapreplay.service.config.settings import Settings, seals_of
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.operations import CreateSavepoint, OnDone, OperationState, SavepointCommand
 from snapreplay.service.control.savepoint_list import SavepointList, SavepointPart, SavepointShown, SavepointsUnread
 from snapreplay.service.core.search import FoundIncrement
@@ -32,7 +32,7 @@ from snapreplay.service.decisions.state_import import (
     named,
     takeover_of,
 )
-from snapreplay.service.ports import Cluster, NewTopic, Reader, SealedLog, TopicFacts
+from snapreplay.service.ports import Cluster, NewTopic, Reader, TopicFacts, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.state import publish
 from snapreplay.service.recovery.examine import Examiner
@@ -161,7 +161,7 @@ async def create(
         if context.partition in missing:
             await _keep(context, app.app_id, name, {"reason": reason.strip() or NO_REASON} | ({"by": by} if by else {}))
         kept(context.partition)
-    return await usable(app.app_id, name, settings, cluster, prove=True)
+    return await usable(app.app_id, name, cluster, prove=True)
 
 
 def _refuse_name(app_id: str, name: str) -> None:
@@ -247,13 +247,13 @@ async def _restored(source: Context, store: Store) -> FoundIncrement:
         await examiner.close()
 
 
-async def usable(app_id: str, name: str, settings: Settings, cluster: Cluster, *, prove: bool = False) -> Savepoint:
+async def usable(app_id: str, name: str, cluster: Cluster, *, prove: bool = False) -> Savepoint:
     """Return a savepoint that something can begin with.
 
     Raises:
         NoSuchSavepoint, SavepointUnusable: there is none.
     """
-    kept = await find(app_id, name, settings, cluster, prove=prove)
+    kept = await find(app_id, name, cluster, prove=prove)
     if kept.problems:
         raise unusable(kept)
     return kept
@@ -268,7 +268,7 @@ def unusable(kept: Savepoint) -> SavepointUnusable:
     )
 
 
-async def find(app_id: str, name: str, settings: Settings, cluster: Cluster, *, prove: bool) -> Savepoint:
+async def find(app_id: str, name: str, cluster: Cluster, *, prove: bool) -> Savepoint:
     """Find a savepoint.
 
     Args:
@@ -284,7 +284,7 @@ async def find(app_id: str, name: str, settings: Settings, cluster: Cluster, *, 
         raise await _none(app_id, name, cluster)
     parts = []
     for partition in range(min(each.partition_count for each in facts.values())):
-        log, snapshots = (SealedLog.of(topic, partition, seals_of(settings)) for topic in pair)
+        log, snapshots = (TopicPartition(topic, partition) for topic in pair)
         missing = [topic for topic in pair if topic not in facts]
         problem = f"topic {missing[0]} is missing" if missing else ""
         parts.append(
@@ -298,7 +298,7 @@ async def _none(app_id: str, name: str, cluster: Cluster) -> NoSuchSavepoint:
     return NoSuchSavepoint(f"app {app_id} has no savepoint {name}; its savepoints: {known}")
 
 
-async def _part(cluster: Cluster, log: SealedLog, snapshots: SealedLog, *, prove: bool) -> KeptPart:
+async def _part(cluster: Cluster, log: TopicPartition, snapshots: TopicPartition, *, prove: bool) -> KeptPart:
     increment = None
     try:
         async with reading(cluster) as reader:
@@ -313,7 +313,7 @@ async def _part(cluster: Cluster, log: SealedLog, snapshots: SealedLog, *, prove
     return KeptPart(log.partition, increment)
 
 
-async def _prove(reader: Reader, snapshots: SealedLog, increment: Increment, *, whole: bool) -> None:
+async def _prove(reader: Reader, snapshots: TopicPartition, increment: Increment, *, whole: bool) -> None:
     """Read the manifest, and every chunk if the `whole` snapshot is to be proven. Raises one of `UNUSABLE`."""
     manifest = await load_manifest(reader, snapshots, increment.pointers[0])
     if manifest.digest != increment.digest:
@@ -410,7 +410,7 @@ class Savepoints:
             await cancel_and_wait(task)
 
     async def _find(self, name: str) -> SavepointShown:
-        return shown(await find(self._app.app_id, name, self._settings, self._cluster, prove=False))
+        return shown(await find(self._app.app_id, name, self._cluster, prove=False))
 
     async def _work(self, operation_id: str, asked: SavepointCommand, dones: Sequence[OnDone]) -> None:
         why = "the process ended first"

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import msgspec
-
 from snapreplay.app.batch import Applied
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import Output
@@ -273,8 +271,6 @@ class Committer:
         if applied is not None and self._store.keeps_changes and self._context.settings.changelog.enabled:
             batch = self.chain.batch + 1
             values, ref = split_changes(batch, applied.sealed.changes)
-            if values:
-                ref = msgspec.structs.replace(ref, sha256=self._context.view.seals.sha256(values))
         increment = self.chain.next_increment(applied, ref, wall_ms(), digest, below)
         headers = headers_for(RecordKind.CHANGES)
         records = [LogRecord(topic, value, headers=headers) for value in values]

@@ -182,7 +182,7 @@ class StandbyTask:
             self._compared = examiner.executor.digests_compared
             since = examiner.executor.records_since_snapshot
             self._since = RecordsSince(examiner.found.increment, since)
-            self._warm(WarmCopy(examiner.found, await examiner.is_sealed(), since))
+            self._warm(WarmCopy(examiner.found, since))
             share = self._context.partition % MOMENTS / MOMENTS
             while not self._asked.is_set():
                 await within(turn_in(LOOK_SECONDS, share, LOOK_SECONDS / 2), self._asked)
@@ -245,7 +245,7 @@ class StandbyTask:
         if step is None or copy is None or self._since is None:
             return
         since = self._since.applied(step.increment)
-        self._copy = WarmCopy(FoundIncrement(step.increment, step.offset), step.is_sealed, since)
+        self._copy = WarmCopy(FoundIncrement(step.increment, step.offset), since)
         if self._asked.is_set():
             raise _HandedOver
 

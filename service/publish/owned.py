@@ -187,9 +187,8 @@ class Owned:
 
 
 def increment_record(context: Context, increment: Increment) -> LogRecord:
-    """Return the record of an increment, with its seal if the app has one."""
-    value = context.view.seals.put_on(encode(increment), context.partition)
-    return LogRecord(context.increments.topic, value, headers=headers_for(RecordKind.INCREMENT))
+    """Return the record of an increment."""
+    return LogRecord(context.increments.topic, encode(increment), headers=headers_for(RecordKind.INCREMENT))
 
 
 async def commit_increment(

@@ -111,8 +111,7 @@ async def write(context: Context, marked: SnapshotMark, progress: RestoreProgres
 
 
 async def _append_manifest(context: Context, appender: Appender, manifest: Manifest) -> int:
-    value = context.view.seals.put_on(encode(manifest), context.partition)
-    record = LogRecord(context.snapshots.topic, value, headers=headers_of(manifest))
+    record = LogRecord(context.snapshots.topic, encode(manifest), headers=headers_of(manifest))
     return await _append(context, appender, record, manifest.chunks)
 
 
@@ -178,8 +177,7 @@ class _Writer:
 
     async def _write_chunk(self, appender: Appender, value: bytes) -> None:
         """Write a chunk; its digest is that of the bytes that are sent: what they were meant to hold proves nothing."""
-        sha256 = await asyncio.to_thread(self._context.view.seals.sha256, [value])
-        ref = ChunkRef(NO_OFFSET, len(self.refs), len(value), zlib.crc32(value), sha256)
+        ref = ChunkRef(NO_OFFSET, len(self.refs), len(value), zlib.crc32(value))
         store, digest = await self._read_back(value, ref)
         self._sums[store] = self._sums.get(store, EMPTY).plus(digest)
         headers = headers_for(RecordKind.CHUNK, self._marked.snapshot_id)

@@ -56,8 +56,7 @@ class Recovered:
     """A LIVE partition: its producer has fenced every older one, its store is the last committed state.
 
     `unpointed.fell_back`: a snapshot is wanted at once. The one it started from was not the newest, or the mode not the
-    preferred one, so that the next recovery need not find the same damage; or the seal is switched on or off, so that
-    it needs nothing from before.
+    preferred one, so that the next recovery need not find the same damage.
     """
 
     producer: Producer
@@ -318,7 +317,7 @@ class RecoveryDriver:
         chain = self._chain(live.last, live.fallback_from, moved, topic_ids, self._executor.position_anchors)
         self._tell_version(live.last)
         self._reporter.entries(self._executor.largest_entries)
-        fell_back = live.fell_back or moved is not None or self._context.view.seals.is_changing
+        fell_back = live.fell_back or moved is not None
         unpointed = kept.unpointed if kept else Unpointed(self._executor.records_since_snapshot)
         unpointed = replace(unpointed, fell_back=fell_back, mended_from_batch=chain.batch)
         return Recovered(self._owned(), self._store, chain, unpointed, self._executor.worked)

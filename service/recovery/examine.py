@@ -26,7 +26,6 @@ from snapreplay.service.runtime.progress import SILENT, RestoreProgress
 from snapreplay.service.topics.increments import last_increment, why_gone
 from snapreplay.service.topics.reading import AGREED_TIMES, Patience
 from snapreplay.snapshots.format.records import NO_OFFSET
-from snapreplay.snapshots.format.seal import is_sealed
 from snapreplay.snapshots.log.batches import Base, BrokenChain
 from snapreplay.snapshots.plan import Start
 from snapreplay.state.contract import Store
@@ -286,18 +285,11 @@ class Examiner:
         last = self.last
         if last is None or not self._advanced:
             raise AssertionError("the state of the last increment was restored")
-        base = Base.of_increment(last.increment, last.offset, is_sealed=await self.is_sealed())
+        base = Base.of_increment(last.increment, last.offset)
         mode, ids = self._recovery.chosen_mode, newer.increment.topic_ids
         await self.executor.follower.advance(base, newer, mode, ids, at)
         self._recovery = replace(self._recovery, last=newer)
         self._followed_ids = newer.increment.topic_ids
-
-    async def is_sealed(self) -> bool:
-        """Say whether the last increment has a seal, which every later one must have then."""
-        if not self._context.view.seals.writes:
-            return False
-        record = await (await self.executor.follower.reader()).read_at(self._log, self.found.offset)
-        return record is not None and is_sealed(record.value or b"")
 
     async def forget_reader(self) -> None:
         """Use a new client from now on, and verify the last increment again: the log may have changed unseen."""

@@ -194,7 +194,7 @@ class RecoveryExecutor:
         try:
             manifest = await load_manifest(reader, context.snapshots, pointer)
             log_reader = await self.follower.reader()
-            is_sealed = await check_snapshot(log_reader, context.increments, manifest, last)
+            await check_snapshot(log_reader, context.increments, manifest, last)
             size_bytes = sum(ref.size_bytes for ref in manifest.chunks)
             self._progress.restore(
                 snapshot=SnapshotUsed(
@@ -226,7 +226,7 @@ class RecoveryExecutor:
         finally:
             await reader.close()
         self._progress.restore(entries=manifest.entry_count)
-        return events.StartLoaded(Base.of_snapshot(manifest, is_sealed=is_sealed))
+        return events.StartLoaded(Base.of_snapshot(manifest))
 
     async def _advance(self, effect: effects.Advance) -> events.Event:
         """Advance from the loaded snapshot, or from a warm copy. If the copy cannot be used, a full restore takes its

@@ -26,7 +26,6 @@ from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.log.batches import Base, ChainReader, Step, apply_changes
 from snapreplay.snapshots.log.by_replay import InputDiffers, Replay
-from snapreplay.snapshots.log.place import seals_of
 from snapreplay.snapshots.log.reading import Reading, Slice, Source
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import Digest, wrong_stores
@@ -144,7 +143,7 @@ def followed(
     Raises:
         BrokenChain, DamagedError: as `ChainReader`.
     """
-    chain = ChainReader(log, base, seals_of(log))
+    chain = ChainReader(log, base)
     source = Source(log.topic, base.read_from_offset, last.offset + 1)
     while records := (yield source):
         for record in records:

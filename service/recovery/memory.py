@@ -99,7 +99,7 @@ class Memory:
         store.stream_time_ms = kept.last.stream_time_ms
         self.store = self.kept = None
         last, since = FoundIncrement(kept.last, kept.last_offset), kept.unpointed.records
-        return store, WarmCopy(last, is_sealed=self._context.view.seals.writes, records_since_snapshot=since)
+        return store, WarmCopy(last, records_since_snapshot=since)
 
     def own(self) -> Store:
         """Return the store for the next recovery: the kept or copied state, or an empty one."""

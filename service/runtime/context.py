@@ -18,14 +18,13 @@ from snapreplay.service.clock import SteadyClock, wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.counters import PartitionMetrics
 from snapreplay.service.core.refusals import Expected, recorded_in
-from snapreplay.service.ports import Cluster, ConsumerGroup, SealedLog, TopicPartition
+from snapreplay.service.ports import Cluster, ConsumerGroup, TopicPartition
 from snapreplay.service.runtime.circuits import Circuits
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.rates import MeasuredRates
 from snapreplay.service.runtime.tasks import StartTurns
 from snapreplay.service.runtime.witnesses import Witnesses
 from snapreplay.snapshots.format.records import Increment, Origin
-from snapreplay.snapshots.format.seal import OFF, Seals
 from snapreplay.state.recorded import Recorded
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class ClusterView:
     """The findings of preflight: `output_limits` maps output topics to the largest record they take, in bytes;
     `transaction_timeout_max_ms` is the longest any transaction of this cluster may stay open; `input_retention_ms`
     is the shortest of the inputs, None if no record is deleted by time; `topic_ids` are those of the inputs and of
-    both own topics, without those that the cluster has no id for; `seals` are the keys of this process; `matched` are
+    both own topics, without those that the cluster has no id for; `matched` are
     the topics that match a pattern of the app's inputs, sorted, and can be inputs; `misfits` says of each other one why
     it is not read; `left_out` maps own topics of other apps, which match a pattern, to such a sentence."""
 
@@ -66,7 +65,6 @@ class ClusterView:
     transaction_timeout_max_ms: int
     input_retention_ms: int | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    seals: Seals = OFF
     matched: tuple[str, ...] = ()
     misfits: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -118,11 +116,11 @@ class Context:
 
     @cached_property
     def increments(self) -> TopicPartition:
-        return SealedLog.of(names.increments_topic(self.app.app_id), self.partition, self.view.seals)
+        return TopicPartition(names.increments_topic(self.app.app_id), self.partition)
 
     @cached_property
     def snapshots(self) -> TopicPartition:
-        return SealedLog.of(names.snapshots_topic(self.app.app_id), self.partition, self.view.seals)
+        return TopicPartition(names.snapshots_topic(self.app.app_id), self.partition)
 
     @property
     def transactional_id(self) -> str:

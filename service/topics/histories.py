@@ -35,7 +35,7 @@ from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim, Increment, Pointer
 from snapreplay.snapshots.log.batches import Batches, ChangesLost, Step, apply_changes, kind_in
-from snapreplay.snapshots.log.place import decode_as, seals_of
+from snapreplay.snapshots.log.place import decode_as
 from snapreplay.state.contract import StateChanges
 
 WINDOW_BYTES = 1024 * 1024
@@ -125,7 +125,7 @@ class _Walk:
 
     async def _window(self, start_offset: int, end_offset: int) -> list[_Batch] | None:
         """Look at all batches that end in a window; None: it took too long."""
-        steps, found = Batches(seals_of(self._log)), list[_Batch]()
+        steps, found = Batches(), list[_Batch]()
         async for records in self._reader.read(self._log, start_offset, end_offset):
             pauses = Pauses()
             for record in records:
@@ -239,7 +239,7 @@ class _History:
             found, behind = None, list[InputRecord]()
             async for records in self._reader.read(self._log, window.start_offset, window.end_offset):
                 for record in records:
-                    kind = kind_in(record, seals_of(self._log))
+                    kind = kind_in(record)
                     if kind is RecordKind.INCREMENT:
                         found, behind = record, []
                     elif kind is RecordKind.CLAIM:

@@ -20,7 +20,7 @@ from snapreplay.service.topics.reading import Patience, reading
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRecord, Claim, Increment
 from snapreplay.snapshots.log.batches import kind_in, named_kind
-from snapreplay.snapshots.log.place import decode_as, is_ours, seals_of
+from snapreplay.snapshots.log.place import decode_as, is_ours
 
 SHOWN_MAX = 100  # decisions
 
@@ -94,7 +94,7 @@ async def newer_claim(reader: Reader, log: TopicPartition, after_offset: int, en
     newest: Claim | None = None
     async for records in reader.read(log, after_offset + 1, end_offset):
         for record in records:
-            if kind_in(record, seals_of(log)) is RecordKind.CLAIM:
+            if kind_in(record) is RecordKind.CLAIM:
                 newest = decode_as(Claim, record.value or b"", log, record.offset)
     return newest
 

@@ -19,7 +19,6 @@ from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.snapshots.format.chunks import open_chunk, reading_back
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, RecordKind, kind_of
 from snapreplay.snapshots.format.records import Increment, Manifest
-from snapreplay.snapshots.format.seal import SealRefused, is_sealed
 from snapreplay.snapshots.log.loading import chunk_range
 from snapreplay.snapshots.log.place import decode_as
 from snapreplay.state.digest import EMPTY, Digest
@@ -62,8 +61,6 @@ async def examine(
         _raise_if(adoption.refuse_entries(manifest, found))
     except Rejected as rejected:
         return rejected.rejection
-    except SealRefused as error:
-        return Rejection.of(Reason.SEAL_REFUSED, error.message)
     return Examined(manifest, offset, increment)
 
 
@@ -73,15 +70,12 @@ async def _compared(
     """Read the manifest at `offset`, and the increment that it names.
 
     Raises:
-        Rejected, SealRefused: they are not what a proposal for this chain has.
+        Rejected: they are not what a proposal for this chain has.
     """
-    manifest, value = await _manifest(snapshots, context.snapshots, offset)
+    manifest = await _manifest(snapshots, context.snapshots, offset)
     start_offset = (await snapshots.bounds(context.snapshots)).start_offset
     _raise_if(adoption.refuse_manifest(manifest, offset, standing(start_offset)))
-    increment, has_seal = await _increment(increments, context.increments, manifest.increment_offset)
-    where = f"{context.snapshots} offset {offset}"
-    context.view.seals.check_order(value, where, follows_sealed=has_seal)
-    return manifest, increment
+    return manifest, await _increment(increments, context.increments, manifest.increment_offset)
 
 
 def _raise_if(rejection: Rejection | None) -> None:
@@ -89,7 +83,7 @@ def _raise_if(rejection: Rejection | None) -> None:
         raise Rejected(*rejection)
 
 
-async def _manifest(reader: Reader, log: TopicPartition, offset: int) -> tuple[Manifest, bytes]:
+async def _manifest(reader: Reader, log: TopicPartition, offset: int) -> Manifest:
     record = await _at(reader, log, offset)
     if record is None:
         raise Rejected(Reason.NOT_THERE, f"{log} has no record at offset {offset}")
@@ -101,26 +95,22 @@ async def _manifest(reader: Reader, log: TopicPartition, offset: int) -> tuple[M
     try:
         if kind_of(value) not in {RecordKind.MANIFEST, None}:
             raise Rejected(Reason.NOT_A_MANIFEST, f"{log} has no manifest but another record at offset {offset}")
-        return decode_as(Manifest, value, log, offset), value
+        return decode_as(Manifest, value, log, offset)
     except UnknownFormatError as error:
         raise Rejected(Reason.UNKNOWN_FORMAT, error.message) from error
-    except SealRefused:
-        raise
     except DamagedError as error:
         raise Rejected(Reason.UNREADABLE, error.message) from error
 
 
-async def _increment(reader: Reader, log: TopicPartition, offset: int) -> tuple[Increment, bool]:
-    """Read the increment; also tell whether it has a seal."""
+async def _increment(reader: Reader, log: TopicPartition, offset: int) -> Increment:
     record = await _at(reader, log, offset)
     if record is None:
         raise Rejected(
             Reason.INCREMENT_DIFFERS, f"{log} has no committed record at offset {offset}, where its increment should be"
         )
-    value = record.value or b""
     try:
-        return decode_as(Increment, value, log, offset), is_sealed(value)
-    except (DamagedError, UnknownFormatError, SealRefused) as error:
+        return decode_as(Increment, record.value or b"", log, offset)
+    except (DamagedError, UnknownFormatError) as error:
         raise Rejected(Reason.INCREMENT_DIFFERS, error.message) from error
 
 

@@ -14,7 +14,6 @@ from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.topics.reading import OnWaiting, Patience
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import Manifest, Pointer
-from snapreplay.snapshots.format.seal import SealRefused
 from snapreplay.snapshots.log.loading import Sink, SnapshotMissing, loading, named_manifest
 from snapreplay.snapshots.log.place import decode_as, is_ours
 from snapreplay.snapshots.log.reading import Slice, Source
@@ -26,7 +25,7 @@ million keys are 20 to 200 records each."""
 
 
 def manifest_in(value: bytes, log: TopicPartition, offset: int) -> Manifest | None:
-    """Return the manifest, if it can be read and its seal is right; garbage that nothing points to is ignored."""
+    """Return the manifest, if it can be read; garbage that nothing points to is ignored."""
     try:
         if not is_ours(value, ()) or kind_of(value) is not RecordKind.MANIFEST:
             return None
@@ -57,7 +56,7 @@ async def newest_of_owner(reader: Reader, log: TopicPartition, bounds: Bounds) -
     return None
 
 
-UNUSABLE = (RebuildError, UnknownStore, SchemaDiffers, UnknownFormatError, SealRefused)
+UNUSABLE = (RebuildError, UnknownStore, SchemaDiffers, UnknownFormatError)
 """What is raised of a snapshot that cannot be used: an older one may lead to the same state."""
 
 OnBytes = Callable[[int, int], None]

@@ -10,9 +10,8 @@ from snapreplay.service.core.refusals import OffsetsShifted
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim, Increment, Manifest
-from snapreplay.snapshots.format.seal import is_sealed
 from snapreplay.snapshots.log.batches import BrokenChain
-from snapreplay.snapshots.log.place import decode_as, is_ours, seals_of
+from snapreplay.snapshots.log.place import decode_as, is_ours
 
 
 async def check_last(reader: Reader, log: TopicPartition, last: FoundIncrement) -> None:
@@ -21,7 +20,6 @@ async def check_last(reader: Reader, log: TopicPartition, last: FoundIncrement) 
     Raises:
         OffsetsShifted: the claim of its owner is not there.
         BrokenChain: the batch before it is not there.
-        SealRefused: the batch before it has a seal, and it has none.
     """
     wrong = await wrong_claim(reader, log, last)
     if wrong is not None:
@@ -41,7 +39,7 @@ async def wrong_claim(reader: Reader, log: TopicPartition, last: FoundIncrement)
     named = f"batch {increment.batch} says that its owner claimed at offset {epoch}"
     if epoch >= last.offset:
         return f"{named}, which lies behind it"
-    entry, _ = await _entry_known_to(reader, log, last, epoch)
+    entry = await _entry_known_to(reader, log, last, epoch)
     if entry is None or isinstance(entry, Claim):
         return None
     return f"{named}, but {_described(entry)} is there"
@@ -51,14 +49,9 @@ async def _check_predecessor(reader: Reader, log: TopicPartition, last: FoundInc
     increment, offset = last.increment, last.increment.previous_offset
     if offset in (NO_OFFSET, increment.owner_epoch):  # the genesis, or the chain began anew
         return
-    entry, has_seal = await _entry_known_to(reader, log, last, offset)
+    entry = await _entry_known_to(reader, log, last, offset)
     batch = entry.batch if isinstance(entry, Increment) else NO_OFFSET
-    if entry is None:
-        return
-    if batch == increment.batch - 1:
-        seals, record = seals_of(log), await reader.read_at(log, last.offset)
-        if seals is not None and record is not None:
-            seals.check_order(record.value or b"", f"{log} offset {last.offset}", follows_sealed=has_seal)
+    if entry is None or batch == increment.batch - 1:
         return
     raise BrokenChain(
         f"{log} offset {last.offset}: batch {increment.batch} names offset {offset} as its predecessor, but"
@@ -68,24 +61,21 @@ async def _check_predecessor(reader: Reader, log: TopicPartition, last: FoundInc
     )
 
 
-async def check_snapshot(reader: Reader, log: TopicPartition, manifest: Manifest, last: FoundIncrement) -> bool:
+async def check_snapshot(reader: Reader, log: TopicPartition, manifest: Manifest, last: FoundIncrement) -> None:
     """Compare a snapshot with the increment of its batch. What was trimmed or is damaged says nothing.
 
     Args:
         last: the last increment of the log, which a stale leader may not know.
-
-    Returns:
-        Whether that increment has a seal.
 
     Raises:
         DamagedError: plan without this snapshot.
         OffsetBeyondEnd: the leader does not know the last increment.
     """
     offset = manifest.increment_offset
-    entry, has_seal = await _entry_known_to(reader, log, last, offset)
+    entry = await _entry_known_to(reader, log, last, offset)
     named = f"snapshot {manifest.snapshot_id} is of batch {manifest.batch} at offset {offset} of {log}"
     if entry is None or isinstance(entry, Claim):  # of a state that a decision began with
-        return False
+        return
     if not isinstance(entry, Increment) or entry.batch != manifest.batch:
         raise DamagedError(f"{named}, but {_described(entry)} is there")
     if (entry.positions, entry.digest) != (manifest.positions, manifest.digest):
@@ -93,19 +83,16 @@ async def check_snapshot(reader: Reader, log: TopicPartition, manifest: Manifest
             f"{named}, whose positions and digest are {entry.positions} and {entry.digest}, but the snapshot has"
             f" {manifest.positions} and {manifest.digest}"
         )
-    return has_seal
 
 
-async def _entry_known_to(
-    reader: Reader, log: TopicPartition, last: FoundIncrement, offset: int
-) -> tuple[object, bool]:
-    """Read as `_entry_and_seal` does. If nothing is there, the leader may be stale.
+async def _entry_known_to(reader: Reader, log: TopicPartition, last: FoundIncrement, offset: int) -> object:
+    """Read as `_entry_at` does. If nothing is there, the leader may be stale.
 
     Raises:
         OffsetBeyondEnd: the leader does not know the last increment either.
     """
-    found = await _entry_and_seal(reader, log, offset)
-    if found[0] != b"":
+    found = await _entry_at(reader, log, offset)
+    if found != b"":
         return found
     bounds = await reader.bounds(log)
     if bounds.end_offset <= last.offset:
@@ -115,23 +102,23 @@ async def _entry_known_to(
             end_offset=bounds.end_offset,
             offset=last.offset,
         )
-    return await _entry_and_seal(reader, log, offset)
+    return await _entry_at(reader, log, offset)
 
 
-async def _entry_and_seal(reader: Reader, log: TopicPartition, offset: int) -> tuple[object, bool]:
-    """Read the record (its bytes if it is foreign, None if it is trimmed or damaged), and whether it has a seal."""
+async def _entry_at(reader: Reader, log: TopicPartition, offset: int) -> object:
+    """Read the record: its bytes if it is foreign, b"" if there is none, None if it is trimmed or damaged."""
     try:
         record = await reader.read_at(log, offset)
         if record is None:
-            return b"", False
-        value, log = record.value or b"", TopicPartition(*log)  # without keys: it is only compared
+            return b""
+        value = record.value or b""
         if not is_ours(value, record.headers):
-            return value, False
-        return decode_as(object, value, log, offset), is_sealed(value)
+            return value
+        return decode_as(object, value, log, offset)
     except (OffsetTrimmed, DamagedError):
-        return None, False
+        return None
     except OffsetBeyondEnd:
-        return b"", False
+        return b""
 
 
 def _described(entry: object) -> str:

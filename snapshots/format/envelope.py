@@ -33,10 +33,6 @@ KIND_HEADER = "snapreplay.kind"
 FORMAT_HEADER = "snapreplay.format"
 SNAPSHOT_HEADER = "snapreplay.snapshot"
 
-SEALED = 1
-"""Byte 7 of a record with a seal behind its body: key id, its length in a byte, then the HMAC."""
-MAC_BYTES = 32
-
 _LAYOUT = struct.Struct(">4sBBBBI")
 HEADER_BYTES = _LAYOUT.size
 _PLAIN, _ZSTD = 0, 1
@@ -155,7 +151,7 @@ def open_envelope(value: bytes) -> Envelope:
     """
     if len(value) < HEADER_BYTES:
         raise DamagedError(f"a record cannot have {len(value)} bytes: its header alone has {HEADER_BYTES}")
-    magic, version, kind, compression, flags, checksum = _LAYOUT.unpack_from(value)
+    magic, version, kind, compression, reserved, checksum = _LAYOUT.unpack_from(value)
     if magic != MAGIC:
         raise DamagedError(f"the record begins with {magic!r}, not with {MAGIC!r}")
     view = memoryview(value)
@@ -168,9 +164,9 @@ def open_envelope(value: bytes) -> Envelope:
         raise _unknown("record kind", kind, ", ".join(f"{k} {k.name.lower()}" for k in RecordKind))
     if compression not in (_PLAIN, _ZSTD):
         raise _unknown("compression", compression, "0 none, 1 zstd")
-    if flags not in (0, SEALED):
-        raise _unknown("seal", flags, "0 none, 1 HMAC-SHA256")
-    body = value[HEADER_BYTES:] if flags == 0 else _without_seal(value)
+    if reserved:
+        raise _unknown("reserved byte", reserved, "0")
+    body = value[HEADER_BYTES:]
     return Envelope(RecordKind(kind), _decompress(body) if compression == _ZSTD else _limited(body))
 
 
@@ -211,14 +207,6 @@ def _too_large(entry: LogEntry, size_bytes: int) -> RecordTooLarge:
         else "make batches smaller with the setting `batch.records_max`",
         size_bytes=size_bytes,
     )
-
-
-def _without_seal(value: bytes) -> bytes:
-    end = len(value) - MAC_BYTES - 1
-    start = end - value[end] if end >= HEADER_BYTES else 0
-    if start < HEADER_BYTES:
-        raise DamagedError(f"a sealed record cannot have {len(value)} bytes: its seal alone has more")
-    return value[HEADER_BYTES:start]
 
 
 def _limited(body: bytes) -> bytes:

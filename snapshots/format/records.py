@@ -71,7 +71,6 @@ class ChangesRef(msgspec.Struct, frozen=True, omit_defaults=True):
     record_count: int
     entry_count: int
     crc32: int
-    sha256: bytes = b""  # of a sealed increment: covers the values, see `seal.sha256_of`
 
 
 class Genesis(msgspec.Struct, frozen=True):
@@ -228,7 +227,6 @@ class ChunkRef(msgspec.Struct, frozen=True, array_like=True):
     sequence: int
     size_bytes: int
     crc32: int
-    sha256: bytes = b""  # of the value, in a sealed manifest
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):

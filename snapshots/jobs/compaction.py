@@ -24,7 +24,6 @@ from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, Usa
 from snapreplay.snapshots.format.chunks import open_chunk, reading_back
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, RecordKind, encode, headers_for, headers_of
 from snapreplay.snapshots.format.records import ChunkRef, Increment, Manifest
-from snapreplay.snapshots.format.seal import OFF
 from snapreplay.snapshots.jobs.fixed_logs import (
     LogClient,
     LogReader,
@@ -220,8 +219,7 @@ class Compaction:
             return _ended(written, Outcome.NOT_POSSIBLE, error)
         topic = names.snapshots_topic(self._app_id)
         try:
-            value = (client.seals or OFF).put_on(encode(manifest), written.partition)
-            offset = client.append(topic, written.partition, value, headers_of(manifest))
+            offset = client.append(topic, written.partition, encode(manifest), headers_of(manifest))
         except RetryableError as error:
             raise ProposalInDoubt(
                 f"the proposal of batch {manifest.batch}, snapshot {manifest.snapshot_id}, may have been written or"
@@ -286,7 +284,7 @@ def _check_kept(written: Written, moment: Moment) -> None:
 def _increment_at(logs: PartitionLogs, moment: Moment, offset: int) -> Found:
     if moment.log_start <= offset < moment.log_end:
         for records in logs.increments(offset, offset + 1):
-            entry = judge(records[0], logs.seals).entry
+            entry = judge(records[0]).entry
             if isinstance(entry, Increment):
                 return Found(records[0].offset, entry)
     raise ChangedMeanwhile(f"offset {offset} of the increments topic holds no increment any more")
@@ -348,8 +346,7 @@ def _written(app_id: str, client: LogClient, moment: Moment) -> Written | None:
             raise ChangedMeanwhile(
                 f"{topic} was created again: a chunk appended after offset {refs[-1].offset} lies at {offset}"
             )
-        sha256 = (client.seals or OFF).sha256([value])
-        refs.append(ChunkRef(offset, len(refs), len(value), crc32(value), sha256))
+        refs.append(ChunkRef(offset, len(refs), len(value), crc32(value)))
     digest = _read_back(logs, refs, snapshot_id, state.shard_count)
     return Written(
         moment.partition,

@@ -14,7 +14,6 @@ from snapreplay.app import names
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import UsageError
 from snapreplay.snapshots.format.envelope import Headers
-from snapreplay.snapshots.format.seal import Seals
 from snapreplay.snapshots.proof.records import Moment, Slices
 
 
@@ -24,10 +23,6 @@ class TopicMissing(UsageError):
 
 class LogReader(Protocol):
     """Reads partitions; used in one thread."""
-
-    @property
-    def seals(self) -> Seals | None:
-        """The seals, as `Logs.seals`."""
 
     def partition_count(self, topic: str) -> int:
         """Return the number of partitions, 0 when there is no such topic."""
@@ -70,10 +65,6 @@ class PartitionLogs:
         self._reader = reader
         self._app_id = app_id
         self._partition = partition
-
-    @property
-    def seals(self) -> Seals | None:
-        return self._reader.seals
 
     def increments(self, start_offset: int, end_offset: int) -> Slices:
         return self.input(names.increments_topic(self._app_id), start_offset, end_offset)

@@ -15,7 +15,6 @@ from snapreplay.errors import DamagedError, RebuildError, StopError
 from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.envelope import RecordKind, headers_for, kind_of
 from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRecord, Genesis, Increment, LogEntry, Manifest
-from snapreplay.snapshots.format.seal import OFF, Seals, is_sealed
 from snapreplay.snapshots.log.place import TopicPartition, decode_as, is_ours, place_of
 from snapreplay.state.contract import StateChanges
 from snapreplay.state.steps import Steps
@@ -30,23 +29,22 @@ class Base:
     """The committed batch a state belongs to: where the walk begins.
 
     `increment_offset` is that of its increment, NO_OFFSET before the genesis; `read_from_offset` is where the
-    records after it begin. `is_sealed`: its increment has a seal.
+    records after it begin.
     """
 
     batch: int
     increment_offset: int
     read_from_offset: int
     positions: Mapping[str, int]
-    is_sealed: bool = False
 
     @classmethod
-    def of_snapshot(cls, manifest: Manifest, *, is_sealed: bool = False) -> Base:
+    def of_snapshot(cls, manifest: Manifest) -> Base:
         offset = manifest.increment_offset
-        return cls(manifest.batch, offset, offset + 1, manifest.positions, is_sealed=is_sealed)
+        return cls(manifest.batch, offset, offset + 1, manifest.positions)
 
     @classmethod
-    def of_increment(cls, increment: Increment, offset: int, *, is_sealed: bool = False) -> Base:
-        return cls(increment.batch, offset, offset + 1, increment.positions, is_sealed=is_sealed)
+    def of_increment(cls, increment: Increment, offset: int) -> Base:
+        return cls(increment.batch, offset, offset + 1, increment.positions)
 
     @classmethod
     def before_genesis(cls, genesis: Genesis, log_start_offset: int) -> Base:
@@ -69,8 +67,7 @@ class Unread:
 
 @dataclass(frozen=True)
 class Step:
-    """One committed batch in `place`: its increment, which has a seal if `is_sealed`, and the values of the changes
-    records before it, undecoded.
+    """One committed batch in `place`: its increment, and the values of the changes records before it, undecoded.
 
     `unread` are the batches directly before it whose increments cannot be read. This increment names the last of
     them as its predecessor and counts them in its batch number; only its digest shows that their changes are whole.
@@ -81,7 +78,6 @@ class Step:
     increment: Increment
     changes: Sequence[bytes]
     unread: Sequence[Unread] = ()
-    is_sealed: bool = False
 
 
 class Pending(Generic[T]):
@@ -105,14 +101,7 @@ class Pending(Generic[T]):
 class Batches:
     """Give it each record in order, then `finish`."""
 
-    def __init__(self, seals: Seals | None, *, is_sealed: bool = False) -> None:
-        """Begin before the first record. `is_sealed`: the increment before it has a seal.
-
-        Args:
-            seals: the keys; None: seals are not looked at.
-        """
-        self._seals = seals
-        self._is_sealed = is_sealed
+    def __init__(self) -> None:
         self._pending: Pending[bytes] = Pending()
         self._unread: list[Unread] = []
 
@@ -120,27 +109,21 @@ class Batches:
         """Return the batch that ends with this record.
 
         Raises:
-            DamagedError: nothing shows what the record was; or an increment of a sealed log is damaged.
-            SealRefused: the increment must not be used.
+            DamagedError: nothing shows what the record was.
             UnknownFormatError: a newer version wrote it.
         """
         value = record.value or b""
-        changes = self._pending.add(kind_in(record, self._seals), value)
+        changes = self._pending.add(kind_in(record), value)
         if changes is None:
             return None
-        place, seals = place_of(record, self._seals), self._seals or OFF
+        place = place_of(record)
         try:
             increment = decode_as(Increment, value, place, record.offset)
-            where = f"{place} offset {record.offset}"
-            seals.check_order(value, where, follows_sealed=self._is_sealed)
         except DamagedError as error:
-            if seals.writes:  # nothing would show that its changes were sealed
-                raise
             self._unread.append(Unread(record.offset, changes, error))
             return None
-        self._is_sealed = is_sealed(value)
         unread, self._unread = tuple(self._unread), []
-        return Step(place, record.offset, increment, changes, unread, self._is_sealed)
+        return Step(place, record.offset, increment, changes, unread)
 
     def of(self, slices: Iterable[Sequence[InputRecord]]) -> Iterator[Step]:
         """Return all batches of a log that is read at once. Raises as `add` and `finish`."""
@@ -164,9 +147,9 @@ class Batches:
 class ChainReader:
     """The batches from `base` on, each linked to the one before it. Give it each record in order, then `finish`."""
 
-    def __init__(self, log: TopicPartition, base: Base, seals: Seals | None) -> None:
+    def __init__(self, log: TopicPartition, base: Base) -> None:
         self._log = log
-        self._batches = Batches(seals, is_sealed=base.is_sealed)
+        self._batches = Batches()
         self._batch, self._offset = base.batch, base.increment_offset
 
     def add(self, record: InputRecord) -> Step | None:
@@ -226,7 +209,7 @@ def broken_link(increment: Increment, batch: int, offset: int) -> str:
     )
 
 
-def kind_in(record: InputRecord, seals: Seals | None) -> RecordKind | None:
+def kind_in(record: InputRecord) -> RecordKind | None:
     """Return what a record of ours is; None for a foreign one.
 
     If value and header differ and the value is damaged, the header counts: a flipped kind must not hide an increment,
@@ -245,7 +228,7 @@ def kind_in(record: InputRecord, seals: Seals | None) -> RecordKind | None:
     if kind is None and named is RecordKind.CHANGES:
         return named
     try:
-        decode_as(object, value, place_of(record, seals), record.offset)
+        decode_as(object, value, place_of(record), record.offset)
     except DamagedError:
         if named is None:
             raise

@@ -59,7 +59,7 @@ def named_manifest(record: InputRecord, log: TopicPartition, pointer: Pointer) -
 
     Raises:
         DamagedError: it is not the one that `pointer` names.
-        SealRefused, UnknownFormatError: it must not, or cannot, be used.
+        UnknownFormatError: a newer version wrote it.
     """
     manifest = decode_as(Manifest, record.value or b"", log, record.offset)
     if (manifest.snapshot_id, manifest.batch) != (pointer.snapshot_id, pointer.batch):

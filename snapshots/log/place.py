@@ -1,4 +1,4 @@
-"""Names a partition of a topic, and one of an own topic with the keys of its records, which it decodes. Pure."""
+"""The partition of a topic, and the decoding of an own record with its place in the errors. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, TypeVar
 from snapreplay.app.record import Headers, InputRecord
 from snapreplay.errors import DamagedError, UnknownFormatError
 from snapreplay.snapshots.format.envelope import KIND_HEADER, MAGIC, decode
-from snapreplay.snapshots.format.seal import Seals
 
 
 class TopicPartition(NamedTuple):
@@ -21,29 +20,9 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class SealedLog(TopicPartition):
-    """One partition of an own topic, with the keys of its records: what is decoded from it is checked."""
-
-    seals: Seals
-
-    @classmethod
-    def of(cls, topic: str, partition: int, seals: Seals) -> SealedLog:
-        """Make one; it is equal to the partition without keys."""
-        made = cls(topic, partition)
-        made.seals = seals
-        return made
-
-
-def place_of(record: InputRecord, seals: Seals | None) -> TopicPartition:
-    """Return the partition that a record lies in. `seals`: the keys; None: seals are not looked at."""
-    if seals is None:
-        return TopicPartition(record.topic, record.partition)
-    return SealedLog.of(record.topic, record.partition, seals)
-
-
-def seals_of(place: TopicPartition) -> Seals | None:
-    """Return the keys of a partition of an own topic; None where seals are not looked at."""
-    return place.seals if isinstance(place, SealedLog) else None
+def place_of(record: InputRecord) -> TopicPartition:
+    """Return the partition that a record lies in."""
+    return TopicPartition(record.topic, record.partition)
 
 
 T = TypeVar("T")
@@ -61,7 +40,6 @@ def decode_as(kind: type[T], value: bytes, log: TopicPartition, offset: int) -> 
     Raises:
         DamagedError: checksum, length or structure is wrong, or it is another kind of record.
         UnknownFormatError: written by a newer version.
-        SealRefused: its seal is missing or wrong.
     """
     where = f"{log} offset {offset}"
     facts: dict[str, Any] = {"topic": log.topic, "partition": log.partition, "offset": offset}
@@ -71,8 +49,6 @@ def decode_as(kind: type[T], value: bytes, log: TopicPartition, offset: int) -> 
         raise DamagedError(f"{where}: {error.message}", hint=error.hint, **facts) from error
     except UnknownFormatError as error:
         raise UnknownFormatError(f"{where}: {error.message}", hint=error.hint, **facts) from error
-    if isinstance(log, SealedLog):
-        log.seals.check(value, log.partition, where)
     if not isinstance(entry, kind):
         raise DamagedError(f"{where} holds a {type(entry).__name__}, not a {kind.__name__}", **facts)
     return entry

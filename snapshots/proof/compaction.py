@@ -180,7 +180,7 @@ def _walked(
     findings = Findings(moment.partition)
     place = AuditedPartition(app_id, moment.partition, start, moment.snapshots_start)
     folding = Folding(place, findings, manifests, logs)
-    proof = IncrementsProof(place, findings, folding=folding, seals=logs.seals)
+    proof = IncrementsProof(place, findings, folding=folding)
     proof.of(logs, found.offset + 1)
     for finding in findings.found:
         if finding.topic == place.increments and finding.offset in proof.bridged:

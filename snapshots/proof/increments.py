@@ -12,7 +12,6 @@ from snapreplay.errors import DamagedError, SnapreplayError
 from snapreplay.snapshots.format.changes import joined_crc32
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment, LogEntry, Manifest, Pointer
-from snapreplay.snapshots.format.seal import OFF, SealRefused, Seals, is_sealed, sha256_of
 from snapreplay.snapshots.log.batches import ChangesLost, Pending, Step, Unread, apply_changes
 from snapreplay.snapshots.log.place import TopicPartition
 from snapreplay.snapshots.proof.chain import (
@@ -140,14 +139,9 @@ class IncrementsProof:
     """Give it each record in order, then `finish`. What it keeps does not grow with the number of increments."""
 
     def __init__(
-        self,
-        place: AuditedPartition,
-        findings: Findings,
-        lost: Orphans | None = None,
-        folding: Folding | None = None,
-        seals: Seals | None = None,
+        self, place: AuditedPartition, findings: Findings, lost: Orphans | None = None, folding: Folding | None = None
     ) -> None:
-        """Take `lost`: increments that lead nowhere: the `orphans` of a first reading. `seals`: see `Logs.seals`."""
+        """Take `lost`: increments that lead nowhere: the `orphans` of a first reading."""
         self.counts = dict.fromkeys(("claims", "increments", "changes_records", "input_records"), 0)
         self.foreign_records = 0
         self.orphans = Orphans()
@@ -172,8 +166,6 @@ class IncrementsProof:
         self._findings = findings
         self._lost = lost or Orphans()
         self._folding = folding
-        self._seals = seals or OFF
-        self._follows_sealed = False
         self._recent: dict[int, Batch] = {}
         self._highest_epoch: int | None = None
         self._last_claim: int | None = None
@@ -194,7 +186,6 @@ class IncrementsProof:
         changes = self._pending.add(record.kind, record)
         if changes is None:
             return
-        self._in_order(record)
         if isinstance(record.entry, Increment):
             self._increment(Found(record.offset, record.entry), changes)
         else:
@@ -207,7 +198,7 @@ class IncrementsProof:
         """Judge all records up to there, and finish."""
         for records in logs.increments(self._place.log_start, end_offset):
             for record in records:
-                self.add(judge(record, logs.seals))
+                self.add(judge(record))
         self.finish()
 
     def finish(self) -> None:
@@ -224,17 +215,6 @@ class IncrementsProof:
     def batch_of(self, found: Found) -> Batch | None:
         """Return what a pointer to this increment must say; None for an orphan."""
         return None if self._lost.has(found) else (found.increment.batch, found.increment.digest)
-
-    def _in_order(self, record: Judged) -> None:
-        """Check the order; what is refused for its seal is a finding already."""
-        if record.condition is not Condition.OK:
-            return
-        where = f"{self._place.increments}-{self._place.partition} offset {record.offset}"
-        try:
-            self._seals.check_order(record.value, where, follows_sealed=self._follows_sealed)
-        except SealRefused as error:
-            self._find("seal", record.offset, error.message)
-        self._follows_sealed = is_sealed(record.value)
 
     def _claim(self, record: Judged) -> None:
         self._nobodys_changes()
@@ -351,8 +331,6 @@ def _wrong_changes(found: Found, changes: list[Judged], log_start: int) -> Itera
                 f" {counted(ref.entry_count, 'entry')}, crc32 {ref.crc32:08x}, but before it are {len(changes)},"
                 f" {entries}, {crc:08x}",
             )
-        if ref.sha256 and sha256_of([each.value for each in changes]) != ref.sha256:
-            yield (offset, f"the changes of batch {increment.batch} do not have the SHA-256 in its seal")
     for each in changes:
         entry = each.entry if isinstance(each.entry, ChangesRecord) else None
         part, batch = (entry.part, entry.batch) if entry is not None else (-1, increment.batch)

@@ -11,7 +11,6 @@ import msgspec
 
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Chunk, ChunkRef, Increment, Manifest
-from snapreplay.snapshots.format.seal import sha256_of
 from snapreplay.snapshots.plan import LogStarts, trimmed
 from snapreplay.snapshots.proof.chain import Found, Orphans
 from snapreplay.snapshots.proof.increments import Folding, IncrementsProof, Pointed
@@ -54,13 +53,13 @@ def audit_partition(app_id: str, moment: Moment, logs: Logs, level: Level) -> Pa
     snapshots = SnapshotsProof(place, findings)
     for records in logs.snapshots(moment.snapshots_start, moment.snapshots_end):
         for record in records:
-            snapshots.add(judge(record, logs.seals, opens_chunks=hashes))
+            snapshots.add(judge(record, opens_chunks=hashes))
     whole_ones = {at: each for at, each in snapshots.manifests.items() if snapshots.is_whole(each)}
     lost = Orphans()
     while True:
         found = Findings(moment.partition)
         folding = Folding(place, found, whole_ones, logs) if hashes else None
-        proof = IncrementsProof(place, found, lost, folding, logs.seals)
+        proof = IncrementsProof(place, found, lost, folding)
         proof.of(logs, moment.log_end)
         if lost or not proof.orphans:
             break
@@ -78,7 +77,7 @@ def _look_up(proof: IncrementsProof, moment: Moment, logs: Logs) -> None:
         if not moment.log_start <= offset < moment.log_end:
             continue
         for records in logs.increments(offset, offset + 1):
-            entry = judge(records[0], logs.seals).entry
+            entry = judge(records[0]).entry
             if isinstance(entry, Increment) and (batch := proof.batch_of(Found(offset, entry))):
                 proof.batches[offset] = batch
 
@@ -133,7 +132,6 @@ class _Measured(NamedTuple):
     crc32: int
     snapshot_id: str = ""
     digest: Digest | None = None
-    sha256: bytes = b""
 
 
 class SnapshotsProof:
@@ -163,7 +161,6 @@ class SnapshotsProof:
             crc32(record.value),
             chunk.snapshot_id if chunk is not None else "",
             _hashed(chunk) if chunk is not None else None,
-            sha256_of([record.value]),
         )
 
     @property
@@ -278,8 +275,7 @@ def _wrong_batch(pointed: Pointed, log: IncrementsProof) -> Iterator[str]:
 
 
 def _is_as_listed(found: _Measured, ref: ChunkRef) -> bool:
-    known = (found.size_bytes, found.crc32, found.sha256 if ref.sha256 else b"")
-    return found.is_chunk and known == (ref.size_bytes, ref.crc32, ref.sha256)
+    return found.is_chunk and (found.size_bytes, found.crc32) == (ref.size_bytes, ref.crc32)
 
 
 def _instead(found: _Measured | None, ref: ChunkRef) -> str:

@@ -14,7 +14,6 @@ from snapreplay.app.record import InputRecord
 from snapreplay.errors import SnapreplayError
 from snapreplay.snapshots.format.envelope import FORMAT_VERSION, HEADER_BYTES, MAGIC, RecordKind, decode
 from snapreplay.snapshots.format.records import LogEntry
-from snapreplay.snapshots.format.seal import SealRefused, Seals
 from snapreplay.snapshots.log.place import is_ours
 
 Slices = Iterable[Sequence[InputRecord]]
@@ -34,10 +33,6 @@ class Moment(msgspec.Struct, frozen=True):
 class Logs(Protocol):
     """The two logs of one partition, and its inputs."""
 
-    @property
-    def seals(self) -> Seals | None:
-        """The keys of their records; None: seals are not looked at."""
-
     def increments(self, start_offset: int, end_offset: int) -> Slices:
         """Read committed records only."""
 
@@ -55,12 +50,11 @@ class Condition(Enum):
     DAMAGED = "damaged"  # the envelope is not what was written
     UNKNOWN = "unknown"  # the envelope is whole, its version or its body is none of this build's
     FOREIGN = "foreign"  # nobody here wrote it
-    REFUSED = "refused"  # it can be read, but its seal is missing or wrong
 
 
 class Judged(NamedTuple):
-    """A record as it was judged. `kind`: as the record says, None when it says nothing. `entry`: of an OK or
-    REFUSED record, decoded."""
+    """A record as it was judged. `kind`: as the record says, None when it says nothing. `entry`: of an OK
+    record, decoded."""
 
     offset: int
     value: bytes
@@ -70,40 +64,17 @@ class Judged(NamedTuple):
     problem: str = ""
 
 
-def judge(record: InputRecord, seals: Seals | None = None, *, opens_chunks: bool = True) -> Judged:
-    """Judge a record.
-
-    Args:
-        seals: the keys; None: seals are not looked at.
-        opens_chunks: else the body of a chunk stays closed, and an OK one has no entry.
-
-    Raises:
-        SealRefused: there is no key at all, and the record is sealed.
-    """
+def judge(record: InputRecord, *, opens_chunks: bool = True) -> Judged:
+    """Judge a record. Without `opens_chunks` the body of a chunk stays closed, and an OK one has no entry."""
     value = record.value or b""
     kind = value[5] if len(value) > 5 else None
     condition = _condition(value, record)
     if condition is not Condition.OK or (kind == RecordKind.CHUNK and not opens_chunks):
         return Judged(record.offset, value, condition, kind)
     try:
-        judged = Judged(record.offset, value, condition, kind, decode(value))
+        return Judged(record.offset, value, condition, kind, decode(value))
     except SnapreplayError as error:
         return Judged(record.offset, value, Condition.UNKNOWN, kind, None, error.message)
-    refusal = _refusal(record, seals)
-    return judged if refusal is None else judged._replace(condition=Condition.REFUSED, problem=refusal)
-
-
-def _refusal(record: InputRecord, seals: Seals | None) -> str | None:
-    if seals is None:
-        return None
-    where = f"{record.topic}-{record.partition} offset {record.offset}"
-    try:
-        seals.check(record.value or b"", record.partition, where)
-    except SealRefused as error:
-        if not seals.keys:
-            raise
-        return error.message
-    return None
 
 
 def _condition(value: bytes, record: InputRecord) -> Condition:

@@ -180,7 +180,7 @@ class _Replay:
         self.store: Store = app.new_store()
         self._replay = Replay(app, self.store, segment.partition, {}, segment.positions)
         self._inputs = Waiting(partial(_read, logs))
-        self._left = Batches(None).of(logs.increments(segment.log_start, segment.end_offset + 1))
+        self._left = Batches().of(logs.increments(segment.log_start, segment.end_offset + 1))
 
     @property
     def records(self) -> int:

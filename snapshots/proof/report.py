@@ -74,8 +74,6 @@ class Findings:
         elif record.condition is Condition.UNKNOWN:
             says = record.problem or "a format version that this build does not know"
             self.add("format", topic, record.offset, says)
-        elif record.condition is Condition.REFUSED:
-            self.add("seal", topic, record.offset, record.problem)
 
 
 class RecordedDecision(msgspec.Struct, frozen=True):

@@ -12,7 +12,6 @@ import msgspec
 from snapreplay.app import names
 from snapreplay.errors import DamagedError, StopError
 from snapreplay.snapshots.format.records import Manifest, Pointer
-from snapreplay.snapshots.format.seal import SealRefused
 from snapreplay.snapshots.log.batches import Batches, ChangesLost, apply_changes
 from snapreplay.snapshots.log.loading import NullSink, Sink, SnapshotMissing, loading, named_manifest
 from snapreplay.snapshots.log.place import place_of
@@ -132,14 +131,9 @@ def manifest_of(logs: Logs, pointer: Pointer) -> Manifest:
     Raises:
         DamagedError: it is not the one that `pointer` names.
     """
-    seals, at = logs.seals, pointer.manifest_offset
+    at = pointer.manifest_offset
     for records in logs.snapshots(at, at + 1):
-        try:
-            return named_manifest(records[0], place_of(records[0], seals), pointer)
-        except SealRefused as error:
-            if seals is not None and not seals.keys:
-                raise
-            raise DamagedError(error.message, offset=at) from error
+        return named_manifest(records[0], place_of(records[0]), pointer)
     raise DamagedError(
         f"offset {at} holds no manifest of snapshot {pointer.snapshot_id} as its pointer names it", offset=at
     )
@@ -256,7 +250,7 @@ def state_at(moment: Moment, logs: Logs, at: At) -> StateAfter | None:
 def _last(logs: Logs, start_offset: int, end_offset: int, at: At) -> Found | None:
     """Find the last increment; one that cannot be read is passed over, unless it may be the last one."""
     last: Found | None = None
-    for step in Batches(logs.seals).of(logs.increments(start_offset, end_offset)):
+    for step in Batches().of(logs.increments(start_offset, end_offset)):
         found = Found(step.offset, step.increment)
         if not at.admits(found):
             for each in step.unread:
@@ -287,7 +281,7 @@ def _brought_forward(moment: Moment, logs: Logs, found: Found, pointer: Pointer 
     if pointer is not None:
         load(logs, manifest_of(logs, pointer), entries, verify_sums=recorded is None)
         since = pointer.increment_offset + 1
-    for step in Batches(logs.seals).of(logs.increments(since, found.offset + 1)):
+    for step in Batches().of(logs.increments(since, found.offset + 1)):
         try:
             all_of(apply_changes(step, entries))
         except ChangesLost as error:

@@ -25,7 +25,6 @@ from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from snapreplay.service.topics.snapshots import manifest_in
 from snapreplay.snapshots import plan
 from snapreplay.snapshots.format.envelope import RecordKind, encode
-from snapreplay.snapshots.format.seal import SealRefused
 from snapreplay.snapshots.log import batches, by_replay
 from snapreplay.state.contract import UnknownStore
 from snapreplay.state.digest import Digest
@@ -261,10 +260,8 @@ OTHER_WAYS = {
     input_identity.InputGrown,
     UnknownFormatError,
     UnknownStore,
-    SealRefused,
 }
-"""Stops that nobody can accept: going on would need another cluster, another program, another process,
-another key."""
+"""Stops that nobody can accept: going on would need another cluster, another program, another process."""
 
 OF_PROGRAMS = {errors.NotBegun, errors.NotCaughtUp, errors.NotLive}
 """What a program hears that waits for partitions: no recovery raises it."""

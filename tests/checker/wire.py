@@ -252,9 +252,9 @@ def _opened(value: bytes) -> tuple[int, bytes]:
     computed = zlib.crc32(value[12:], zlib.crc32(value[4:8]))
     if computed != stored:
         raise Damaged(f"crc32 is {computed:08x}, the envelope says {stored:08x}")
-    if version != 1 or kind not in KINDS or compression not in (0, 1) or reserved not in (0, 1):
+    if version != 1 or kind not in KINDS or compression not in (0, 1) or reserved:
         raise Damaged(f"version {version}, kind {kind}, compression {compression}/{reserved}")
-    body = value[12 : -33 - value[-33]] if reserved else value[12:]  # the seal lies behind it
+    body = value[12:]
     return kind, _plain(body) if compression else body
 
 

@@ -3,7 +3,7 @@
     python -m tests.golden.make
 
 writes the bytes of a new meaning. A file that exists is never written again: released bytes are what readers must go on
-reading. A name begins with the kind of its record; `_compressed` and `_sealed` at its end say how it is written.
+reading. A name begins with the kind of its record; `_compressed` at its end says how it is written.
 """
 
 import json
@@ -17,7 +17,6 @@ from msgspec import inspect
 
 from snapreplay.snapshots.format.envelope import encode
 from snapreplay.snapshots.format.records import ChangesRecord, Chunk, Claim, Increment, LogEntry, Manifest
-from snapreplay.snapshots.format.seal import Seals
 
 FILES = Path(__file__).with_name("v1")
 KINDS: dict[str, type[LogEntry]] = {
@@ -27,21 +26,18 @@ KINDS: dict[str, type[LogEntry]] = {
     "increment": Increment,
     "manifest": Manifest,
 }
-SEALS = Seals({"2026-11": bytes(range(32)), "2025-11": bytes(32)}, source="keys")
 
 
 @dataclass(frozen=True)
 class Golden:
-    """One record, and whether it is written compressed, and sealed with `SEALS` for partition 2."""
+    """One record, and whether it is written compressed."""
 
     entry: LogEntry
     compress: bool = False
-    sealed: bool = False
 
     @property
     def value(self) -> bytes:
-        value = encode(self.entry, compress=self.compress)
-        return SEALS.put_on(value, 2) if self.sealed else value
+        return encode(self.entry, compress=self.compress)
 
 
 def readable(value: Any) -> Any:
@@ -81,7 +77,7 @@ def _told(value: Any, kind: inspect.Type) -> Any:
 def _golden(path: Path) -> Golden:
     kind, _, how = path.stem.partition("_")
     entry = _told(json.loads(path.read_text()), inspect.type_info(KINDS[kind]))
-    return Golden(entry, how == "compressed", how == "sealed")
+    return Golden(entry, how == "compressed")
 
 
 GOLDEN = {path.stem: _golden(path) for path in sorted(FILES.glob("*.json"))}

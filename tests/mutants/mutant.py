@@ -110,7 +110,6 @@ PARTS = (
     "inputs",
     "pointers",
     "schemas",
-    "seals",
     "losses",
     "times",
     "pauses",

@@ -358,7 +358,7 @@ async def test_a_savepoint_and_a_deletion_name_what_they_need(here, unique):
     async def kept():
         with suppress(savepoints.SavepointExists):  # it is whole, and could not be read back
             await savepoints.create(stage.app, stage.settings(), stage.cluster, "before")
-        return await savepoints.usable(stage.app.app_id, "before", stage.settings(), stage.cluster, prove=True)
+        return await savepoints.usable(stage.app.app_id, "before", stage.cluster, prove=True)
 
     async def deleted():
         await carry_out(await propose(stage.app.app_id, stage.cluster), stage.cluster)

@@ -3,7 +3,7 @@
 import pytest
 
 from snapreplay.errors import StopError, UsageError
-from snapreplay.service.config.groups import ErrorSettings, SealSettings, TimeoutSettings
+from snapreplay.service.config.groups import ErrorSettings, TimeoutSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka.cluster import KafkaCluster
@@ -50,18 +50,6 @@ async def test_half_a_pair_is_refused_unless_the_app_runs(missing):
     compacted = {other: {"cleanup.policy": "compact"}}
     with pytest.raises(StopError, match=f"x-{other} has cleanup"):
         await inspect(APP, Settings(), healthy_topics(missing, **compacted), running=view)
-
-
-async def test_the_keys_of_the_seal_are_read_once(tmp_path):
-    """A file that is half written, or not there for a while, refuses no partition that runs."""
-    file = tmp_path / "keys"
-    file.write_text(f"a {'11' * 32}\n", "utf-8")
-    settings = Settings(seal=SealSettings(key_file=str(file)))
-    view = await inspect(APP, settings, healthy_topics())
-    file.write_text("a", "utf-8")
-    with pytest.raises(UsageError, match="line 1"):
-        await inspect(APP, settings, healthy_topics())
-    assert (await inspect(APP, settings, healthy_topics(), running=view)).seals is view.seals
 
 
 async def test_a_missing_dead_letter_topic_is_no_lost_state():

@@ -11,7 +11,6 @@ from confluent_kafka.cimpl import NewTopic
 from snapreplay.app.names import increments_topic, snapshots_topic
 from snapreplay.app.record import InputRecord
 from snapreplay.service.ports import TopicPartition as Place
-from snapreplay.snapshots.format.seal import Seals
 from tests.simulation.log import Log, Transaction, TxnState
 from tests.support.deadlines import scaled
 from tests.support.waiting import eventually
@@ -158,8 +157,6 @@ class MemoryTopics:
 
 class MemoryLogs:
     """`proof.Logs` of one partition."""
-
-    seals: Seals | None = None
 
     def __init__(self, topics: MemoryTopics, app_id: str, partition: int) -> None:
         self._topics = topics

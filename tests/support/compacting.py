@@ -11,7 +11,6 @@ import msgspec
 from snapreplay.app.record import InputRecord
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.snapshots.format.records import Increment, Manifest
-from snapreplay.snapshots.format.seal import Seals
 from snapreplay.snapshots.jobs.compaction import Compaction
 from snapreplay.snapshots.proof.partition import audit_partition
 from snapreplay.snapshots.proof.records import Moment, judge
@@ -49,8 +48,6 @@ def _kill() -> None:
 
 class MemoryClient:
     """`compaction.LogClient`. Each call is two steps: before it, and after it had its effect."""
-
-    seals: Seals | None = None
 
     def __init__(self, topics: MemoryTopics, step: Callable[[], None], ids: dict[str, str]) -> None:
         self._topics = topics

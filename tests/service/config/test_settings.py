@@ -10,11 +10,10 @@ from typing import Annotated, Any, get_args, get_origin
 import pytest
 
 from snapreplay.errors import UsageError
-from snapreplay.service.config.groups import HttpSettings, SealSettings
+from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.kafka_properties import PROPERTIES
-from snapreplay.service.config.settings import Settings, load_settings, seals_of, used_settings
+from snapreplay.service.config.settings import Settings, load_settings, used_settings
 from snapreplay.service.config.table import fields_of, given_in, is_table
-from snapreplay.snapshots.format.seal import OFF, SealPolicy
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
 BOUNDS = {
@@ -156,7 +155,6 @@ def test_a_wrong_key_is_named_with_its_remedy(given, message):
         lambda: load_settings(environment={"SNAPREPLAY_KAFKA_SASL_PLAIN_PASSWORD": "hunter2"}),
         lambda: load_settings(environment={"SNAPREPLAY_HTTP__TOKEN": "hunter2"}),
         lambda: load_settings(environment={"SNAPREPLAY_KAFKA": "hunter2"}),
-        lambda: load_settings(environment={"SNAPREPLAY_SEAL": "hunter2"}),
         lambda: Settings(**{"kafka.sasl.plain.password": "hunter2"}),  # type: ignore[arg-type]  # a checker sees it, too
         lambda: Settings({"kafka": {"sasl.plain.password": "hunter2"}}),  # type: ignore[call-arg]  # too
         lambda: used_settings({"kafka": {"sasl.plain.password": "hunter2"}}),  # type: ignore[arg-type]  # too
@@ -223,7 +221,6 @@ def test_what_was_given_makes_the_same_settings_in_another_process():
             "kafka.sasl.mechanism": "PLAIN",
             "kafka.sasl.plain.username": "ada",
             "kafka.sasl.plain.password": "s3cr3t",
-            "seal.key_file": "key",
             "batch.records_max": 7,
             "tracing": "off",
         },
@@ -234,26 +231,3 @@ def test_what_was_given_makes_the_same_settings_in_another_process():
     assert made == given
     assert (made.was_given("http"), made.batch.was_given("records_max")) == (False, True)
     assert tree["batch"] == {"records_max": 7}
-
-
-def test_the_keys_are_those_of_the_file(tmp_path):
-    """With the policy of the settings; messages name the file."""
-    file = tmp_path / "keys"
-    file.write_text(f"a {'11' * 32}\n", "utf-8")
-    found = seals_of(Settings(seal=SealSettings(key_file=str(file))))
-    assert (list(found.keys), found.policy, found.source) == (["a"], SealPolicy.REQUIRED, str(file))
-
-
-def test_without_a_file_nothing_is_sealed():
-    """It is off by default."""
-    assert seals_of(Settings()) is OFF
-
-
-@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
-def test_a_file_that_cannot_be_read_is_refused_at_start(tmp_path, content):
-    """By its name; the app does not start without its seal."""
-    file = tmp_path / "keys"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(UsageError, match=f"seal.key_file={file} cannot be read"):
-        seals_of(Settings(seal=SealSettings(key_file=str(file))))

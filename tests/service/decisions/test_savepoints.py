@@ -37,7 +37,7 @@ async def create(here, name="before", reason=""):
 
 
 async def find(here, name="before", *, prove=False):
-    return await savepoints.find(here.app.app_id, name, here.settings(), here.cluster, prove=prove)
+    return await savepoints.find(here.app.app_id, name, here.cluster, prove=prove)
 
 
 async def heir_of(here, name="before", *, state_is_lost=False, **options):
@@ -207,7 +207,7 @@ async def test_an_interrupted_one_is_not_usable_until_it_is_completed(stage, uni
     found = await find(here)
     assert found.problems == ["partition 1: it is not kept yet: the savepoint was interrupted"]
     with pytest.raises(SavepointUnusable, match="partition 1: it is not kept yet"):
-        await savepoints.usable(here.app.app_id, "before", here.settings(), here.cluster)
+        await savepoints.usable(here.app.app_id, "before", here.cluster)
     with pytest.raises(CannotTakeOver, match="holds no increment"):
         await heir_of(here)
     made = await create(here)
@@ -306,7 +306,7 @@ async def test_a_damaged_chunk_is_found_and_nothing_begins_with_it(stage, unique
     (problem,) = (await find(here, prove=True)).problems
     assert "partition 0: " in problem
     with pytest.raises(SavepointUnusable):
-        await savepoints.usable(here.app.app_id, "before", here.settings(), here.cluster, prove=True)
+        await savepoints.usable(here.app.app_id, "before", here.cluster, prove=True)
     with pytest.raises(CannotTakeOver, match="cannot be restored") as refused:
         await heir_of(here)
     assert refused.value.hint.endswith(f"`--state-of {here.app.app_id}`")

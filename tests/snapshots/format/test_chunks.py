@@ -15,7 +15,6 @@ from snapreplay.service.publish.snapshot_writer import encoded
 from snapreplay.snapshots.format.chunks import RAW_BYTES_MAX, ChunkWriter, open_chunk, reading_back, unpacking
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, body_of, encode
 from snapreplay.snapshots.format.records import Chunk, ChunkRef
-from snapreplay.snapshots.format.seal import sha256_of
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.cursor import ENTRIES_MAX, SLICE_ENTRIES_MAX, ShardCursor
 from snapreplay.state.digest import MASK, Digest, digest_of
@@ -214,14 +213,3 @@ def sums_of(value: bytes, ref: ChunkRef, snapshot_id: str) -> Digest:
     """Return what the entries add up to."""
     _, digest = all_of(reading_back(open_chunk(value, ref, snapshot_id), ref, snapshot_id))
     return digest
-
-
-def test_a_chunk_is_the_one_that_was_sealed() -> None:
-    """Size and crc32 are right, as a collision would have them; the SHA-256 is not."""
-    value = encode(Chunk("s", 0, "default", []))
-    ref = ChunkRef(7, 0, len(value), crc32(value), sha256_of([value]))
-    assert read_chunk(value, ref, "s") == Chunk("s", 0, "default", [])
-    other = msgspec.structs.replace(ref, sha256=sha256_of([value + b"x"]))
-    for reads in (read_chunk, open_chunk):
-        with pytest.raises(DamagedError, match=r"chunk 0 of snapshot s .* its manifest's seal"):
-            reads(value, other, "s")

@@ -11,7 +11,6 @@ from snapreplay.app.record import RawRecord
 from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.envelope import RecordKind, encode, headers_for
 from snapreplay.snapshots.format.records import ChangesRecord, Claim
-from snapreplay.snapshots.format.seal import SealPolicy, SealRefused, Seals
 from snapreplay.snapshots.log.batches import Base, Batches, BrokenChain, ChainReader, Step
 from snapreplay.snapshots.log.place import TopicPartition
 from tests.support.entries import increment
@@ -67,7 +66,7 @@ def test_each_batch_has_the_changes_directly_before_it(story: list[Told]) -> Non
     """Those behind the last claim or increment, damaged ones included; each increment comes once, in order, and the
     damaged ones with the next that can be read."""
     records = log_of(story)
-    steps = list(Batches(None).of([records[:5], records[5:]]))
+    steps = list(Batches().of([records[:5], records[5:]]))
     found: list[tuple[int, list[bytes]]] = []
     for step in steps:
         found += [(each.offset, list(each.changes)) for each in step.unread]
@@ -95,30 +94,12 @@ def seen(steps: Sequence[Step]) -> list[object]:
 
 
 def followed(records: Sequence[RawRecord], base: Base) -> list[Step]:
-    chain = ChainReader(LOG, base, None)
+    chain = ChainReader(LOG, base)
     added = [chain.add(each) for each in records if each.offset >= base.read_from_offset]
     steps = [each for each in added if each is not None]
     if steps:
         chain.finish(steps[-1].increment, steps[-1].offset)
     return steps
-
-
-INTRODUCE = Seals({"a": bytes(32)}, SealPolicy.INTRODUCE)
-
-
-@pytest.mark.parametrize("base", [Base(-1, -1, 0, {}), Base(0, 0, 1, {}, is_sealed=True)])
-def test_while_the_seal_is_introduced_nothing_unsealed_follows_what_is_sealed(base: Base) -> None:
-    """Neither an increment nor the snapshot's; else whoever has no key could go on in the owner's place."""
-    first, second = log_of([Told("batch", 0)])
-    value = INTRODUCE.put_on(first.value or b"", LOG.partition)
-    sealed = RawRecord(*LOG, first.offset, 0, None, value, first.headers)
-    chain = ChainReader(LOG, base, INTRODUCE)
-    if base.batch < 0:
-        step = chain.add(sealed)
-        assert step is not None
-        assert step.is_sealed
-    with pytest.raises(SealRefused, match="the increment before it has one"):
-        chain.add(second)
 
 
 def test_what_does_not_continue_the_chain_is_refused() -> None:
@@ -131,8 +112,8 @@ def test_what_does_not_continue_the_chain_is_refused() -> None:
         with pytest.raises(BrokenChain, match=r"precedes it: this is not the chain"):
             followed([records[0], forged[2]], Base(-1, -1, 0, {}))
     with pytest.raises(DamagedError, match="app-increments-0 offset 2"):
-        list(Batches(None).of([records[:2]]))
-    chain = ChainReader(LOG, Base(-1, -1, 0, {}), None)
+        list(Batches().of([records[:2]]))
+    chain = ChainReader(LOG, Base(-1, -1, 0, {}))
     chain.add(records[0])
     with pytest.raises(BrokenChain, match="ends with batch 0 at offset 0"):
         chain.finish(increment(7), 0)
@@ -141,6 +122,6 @@ def test_what_does_not_continue_the_chain_is_refused() -> None:
 def test_a_decision_that_began_the_chain_anew_is_no_broken_log() -> None:
     """Whoever follows the chain begins again with it, and says so in its log."""
     begun = increment(1, previous_offset=2, owner_epoch=2, decision={"finding": "state-patched-1"})
-    chain = ChainReader(LOG, Base(0, 0, 0, {}), None)
+    chain = ChainReader(LOG, Base(0, 0, 0, {}))
     with pytest.raises(BrokenChain, match="begins a new chain, by decision state-patched-1; batch 0 does not lead"):
         chain.add(RawRecord(*LOG, 4, 0, None, encode(begun), headers_for(RecordKind.INCREMENT)))

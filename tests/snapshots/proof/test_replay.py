@@ -26,8 +26,6 @@ INCREMENTS, SNAPSHOTS, PAYMENTS = *memory.OWN, "payments-memory"
 class Logs:
     """`proof.Logs` of a world, and its input."""
 
-    seals = None
-
     def __init__(self, world):
         self.world = world
 
