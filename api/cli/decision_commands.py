@@ -65,8 +65,6 @@ def _print_report(report: DoctorReport, output: Format) -> None:
         out.print(f"{finding.check}: {finding.where}", style="bold", markup=False)
         print(f"  {finding.problem}")
         print(f"  remedy: {finding.remedy}")
-    for line in report.not_read:
-        print(line)
     print(f"{report.app_id or 'cluster'}: {counted_or_no(len(report.findings), 'finding')} ({report.seconds:.1f} s)")
 
 

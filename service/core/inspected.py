@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker, with the `address` that the cluster advertises. `apis`: request number → versions, empty when it is
-    not `reachable`; `missing` names the requests of ours that it does not understand."""
+    """A broker, with the `address` that the cluster advertises; `missing` names the requests of ours that it does not
+    understand."""
 
     node_id: int
     address: str
     reachable: bool = True
-    apis: Mapping[int, tuple[int, int]] | None = None
     missing: tuple[str, ...] = ()
 
 
@@ -51,15 +49,3 @@ class EndingTransaction:
     state: str
     producer_epoch: int
     started_at_ms: int
-
-
-@dataclass(frozen=True)
-class WriteProbe:
-    """The answer to a probe. `refused`: what was asked for (a transactional id, a topic, "idempotent writes") → the
-    broker's reason. `coordinator_ms`: wall time of the transaction coordinator between `before_ms` and `after_ms`
-    of ours; None when the transaction could not begin."""
-
-    refused: Mapping[str, str]
-    before_ms: int = 0
-    after_ms: int = 0
-    coordinator_ms: int | None = None

@@ -55,9 +55,12 @@ def other_programs(app_id: str, declares: str, peers: Iterable[Peer]) -> dict[st
     nothing is known.
     """
     found = dict[str, str]()
+    ours = declares.split("-")
     for peer in peers:
-        other = differing(declares, peer.declares)
-        if len(other) >= APART_MIN:
+        theirs = peer.declares.split("-")
+        both = zip(("outputs", "handlers", "modules"), ours, theirs, strict=True) if len(ours) == len(theirs) else ()
+        other = [what for what, mine, its in both if mine != its]
+        if len(other) >= 2:
             found[peer.process_id] = (
                 f"process {peer.process_id} on {peer.host} runs another program under app id {app_id!r}: it has other"
                 f" {' and '.join(other)} than this one. Each processes some of the partitions, with the state of the"
@@ -65,15 +68,3 @@ def other_programs(app_id: str, declares: str, peers: Iterable[Peer]) -> dict[st
                 " upgrade this ends with the last old process)"
             )
     return found
-
-
-def differing(declares: str, other: str) -> list[str]:
-    """Name the parts in which two programs differ, as `declared` says of each; none if one of them says nothing."""
-    ours, theirs = declares.split("-"), other.split("-")
-    if len(ours) != len(theirs):
-        return []
-    return [what for what, mine, its in zip(_DECLARED, ours, theirs, strict=True) if mine != its]
-
-
-_DECLARED = ("outputs", "handlers", "modules")
-APART_MIN = 2

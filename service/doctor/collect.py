@@ -19,7 +19,6 @@ from snapreplay.service.doctor.checks import DoctorReport, report_of
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, DoctorFacts, Log, StateSeen
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
-from snapreplay.service.kafka.group_refusals import foreign_members
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.log_bounds import way_back
@@ -84,8 +83,6 @@ class Collector:
         cluster = await self._try("asking for its settings", "cluster", self._cluster.facts())
         if cluster is not None:
             self._know(broker_config=cluster.broker_config, cluster_id=cluster.cluster_id)
-        quotas = await self._try("asking for quotas", "cluster", self._ask.quotas())
-        self._know(quotas=tuple(quotas or ()))
         app = self._facts.app
         every = await self._try("listing topics", "cluster", self._cluster.topic_names()) if app else ()
         matching = [name for name in every or () if app and app.patterns and app.declaration(name)]
@@ -131,20 +128,14 @@ class Collector:
         }
         asking = self._ask.refused(app_id, owners)
         refused = await self._try("asking for permissions", f"group {app_id}", asking)
-        self._know(refused=refused or {})
         self._know(stuck=await self._stuck(list(owners)))
         asking_members = self._cluster.group_members(app_id)
         members = await self._try("asking for the members", f"group {app_id}", asking_members)
         owned = frozenset(p.partition for m in members or () for p in m.partitions)
-        peers = tuple(m.peer for m in members or () if m.peer is not None)
-        self._know(owned=owned, members=len(members or ()), peers=peers)
-        if members is not None:  # else the group may not be asked about
-            asking_others = self._cluster.foreign_members(app_id)
-            others = await self._try("asking for the members", f"group {app_id}", asking_others)
-            self._know(foreign=foreign_members(facts.settings, app_id, others) if others else None)
+        self._know(owned=owned, members=len(members or ()))
         probing = self._ask.probe(f"{app_id}-doctor", written)
-        probe = await self._try("probing with an empty transaction", f"{app_id}-doctor", probing)
-        self._know(probe=probe)
+        unwritable = await self._try("probing with an empty transaction", f"{app_id}-doctor", probing)
+        self._know(refused={**(refused or {}), **(unwritable or {})})
 
     async def _stuck(self, ids: list[str]) -> dict[int, EndingTransaction]:
         """Return the partitions whose transaction is still ending a second later."""
@@ -254,10 +245,10 @@ class StateReader:
         if found is None:
             return StateSeen(number, None, topic_ids=await self._in_newest_manifest(number))
         last = found.increment
-        taken_at_ms, unusable = None, None
+        unusable = None
         for pointer in last.pointers[:1]:
             try:
-                taken_at_ms = await self._snapshot_time_ms(pointer, number)
+                await self._open_snapshot(pointer, number)
             except (RebuildError, UnknownFormatError) as error:
                 unusable = f"snapshot {pointer.snapshot_id} cannot be used: {error.message}"
         times = [(topic, await self._timestamp_ms(last, topic, number)) for topic in self._facts.inputs]
@@ -268,7 +259,6 @@ class StateReader:
             seen.missing,
             snapshot_helps=seen.snapshot_now is not None,
             unusable=unusable,
-            snapshot_at_ms=taken_at_ms,
             timestamps_ms={topic: at_ms for topic, at_ms in times if at_ms is not None},
             topic_ids=last.topic_ids,
             cluster_id=last.genesis.cluster_id,
@@ -280,15 +270,13 @@ class StateReader:
         manifest = await newest_of_owner(self._plain, log, self._bounds[log])
         return manifest.topic_ids if manifest is not None else {}
 
-    async def _snapshot_time_ms(self, pointer: Pointer, number: int) -> int:
-        """Return when a snapshot was taken, or raise RebuildError or UnknownFormatError: its manifest or its first
-        chunk cannot be read."""
+    async def _open_snapshot(self, pointer: Pointer, number: int) -> None:
+        """Raise RebuildError or UnknownFormatError if a snapshot's manifest or first chunk cannot be read."""
         log = TopicPartition(self._snapshots, number)
         manifest = await load_manifest(self._plain, log, pointer)
         for ref in manifest.chunks[:1]:
             record = await self._plain.read_at(log, ref.offset)
             open_chunk((record.value if record else b"") or b"", ref, manifest.snapshot_id)
-        return manifest.created_at_ms
 
     async def _timestamp_ms(self, last: Increment, topic: str, number: int) -> int | None:
         source, anchor = TopicPartition(topic, number), last.anchors.get(topic)

@@ -3,7 +3,6 @@ findings."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,12 +13,9 @@ from snapreplay.app.app import App
 from snapreplay.app.names import alter
 from snapreplay.app.ways import MODULE, app_name, begin_with_savepoint
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.broker_limits import Quota
-from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas, WriteProbe
-from snapreplay.service.core.kafka_errors import GroupRefused
-from snapreplay.service.core.peers import Peer
+from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas
 from snapreplay.service.ports import TopicFacts, TopicPartition
-from snapreplay.service.topics.requirements import left_out, matched_inputs, matching, own_topics
+from snapreplay.service.topics.requirements import matched_inputs, matching, own_topics
 from snapreplay.snapshots.format.records import Paused
 
 TRANSACTION_TOPIC = "__transaction_state"
@@ -62,7 +58,6 @@ class StateSeen:
         batch: of the last increment; None: there is none.
         missing: why a recovery would fail now. With `snapshot_helps`, a snapshot by the owner mends that.
         unusable: why a recovery could not use the newest snapshot.
-        snapshot_at_ms: when the newest snapshot was taken, if one is pointed to and can be read.
         timestamps_ms: per input of the next record to process, else of the last processed one, if there is one.
         topic_ids: of the inputs and both own topics, as the last increment records them, else the newest manifest.
         cluster_id: of the cluster that the chain began in; "" if that is not known.
@@ -74,7 +69,6 @@ class StateSeen:
     missing: str | None = None
     snapshot_helps: bool = True
     unusable: str | None = None
-    snapshot_at_ms: int | None = None
     timestamps_ms: Mapping[str, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     cluster_id: str = ""
@@ -86,16 +80,14 @@ class DoctorFacts:
     """All facts that could be found out. Without an app there are no topics but Kafka's own.
 
     Attributes:
-        refused: the group and the partitions' transactional ids that may not be used → the broker's reason.
+        refused: what this user may not do → the broker's reason: the app's group, transactional ids, topics to write
+            to, and "idempotent writes".
         owned: partitions that the group has assigned to a process.
         stuck: partitions whose last transaction has been ending for more than a moment.
         members: number of processes in the group, including those without a partition.
-        peers: those of them that have advertised themselves.
         savepoints: the names of those of the app.
         keys: by input, the keys of some of its newest records, each with its partition; without null and empty ones,
             which any producer may put anywhere.
-        quotas: those that hold for this user and client id.
-        foreign: why the group takes no process of the app, if other programs are in it.
         refusals: what could not be examined, or is not allowed. The rest of the facts is silent about it.
     """
 
@@ -109,16 +101,12 @@ class DoctorFacts:
     replicas: Mapping[TopicPartition, Replicas] = field(default_factory=dict)
     logs: tuple[Log, ...] = ()
     states: tuple[StateSeen, ...] = ()
-    probe: WriteProbe | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
     owned: frozenset[int] = frozenset()
     stuck: Mapping[int, EndingTransaction] = field(default_factory=dict)
     members: int = 0
-    peers: tuple[Peer, ...] = ()
     savepoints: tuple[str, ...] = ()
     keys: Mapping[str, Mapping[bytes, int]] = field(default_factory=dict)
-    quotas: tuple[Quota, ...] = ()
-    foreign: GroupRefused | None = None
     refusals: tuple[Diagnosis, ...] = ()
 
     @property
@@ -140,11 +128,6 @@ class DoctorFacts:
         """Those of topics that match a pattern and that the chain has taken in already."""
         matched = matching(self.app, self.topics) if self.app else ()
         return tuple(name for name in matched if any(name in state.topic_ids for state in self.states))
-
-    @property
-    def left_out(self) -> Mapping[str, str]:
-        """A sentence for each topic that matches a pattern and seems to be an own topic of another app."""
-        return left_out(self.app, self.topics) if self.app else {}
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -192,24 +175,6 @@ class DoctorFacts:
         """Name the command that sets `name=value` on a topic."""
         return f"`{alter(topic, setting, ','.join(self.settings.bootstrap_servers))}`"
 
-    def replicate(self, topic: str, wanted: int) -> str:
-        """Name the command that gives each partition `wanted` replicas. Its present ones stay, in their order."""
-        nodes = sorted(broker.node_id for broker in self.brokers)
-        partitions = [
-            {
-                "topic": topic,
-                "partition": partition.partition,
-                "replicas": _more(seen.replicas, nodes, wanted, partition.partition),
-            }
-            for partition, seen in sorted(self.replicas.items())
-            if partition.topic == topic
-        ]
-        plan = json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"))
-        return (
-            f"`kafka-reassign-partitions.sh {self.to_cluster} --execute --reassignment-json-file /dev/stdin"
-            f" <<< '{plan}'`"
-        )
-
     @property
     def to_cluster(self) -> str:
         """The option with which Kafka's own tools reach this cluster, even while a broker is down."""
@@ -219,9 +184,3 @@ class DoctorFacts:
 def partitions(numbers: list[int]) -> str:
     """Name them as a finding does."""
     return f"partition{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
-
-
-def _more(replicas: tuple[int, ...], nodes: list[int], wanted: int, first: int) -> list[int]:
-    """Take new replicas from another broker on for each partition, so that the brokers share the load."""
-    at = first % len(nodes)
-    return list(dict.fromkeys((*replicas, *nodes[at:], *nodes[:at])))[:wanted]

@@ -32,20 +32,17 @@ from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
-from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.broker_limits import Quota, QuotaEntry, quotas_of
-from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas, WriteProbe
+from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas
 from snapreplay.service.core.lineage import ENDING
 from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.entry import entered
-from snapreplay.service.kafka.errors import Asked, principal_of, translated
+from snapreplay.service.kafka.errors import Asked, translated
 from snapreplay.service.kafka.requests import (
     COORDINATOR_AWAY,
     DescribeGroup,
     DescribeProducers,
-    DescribeQuotas,
     DescribeTransactions,
     LeaveGroup,
     ListTransactions,
@@ -157,8 +154,9 @@ class KafkaDiagnostics:
                     found[each] = EndingTransaction(state, epoch, started_at_ms)
             return found
 
-    async def probe(self, transactional_id: str, partitions: Sequence[TopicPartition]) -> WriteProbe:
+    async def probe(self, transactional_id: str, partitions: Sequence[TopicPartition]) -> dict[str, str]:
         """Ask whether we may write there, with a transaction on these partitions, without a record, aborted at once.
+        Return what is refused (the id, a topic, "idempotent writes") → the broker's reason.
 
         `transactional_id` is fenced: it must be nobody's.
         """
@@ -170,40 +168,21 @@ class KafkaDiagnostics:
             find = FindCoordinatorRequest(transactional_id, CoordinationType.TRANSACTION)
             code, found = await self._asked(anywhere, find)
             if _note(refused, transactional_id, code):
-                return WriteProbe(refused)
+                return refused
             node, timeout_ms = found.coordinator_id, self._settings.timeouts.transaction_ms
-            request = InitProducerIdRequest(transactional_id, timeout_ms)
-            code, answer = await self._asked(node, request)
+            code, answer = await self._asked(node, InitProducerIdRequest(transactional_id, timeout_ms))
             if _note(refused, transactional_id, code):
-                return WriteProbe(refused)
+                return refused
             us = (transactional_id, answer.producer_id, answer.producer_epoch)
-            before_ms, after_ms = wall_ms(), 0
-            for topic, number in partitions:
-                request = AddPartitionsToTxnRequest(*us, [(topic, [number])])
-                code, _ = await self._asked(node, request)
-                if not _note(refused, topic, code):
-                    after_ms = after_ms or wall_ms()  # the first one begins the transaction
-            if not after_ms:
-                return WriteProbe(refused)
+            began = False
             try:
-                known = await self._send(node, DescribeTransactions(transactional_id))
+                for topic, number in partitions:
+                    code, _ = await self._asked(node, AddPartitionsToTxnRequest(*us, [(topic, [number])]))
+                    began |= not _note(refused, topic, code)
             finally:
-                await self._asked(node, EndTxnRequest(*us, _ABORT))
-            ((_, _, _, _, started_at_ms, *_),) = known.transaction_states
-            return WriteProbe(refused, before_ms, after_ms, started_at_ms)
-
-    async def quotas(self) -> list[Quota]:
-        """Return the quotas that hold for our user and client id."""
-        async with translated("asking for quotas", Asked(self._settings, "DescribeConfigs"), within_s=self._deadline_s):
-            answer = await self._send(await anybody(self._client._client), DescribeQuotas())
-            if answer.error_code:
-                raise for_code(answer.error_code)(answer.error_message or "")
-        entries = [
-            QuotaEntry({kind: name for kind, name, _ in entity}, {key: value for key, value, _ in values})
-            for entity, values, _ in answer.entries or ()
-        ]
-        user = principal_of(self._settings).removeprefix("User:")
-        return quotas_of(entries, user, str(client_arguments(self._settings)["client_id"]))
+                if began:
+                    await self._asked(node, EndTxnRequest(*us, _ABORT))
+            return refused
 
     async def refused(self, group_id: str, owners: Mapping[str, TopicPartition]) -> dict[str, str]:
         """Return the group and transactional ids of `owners` that may not be used → the broker's reason.
@@ -231,7 +210,7 @@ class KafkaDiagnostics:
         if connection is None:
             return Broker(node, address, reachable=False)
         apis = dict(connection._versions)
-        return Broker(node, address, apis=apis, missing=missing_requests(apis))
+        return Broker(node, address, missing=missing_requests(apis))
 
     async def _connection(self, node: int) -> AIOKafkaConnection | None:
         try:

@@ -16,8 +16,6 @@ from aiokafka.protocol.types import (
     CompactArray,
     CompactBytes,
     CompactString,
-    Float64,
-    Int8,
     Int16,
     Int32,
     Int64,
@@ -324,23 +322,6 @@ class DescribeConsumerGroup(OwnRequest):
 
     def __init__(self, group_id: str) -> None:
         super().__init__([group_id], False)
-
-
-class DescribeQuotas(OwnRequest):
-    """All quotas of the cluster, each with the users and client ids that it is for. To any broker. Kafka 2.6."""
-
-    API_KEY = 48
-    VERSIONS = (1,)
-    ASKED = flexible(components=array_of(entity_type=TEXT, match_type=Int8, match=TEXT), strict=Boolean)
-    ANSWERED = flexible(
-        throttle_time_ms=Int32,
-        error_code=Int16,
-        error_message=TEXT,
-        entries=array_of(entity=array_of(entity_type=TEXT, entity_name=TEXT), values=array_of(key=TEXT, value=Float64)),
-    )
-
-    def __init__(self) -> None:
-        super().__init__([], False)
 
 
 class DeleteGroup(OwnRequest):

@@ -1,27 +1,16 @@
 """Tests that what `doctor` recommends is done as printed, and the finding is gone or the partition is on its way."""
 
 import json
-import re
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.errors import NotCaughtUp
-from snapreplay.service.config.settings import Settings
-from snapreplay.service.doctor import checks
-from snapreplay.service.doctor.facts import Diagnosis
-from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.live import recoverability_monitor
 from tests.hints.following import Operator, way_with
 from tests.support.deadlines import scaled
-from tests.support.healthy import facts
 from tests.support.kafka import until_async
-from tests.support.stage import Stage
-from tests.support.steady import KEEPS_LEADERS
-from tests.support.tampering import create, trim
+from tests.support.tampering import trim
 from tests.support.wire import Proxy
 
 pytestmark = pytest.mark.kafka
@@ -92,25 +81,6 @@ async def test_without_an_owner_no_trigger_is_recommended(operator):
     await who.healthy()
 
 
-async def test_inputs_that_differ_before_there_is_any_state_get_equally_many_partitions(newcomer):
-    """A topic with as many as the others, named in the app: the finding is gone, and the app begins."""
-    who = newcomer()
-    name = who.here.app.app_id
-    who.change(f"apps.pair({name!r})")
-    for topic, count in ((f"left-{name}", 1), (f"right-{name}", 2)):
-        create(who.here.bootstrap_servers, topic, count)
-    remedy = (await remedies(who))["partition counts"]
-    assert remedy.startswith("copy an input to a topic with as many partitions as the others")
-    create(who.here.bootstrap_servers, f"left-{name}-b", 2)
-    assert "name that in App(inputs=[…])" in remedy
-    who.change(f"apps.pair({name!r}, left='left-{name}-b')")
-    assert "partition counts" not in await remedies(who)
-    await who.type("topics", "ensure", "hinted:app", "--partitions", "2")
-    await who.type("init", "hinted:app")
-    async with Stage(who.here.bootstrap_servers, who.load(), 2).running():
-        pass
-
-
 async def test_what_could_not_be_looked_at_is_looked_at_again(operator):
     """The group's coordinator does not answer: found with the reason, and gone once it is asked again as printed."""
     _, who = await operator()
@@ -141,20 +111,3 @@ async def test_a_foreign_transaction_ends_with_a_producer_of_its_id(operator):
         await who.healthy()
     finally:
         await holder.stop()
-
-
-async def test_a_broker_that_creates_whatever_is_asked_for_is_set_right(broker):
-    """One that was started with the property of the remedy, as the session's, has no such finding."""
-    properties = {"auto.create.topics.enable": "true"} | KEEPS_LEADERS
-    async with LocalBroker(properties=properties, deadline_s=scaled(60)) as careless:
-        (finding,), _ = await accidental_topics(careless)
-    (name, value) = re.findall(r"set (\S+)=(\S+) on every broker", finding.remedy)[0]
-    found, config = await accidental_topics(broker)
-    assert (found, config[name]) == ([], value)
-
-
-async def accidental_topics(broker: Any) -> tuple[list[Diagnosis], Mapping[str, str]]:
-    """Return what is found on a broker, and its properties."""
-    settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})
-    config = (await KafkaCluster(settings).facts()).broker_config
-    return list(checks.accidental_topics(facts(broker_config=config))), config

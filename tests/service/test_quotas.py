@@ -2,8 +2,6 @@
 
 import asyncio
 import random
-import re
-import shlex
 from collections import deque
 from typing import Any
 
@@ -15,8 +13,6 @@ from snapreplay import App, MapState, Topic
 from snapreplay.app.record import Output
 from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.control.counters import THROTTLED_SECONDS
-from snapreplay.service.core.broker_limits import EVERYBODY, QuotaEntry, quotas_of
-from snapreplay.service.doctor.collect import examine
 from snapreplay.service.kafka import throttling
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaFeeder
@@ -58,12 +54,10 @@ def noted(name: str) -> App[Any]:
 @pytest.mark.kafka
 @pytest.mark.whole
 async def test_what_is_throttled_waits_without_a_doubt_and_says_so(metered, unique, caplog, monkeypatch):
-    """Produce answers with a wait of several times the deadline of a commit. In status, readiness, log and doctor."""
+    """Produce answers with a wait of several times the deadline of a commit. In status, readiness and log."""
     monkeypatch.setattr(throttling, "THROTTLING", throttling.Throttling())
     here = await Stage(metered, noted(unique("metered"))).prepare()
     limit_clients(metered, f"producer_byte_rate={RATE_BYTES}")
-    (finding,) = [each for each in (await examine(here.app, here.settings())).findings if each.check == "quotas"]
-    assert (finding.where, f"producer_byte_rate={RATE_BYTES}" in finding.problem) == ("client id 'snapreplay'", True)
     text = random.Random(1)
     kafka = {"bootstrap.servers": metered, "request.timeout.ms": 1000}
     timeouts = {"commit_ms": 2000, "transaction_ms": 30_000}
@@ -79,9 +73,6 @@ async def test_what_is_throttled_waits_without_a_doubt_and_says_so(metered, uniq
         await snapshot(service)
         assert (status.restore.attempts, "in doubt" in caplog.text, "trying again" in caplog.text) == (1, False, False)
     assert "producer_byte_rate" in caplog.text
-    (command,) = re.findall(r"`(kafka-configs\.sh [^`]+)`", finding.remedy)
-    kafka_tools.run(shlex.split(command))
-    assert not [each for each in (await examine(here.app, here.settings())).findings if each.check == "quotas"]
 
 
 @pytest.mark.kafka
@@ -150,22 +141,3 @@ async def test_a_broker_that_takes_no_more_connections_is_named_until_it_does(me
         await asyncio.to_thread(allow, 1000)
         await service.wait_live(scaled(60))
         await until(lambda: service.control.facts().trouble == "")
-
-
-def test_the_most_exact_quota_counts():
-    """Kafka's order: user and client id, user, default user, client id, default client id; each limit by itself."""
-    entries = [
-        QuotaEntry({"client-id": EVERYBODY}, {"a": 1, "b": 1, "c": 1}),
-        QuotaEntry({"client-id": "x"}, {"a": 2, "b": 2}),
-        QuotaEntry({"client-id": "other"}, {"a": 9}),
-        QuotaEntry({"user": EVERYBODY, "client-id": "x"}, {"a": 3}),
-        QuotaEntry({"client-id": "x", "user": "ada"}, {"d": 4}),
-        QuotaEntry({"user": "bob"}, {"a": 9, "d": 9}),
-    ]
-    found = {each.name: (each.value, each.who) for each in quotas_of(entries, "ada", "x")}
-    assert found == {
-        "a": (3, "each user, client id 'x'"),
-        "b": (2, "client id 'x'"),
-        "c": (1, "each client id"),
-        "d": (4, "user 'ada', client id 'x'"),
-    }

@@ -9,15 +9,14 @@ from typing import Any
 import msgspec
 
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.inspected import Broker, Replicas, WriteProbe
+from snapreplay.service.core.inspected import Broker, Replicas
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, DoctorFacts, Log, StateSeen
 from snapreplay.service.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.support import apps
 
 NOW_MS = 1_800_000_000_000
-HOUR_MS = 3_600_000
-WEEK_MS = 7 * 24 * HOUR_MS
+WEEK_MS = 7 * 24 * 3_600_000
 IO_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(WEEK_MS)}
 COMMON = {
     "min.insync.replicas": "2",
@@ -25,7 +24,7 @@ COMMON = {
     "unclean.leader.election.enable": "false",
     "message.timestamp.type": "CreateTime",
 }
-STATE = StateSeen(0, 41, snapshot_at_ms=NOW_MS - HOUR_MS, timestamps_ms={"payments-x": NOW_MS - 1000})
+STATE = StateSeen(0, 41, timestamps_ms={"payments-x": NOW_MS - 1000})
 
 
 def facts(**changed: Any) -> DoctorFacts:
@@ -39,13 +38,12 @@ def facts(**changed: Any) -> DoctorFacts:
     topics[TRANSACTION_TOPIC] = topic(TRANSACTION_TOPIC, partition_count=50)
     partitions = [TopicPartition(name, number) for name in topics for number in (0, 1)]
     healthy: dict[str, Any] = {
-        "brokers": tuple(Broker(n, f"k{n}:9092", apis={0: (3, 11)}) for n in (1, 2, 3)),
-        "broker_config": {"transaction.max.timeout.ms": "900000", "transactional.id.expiration.ms": str(WEEK_MS)},
+        "brokers": tuple(Broker(n, f"k{n}:9092") for n in (1, 2, 3)),
+        "broker_config": {"transaction.max.timeout.ms": "900000"},
         "topics": topics,
         "replicas": dict.fromkeys(partitions, Replicas(1, (1, 2, 3), (1, 2, 3))),
         "logs": tuple(Log(partition, 0, 100, 100) for partition in partitions),
         "states": (STATE, replace(STATE, partition=1)),
-        "probe": WriteProbe({}, NOW_MS, NOW_MS + 5, NOW_MS + 2),
     }
     return replace(empty, **{**healthy, **changed})
 
