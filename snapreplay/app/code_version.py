@@ -1,9 +1,9 @@
 """A version computed from an app's code, so that a change of the code is noticed.
 
 It covers the modules that the app is made of, each as a whole: those of its handlers and its state, and those of the
-same author that they import. It also covers which part of them this app uses: what a handler and the state's factory
-execute in their own module, and what their closures bind. It does not cover installed packages, data, the environment,
-and imports by a name made at run time. It is the same in every run of one Python version and on every machine.
+same author that they import. It also covers what the closures of handlers bind, but not installed packages, data, the
+environment, and imports by a name made at run time. It is the same in every run of one Python version and on every
+machine.
 
 The standard library, snapreplay and installed packages (site-packages, dist-packages) are not the author's, except the
 top-level package of an app that is itself installed. Imports are read from the source text, so an import inside a
@@ -36,13 +36,34 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 def code_version(functions: Iterable[Callable[..., object]], modules: Iterable[str] = ()) -> str:
     """Return "code:" and 8 hex digits. The order of `functions` (handlers and factories) matters. `modules`: names of
     further modules that the app is made of."""
-    given, seen = list(functions), set[FunctionType | type]()
-    used = [list(_reachable(_function_of(each), seen)) for each in given]
-    own = own_modules({*modules, *(each.__module__ or "" for each in (*given, *seen))})
+    given = list(functions)
+    names = (getattr(_function_of(each), "__module__", None) or "" for each in given)
+    own = own_modules({*modules, *names})
     digest = hashlib.sha256(b"".join(sorted(own.values())))
-    for reached in used:
-        digest.update("".join(_text_of(one, own) for one in reached).encode() + b"/")
+    seen: set[FunctionType] = set()
+    for each in given:
+        digest.update(_text_of(each, own, seen).encode() + b"/")
     return f"code:{digest.hexdigest()[:8]}"
+
+
+def _text_of(given: object, own: Container[str], seen: set[FunctionType]) -> str:
+    """Return the name of a function and what is bound in it; its code, too, unless that of its whole module counts."""
+    function = _function_of(given)
+    if not isinstance(function, FunctionType) or function in seen:
+        return getattr(function, "__qualname__", None) or constant_text(given)
+    seen.add(function)
+    name = function.__qualname__
+    code = "" if function.__module__ in own and "<lambda>" not in name else code_text(function.__code__)
+    bound = [_text_of(value, own, seen) for value in _closure(function)]
+    return f"{name}{code}{constant_text(function.__defaults__)}{bound}"
+
+
+def _closure(function: FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
 
 
 def place_of(function: Callable[..., object]) -> str:
@@ -68,53 +89,6 @@ def _function_of(handler: Any) -> Any:
         else:
             return handler
     return handler
-
-
-def _reachable(value: Any, seen: set[FunctionType | type]) -> Iterator[FunctionType]:
-    """Yield functions depth first, in the order of the names in the code, so the same in every run."""
-    if not isinstance(value, FunctionType | type) or value in seen:
-        return
-    seen.add(value)
-    if isinstance(value, FunctionType):
-        yield value
-    parts = _named_by(value) if isinstance(value, FunctionType) else vars(value).values()
-    for part in parts:
-        yield from _reachable(_function_of(part) if callable(part) else part, seen)
-
-
-def _named_by(function: FunctionType) -> Iterator[Any]:
-    """Yield the globals of its own module that it names, and the author's code in its closure."""
-    for name in _names_of(function.__code__):
-        value = function.__globals__.get(name)
-        if getattr(value, "__module__", None) == function.__module__:
-            yield value
-    for value in _closure(function):
-        module = getattr(value, "__module__", None) or ""
-        if module == function.__module__ or is_own(module):
-            yield value
-
-
-def _closure(function: FunctionType) -> Iterator[Any]:
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # not bound yet
-            continue
-
-
-def _names_of(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_of(constant)
-
-
-def _text_of(function: FunctionType, own: Container[str]) -> str:
-    """Return the function's name if the code of its whole module counts anyway, else its code."""
-    code, name = function.__code__, function.__qualname__
-    text = name if function.__module__ in own and "<lambda>" not in name else code_text(code)
-    bound = [constant_text(value) for value in _closure(function)]
-    return f"{text}{constant_text(function.__defaults__)}{bound}"
 
 
 # -------------------------------------------------------------------- the modules of an app

@@ -21,7 +21,7 @@ from msgspec import inspect
 from snapreplay.errors import UsageError
 from snapreplay.state.read_back import LEVELS_MAX, nested_deeper
 from snapreplay.state.round_trip import parts_in, unwritable
-from snapreplay.state.steady import UnsteadyDefault, unsteady_default
+from snapreplay.state.steady import unsteady_default
 from snapreplay.state.values import unsupported_type
 
 T = TypeVar("T")
@@ -244,14 +244,13 @@ def _codec_of_model(model: Any) -> Codec[Any]:
 
     for name, field in model.model_fields.items():
         if field.default_factory not in (None, list, dict, set):
-            why = f"is made by {getattr(field.default_factory, '__name__', field.default_factory)}"
-            decode = _decoding_twice(decode, encode, UnsteadyDefault(f"{model.__name__}.{name}", why))
+            decode = _decoding_twice(decode, encode, f"{name!r} of {model.__name__}")
             break
     return Codec(f"json({model.__name__})", decode, encode)
 
 
 def _decoding_twice(
-    decode: Callable[[bytes], Any], encode: Callable[[Any], bytes], unsteady: UnsteadyDefault
+    decode: Callable[[bytes], Any], encode: Callable[[Any], bytes], field: str
 ) -> Callable[[bytes], Any]:
     """Refuse bytes without a field whose default differs at each call: a replay would get another value."""
 
@@ -259,8 +258,8 @@ def _decoding_twice(
         value = decode(data)
         if encode(value) != encode(decode(data)):
             raise ValueError(
-                f"it lacks a field whose default differs at each call, such as {unsteady.field}, which"
-                f" {unsteady.why}: a replay would have another value"
+                f"it lacks a field whose default differs at each call, such as {field}: a replay would have another"
+                " value"
             )
         return value
 

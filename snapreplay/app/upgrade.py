@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from operator import is_, itemgetter
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
@@ -20,9 +20,7 @@ from snapreplay.state.contract import RESERVED, TIMERS_STORE, ShardSlice, Store
 from snapreplay.state.digest import DEFAULT_STORE, adding_up
 from snapreplay.state.fields import StoreFields
 from snapreplay.state.keys import KeyCodec, stored_key
-from snapreplay.state.mapstore import MapStore
 from snapreplay.state.scheduled import ExpiringStore
-from snapreplay.state.steady import causes_in
 from snapreplay.state.steps import Steps
 from snapreplay.state.stores import maps_of
 from snapreplay.state.timers import TimerKey
@@ -210,9 +208,6 @@ class _UpgradeRun:
         self._shards: dict[str, list[dict[bytes, bytes]]] = {}
         self._mask = store.shard_count - 1
         self._timers = _Timers()
-        self._is_small: dict[
-            str, bool
-        ] = {}  # by store: whether the block before would have been small enough in one step
 
     def upgraded_slices(self) -> Steps[list[tuple[str, ShardSlice]]]:
         """Return the entries of the new state, by store."""
@@ -301,12 +296,9 @@ class _UpgradeRun:
             if first == last and all(self._has(*each) for each in last):
                 continue
             between = [] if first != last else [(store, key, self._stored(store, key)) for store, key, _ in last]
-            functions = [step[name].function for step in self._steps if name in step]
-            causes = [cause.what for function in functions for cause in causes_in(function)]
-            said = f"; {place_of(functions[0])} uses {causes[0]}" if causes else ""
             raise _failed(
                 (name, key),
-                f"it becomes something else each time: {_listed(first)}, then {_listed(between or last)}{said}",
+                f"it becomes something else each time: {_listed(first)}, then {_listed(between or last)}",
                 "let the result depend on the entry alone, not on a clock, a random number, or the entries before it;"
                 " try it on all partitions with `snapreplay upgrade APP --dry-run`, and start this version again. Until"
                 " then the old version can keep this partition",
@@ -321,55 +313,6 @@ class _UpgradeRun:
         return None if shards is None else shards[crc32(key) & self._mask].get(key)
 
     def _block(self, name: str, first: int, block: Sequence[tuple[bytes, bytes]]) -> Steps[None]:
-        is_last = not any(name in step for step in self._steps[first + 1 :])
-        if not is_last or not (yield from self._at_once(self._steps[first][name], block)):
-            yield from self._one_by_one(name, first, block)
-
-    def _at_once(self, upgrade: DeclaredUpgrade, block: Sequence[tuple[bytes, bytes]]) -> Steps[bool]:
-        """Upgrade entries that become one entry each, by columns: this takes a third of the time.
-
-        False: blocks cannot be upgraded at once here, or an entry fails. `_one_by_one` names it.
-        """
-        target = self._store.maps.get(upgrade.store)
-        if target is None or isinstance(target, ExpiringStore) or self._timers:
-            return False
-        unpack_key, unpack = _decoders(upgrade, self._store)
-        try:
-            stored = list(map(itemgetter(0), block))
-            keys = list(map(unpack_key, stored))
-            # A value with a stamp fails here, too.
-            made: list[Any] = list(map(upgrade.function, keys, map(unpack, map(itemgetter(1), block))))
-            yield
-            if set(map(type, made)) != {tuple} or set(map(len, made)) != {2}:
-                return False
-            # Texts have one encoding only. 0.3 µs per entry.
-            same = (
-                upgrade.keys is None and set(map(type, keys)) == {str} and all(map(is_, keys, map(itemgetter(0), made)))
-            )
-            encoded = self._flat(target, stored, list(map(itemgetter(1), made))) if same else None
-            if encoded is None:
-                encoded = yield from target.encoding(dict(made), stored if same else None)
-                self._is_small[target.name] = sum(map(len, encoded.values())) * BLOCK <= BLOCK_BYTES * len(block)
-        except BaseException as error:  # whatever the user's function raises: it raises it again
-            if of_a_signal(error):
-                raise
-            return False
-        return len(encoded) == len(block) and self._add(upgrade.store, encoded, stay=same) is None
-
-    def _flat(
-        self, target: MapStore[Any, Any], keys: Sequence[bytes], values: Sequence[Any]
-    ) -> dict[bytes, bytes] | None:
-        """Encode in one go; None: they may be large, or need more checks."""
-        packed = target.flat(values) if self._is_small.get(target.name) else None
-        if packed is None:
-            return None
-        size_bytes = sum(map(len, packed))
-        self._is_small[target.name] = size_bytes * BLOCK <= BLOCK_BYTES * len(packed)
-        # As long as all of them together are below the limit of one entry, each of them is.
-        within = size_bytes + sum(map(len, keys)) <= target.entry_bytes_max
-        return dict(zip(keys, packed, strict=True)) if within else None
-
-    def _one_by_one(self, name: str, first: int, block: Sequence[tuple[bytes, bytes]]) -> Steps[None]:
         if self._timers:
             self._timers.visit(name, (key for key, _ in block))
         items: Iterable[_Item] = _decoded(self._steps[first][name], self._store, block)
@@ -495,15 +438,10 @@ def _blocks(
         size = sizes[store] = max(1, min(BLOCK, 8 * size, BLOCK_BYTES // mean_bytes))
 
 
-def _decoders(upgrade: DeclaredUpgrade, new: CompositeStore) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
-    unpack_key = upgrade.keys.unpack if upgrade.keys is not None else new.maps[upgrade.store].decode_key
-    return unpack_key, upgrade.values.unpack
-
-
 def _decoded(upgrade: DeclaredUpgrade, new: CompositeStore, block: Sequence[tuple[bytes, bytes]]) -> list[_Item]:
     name = upgrade.store
-    unpack_key, unpack = _decoders(upgrade, new)
-    items = []
+    unpack_key = upgrade.keys.unpack if upgrade.keys is not None else new.maps[name].decode_key
+    unpack, items = upgrade.values.unpack, []
     for key, value in block:
         try:
             items.append(_Item(name, unpack_key(key), unpack(bare(value)), (name, key), touched_at(value)))

@@ -259,22 +259,12 @@ class MapStore(Generic[K, V]):
         (encoded,) = yield from encoding([self.touched])
         self.stage(encoded)
 
-    def encoding(self, entries: Mapping[K, V], keys: Iterable[bytes] | None = None) -> Steps[dict[bytes, bytes]]:
-        """Encode entries that no handler made, in their order. `keys`: encoded, if they are known. Raises as `staging`,
-        or as `touch`."""
-        encode = self._keys.encode
-        places: list[Slot] = [(key, None, 0) for key in (map(encode, entries) if keys is None else keys)]
+    def encoding(self, entries: Mapping[K, V]) -> Steps[dict[bytes, bytes]]:
+        """Encode entries that no handler made, in their order. Raises as `staging`, or as `touch`."""
+        places: list[Slot] = [(key, None, 0) for key in map(self._keys.encode, entries)]
         found: list[Any] = yield from encoding([Touched(entries, places, self._values, self.entry_bytes_max)])
         encoded: dict[bytes, bytes] = found[0]
         return encoded
-
-    def flat(self, values: Sequence[V]) -> list[bytes] | None:
-        """Encode values that surely read back as they are and share nothing; None: `encoding` must look at them. Raises
-        one of UNENCODABLE. Unlike `encoding` it does so in one step, and without a look at the limit."""
-        codec = self._values
-        if not codec.are_flat(values) or not (codec.shareable or len(set(map(id, values))) == len(values)):
-            return None
-        return list(map(codec.pack, values))
 
     @property
     def touched(self) -> Touched[K, V]:

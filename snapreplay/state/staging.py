@@ -15,7 +15,7 @@ from snapreplay.state.contract import ENTRY_BYTES_MAX
 from snapreplay.state.keys import UNENCODABLE
 from snapreplay.state.read_back import MutableObjects, met_twice
 from snapreplay.state.shards import Slot
-from snapreplay.state.steady import HINT, unsteady
+from snapreplay.state.steady import HINT, is_unsteady
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.values import DELETED, Missing, ValueCodec, shared_object
 
@@ -145,9 +145,8 @@ def encoded_default(values: ValueCodec[V], default: Callable[[], V]) -> bytes | 
             f"MapState: default={default!r} cannot be called, but each missing key needs a value of its own",
             hint=f"pass a function: `default=lambda: {default!r}`",
         )
-    why = unsteady(default)
-    if why is not None:
-        raise UsageError(f"MapState: default= {why}: each process would make another one", hint=HINT)
+    if is_unsteady(default):
+        raise UsageError("MapState: default= differs at each call: each process would make another one", hint=HINT)
     value = default()
     touched = Touched({"new key": value}, [(b"", None, 0)], values, ENTRY_BYTES_MAX)
     try:

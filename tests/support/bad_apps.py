@@ -89,15 +89,6 @@ def keeps_an_object(record: In, state: State, out: Out) -> None:
         CACHE["last"]["n"] += 1
 
 
-lossy = make("lossy")
-
-
-@lossy.handler(words)
-def changes_a_default(record: In, state: State, out: Out) -> None:
-    if record.offset >= 3:
-        state.get(record.key, {"n": 0})["n"] += 1
-
-
 reply = make("reply")
 REPLY: dict[str, Any] = {}
 

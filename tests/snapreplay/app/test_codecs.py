@@ -196,5 +196,5 @@ def test_a_pydantic_model():
         codec.encode(Shown(id="a", rate=float("nan")))
     number = uuid4()
     assert json(Drawn).decode(json(Drawn).encode(Drawn(id="a", number=number))) == Drawn(id="a", number=number)
-    with pytest.raises(ValueError, match=r"such as Drawn\.number"):
+    with pytest.raises(ValueError, match="such as 'number' of Drawn"):
         json(Drawn).decode(b'{"id":"a"}')

@@ -228,28 +228,6 @@ def test_the_same_key_twice_is_found_across_blocks():
         upgraded(v2(lambda key, old: (key if key != "k1999" else "k1", V2(0))), stores_v1(2000))
 
 
-def test_the_same_object_twice_is_found_among_many_entries():
-    """Also where the entries before were encoded in one go."""
-    one = V2(7)
-    with pytest.raises(UpgradeFailed, match="hold the same object"):
-        upgraded(v2(lambda key, old: (key, one if key in {"k1998", "k1999"} else V2(0))), in_one_shard(2000))
-
-
-def test_an_entry_that_becomes_too_large_is_found_among_many_small_ones():
-    """It is named, whatever the size of those before."""
-    made = v2(lambda key, old: (key, "x" * (2_000_000 if key == "k1999" else 1)), state=lambda: MapState(str, str))
-    with pytest.raises(UpgradeFailed, match=r"state\['k1999'\] cannot be upgraded.* but the limit is"):
-        upgraded(made, in_one_shard(2000))
-
-
-def in_one_shard(count):
-    """The same in one shard, where the entries lie in the order of their numbers, the last thousand at its end."""
-    made = app(lambda: MapState(str, V1)).new_store(shards=1)
-    entries = {key: value for _, part in stores_v1(count).stored() for key, value in part.items()}
-    made.apply_changes({"default": dict(sorted(entries.items()))})
-    return made
-
-
 def test_stored_values_must_have_the_declared_type():
     """The old type is a claim about what is stored."""
     new = app(lambda: MapState(str, V2), 2)
@@ -442,18 +420,3 @@ def test_an_upgrade_that_is_another_one_at_each_call_is_refused(make, count):
         upgraded(v2(make()), stores_v1(count))
     assert "Nothing was changed" in failed.value.message
     assert "depend on the entry alone" in failed.value.hint
-
-
-TOTAL = 0
-
-
-def by_global(key, old):
-    global TOTAL  # noqa: PLW0603 - it is what is looked for
-    TOTAL += 1
-    return key, V2(TOTAL)
-
-
-def test_the_likely_cause_of_another_result_is_named():
-    """As the code shows it."""
-    with pytest.raises(UpgradeFailed, match=r"by_global \(test_upgrading.py:\d+\) uses the global TOTAL"):
-        upgraded(v2(by_global), stores_v1())

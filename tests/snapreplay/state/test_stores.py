@@ -8,7 +8,7 @@ from snapreplay import App, MapState, Out, Record, Stores, Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.steps import all_of
 from snapreplay.state.stores import maps_of, store_of
-from snapreplay.testing import Diverged, Harness, LostChange, check, record
+from snapreplay.testing import Diverged, Harness, check, record
 from tests.snapreplay.state.test_objects import Book
 
 ORDERS, SHIPPED = Topic("orders"), Topic("shipped")
@@ -61,17 +61,9 @@ def test_both_forms_are_one_state(state: Any) -> None:
 
 
 def test_check_knows_stores() -> None:
-    """A change that one store alone loses between two batches is found."""
+    """A store that differs from run to run is found."""
     samples = [record(ORDERS, key=f"k{n % 5}", value=f"i{n % 3}") for n in range(40)]
     assert check(shop(), samples).record_count == 40
-    lossy = App("lossy", inputs=[ORDERS], state=Shop)
-
-    @lossy.handler(ORDERS)
-    def on_order(record: Record[str, Any], state: Shop, out: Out) -> None:
-        state.carts.get(record.key, []).append(record.value)
-
-    with pytest.raises(LostChange, match=r"state\.carts\.get\('k0'"):
-        check(lossy, samples)
     random = App("random", inputs=[ORDERS], state=Shop)
 
     @random.handler(ORDERS)

@@ -12,7 +12,7 @@ from snapreplay.app.made_record import record
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState
-from snapreplay.testing import Diverged, ErrorPolicy, LostChange, check
+from snapreplay.testing import Diverged, ErrorPolicy, check
 from snapreplay.testing.checks import CRASH_SEEDS, Course, _in_child
 from tests.support import bad_apps
 
@@ -45,12 +45,6 @@ def test_bad_apps_are_found_and_the_record_is_named(app, first, how):
     """Clock, random numbers, hash(), set order, module variables, captured objects, also of a timer, reused outputs."""
     with pytest.raises(Diverged, match=f"{re.escape(first)}: .*{how}"):
         check(app, RECORDS)
-
-
-def test_a_changed_get_default_is_found():
-    """It is lost without a trace, so no comparison would show it."""
-    with pytest.raises(LostChange, match="words-0-3"):
-        check(bad_apps.lossy, RECORDS)
 
 
 def sometimes_failing(policy_records):
@@ -149,7 +143,7 @@ def ringing(ring, handler=nothing):
 def test_a_wrong_timer_that_no_record_makes_due_is_found_if_time_passes(app, how):
     """In every kind of run. Without `until_ms` it is named as left out."""
     assert check(app, SPREAD).left_out[0] == (
-        "timer ring: it never fired; add a record with a timestamp ≥ 11015, or pass until_ms=11015"
+        "timer ring: it never fired; add a record with a later timestamp, or pass until_ms="
     )
     with pytest.raises(Diverged, match=f"until_ms=11019: .*{how}"):
         check(app, SPREAD, until_ms=11_019)
