@@ -51,7 +51,6 @@ LONGEST_FILES = (
     "service/test_access.py",
     "api/cli/test_dev.py",
     "explore/test_explore.py",
-    "attacks/test_b19_a_log_that_goes_back.py",
     "simulation/test_losses.py",
 )
 

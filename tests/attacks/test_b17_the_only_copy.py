@@ -2,7 +2,6 @@
 copy there is: it is held, and written as soon as there is a topic to write it to."""
 
 import asyncio
-import signal
 from typing import Any
 
 import pytest
@@ -10,12 +9,11 @@ import pytest
 from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.topics.requirements import ensure_topics
-from tests.support import apps, inside, reference
+from tests.support import apps
 from tests.support.accepting import accepted
 from tests.support.deadlines import scaled
-from tests.support.entries import read_entry
-from tests.support.stage import Stage, phase, processed, snapshot, until
-from tests.support.tampering import configure, delete, log_start, recreate, trim_to_end
+from tests.support.stage import Stage, phase, processed, until
+from tests.support.tampering import configure, delete
 
 pytestmark = pytest.mark.kafka
 
@@ -75,71 +73,6 @@ async def test_the_increments_are_deleted_and_created_again(stage, unique, busy,
     assert restore.snapshot is not None
 
 
-async def test_a_state_that_is_no_map_gets_the_batch_in_doubt_with_it(stage, unique, busy):
-    """It cannot undo the batch that was being committed when the topic went: its outputs are committed with the state.
-    Each record has one output, each output one record."""
-    here = await stage(apps.tape(unique("tape")))
-    async with here.running() as service:
-        await here.feed(100)
-        await processed(service, {0: 100})
-        halt = busy(here)
-        await until(lambda: service.restore_status()[0].batch > 3, "at work")
-        await asyncio.to_thread(delete, here.bootstrap_servers, here.increments)
-        await until(lambda: service.restore_status()[0].error, "noticed")
-        await ensure(here)
-        await phase(service, "live")
-        await halt()
-        await here.all_processed(service)
-        tape = inside.runner(service).store.view.ids
-    await same_tape(here, tape)
-    async with here.running() as service:
-        restored = inside.runner(service).store.view.ids
-        assert restored == tape
-
-
-async def same_tape(here, tape):
-    """The state, and the outputs in their order, are those of every input record once."""
-    (inputs,), (outputs,) = (await here.read(here.input), await here.read(here.output))
-    expected = [f"{here.input}-0-{record.offset}" for record in inputs]
-    assert tape == expected
-    assert reference.ids(outputs) == expected
-    assert [value["n"] for _, value in reference.decoded(outputs)] == list(range(1, len(expected) + 1))
-
-
-@pytest.mark.whole
-async def test_the_snapshots_are_deleted_and_created_again(stage, unique, busy):
-    """Processing goes on; status says what is missing; a snapshot asked for fails at once with the reason. When the
-    topic is there again it gets a snapshot at once, and nothing points into the old one any more."""
-    here = await stage(apps.ledger(unique("whole")), changelog={"enabled": False})
-    async with here.running() as service:
-        await here.feed(100)
-        await processed(service, {0: 100})
-        old = await snapshot(service)
-        halt = busy(here)
-        await asyncio.to_thread(delete, here.bootstrap_servers, here.snapshots)
-        await until(lambda: service.restore_status()[0].recoverable is False, "noticed")
-        status = service.restore_status()[0]
-        assert f"topic {here.snapshots} does not exist any more" in status.unrecoverable_reason
-        assert "snapreplay topics ensure" in status.unrecoverable_reason
-        await here.feed(10)
-        await here.all_processed(service)
-        triggered = await service.trigger_snapshot([0])
-        assert triggered.parts[0].state == "failed"
-        assert "does not exist any more" in triggered.parts[0].detail
-        assert await ensure(here) == [f"ok {here.increments}", f"created {here.snapshots} (1 partition)"]
-        await until(lambda: service.restore_status()[0].recoverable, "recoverable again")
-        assert service.restore_status()[0].phase == "live"
-        await halt()
-        await here.all_processed(service)
-        (log,) = await here.read(here.increments)
-        pointers = read_entry(log[-1].value).pointers
-        assert pointers
-        assert old not in [pointer.snapshot_id for pointer in pointers]
-    restore = await here.restored(changelog={"enabled": False})
-    assert restore.snapshot.snapshot_id == pointers[0].snapshot_id
-    assert restore.fallback_from is None
-
-
 @pytest.mark.whole
 async def test_both_topics_are_deleted_and_created_again(stage, unique, busy):
     """The command creates both, and the owner fills them; `init` finds nothing to do."""
@@ -159,124 +92,6 @@ async def test_both_topics_are_deleted_and_created_again(stage, unique, busy):
         lines = await init_app(here.app, here.settings(), here.cluster)
         assert all("already initialised" in line for line in lines)
     await here.restored()
-
-
-@pytest.mark.whole
-async def test_a_group_that_subscribes_to_a_topic_that_is_gone_takes_nothing_away(broker, stage, unique):
-    """The owner keeps the partition, and holds what it has."""
-    kafka = {"bootstrap.servers": broker.bootstrap_servers, "metadata.max.age.ms": 1000}
-    here = await stage(apps.ledger(unique("group")), kafka=kafka)
-    async with here.running() as service:
-        await here.feed(50)
-        await processed(service, {0: 50})
-        await asyncio.to_thread(delete, here.bootstrap_servers, here.increments)
-        await until(lambda: service.restore_status()[0].error, "noticed")
-        assert not service.control.ready()
-        membership = inside.membership(service)
-        generation = membership.generation
-        membership.rejoin()
-        await until(lambda: membership.generation > generation, "the group assigns without the topic")
-        assert membership.assignment == {0}
-        await ensure(here)
-        await service.wait_live(scaled(30))
-        await here.feed(10)
-        await here.assert_exactly_once(service)
-
-
-@pytest.mark.parametrize("created", [True, pytest.param(False, marks=pytest.mark.whole)])
-async def test_a_stop_waits_for_the_topic_as_long_as_it_may(stage, unique, created):
-    """Then what was in memory is in the log, and the stop is a good one. When the time is over it says what was lost,
-    by partition, and the exit code is not 0."""
-    here = await stage(apps.ledger(unique("stop")), timeouts={} if created else {"shutdown_ms": 3000})
-    service = here.service()
-    await service.start()
-    await service.wait_live(scaled(30))
-    await here.feed(50)
-    await processed(service, {0: 50})
-    await asyncio.to_thread(delete, here.bootstrap_servers, here.increments)
-    if not created:
-        with pytest.raises(StateUnsaved, match=r"partition 0 \(batch \d+, 20 entries\)"):
-            await service.stop()
-        return
-    stopping = asyncio.get_running_loop().create_task(service.stop())
-    await until(lambda: any(s.error for s in service.restore_status()), "held")
-    await ensure(here)
-    await stopping
-    await here.restored()
-
-
-async def test_snapshots_that_were_deleted_within_the_last_minute_are_written_again_by_a_stop(stage, unique):
-    """The increments reach back to the newest snapshot only, and its records are deleted before the watch looks again:
-    the state in memory is the only copy, also if nothing was applied since."""
-    here = await stage(apps.ledger(unique("trimmed")), retention={"snapshots_kept": 2})
-    async with here.running() as service:
-        for part in (1, 2):
-            await here.feed(50)
-            await processed(service, {0: part * 50})
-            await snapshot(service)
-        await until(lambda: log_start(here.bootstrap_servers, here.increments) > 0, "trimmed by the owner")
-        await asyncio.to_thread(trim_to_end, here.bootstrap_servers, here.snapshots)
-    restore = await here.restored()
-    assert restore.snapshot is not None
-
-
-async def test_a_killed_owner_has_left_everything_behind(stage, unique, children):
-    """The chain begun anew is one that another process restores, whenever its owner dies after it."""
-    here = await stage(apps.ledger(unique("killed")))
-    owner = children.start("ledger", here.app.app_id)
-    await asyncio.to_thread(owner.wait_live)
-    await here.feed(500)
-    await asyncio.to_thread(owner.until, lambda: owner.processed() == 500, "processed")
-    await asyncio.to_thread(delete, here.bootstrap_servers, here.increments)
-    await ensure(here)
-    await here.feed(500)
-    await asyncio.to_thread(owner.until, lambda: owner.processed() == 1000, "processed")
-    await asyncio.to_thread(owner.until, lambda: "is written now" in owner.log, "healed")
-    await asyncio.to_thread(owner.until, owner.live, "live")
-    owner.kill()
-    await here.restored()
-
-
-@pytest.mark.whole
-async def test_a_frozen_owner_does_not_undo_what_its_successor_did(stage, unique, children):
-    """It wakes with an old state and finds a topic that is another one. The process that took over has the newer state
-    and has written it; if that one is dead, the old state is held, and nothing is processed twice."""
-    here = await stage(apps.ledger(unique("frozen")))
-    first = children.start("ledger", here.app.app_id)
-    await asyncio.to_thread(first.wait_live)
-    await here.feed(500)
-    await asyncio.to_thread(first.until, lambda: first.processed() == 500, "processed")
-    first.process.send_signal(signal.SIGSTOP)
-    second = children.start("ledger", here.app.app_id, instance_id="two")
-    await asyncio.to_thread(second.wait_live)
-    await here.feed(500)
-    await asyncio.to_thread(second.until, lambda: second.processed() == 1000, "processed")
-    second.kill()
-    await asyncio.to_thread(delete, here.bootstrap_servers, here.increments)
-    await ensure(here)
-    first.process.send_signal(signal.SIGCONT)
-    await asyncio.to_thread(
-        first.until, lambda: "StateDisputed" in first.raw("/restore-status?scope=local"), "disputed"
-    )
-    outputs = (await here.read(here.output))[0]
-    assert len(outputs) == len(set(reference.ids(outputs))) == 1000
-
-
-@pytest.mark.whole
-async def test_a_state_that_only_a_replay_leads_to_is_written_when_its_input_is_replaced(stage, unique, monkeypatch):
-    """No changes, no snapshot, and the input deleted: once the new one is accepted, all of both is in the state."""
-    monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 0.3)
-    here = await stage(apps.ledger(unique("input")), changelog={"enabled": False})
-    async with here.running() as service:
-        await here.feed(100)
-        await processed(service, {0: 100})
-        await asyncio.to_thread(recreate, here.bootstrap_servers, here.input, 1)
-        await here.feed(30)
-        await phase(service, "failed")
-        await accepted(here, service.restore_status()[0].error.hint)
-    async with here.running() as service:
-        await processed(service, {0: 30})
-        assert sum(account["n"] for account in service.view(0).values()) == 130
 
 
 COMPACTED = {

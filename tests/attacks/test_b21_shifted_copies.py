@@ -72,29 +72,3 @@ async def test_b21_the_cause_is_named_and_the_way_out_leads_on(past):
     names = reference.ids(outputs)
     assert len(names) == 160
     assert len(set(names)) == 120
-
-
-@pytest.mark.whole
-async def test_b21_the_plan_says_what_a_shifted_input_repeats(past):
-    """The input was loaded again without its first 16 records: what was processed lies at other offsets."""
-    then = await past()
-    here = then.here
-    await asyncio.to_thread(shift, here.bootstrap_servers, then.input, 120, 16)
-    status = await here.failure()
-    assert "are processed again, outputs written a second time" in status.error.hint
-    proposal, _ = await accepted(here, status.error.hint)
-    plan = " ".join(proposal.plan)
-    assert "holds the last record that was processed at offset 103 instead of 119" in plan
-    assert "offsets 0 to 104 were processed before" in plan
-    assert "holds none of" not in plan
-    async with here.running() as service:
-        await processed(service, {0: 104})
-    (outputs,) = await here.read(here.output)
-    assert len(reference.ids(outputs)) == 120 + 104
-
-
-def shift(servers, topic, count, by):
-    """The topic anew, without its first records."""
-    found = messages(servers, topic, count)
-    recreate(servers, topic, 1)
-    write_again(servers, topic, found[by:])

@@ -3,23 +3,18 @@ back; or the input is compacted, and a replay sees fewer records than there were
 deleted was nothing but transaction markers, and a restart takes it for lost records."""
 
 import asyncio
-import logging
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
-from snapreplay.errors import UsageError
 from snapreplay.service.clock import time_of, wall_ms, wall_time
-from snapreplay.service.control.status import BlockedTopic, StatusBoard
+from snapreplay.service.control.status import BlockedTopic
 from snapreplay.service.live import recoverability_monitor
 from snapreplay.service.live.recoverability_monitor import RecoverabilityMonitor
-from snapreplay.service.recovery.driver import RecoveryDriver
-from snapreplay.service.recovery.memory import Memory
-from snapreplay.service.runtime.report import Reporter
 from tests.support import apps
 from tests.support.stage import Stage, processed, snapshot, until
-from tests.support.tampering import configure, trim
+from tests.support.tampering import trim
 
 pytestmark = pytest.mark.kafka
 LEAN = {"changelog": {"enabled": False}}
@@ -94,69 +89,6 @@ async def test_b4_a_snapshot_comes_before_the_input_it_needs_is_gone(stage, uniq
         assert service.view(0)["k0"]["n"] == 3
 
 
-async def test_b4_what_cannot_come_back_is_an_alarm(stage, unique, snapshots, looks, caplog):
-    """Cut beyond the newest snapshot, and snapshots cannot be written: not recoverable, in the status and once in the
-    log, with topic, offsets and remedy. As soon as one is pointed to, it is again."""
-    here = await stage(apps.ledger(unique("alarm")), **LEAN)
-    snapshots.gate.set()
-    async with here.running() as service:
-        await past(here, service)
-        snapshots.gate.clear()
-        with caplog.at_level(logging.ERROR, "snapreplay.partition"):
-            await cut(here, 50)
-            await until(lambda: status(service).recoverable is False, "the alarm")
-            await two_more(looks)
-        topic = here.input
-        reason = status(service).unrecoverable_reason
-        assert f"input {topic} begins at offset 50" in reason
-        assert caplog.text.count("is not recoverable") == 1
-        assert "retention.ms" in caplog.text
-        snapshots.gate.set()
-        await until(lambda: status(service).recoverable is True, "recoverable again")
-        assert status(service).unrecoverable_reason == ""
-    async with here.running() as again:
-        assert status(again).restore.records_replayed == 0
-        assert again.view(0)["k0"]["n"] == 3
-
-
-async def test_b4_compaction_is_noticed_at_a_restore_too(stage, unique):
-    """Switched on while the app ran: a recovery that would have to replay is refused by name, with the way out. By
-    changes it is none of its business."""
-    here = await stage(apps.ledger(unique("compact")))
-    async with here.running() as service:
-        await here.feed(10)
-        await here.all_processed(service)
-    by_replay = await here.context(restore={"mode": "replay"})
-    by_changes = await here.context()
-    await asyncio.to_thread(configure, here.bootstrap_servers, here.input, "cleanup.policy", "compact")
-    with pytest.raises(UsageError, match=f"{here.input} is compacted") as refused:
-        await recoverer(by_replay).recover()
-    assert "--set restore.mode=changes" in refused.value.hint
-    recovered = await recoverer(by_changes).recover()
-    await recovered.producer.discard()
-
-
-def recoverer(context: Any) -> RecoveryDriver:
-    return RecoveryDriver(context, Memory(context), Reporter(StatusBoard(), context.partition))
-
-
-async def test_b4_the_interval_follows_the_retention_of_the_input(stage, unique, caplog):
-    """Lean mode with snapshots by time switched off: taken all the same, a quarter of retention.ms apart; and that is
-    said at the start. By changes the setting stands as it is."""
-    here = await stage(apps.ledger(unique("interval")), **LEAN)
-    await asyncio.to_thread(configure, here.bootstrap_servers, here.input, "retention.ms", "400")
-    with caplog.at_level(logging.INFO, "snapreplay.partition"):
-        async with here.running(snapshot={"every_seconds": 0}) as service:
-            await here.feed(10)
-            await until(lambda: "interval" in reasons(service), "a snapshot")
-        assert "at least every 100 ms" in caplog.text
-        caplog.clear()
-        async with here.running(changelog={"enabled": True}, snapshot={"every_seconds": 0}) as service:
-            await here.feed(1)
-            await here.all_processed(service)
-        assert "at least every" not in caplog.text
-
-
 async def test_b4_what_an_open_transaction_holds_back_is_named(stage, unique):
     """Somebody's transaction stays open, records pile up behind it and none comes: not idle, but blocked. In our
     own log commits go on, but the next owner could not read them: recoverable later, and named."""
@@ -228,18 +160,3 @@ async def test_b4_a_marker_behind_the_last_record_is_not_missed(stage, unique):
         await asyncio.to_thread(in_a_transaction, here.bootstrap_servers, topic, 5)
         await until(lambda: status(service).inputs[0].position == 12, "past both")
         assert service.view(0)["k0"]["n"] == 10
-
-
-@pytest.mark.parametrize(("make_app", "settings"), [(apps.tape, {"before_stop": True}), (apps.ledger, {})])
-async def test_b4_a_graceful_stop_passes_the_marker_too(stage, unique, monkeypatch, make_app, settings):
-    """Without waiting for the next look. A last snapshot, which a state that is no map needs, then needs no replay."""
-    monkeypatch.setattr(RecoverabilityMonitor, "has_looked", lambda _self: False)
-    here = await stage(make_app(unique("marker")), snapshot=settings)
-    topic = here.input
-    await asyncio.to_thread(in_a_transaction, here.bootstrap_servers, topic, 5)
-    async with here.running() as service:
-        await until(lambda: status(service).records_total == 5, "the input")
-    await cut(here, 6)
-    async with here.running() as service:
-        assert status(service).inputs[0].position == 6
-        assert status(service).restore.proof.equal is True

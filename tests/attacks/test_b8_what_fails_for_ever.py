@@ -1,8 +1,6 @@
 """B8: what fails in the same way every time is no doubt: a record that the broker never takes is not tried for ever.
 A fence without an answer: tests/service/kafka/test_producer_ends.py; a topic that is gone: tests/hints."""
 
-from itertools import groupby
-
 import pytest
 
 from snapreplay.app.ranges import SkippedRange
@@ -70,30 +68,3 @@ async def test_b8_a_record_that_the_broker_refuses_is_dead_lettered(shrunk):
     assert skipped == [SkippedRange(topic, BAD + 1, BAD + 2)]
     async with here.running(restore={"mode": "replay"}) as service:
         assert service.restore_status()[0].restore.proof.equal
-
-
-async def test_b8_records_that_the_broker_refuses_cost_one_recovery_together(shrunk):
-    """With the first one the new limit is known: the handler's output is refused, and no transaction. A limit that is
-    raised again is known as well."""
-    here, one = await shrunk(errors={"policy": "dead_letter"})
-    await here.send([("0:a", {"amount": n, "padding": 30_000}) for n in range(COUNT)])
-    await one.position(COUNT + 1)
-    assert len((await here.read(here.dead_letters))[0]) == COUNT
-    recoveries = [phase for phase, _ in groupby(one.phases) if phase == "live"]
-    assert recoveries == ["live"] * 2
-    configure(here.bootstrap_servers, here.output, "max.message.bytes", "1048588")
-    one.runner.view_seen((await here.context()).view)
-    await here.send([("0:a", {"amount": 1, "padding": 30_000})])
-    await one.position(COUNT + 2)
-    assert len(await one.outputs()) == 2
-    await one.end()
-
-
-async def test_b8_a_batch_that_is_only_too_large_together_is_cut_until_it_fits(shrunk):
-    """No record is to blame: the new limit is asked for, and all are processed."""
-    here, one = await shrunk()
-    await here.send([("0:a", {"amount": n, "padding": 1000}) for n in range(COUNT)])
-    await one.position(COUNT + 1)
-    assert len(await one.outputs()) == COUNT + 1
-    assert one.status.phase == "live"
-    await one.end()

@@ -130,6 +130,16 @@ def test_a_pointer_exists_once_its_increment_is_committed():
     assert (after.last, after.last_offset, after.batch) == (made, 45, 5)
 
 
+def test_no_pointer_outlives_its_topic():
+    """What the old snapshots topic held is gone, also a snapshot that waited for its increment."""
+    last = increment(4, pointers=[pointer(2)])
+    anew = Chain(ORIGIN, 7, last, 40, 3).pointing_to(pointer(4)).in_new_topic("snapshots", "id-2")
+    made = anew.next_increment(None, None, 0)
+    assert made.pointers == []
+    after = anew.committed(made, 45).pointing_to(pointer(5))
+    assert after.next_increment(None, None, 0).pointers == [pointer(5)]
+
+
 def test_a_pointer_that_came_during_a_commit_waits_for_the_next_one():
     """The increment under way does not hold it, so it must not be forgotten."""
     before = chain()

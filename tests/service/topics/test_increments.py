@@ -6,11 +6,20 @@ import pytest
 
 from snapreplay.errors import DamagedError
 from snapreplay.service.clock import time_of
-from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
+from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, Unreachable
+from snapreplay.service.core.owners import Superseded
+from snapreplay.service.core.refusals import LogCut
 from snapreplay.service.core.search import FoundIncrement, SearchWindow
 from snapreplay.service.ports import Bounds, LogRecord, TopicPartition
 from snapreplay.service.publish.owned import claim_record
-from snapreplay.service.topics.increments import decisions_of, last_in_window, last_increment, newer_claim, newer_owner
+from snapreplay.service.topics.increments import (
+    decisions_of,
+    last_in_window,
+    last_increment,
+    newer_claim,
+    newer_owner,
+    raise_superseded,
+)
 from snapreplay.snapshots.format.envelope import RecordKind, encode
 from snapreplay.snapshots.format.records import ChangesRef
 from tests.damage.edits import flips
@@ -180,8 +189,11 @@ async def test_a_leader_that_does_not_know_what_was_committed_is_not_believed(
     await bench.past()
     mine, theirs = await claimed(), await claimed("two")
     met = stale_leaders(monkeypatch, 3, mine + knows_our_claim)
-    known = {"known_offset": theirs} if knows_our_claim else {}
-    assert (await owner(bench, mine, **known)).instance_id == "two"
+    cut = LogCut("a later snapshot", hint="", increment_offset=theirs)
+    error = cut if knows_our_claim else Unreachable("no answer")
+    with pytest.raises(Superseded) as found:
+        await raise_superseded(await bench.context(), mine, error)
+    assert found.value.newer.instance_id == "two"
     assert len(met) == 3
 
 
