@@ -26,16 +26,15 @@ from snapreplay.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from snapreplay.service.control.savepoint_list import SavepointShown
     from snapreplay.service.core.search import FoundIncrement
     from snapreplay.service.decisions.accept import Acceptance
     from snapreplay.service.decisions.deletion import Deletion
     from snapreplay.service.decisions.inputs import Proposed
     from snapreplay.service.decisions.patch import Patch
     from snapreplay.service.decisions.reset import Reset
-    from snapreplay.service.decisions.savepoints import Savepoint
     from snapreplay.service.decisions.upgrade_trial import UpgradeTrial
     from snapreplay.service.doctor.checks import DoctorReport
-    from snapreplay.service.ports import TopicPartition
     from snapreplay.service.publish.state import Begun
 
 
@@ -152,7 +151,7 @@ async def patch(
 
     A line is {"store": …, "key": …, "expected": …, "value": …, "reason": …}. It is refused if the entry does not have
     the expected value. The log keeps who corrected what, when and why."""
-    from snapreplay.service.decisions.patch import carry_out, close, propose, until_taken_over
+    from snapreplay.service.decisions.patch import carry_out, close, propose
     from snapreplay.service.kafka.cluster import KafkaCluster
 
     asks = must_ask(yes=yes, dry_run=dry_run)
@@ -173,16 +172,12 @@ async def patch(
         with written_whole(None if dry_run else undo) as out:
             if out is not None:
                 out.writelines(f"{one.undone()}\n" for each in patches for one in each.corrections)
-        decided_at: dict[TopicPartition, int] = {}
         for each in patches:
             begun = None if dry_run else await carry_out(each)
-            if begun is not None:
-                decided_at[each.context.increments] = begun.offset
             if output is Format.JSON:
                 print_json(_patched_document(each, begun))
             else:
                 print(_patched(each, begun), flush=True)
-        await until_taken_over(decided_at, app.app_id, cluster, note)
     finally:
         await close(patches)
 
@@ -399,13 +394,12 @@ async def show(
     """Show the parts of a savepoint, and prove them: every entry is read and compared with the digest.
 
     Exit code 4: it cannot be used."""
-    from snapreplay.service.decisions.savepoints import find, unusable
+    from snapreplay.service.decisions.savepoints import find, refuse_unusable
     from snapreplay.service.kafka.cluster import KafkaCluster
 
     found = await find(app.app_id, name, KafkaCluster(settings), prove=True)
     _print_parts(found, output)
-    if found.problems:
-        raise unusable(found)
+    refuse_unusable(found)
 
 
 async def drop(
@@ -515,7 +509,7 @@ def _print_deletion(deletion: Deletion, *, stderr: bool) -> None:
         tell(f"keeps {topic}")
 
 
-def _print_parts(savepoint: Savepoint, output: Format) -> None:
+def _print_parts(savepoint: SavepointShown, output: Format) -> None:
     document = _document(savepoint)
     if output is Format.JSON:
         print_json(document)
@@ -529,19 +523,17 @@ def _cell(value: object) -> object:
     return ", ".join(f"{key}: {each}" for key, each in value.items()) if isinstance(value, dict) else value
 
 
-def _document(savepoint: Savepoint) -> dict[str, Any]:
+def _document(savepoint: SavepointShown) -> dict[str, Any]:
     import msgspec
 
-    from snapreplay.service.decisions.savepoints import shown
-
-    document: dict[str, Any] = msgspec.to_builtins(shown(savepoint))
+    document: dict[str, Any] = msgspec.to_builtins(savepoint)
     return document
 
 
-def _row(savepoint: Savepoint) -> list[object]:
+def _row(savepoint: SavepointShown) -> list[object]:
     document = _document(savepoint)
     parts = document["partitions"]
     entries = [part["entries"] for part in parts if part["entries"] is not None]
     kept_at = max((part["kept_at"] for part in parts if part["kept_at"]), default=None)
     state = savepoint.problems[0] if savepoint.problems else "yes"
-    return [savepoint.name, state, len(parts), sum(entries), kept_at, document["by"], document["reason"]]
+    return [savepoint.savepoint, state, len(parts), sum(entries), kept_at, document["by"], document["reason"]]

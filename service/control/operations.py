@@ -357,7 +357,7 @@ class CreateSavepoint(SavepointCommand, frozen=True):
 
     It is the state after the last committed batch of each. Processing continues meanwhile. The operation succeeds when
     the savepoint is read back and proven; it fails with the reason if the name is taken, or if a state cannot be
-    restored. An interrupted one is completed."""
+    restored."""
 
     kind = "savepoint"
     verb = "savepoint create"

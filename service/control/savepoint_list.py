@@ -32,6 +32,11 @@ class SavepointShown(msgspec.Struct, frozen=True):
     reason: str | None
     partitions: tuple[SavepointPart, ...]
 
+    @property
+    def problems(self) -> list[str]:
+        """Why it cannot be used; empty: it can be."""
+        return [f"partition {part.partition}: {part.problem}" for part in self.partitions if part.problem]
+
 
 class SavepointList(msgspec.Struct, frozen=True, tag="savepoints"):
     """Savepoints, by name."""

@@ -23,7 +23,7 @@ from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.decisions import places
-from snapreplay.service.decisions.places import moved_to, newest_common
+from snapreplay.service.decisions.places import newest_common
 from snapreplay.service.ports import Cluster, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.state import Begun, by_whom, publish
@@ -281,8 +281,7 @@ async def _placed(context: Context, examiner: Examiner, state: Baseline, replace
         else:
             common = await newest_common(context, topic, last.offset)
             end = common.offset + 1 if common is not None else None
-            shifted = None if common is not None else await _moved(context, topic, last)
-            begin, line = places.other_log(topic, position, reached, start_offset, end, shifted)
+            begin, line = places.other_log(topic, position, reached, start_offset, end)
             anchors.pop(topic, None)
             if common is not None and begin == end:
                 anchors[topic] = common
@@ -294,12 +293,6 @@ async def _placed(context: Context, examiner: Examiner, state: Baseline, replace
             lines += _unproven(context, topic, state.increment, begin)
     moved = msgspec.structs.replace(state.increment, positions=positions, anchors=anchors, position_anchors=below)
     return Baseline(moved, (*state.plan, *lines))
-
-
-async def _moved(context: Context, topic: str, last: FoundIncrement) -> tuple[int, int] | None:
-    anchor = last.increment.anchors.get(topic)
-    is_at = await moved_to(context, topic, anchor) if anchor is not None else None
-    return None if anchor is None or is_at is None else (anchor.offset, is_at)
 
 
 async def _present_state(context: Context, examiner: Examiner) -> Baseline:

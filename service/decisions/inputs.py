@@ -6,7 +6,7 @@ runs. Topics that match a pattern are added by the owner.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -107,11 +107,7 @@ async def propose(app: App[Any], settings: Settings, cluster: Cluster, wish: Wis
     async with reading(cluster) as reader:
         lasts = [await _last(context, reader) for context in contexts]
         for context, last in zip(contexts, lasts, strict=True):
-            try:
-                change = await _change(context, reader, wish, last)
-            except (NotDrained, NotRetirable) as error:
-                raise _half_retired(error, app, lasts) from None
-            found.append(Proposed(context, wish, last, change))
+            found.append(Proposed(context, wish, last, await _change(context, reader, wish, last)))
     inputs = {name for each in found for name in each.last.increment.positions}
     for name in wish.retire:
         if name not in inputs:
@@ -124,28 +120,6 @@ async def _last(context: Context, reader: Reader) -> FoundIncrement:
     if last is None:
         raise refusals.no_genesis(context.expected)
     return last
-
-
-def _half_retired(
-    error: NotDrained | NotRetirable, app: App[Any], lasts: Sequence[FoundIncrement]
-) -> NotDrained | NotRetirable:
-    """Return another hint if a partition has retired the input already: the version before cannot run as it is."""
-    topic = error.facts.get("topic")
-    without = [number for number, last in enumerate(lasts) if topic in last.increment.retired_inputs]
-    if not without:
-        return error
-    back = (
-        f"partition {without[0]} is without this input already: add it again with the previous version,"
-        " `snapreplay inputs MODULE:APP --from resume`,"
-    )
-    if isinstance(error, NotRetirable):
-        hint = f"{back} start that version, stop it gracefully (it writes a snapshot), and run this command again"
-        return NotRetirable(error.message, hint=hint, **error.facts)
-    hint = (
-        f"{back} stop the producers, let that version process the rest, and run this command again; or, to skip the"
-        f" rest permanently, `snapreplay inputs {app_name(app)} --leave-records`"
-    )
-    return NotDrained(error.message, hint=hint, **error.facts)
 
 
 async def carry_out(proposed: Proposed) -> FoundIncrement:
@@ -176,13 +150,7 @@ async def _carried_out(proposed: Proposed) -> FoundIncrement:
             raise refusals.no_genesis(context.expected)
         await _refuse_lost_end(context, ours.owner_epoch, last)
         async with reading(context.cluster) as reader:
-            hint = "run the command again: it looks at all partitions, and says what to do"
-            try:  # other partitions may be without the input by now
-                change = await _change(context, reader, proposed.wish, last)
-            except NotDrained as error:
-                raise NotDrained(error.message, hint=hint, **error.facts) from None
-            except NotRetirable as error:
-                raise NotRetirable(error.message, hint=hint, **error.facts) from None
+            change = await _change(context, reader, proposed.wish, last)
         if not change and last.increment.changes_inputs:  # an earlier attempt was committed
             return last
         if (change.added.keys(), change.retired.keys()) != (

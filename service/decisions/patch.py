@@ -6,9 +6,8 @@ records the decision and points to a snapshot of the corrected state. No handler
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -17,26 +16,25 @@ import msgspec
 
 from snapreplay.app.app import App
 from snapreplay.counted import counted
-from snapreplay.errors import DamagedError, ReleaseError, SnapreplayError, UsageError
+from snapreplay.errors import DamagedError, ReleaseError, UsageError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.chain import decided_at, standing_for
+from snapreplay.service.core.chain import standing_for
 from snapreplay.service.core.kafka_errors import Fenced, OffsetTrimmed
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.refusals import LogCut
 from snapreplay.service.core.refusals import refuse as refuse_last
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.witness import IncrementsBehind
-from snapreplay.service.ports import Cluster, TopicPartition
+from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.owned import Owned, owned
 from snapreplay.service.publish.state import Begun, LogWentOn, begin_anew, by_whom
 from snapreplay.service.recovery.comparison import DigestMismatch
 from snapreplay.service.recovery.examine import Examiner, News, OnNews
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
-from snapreplay.service.topics.increments import increment_at, newer_claim
 from snapreplay.service.topics.log_bounds import read_starts
-from snapreplay.service.topics.reading import decided_bounds, reading
-from snapreplay.snapshots.format.records import NO_OFFSET, PATCHED_KIND
+from snapreplay.service.topics.reading import decided_bounds
+from snapreplay.snapshots.format.records import PATCHED_KIND
 from snapreplay.snapshots.log.batches import BrokenChain, ChangesLost
 from snapreplay.snapshots.plan import begun_anew_at
 from snapreplay.state.correction import Correction, correct, corrections_of, entry_of, refusals, refuse, timers_of
@@ -47,14 +45,8 @@ INSTANCE_ID = "snapreplay-patch"
 ATTEMPTS_MAX = 4
 """The most attempts. A running owner takes its partition back after 1 s, then 2 s, 4 s and 8 s, so a large state has
 more time in a later one."""
-TAKEN_OVER_SECONDS = 20.0
-"""For a running owner to claim its partition again: it notices within 2 s, and then waits, 8 s after the last attempt.
-"""
-LOOK_SECONDS = 0.1
 TOLD_ENTRIES = 20
 """The most entries that a decision names."""
-DELETED = "deleted"
-"""The key of a decision with the entries that it has deleted."""
 
 
 class OwnerTookItBack(ReleaseError):
@@ -131,10 +123,6 @@ async def propose(
     try:
         for context in contexts:
             patches.append(await _patch(context, corrections, on_news))  # noqa: PERF401 - closed if a later one fails
-        placed = {one.line for each in patches for one in each.corrections}
-        nowhere = [each for each in corrections if each.line not in placed and each.value is msgspec.UNSET]
-        if nowhere:
-            patches = [await _with_deleted(each, nowhere) for each in patches]
         refuse(_misplaced(corrections, patches))
         done = [each for each in patches if each.corrections and await _is_done(each)]
         for each in done:
@@ -146,26 +134,6 @@ async def propose(
         await close(patches)
         raise
     return patches
-
-
-async def _with_deleted(patch: Patch, nowhere: Sequence[Correction]) -> Patch:
-    """Add the lines whose entries the newest decision about this partition has deleted: such a line names no partition,
-    and no partition has its key any more."""
-    context, last = patch.context, patch.last
-    offset = decided_at(last.increment, last.offset)
-    if offset == NO_OFFSET:
-        return patch
-    async with reading(context.cluster) as reader:
-        decided = await increment_at(reader, context.increments, offset)
-    deleted = set(((decided.decision or {}) if decided else {}).get(DELETED, "").split())
-    mine = [each._replace(partition=patch.partition) for each in nowhere if _deletion(each) in deleted]
-    return replace(patch, corrections=[*patch.corrections, *mine])
-
-
-def _deletion(correction: Correction) -> str:
-    """Return 12 hex digits that stand for the entry, with the value that it had."""
-    had = correction.stored[0] or b""
-    return hashlib.sha256(correction.place.encode() + b"\n" + had).hexdigest()[:12]
 
 
 async def _is_done(patch: Patch) -> bool:
@@ -293,32 +261,6 @@ async def carry_out(patch: Patch) -> Begun:
     raise AssertionError("the last attempt returned or raised")
 
 
-async def until_taken_over(done: Mapping[TopicPartition, int], app_id: str, cluster: Cluster, on_news: OnNews) -> None:
-    """Wait until these partitions have been claimed after the decision: only then do their owners show nothing older.
-    `done`: increments log → offset of the decision. Where no process runs, nobody shows anything."""
-    left, deadline = dict(done), asyncio.get_running_loop().time() + TAKEN_OVER_SECONDS
-    try:
-        if not left or not await cluster.member_count(app_id):
-            return
-        async with reading(cluster) as reader:
-            while left and asyncio.get_running_loop().time() < deadline:
-                for log, end_offset in (await reader.end_offsets(left)).items():
-                    claim = await newer_claim(reader, log, left[log], end_offset)
-                    if claim is not None:
-                        del left[log]
-                        on_news(
-                            f"partition {log.partition}: process {claim.pid} on host {claim.host} has taken over the"
-                            " corrected state"
-                        )
-                if left:
-                    await asyncio.sleep(LOOK_SECONDS)
-        why = f"no process has claimed it within {TAKEN_OVER_SECONDS:.0f} s"
-    except SnapreplayError as error:
-        why = f"whether its owner has noticed is not known: {error.message}"
-    for log in left:
-        on_news(f"partition {log.partition}: {why}. An owner that still runs shows the old values until it has noticed")
-
-
 def _nobody(_: str) -> None:
     """Tell nobody: it was told before."""
 
@@ -401,11 +343,10 @@ def _decision(
     told = [f"{each}{with_timers(timers.get(each.line, ()))}" for each in corrections]
     told[TOLD_ENTRIES:] = [f"and {len(told) - TOLD_ENTRIES} more"] if len(told) > TOLD_ENTRIES else []
     digest = hashlib.sha256(f"{patch.context.increments} {patch.last.offset} {corrections}".encode()).hexdigest()
-    deleted = [_deletion(each) for each in corrections if each.value is msgspec.UNSET]
     return {
         "finding": f"{PATCHED_KIND}-{digest[:8]}",
         "problem": f"{counted(len(corrections), 'entry')} of the state after batch {batch} had to be corrected",
         "decided": f"{'; '.join(told)}; digest {before} became {after}; no handler ran, and no outputs were written",
         "reason": "; ".join(dict.fromkeys(each.reason for each in corrections))[:1000],
         "by": by_whom(),
-    } | ({DELETED: " ".join(deleted)} if deleted else {})
+    }

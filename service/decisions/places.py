@@ -49,25 +49,10 @@ def same_log(topic: str, position: int, reached: int | None, start_offset: int) 
     return begin, f"{topic}: resumes at offset {begin}; {'; '.join(parts)}" if parts else ""
 
 
-def other_log(
-    topic: str,
-    position: int,
-    reached: int,
-    start_offset: int,
-    common_end: int | None,
-    moved: tuple[int, int] | None = None,
-) -> tuple[int, str]:
+def other_log(topic: str, position: int, reached: int, start_offset: int, common_end: int | None) -> tuple[int, str]:
     """Place the state in an input that was replaced or cut: up to `common_end` it still holds what was processed;
-    None: nothing at its offset. `moved`: where the last processed record was, and where it is now."""
+    None: nothing at its offset."""
     reached = max(reached, position)  # the state may know more than the log that is left
-    if common_end is None and moved is not None:
-        was_at, is_at = moved
-        return start_offset, (
-            f"{topic}: holds the last record that was processed at offset {is_at} instead of {was_at}: it was loaded"
-            f" again with shifted offsets. It is read as a new log from its start, offset {start_offset}: offsets"
-            f" {start_offset} to {is_at + 1} were processed before, as far as they are the same records, and are"
-            f" {AGAIN}"
-        )
     lost = f"offsets {position} to {reached}" if position < reached else ""
     if common_end is None:
         old = f"{lost} of the old log have no effect on the state; " if lost else ""
@@ -94,10 +79,6 @@ def other_log(
     )
 
 
-MOVED_OFFSETS_MAX = 100_000
-"""How far from its old offset a record is looked for. A copy by a tool lacks markers and what was trimmed."""
-
-
 async def newest_common(context: Context, topic: str, last_offset: int) -> Anchor | None:
     """Find the last anchor, of the increments up to `last_offset`, whose record the input still holds; None when it
     holds none of them: then it is another log from its start.
@@ -118,23 +99,6 @@ async def newest_common(context: Context, topic: str, last_offset: int) -> Ancho
             else:
                 high = middle
         return held[low - 1] if low else None
-
-
-async def moved_to(context: Context, topic: str, anchor: Anchor) -> int | None:
-    """Return where the input now holds the record of this anchor, by timestamp and hash, if near its old offset."""
-    partition = TopicPartition(topic, context.partition)
-    async with reading(context.cluster) as reader:
-        start_offset, end_offset = await reader.bounds(partition)
-        first = max(start_offset, anchor.offset - MOVED_OFFSETS_MAX)
-        last = min(end_offset, anchor.offset + MOVED_OFFSETS_MAX)
-        found = None
-        if first < last:
-            async for records in reader.read(partition, first, last):
-                for record in records:
-                    here = anchor_of(record)
-                    if (here.timestamp_ms, here.xxh64) == (anchor.timestamp_ms, anchor.xxh64):
-                        found = record.offset
-    return found
 
 
 async def _anchors(reader: Reader, log: TopicPartition, topic: str, last_offset: int) -> list[Anchor]:

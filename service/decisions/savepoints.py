@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from snapreplay.app import names
@@ -24,14 +24,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.operations import CreateSavepoint, OnDone, OperationState, SavepointCommand
 from snapreplay.service.control.savepoint_list import SavepointList, SavepointPart, SavepointShown, SavepointsUnread
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.decisions.state_import import (
-    STATE_BATCH,
-    STATE_CHAIN,
-    CannotTakeOver,
-    chain_of,
-    named,
-    takeover_of,
-)
+from snapreplay.service.decisions.state_import import STATE_BATCH, CannotTakeOver, chain_of, named, takeover_of
 from snapreplay.service.ports import Cluster, NewTopic, Reader, TopicFacts, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.state import publish
@@ -79,7 +72,7 @@ class NoSuchSavepoint(UsageError):
 
 
 class SavepointExists(UsageError):
-    """The app has a complete savepoint of this name.
+    """The app has a savepoint of this name, or a part of one that was interrupted.
 
     Safe: The savepoint that is there was not touched.
     """
@@ -92,29 +85,6 @@ class SavepointUnusable(StopError):
     """
 
 
-@dataclass(frozen=True)
-class KeptPart:
-    """The state of one partition in a savepoint. `problem` says why it cannot be used; "": it can be."""
-
-    partition: int
-    increment: Increment | None
-    problem: str = ""
-
-
-@dataclass(frozen=True)
-class Savepoint:
-    """A savepoint as its topics show it, a part for each partition."""
-
-    app_id: str
-    name: str
-    parts: tuple[KeptPart, ...]
-
-    @property
-    def problems(self) -> list[str]:
-        """Say why it cannot be used; empty: it can be."""
-        return [f"partition {part.partition}: {part.problem}" for part in self.parts if part.problem]
-
-
 async def create(
     app: App[Any],
     settings: Settings,
@@ -124,42 +94,41 @@ async def create(
     *,
     by: str = "",
     kept: Callable[[int], object] = lambda _: None,
-) -> Savepoint:
-    """Keep the state of every partition after its last committed batch. The app may run: it does not notice. `by`: who
-    asked; "": the user of this process. `kept` is called with each partition.
+) -> SavepointShown:
+    """Keep the state of every partition after its last committed batch; the app may run, and does not notice.
 
-    An interrupted savepoint is completed: parts that are there stay as they are.
+    Args:
+        by: who asked; "": the user of this process.
+        kept: called with the number of each partition that is kept.
 
     Returns:
         The savepoint, read back and proven.
 
     Raises:
-        SavepointExists: it is complete already.
+        SavepointExists: there is one of this name, or a part of an interrupted one.
         CannotTakeOver, StopError, OlderState: a recovery would not come to the state of a partition either, or this
             version of the app upgrades it first.
-        SavepointUnusable: what was written cannot be read back; or parts are there of a state that is not the app's any
-            more.
+        SavepointUnusable: it cannot be read back; or the app has given up its state meanwhile.
         UsageError, Unreachable: as preflight.
     """
     _refuse_name(app.app_id, name)
     sources = contexts_of(app, settings, cluster, await inspect(app, settings, cluster))
     chains = await _chains(sources)
     contexts = await _saved(sources, names.savepoint_id(app.app_id, name))
-    begun = [await last_in_log(context) for context in contexts]
-    if None not in begun:
+    if any([await last_in_log(each) is not None for each in contexts]):
         raise SavepointExists(
             f"app {app.app_id} has a savepoint {name} already",
             hint=f"use another name; or first `snapreplay savepoint drop {app_name(app)} {name}`",
         )
-    _refuse_given_up(app.app_id, name, begun, chains)
-    missing = [context.partition for context, found in zip(contexts, begun, strict=True) if found is None]
+    said = {"reason": reason.strip() or NO_REASON} | ({"by": by} if by else {})
     for context in contexts:
-        if context.partition == missing[-1]:
-            # With it the savepoint is usable, and the app may have been set back meanwhile.
-            begun = [await last_in_log(each) for each in contexts]
-            _refuse_given_up(app.app_id, name, begun, await _chains(sources))
-        if context.partition in missing:
-            await _keep(context, app.app_id, name, {"reason": reason.strip() or NO_REASON} | ({"by": by} if by else {}))
+        # The last part makes the savepoint usable, and the app may have been set back meanwhile.
+        if context is contexts[-1] and await _chains(sources) != chains:
+            raise SavepointUnusable(
+                f"app {app.app_id} was set back, or decided about, while savepoint {name} was kept",
+                hint=f"`snapreplay savepoint drop {app_name(app)} {name}`, then keep it again",
+            )
+        await _keep(context, app.app_id, name, said)
         kept(context.partition)
     return await usable(app.app_id, name, cluster, prove=True)
 
@@ -185,22 +154,6 @@ async def _chains(contexts: list[Context]) -> list[str]:
             )
         chains.append(chain_of(context, last))
     return chains
-
-
-def _refuse_given_up(app_id: str, name: str, begun: Sequence[FoundIncrement | None], chains: Sequence[str]) -> None:
-    """Raise SavepointUnusable if a part is of another chain than the app has now: a reset, or the deletion of the app,
-    was to get rid of such a state."""
-    problem = "its state was given up, or replaced, since it was kept"
-    kept = [(found.increment.decision or {}) if found is not None else {} for found in begun]
-    parts = tuple(
-        KeptPart(number, None, "" if said.get(STATE_CHAIN, chain) == chain else problem)
-        for number, (said, chain) in enumerate(zip(kept, chains, strict=True))
-    )
-    refused = Savepoint(app_id, name, parts)
-    if refused.problems:
-        error = unusable(refused)
-        error.hint = f"`snapreplay savepoint drop {MODULE} {name}`, then keep it again"
-        raise error
 
 
 async def _saved(sources: list[Context], saved_id: str) -> list[Context]:
@@ -247,29 +200,28 @@ async def _restored(source: Context, store: Store) -> FoundIncrement:
         await examiner.close()
 
 
-async def usable(app_id: str, name: str, cluster: Cluster, *, prove: bool = False) -> Savepoint:
+async def usable(app_id: str, name: str, cluster: Cluster, *, prove: bool = False) -> SavepointShown:
     """Return a savepoint that something can begin with.
 
     Raises:
         NoSuchSavepoint, SavepointUnusable: there is none.
     """
-    kept = await find(app_id, name, cluster, prove=prove)
-    if kept.problems:
-        raise unusable(kept)
-    return kept
+    found = await find(app_id, name, cluster, prove=prove)
+    refuse_unusable(found)
+    return found
 
 
-def unusable(kept: Savepoint) -> SavepointUnusable:
-    """Say why nothing can begin with it."""
-    return SavepointUnusable(
-        f"savepoint {kept.name} of app {kept.app_id} cannot be used: {'; '.join(kept.problems)}",
-        hint=f"`snapreplay savepoint create {MODULE} {kept.name}` completes an interrupted one; or"
-        f" `snapreplay savepoint drop {MODULE} {kept.name}`",
-    )
+def refuse_unusable(found: SavepointShown) -> None:
+    """Raise SavepointUnusable if a part cannot be used."""
+    if found.problems:
+        raise SavepointUnusable(
+            f"savepoint {found.savepoint} of app {found.app_id} cannot be used: {'; '.join(found.problems)}",
+            hint=f"`snapreplay savepoint drop {MODULE} {found.savepoint}`; while the app has its state, keep it again",
+        )
 
 
-async def find(app_id: str, name: str, cluster: Cluster, *, prove: bool) -> Savepoint:
-    """Find a savepoint.
+async def find(app_id: str, name: str, cluster: Cluster, *, prove: bool) -> SavepointShown:
+    """Find a savepoint, usable or not.
 
     Args:
         prove: read its snapshots, and compare every entry with the digest.
@@ -282,15 +234,33 @@ async def find(app_id: str, name: str, cluster: Cluster, *, prove: bool) -> Save
     facts = await cluster.topics(pair)
     if not facts:
         raise await _none(app_id, name, cluster)
-    parts = []
+    missing = [f"topic {topic} is missing" for topic in pair if topic not in facts]
+    parts, decision = list[SavepointPart](), dict[str, str]()
     for partition in range(min(each.partition_count for each in facts.values())):
         log, snapshots = (TopicPartition(topic, partition) for topic in pair)
-        missing = [topic for topic in pair if topic not in facts]
-        problem = f"topic {missing[0]} is missing" if missing else ""
-        parts.append(
-            KeptPart(partition, None, problem) if missing else await _part(cluster, log, snapshots, prove=prove)
-        )
-    return Savepoint(app_id, name, tuple(parts))
+        if missing:
+            parts.append(SavepointPart(partition, problem=missing[0]))
+            continue
+        increment, problem = await _part(cluster, log, snapshots, prove=prove)
+        decision = decision or (increment and increment.decision) or {}
+        parts.append(_shown(partition, increment, problem))
+    problems = any(each.problem for each in parts)
+    return SavepointShown(app_id, name, not problems, decision.get("by"), decision.get("reason"), tuple(parts))
+
+
+def _shown(partition: int, increment: Increment | None, problem: str | None) -> SavepointPart:
+    if increment is None:
+        return SavepointPart(partition, problem=problem)
+    digest = increment.digest
+    return SavepointPart(
+        partition,
+        int((increment.decision or {}).get(STATE_BATCH, 0)),
+        digest.count if digest else None,
+        str(digest) if digest else None,
+        dict(increment.positions),
+        time_of(increment.written_at_ms),
+        problem,
+    )
 
 
 async def _none(app_id: str, name: str, cluster: Cluster) -> NoSuchSavepoint:
@@ -298,19 +268,22 @@ async def _none(app_id: str, name: str, cluster: Cluster) -> NoSuchSavepoint:
     return NoSuchSavepoint(f"app {app_id} has no savepoint {name}; its savepoints: {known}")
 
 
-async def _part(cluster: Cluster, log: TopicPartition, snapshots: TopicPartition, *, prove: bool) -> KeptPart:
+async def _part(
+    cluster: Cluster, log: TopicPartition, snapshots: TopicPartition, *, prove: bool
+) -> tuple[Increment | None, str | None]:
+    """Return the increment of a part, and why it cannot be used."""
     increment = None
     try:
         async with reading(cluster) as reader:
             found = await last_increment(reader, log, await reader.bounds(log))
         if found is None:
-            return KeptPart(log.partition, None, "it is not kept yet: the savepoint was interrupted")
+            return None, "it is not kept yet: the savepoint was interrupted"
         increment = found.increment
         async with reading(cluster, read_committed=False, large=True) as reader:
             await _prove(reader, snapshots, increment, whole=prove)
     except UNUSABLE as error:
-        return KeptPart(log.partition, increment, error.message)
-    return KeptPart(log.partition, increment)
+        return increment, error.message
+    return increment, None
 
 
 async def _prove(reader: Reader, snapshots: TopicPartition, increment: Increment, *, whole: bool) -> None:
@@ -355,15 +328,9 @@ class Savepoints:
     async def create(
         self, name: str, reason: str = "", *, by: str = "", kept: Callable[[int], object] = lambda _: None
     ) -> SavepointShown:
-        """Keep the state of every partition of the app, whoever owns it, as `snapreplay savepoint create`. `kept` is
-        told of each.
-
-        Raises:
-            SnapreplayError: as the function of this name.
-        """
+        """Keep the state of every partition of the app, whoever owns it; parameters and errors as of `create`."""
         with throttled(self._settings.restore.drill_share):
-            found = await create(self._app, self._settings, self._cluster, name, reason, by=by, kept=kept)
-        return shown(found)
+            return await create(self._app, self._settings, self._cluster, name, reason, by=by, kept=kept)
 
     async def all(self) -> SavepointList:
         """List them, also those that cannot be used."""
@@ -371,11 +338,7 @@ class Savepoints:
         return SavepointList(tuple([await self._find(name) for name in names]))
 
     async def drop(self, name: str) -> None:
-        """Delete one for good.
-
-        Raises:
-            SnapreplayError: as the function of this name.
-        """
+        """Delete one for good; errors as of `drop`."""
         await drop(self._app.app_id, name, self._cluster)
 
     async def read(self, name: str) -> SavepointList:
@@ -398,7 +361,7 @@ class Savepoints:
         task.add_done_callback(lambda _: self._tasks.pop(operation_id))
 
     def cancel(self, operation_id: str) -> None:
-        """Give up this operation, if it is under way. What is kept already stays, and can be completed or dropped."""
+        """Give up this operation, if it is under way. What is kept already stays until it is dropped."""
         task = self._tasks.get(operation_id)
         if task is not None:
             self._cancelled.add(operation_id)
@@ -410,7 +373,7 @@ class Savepoints:
             await cancel_and_wait(task)
 
     async def _find(self, name: str) -> SavepointShown:
-        return shown(await find(self._app.app_id, name, self._cluster, prove=False))
+        return await find(self._app.app_id, name, self._cluster, prove=False)
 
     async def _work(self, operation_id: str, asked: SavepointCommand, dones: Sequence[OnDone]) -> None:
         why = "the process ended first"
@@ -439,32 +402,3 @@ class Savepoints:
 
 def _kept(done: OnDone) -> None:
     done(OperationState.RUNNING, None, "kept; not proven yet")
-
-
-def shown(savepoint: Savepoint) -> SavepointShown:
-    """Return a savepoint as it is shown."""
-    decision = next((part.increment.decision for part in savepoint.parts if part.increment), None) or {}
-    return SavepointShown(
-        savepoint.app_id,
-        savepoint.name,
-        not savepoint.problems,
-        decision.get("by"),
-        decision.get("reason"),
-        tuple(map(_shown_part, savepoint.parts)),
-    )
-
-
-def _shown_part(part: KeptPart) -> SavepointPart:
-    increment = part.increment
-    if increment is None:
-        return SavepointPart(part.partition, problem=part.problem or None)
-    digest = increment.digest
-    return SavepointPart(
-        part.partition,
-        int((increment.decision or {}).get(STATE_BATCH, 0)),
-        digest.count if digest else None,
-        str(digest) if digest else None,
-        dict(increment.positions),
-        time_of(increment.written_at_ms),
-        part.problem or None,
-    )

@@ -2,10 +2,9 @@
 
 import pytest
 
-from snapreplay.service.decisions.inputs import NotDrained, NotRetirable, Wish, carry_out, propose
-from snapreplay.service.ports import NewTopic
+from snapreplay.service.decisions.inputs import NotDrained, Wish, carry_out, propose
 from tests.support.rewired import Story, folded
-from tests.support.stage import phase, until
+from tests.support.stage import phase
 
 pytestmark = pytest.mark.kafka
 
@@ -41,67 +40,14 @@ async def test_a_retirement_that_stopped_half_way_leads_on_and_back(half, way):
 
 
 async def test_records_that_came_between_two_retirements_are_processed(half):
-    """Neither version does that as it is: the hint leads back, and from there on. The command that is still under way
-    has looked at one partition only, and leads to that hint."""
+    """Neither version does that as it is: first, the partition gets its input back."""
     story, two, one, second = half
     await story.feed("a", 2, 1)
-    with pytest.raises(NotDrained) as refused:
-        await carry_out(second)
-    assert refused.value.hint.startswith("run the command again")
-    with pytest.raises(NotDrained) as refused:
-        await story.change(one)
-    assert "partition 0 is without this input already" in refused.value.hint
-    assert "with the previous version, `snapreplay inputs MODULE:APP --from resume`" in refused.value.hint
+    for refusing in (carry_out(second), story.change(one)):
+        with pytest.raises(NotDrained):
+            await refusing
     await story.change(two, "resume")
     assert await story.processed(two, "a") == folded((1, 2))
     assert len(await story.change(one)) == 2
     await story.feed("b", 3, 1)
     assert await story.processed(one, "b") == folded((1, 3))
-
-
-@pytest.mark.whole
-async def test_what_only_a_replay_restores_leads_back_when_half_of_it_is_retired(broker, unique):
-    """The version before has the first partition FAILED: that one has its input again before a snapshot is written."""
-    story = Story(broker.bootstrap_servers, unique("half"), partitions=2, changelog={"enabled": False})
-    two, one = story.of("a", "b"), story.of("b")
-    await two.prepare()
-    first, second = await propose(one.app, one.settings(), one.cluster, Wish())
-    await carry_out(first)
-    await story.feed("a", 1, 1)
-    async with two.started() as service:
-        await phase(service, "failed", 0)
-        await phase(service, "live", 1)
-        sent = len((await two.read(f"a-{story.name}"))[1])
-        await until(lambda: len(service.view(1)) == sent, "one entry for each record")
-    with pytest.raises(NotRetirable) as refused:
-        await carry_out(second)
-    assert refused.value.hint.startswith("run the command again")
-    with pytest.raises(NotRetirable, match="can be restored only by a replay of a-") as refused:
-        await story.change(one)
-    assert "partition 0 is without this input already" in refused.value.hint
-    assert "with the previous version, `snapreplay inputs MODULE:APP --from resume`" in refused.value.hint
-    await story.change(two, "resume")
-    assert await story.processed(two, "a") == folded((1, 1))
-    async with two.running(snapshot={"before_stop": True}):
-        pass
-    assert len(await story.change(one)) == 2
-
-
-@pytest.mark.whole
-async def test_an_input_that_was_added_half_way_is_added_before_it_is_retired(broker, unique):
-    """A partition that never had it has not retired it: the hint names the version before, whose own hint goes on."""
-    story = Story(broker.bootstrap_servers, unique("half"), partitions=2)
-    two, one = story.of("a", "b"), story.of("b")
-    await one.prepare()
-    await two.cluster.create_topics([NewTopic(f"a-{story.name}", 2)])
-    first, _ = await propose(two.app, two.settings(), two.cluster, Wish("earliest"))
-    await carry_out(first)
-    await story.feed("a", 1, 1)
-    with pytest.raises(NotDrained) as refused:
-        await story.change(one)
-    assert "let the previous version process the rest" in refused.value.hint
-    assert "without this input" not in refused.value.hint
-    await story.refused(two)
-    await story.change(two, "earliest")
-    assert await story.processed(two, "a") == folded((1, 1))
-    assert len(await story.change(one)) == 2

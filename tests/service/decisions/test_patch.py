@@ -9,23 +9,12 @@ import pytest
 from snapreplay import App, MapState, Stores, Topic
 from snapreplay.errors import UsageError
 from snapreplay.service.decisions.init import init_app
-from snapreplay.service.decisions.patch import (
-    INSTANCE_ID,
-    TAKEN_OVER_SECONDS,
-    OtherVersion,
-    OwnerTookItBack,
-    carry_out,
-    close,
-    propose,
-    until_taken_over,
-)
+from snapreplay.service.decisions.patch import OtherVersion, OwnerTookItBack, carry_out, close, propose
 from snapreplay.service.publish.state import LogWentOn
 from snapreplay.service.recovery.input_identity import InputTrimmed
 from snapreplay.state.correction import NotCorrected
 from tests.support import apps
 from tests.support.accepting import fenced_while_writing, killed_before_its_increment, overtaken
-from tests.support.entries import read_entry
-from tests.support.in_memory import virtual
 
 WRONG, RIGHT = {"n": 7, "sum": 420}, {"n": 7, "sum": 400}
 LINE = {"key": "k0", "expected": WRONG, "value": RIGHT}
@@ -194,22 +183,6 @@ async def test_a_key_that_two_partitions_have_needs_a_partition(bench):
     await close([left])
 
 
-async def test_a_deletion_that_has_been_carried_out_is_done_already_wherever_it_was(bench):
-    """No partition has the key any more, and the line names none: the decision about the partition does. A line that
-    expects another value has not been carried out, and nor has any after another decision."""
-    await past(bench)
-    line = {"key": "k1", "expected": {"n": 7, "sum": 427}, "delete": True}
-    await patched(bench, LINE, line)
-    assert await proposed(bench, LINE, line) == []
-    assert await proposed(bench, line) == []
-    for other in ({**line, "expected": RIGHT}, {**line, "key": "k99"}):
-        with pytest.raises(NotCorrected, match="is in no partition"):
-            await proposed(bench, other)
-    await patched(bench, {"key": "k0", "expected": RIGHT, "value": WRONG})
-    with pytest.raises(NotCorrected, match="is in no partition"):
-        await proposed(bench, line)
-
-
 async def test_an_owner_without_input_comes_back_to_the_corrected_state(bench):
     """Nothing is committed that could tell it of the fence: the end of its log does."""
     await past(bench)
@@ -220,43 +193,6 @@ async def test_an_owner_without_input_comes_back_to_the_corrected_state(bench):
         await one.again_live(epoch)
         assert one.view()["k0"] == RIGHT
     await watch
-
-
-@pytest.mark.parametrize("who", ["a quiet owner", "nobody", "a member that does not claim"])
-@virtual
-async def test_a_patch_waits_until_no_owner_shows_the_old_value(bench, who):
-    """Where a process runs, for a while; it says what it has seen."""
-    await past(bench)
-    news: list[str] = []
-    loop = asyncio.get_running_loop()
-
-    async def shown(one=None):
-        (begun,) = await patched(bench, LINE)
-        bench.broker.members = [] if who == "nobody" else ["one"]
-        began, done = loop.time(), {bench.log(bench.increments).partition: begun.offset}
-        if one is not None:
-            assert one.view()["k0"] == WRONG
-        await until_taken_over(done, bench.app.app_id, bench.cluster, news.append)
-        return loop.time() - began
-
-    match who:
-        case "a quiet owner":
-            async with bench.live() as one:
-                watch = asyncio.create_task(one.watch_end())
-                assert 0.0 < await shown(one) < TAKEN_OVER_SECONDS / 2
-                readable = one.runner.readable
-                assert readable is None or one.view()["k0"] == RIGHT
-                await one.phase("live")
-                assert one.view()["k0"] == RIGHT
-            await watch
-            assert [each for each in news if "has taken over the corrected state" in each] == news != []
-        case "nobody":
-            assert await shown() < 1.0
-            assert news == []
-        case _:
-            assert TAKEN_OVER_SECONDS <= await shown() < TAKEN_OVER_SECONDS + 2.0
-            (line,) = news
-            assert "partition 0: no process has claimed it within 20 s" in line
 
 
 async def test_an_entry_that_changes_after_the_look_is_not_corrected(bench):
@@ -456,15 +392,6 @@ async def test_a_decision_names_twenty_entries_and_counts_the_others(bench):
     decided = begun.increment.decision["decided"]
     assert decided.count("no entry → ") == 20
     assert "; and 10 more; digest" in decided
-
-
-async def test_the_claim_says_that_no_process_of_the_service_fenced(bench):
-    """Its instance id is that of the command."""
-    await past(bench)
-    (begun,) = await patched(bench, LINE)
-    (records,) = await bench.read(bench.increments)
-    (claim,) = [read_entry(each.value) for each in records if each.offset == begun.increment.owner_epoch]
-    assert claim.instance_id == INSTANCE_ID
 
 
 async def test_a_state_that_is_no_map_has_no_entries_to_name(bench):

@@ -64,15 +64,6 @@ def test_a_state_that_is_newer_than_the_log_keeps_what_it_contains():
     assert "are gone" not in line
 
 
-def test_a_log_with_shifted_offsets_is_said_to_hold_what_was_processed():
-    """It holds it at other offsets: all of that is done twice."""
-    offset, line = other_log("in", 120, 120, 5, None, (119, 103))
-    assert offset == 5
-    assert "holds the last record that was processed at offset 103 instead of 119" in line
-    assert f"offsets 5 to 104 were processed before, as far as they are the same records, and are {AGAIN}" in line
-    assert "holds none of" not in line
-
-
 async def common(bench):
     """Offset of the newest record that is still the same; None when there is none."""
     (log,) = await bench.read(bench.increments)

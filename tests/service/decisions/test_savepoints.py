@@ -15,7 +15,7 @@ from snapreplay.service.decisions.deletion import carry_out, propose
 from snapreplay.service.decisions.init import init_app, init_with_state
 from snapreplay.service.decisions.reset import ResetTarget
 from snapreplay.service.decisions.savepoints import NoSuchSavepoint, SavepointExists, SavepointUnusable
-from snapreplay.service.decisions.state_import import STATE_BATCH, CannotTakeOver, named
+from snapreplay.service.decisions.state_import import CannotTakeOver, named
 from snapreplay.service.preflight import OwnTopicsMissing
 from snapreplay.service.publish import state as publishing
 from snapreplay.service.publish.owned import commit_increment
@@ -83,12 +83,9 @@ async def test_it_outlives_trimming_and_another_app_begins_with_it(stage, unique
         read_to = len((await here.read(here.increments))[0])
         made = await create(here, reason="before the fix")
         assert made.problems == []
-        assert [part.increment.positions for part in made.parts] == [
-            {here.input: status.inputs[0].position} for status in service.restore_status()
-        ]
-        assert {part.increment.decision["reason"] for part in made.parts} == {"before the fix"}
-        assert [int(part.increment.decision[STATE_BATCH]) for part in made.parts] == [
-            status.batch for status in service.restore_status()
+        assert made.reason == "before the fix"
+        assert [(part.positions, part.batch) for part in made.partitions] == [
+            ({here.input: status.inputs[0].position}, status.batch) for status in service.restore_status()
         ]
         for _ in range(3):
             await here.feed(40)
@@ -124,7 +121,7 @@ async def test_an_owner_that_goes_on_is_no_log_that_lost_its_end(stage, unique, 
         monkeypatch.setattr(log_bounds, "read_starts", overtaken)
         made = await create(here)
     assert len(calls) > 1
-    assert made.parts[0].increment.positions == {here.input: 20}
+    assert made.partitions[0].positions == {here.input: 20}
 
 
 @pytest.mark.parametrize("kind", ["lean", "no map"])
@@ -142,7 +139,7 @@ async def test_a_state_that_only_a_replay_leads_to_is_kept_as_well(stage, unique
         await here.all_processed(service)
         await here.decided()
         made = await create(here)
-    assert made.parts[0].increment.positions == {here.input: 30}
+    assert made.partitions[0].positions == {here.input: 30}
     assert (await find(here, prove=True)).problems == []
 
 
@@ -168,10 +165,10 @@ async def test_a_name_is_taken_until_it_is_dropped(stage, unique):
     """A second one of the name is refused and changes nothing. Dropped, its topics are gone, and the name is free."""
     here = await fed(stage, unique("ledger"))
     made = await create(here)
-    assert made.parts[0].increment.decision["reason"] == NO_REASON
+    assert made.reason == NO_REASON
     with pytest.raises(SavepointExists, match="has a savepoint before already"):
         await create(here)
-    assert (await find(here)).parts[0].increment == made.parts[0].increment
+    assert await find(here) == made
     dropped = await savepoints.drop(here.app.app_id, "before", here.cluster)
     assert set(dropped) == set(names.own_pair(kept(here).app.app_id))
     assert await names_of(here.app.app_id, here.cluster) == []
@@ -183,9 +180,8 @@ async def test_a_name_is_taken_until_it_is_dropped(stage, unique):
 @pytest.mark.parametrize(
     "where", ["between parts", pytest.param("between snapshot and increment", marks=pytest.mark.whole)]
 )
-async def test_an_interrupted_one_is_not_usable_until_it_is_completed(stage, unique, monkeypatch, where):
-    """It is listed with what is missing, nothing begins with it, and it can be dropped. The same command completes it;
-    the part that was there stays."""
+async def test_an_interrupted_one_is_not_usable_and_is_dropped(stage, unique, monkeypatch, where):
+    """It is listed with what is missing, and nothing begins with it. Its name is free once it was dropped."""
     here = await fed(stage, unique("two"), 2)
     calls = []
 
@@ -210,41 +206,14 @@ async def test_an_interrupted_one_is_not_usable_until_it_is_completed(stage, uni
         await savepoints.usable(here.app.app_id, "before", here.cluster)
     with pytest.raises(CannotTakeOver, match="holds no increment"):
         await heir_of(here)
-    made = await create(here)
-    assert made.problems == []
-    assert made.parts[0].increment == found.parts[0].increment
-    heir = await heir_of(here)
-    async with heir.running() as service:
-        await heir.all_processed(service)
-
-
-class _Interrupted(Exception):
-    """Stands for a signal."""
-
-
-@pytest.mark.whole
-async def test_parts_of_a_state_that_was_given_up_since_are_not_completed(stage, unique):
-    """Interrupted after the first of two partitions; then the app was set back. A savepoint of both states would bring
-    back half of what was given up."""
-    here = await fed(stage, unique("ledger"), 2)
-
-    def interrupt(_partition):
-        raise _Interrupted
-
-    with pytest.raises(_Interrupted):
-        await savepoints.create(here.app, here.settings(), here.cluster, "before", kept=interrupt)
-    for each in await reset.propose(here.app, here.settings(), here.cluster, ResetTarget(start="latest")):
-        await reset.carry_out(each)
-    with pytest.raises(SavepointUnusable, match="partition 0: its state was given up, or replaced, since") as refused:
+    with pytest.raises(SavepointExists):
         await create(here)
-    assert "savepoint drop" in refused.value.hint
-    assert [part.increment is None for part in (await find(here)).parts] == [False, True]
     await savepoints.drop(here.app.app_id, "before", here.cluster)
-    assert [part.increment.digest.count for part in (await create(here)).parts] == [0, 0]
+    assert (await create(here)).usable
 
 
 @pytest.mark.whole
-async def test_a_state_that_is_given_up_meanwhile_is_not_completed(stage, unique, monkeypatch):
+async def test_a_state_that_is_given_up_meanwhile_is_not_kept(stage, unique, monkeypatch):
     """The app is set back while its savepoint is made: the first of two partitions has the state of before."""
     here, keep = await fed(stage, unique("ledger"), 2), savepoints._keep
 
@@ -254,9 +223,9 @@ async def test_a_state_that_is_given_up_meanwhile_is_not_completed(stage, unique
             await reset.carry_out(each)
 
     monkeypatch.setattr(savepoints, "_keep", kept_then_reset)
-    with pytest.raises(SavepointUnusable, match="partition 0: its state was given up, or replaced, since"):
+    with pytest.raises(SavepointUnusable, match="was set back, or decided about"):
         await create(here)
-    assert [part.increment is None for part in (await find(here)).parts] == [False, True]
+    assert [part.batch is None for part in (await find(here)).partitions] == [False, True]
 
 
 @pytest.mark.whole
@@ -294,7 +263,7 @@ async def test_an_app_without_a_state_has_none_to_keep(broker, unique):
     assert await names_of(here.app.app_id, here.cluster) == []
     assert "`snapreplay init MODULE:APP`" in refused.value.hint
     await init_app(here.app, here.settings(), here.cluster)
-    assert (await create(here)).parts[0].increment.digest.count == 0
+    assert (await create(here)).partitions[0].entries == 0
 
 
 async def test_a_damaged_chunk_is_found_and_nothing_begins_with_it(stage, unique):
