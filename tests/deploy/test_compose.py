@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from examples import flights
 from snapreplay.api.cli.root import app
 from snapreplay.service.config.settings import load_settings
 from tests.deploy.dockerfile import ROOT, command, stages
@@ -44,17 +42,6 @@ def test_prometheus_asks_the_service_and_has_the_rules(tmp_path: Path) -> None:
     promtool("check", "config", "--syntax-only", tmp_path / "prometheus.yml")
 
 
-def test_grafana_finds_prometheus_and_the_dashboard() -> None:
-    """The dashboard is mounted where Grafana is told to look, and the source has Prometheus' address."""
-    configs = {name: yaml.safe_load(each["content"]) for name, each in COMPOSE["configs"].items()}
-    assert {each["source"] for each in SERVICES["grafana"]["configs"]} == {"datasource", "dashboards"}
-    assert configs["datasource"]["datasources"][0]["url"] == "http://prometheus:9090"
-    (mount,) = SERVICES["grafana"]["volumes"]
-    source, target, _ = mount.split(":")
-    assert (ROOT / "deploy" / source).is_file()
-    assert configs["dashboards"]["providers"][0]["options"]["path"] == str(Path(target).parent)
-
-
 def test_every_setting_exists() -> None:
     """The environment of each of our containers is accepted, as at start: no misspelt name."""
     for name in OURS | {"audit"}:
@@ -79,34 +66,6 @@ def test_every_command_exists() -> None:
         text = " ".join(words[2:] if words[0] == "/bin/sh" else words)
         before_app = text.removeprefix("snapreplay ").split(" app.py")[0].split()
         assert CliRunner().invoke(app, [*before_app, "--help"]).exit_code == 0, text
-
-
-def test_the_mounted_app_is_the_default_command() -> None:
-    """The file that is mounted exists, is where the image looks for it, and is an app."""
-    final = stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))[-1]
-    for name in OURS | {"audit"}:
-        (mount,) = SERVICES[name]["volumes"]
-        source, target, mode = mount.split(":")
-        assert f"/app/{command(final, 'CMD')[0]}" == target
-        assert mode == "ro"
-        assert (ROOT / "deploy" / source).resolve() == Path(flights.__file__)
-
-
-def test_the_topics_are_those_of_the_app() -> None:
-    """The one-shot creates the inputs and outputs of the mounted app, all with one partition count."""
-    (script,) = SERVICES["topics"]["command"]
-    created = script.split("for topic in ")[1].split(";")[0].split()
-    assert created == [topic.name for topic in (*flights.app.inputs, *flights.app.outputs)]
-    assert script.count("--partitions") == 1
-
-
-def test_steps_wait_for_each_other() -> None:
-    """Broker, topics, own topics, genesis, service: each begins when the one before it has succeeded."""
-    order = ["kafka", "topics", "own-topics", "init", "service"]
-    for before, name in pairwise(order):
-        (wanted,) = SERVICES[name]["depends_on"].items()
-        healthy = "service_healthy" if before == "kafka" else "service_completed_successfully"
-        assert wanted == (before, {"condition": healthy})
 
 
 def test_a_stop_is_given_its_time() -> None:

@@ -36,15 +36,3 @@ def test_each_query_asks_for_what_exists(tmp_path: Path) -> None:
     rules = [{"record": f"q{n}", "expr": filled(target["expr"], "ledger")} for n, target in enumerate(TARGETS)]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}))
     promtool("check", "rules", tmp_path / "rules.yaml")
-
-
-def test_no_data_source_is_written_down() -> None:
-    """Whoever imports it chooses one; every panel, and the variables, use that one; no unknown variable is left."""
-    assert VARIABLES["datasource"]["type"] == "datasource"
-    asking = [
-        *(each for each in PANELS if each["type"] != "row"),
-        *(v for v in VARIABLES.values() if v["type"] == "query"),
-    ]
-    assert {each["datasource"]["uid"] for each in asking} == {"${datasource}"}
-    used = set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD)))
-    assert used - {"__all", "__rate_interval"} == VARIABLES.keys()

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from snapreplay import __version__
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import Settings
@@ -52,12 +51,6 @@ def test_runs_as_a_number_that_is_not_root(stage) -> None:
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
 
 
-@pytest.mark.parametrize("word", ["ENTRYPOINT", "CMD", "HEALTHCHECK"])
-def test_no_shell_stands_between(word: str) -> None:
-    """SIGTERM reaches Python, and the health check is started directly: all commands have the exec form."""
-    assert command(FINAL, word)
-
-
 @pytest.mark.parametrize(("status", "code"), [("200 OK", 0), ("503 Service Unavailable", 1), ("", 1)])
 def test_the_health_check_is_bash_alone(status: str, code: int, tmp_path: Path) -> None:
     """It reads one line of an answer, and finds neither a Python nor anything else on its path."""
@@ -89,28 +82,6 @@ async def test_the_health_check_asks_by_tls_where_the_service_does(tmp_path: Pat
             assert done.returncode == code
 
 
-def test_there_is_no_java(image: Image) -> None:
-    """The service needs none: neither a package nor a jar comes in."""
-    steps = " ".join(rest for stage in of_the_service(DOCKERFILE) for _, rest in stage)
-    assert not re.search(r"java|jdk|jre|maven", steps, flags=re.IGNORECASE)
-    assert not list(image.place("/opt/snapreplay").rglob("*.jar"))
-
-
-def test_the_context_holds_what_is_copied_and_little_else() -> None:
-    """.dockerignore lets in every source of a COPY, and neither .git nor the environment."""
-    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    let_in = {line[1:] for line in lines if line.startswith("!")}
-    copied = {
-        name.split("/")[0]
-        for stage in stages(DOCKERFILE)
-        for word, rest in stage
-        if word == "COPY" and not rest.startswith("--from")
-        for name in rest.split()[:-1]
-    }
-    assert "*" in lines
-    assert copied == let_in
-
-
 def test_nothing_is_installed_without_a_hash() -> None:
     """Every pip call checks hashes, or installs the wheel just built and asks no registry."""
     runs = [rest for stage in stages(DOCKERFILE) for word, rest in stage if word == "RUN"]
@@ -131,19 +102,6 @@ def test_only_locked_packages_are_installed(image: Image) -> None:
     assert "snapreplay" in found
     assert found - {"snapreplay"} <= set(locked)
     assert {"aiokafka", "fastapi", "msgspec"} <= found
-
-
-def test_it_knows_its_version(image: Image) -> None:
-    """The console script works, from the installed package and not from this tree."""
-    done = _call(image, ["snapreplay", "version"])
-    assert done.stdout.startswith(f"snapreplay {__version__}\nengine: pure (")
-
-
-def test_unhealthy_when_nobody_answers(image: Image) -> None:
-    """The health check fails, with the code that Docker understands, while there is no service."""
-    (port,) = free_ports(1)
-    done = _call(image, command(FINAL, "HEALTHCHECK"), SNAPREPLAY_HTTP__PORT=str(port))
-    assert done.returncode == 1
 
 
 @pytest.mark.kafka
@@ -227,64 +185,3 @@ def test_the_image_calls_the_entry_point() -> None:
     assert ENTRYPOINT.stat().st_mode & 0o111
     assert command(SPARK, "ENTRYPOINT") == ["/opt/entrypoint.sh"]
     assert command(SPARK, "CMD")[:2] == ["snapreplay", "audit"]
-
-
-SPARKS_WORDS = {
-    "SPARK_HOME": "/spark",
-    "SPARK_DRIVER_BIND_ADDRESS": "10.0.0.1",
-    "SPARK_EXECUTOR_MEMORY": "1g",
-    "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@driver:7078",
-    "SPARK_EXECUTOR_ID": "3",
-    "SPARK_EXECUTOR_CORES": "2",
-    "SPARK_APPLICATION_ID": "spark-1",
-    "SPARK_EXECUTOR_POD_IP": "10.0.0.2",
-    "SPARK_RESOURCE_PROFILE_ID": "0",
-    "SPARK_EXECUTOR_POD_NAME": "pod-3",
-    "SPARK_JAVA_OPT_0": "-Da=b c",
-    "SPARK_JAVA_OPT_1": "-Dd=$HOME",
-}
-
-
-def called(tmp_path, *words, **env) -> list[str]:
-    """Return what the entry point runs in place of itself: each program found first on its path says what it was
-    given."""
-    for name in ("java", "spark-submit"):
-        program = tmp_path / name
-        program.write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
-        program.chmod(0o755)
-    path = f"{tmp_path}:/usr/bin:/bin"
-    done = subprocess.run([ENTRYPOINT, *words], env={"PATH": path, **env}, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
-
-
-def test_an_executor_gets_all_that_spark_says(tmp_path) -> None:
-    """Every word of the environment, options with blanks in one piece."""
-    java, *words = called(tmp_path, "executor", **SPARKS_WORDS)
-    assert java == f"{tmp_path}/java"
-    assert words[:4] == ["-Da=b c", "-Dd=$HOME", "-Xms1g", "-Xmx1g"]
-    assert words[4:6] == ["-cp", "/spark/conf:/spark/jars/*"]
-    options = dict(zip(words[7::2], words[8::2], strict=True))
-    assert options == {
-        "--driver-url": SPARKS_WORDS["SPARK_DRIVER_URL"],
-        "--executor-id": "3",
-        "--cores": "2",
-        "--app-id": "spark-1",
-        "--hostname": "10.0.0.2",
-        "--resourceProfileId": "0",
-        "--podName": "pod-3",
-    }
-
-
-def test_a_driver_is_a_spark_submit(tmp_path) -> None:
-    """In client mode: the pod is the driver already."""
-    words = called(tmp_path, "driver", "--properties-file", "p", "local:///a.py", **SPARKS_WORDS)
-    assert words[0] == f"{tmp_path}/spark-submit"
-    assert words[1:] == [
-        *("--conf", "spark.driver.bindAddress=10.0.0.1", "--deploy-mode", "client"),
-        *("--properties-file", "p", "local:///a.py"),
-    ]
-
-
-def test_anything_else_is_a_command(tmp_path) -> None:
-    """As in the CronJob."""
-    assert called(tmp_path, "echo", "a b") == ["a b"]

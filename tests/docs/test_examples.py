@@ -219,31 +219,3 @@ def credited(app: App[Any], payments: Topic[Any, Any], account: Callable[[float]
     @app.handler(payments)
     def on_payment(record: Any, state: Any, out: Any) -> None:
         state[record.key] = account(record.value["amount"])
-
-
-@pytest.mark.whole
-@pytest.mark.kafka
-def test_the_local_broker_is_used_as_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """docs/internals/local-broker.md: it is started, killed and restarted."""
-    namespace(code_of("docs/internals/local-broker.md"))
-    assert re.fullmatch(r"127\.0\.0\.1:\d+\n", capsys.readouterr().out)
-
-
-@pytest.mark.whole
-@pytest.mark.kafka
-def test_what_was_timed_can_be_timed_again(tmp_path: Path) -> None:
-    """The script of facts.md, and the command of measurements.md that starts a broker, print their figures."""
-    (console,) = (each.text for each in blocks("console") if each.place.startswith("docs/internals/measurements.md"))
-    command = console.removeprefix("$ ").replace(".venv/bin/python", sys.executable)
-    (tmp_path / "timing.py").write_text(code_of("docs/internals/facts.md"), encoding="utf-8")
-    for typed, figures in (("$0 timing.py", 6), (command, 2)):
-        done = subprocess.run(
-            ["bash", "-ec", typed, sys.executable],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=scaled(120),
-            check=True,
-        )
-        assert len(done.stdout.splitlines()) == figures, done.stdout

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay import testing
 from tests.docs import pictures, reference
 
 ROOT = Path(__file__).parents[2]
@@ -28,18 +27,6 @@ def test_the_index_names_every_page_once_in_one_of_five_groups() -> None:
     assert [group.split("\n")[0] for group in groups] == ["Start", "Guides", "Operate", "Reference", "Explain"]
     linked = re.findall(r"\]\(([^)#]+\.md)\)", "".join(groups))
     assert sorted((INDEX.parent / each).resolve() for each in linked) == PAGES
-
-
-# ------------------------------------------------------------------------ the page on tests
-
-CALLED_IN_TESTS = ["Harness", "RealHarness", "broker", "check", "check_upgrade", "record", "record_raw"]
-
-
-def test_the_page_on_tests_explains_what_a_test_calls() -> None:
-    """Not only in an example: each has a sentence or a row."""
-    assert set(CALLED_IN_TESTS) <= set(testing.__all__)
-    page = (DOCS / "testing.md").read_text(encoding="utf-8")
-    assert [name for name in CALLED_IN_TESTS if not re.search(rf"`{name}[`(]", page)] == []
 
 
 # ------------------------------------------------------------------------ tests as answers
@@ -70,17 +57,6 @@ def test_a_page_is_what_the_code_makes(path: Path) -> None:
 def test_a_picture_is_what_its_figures_make(path: Path) -> None:
     """Else: `python -m tests.docs.pictures`."""
     assert path.read_text(encoding="utf-8") == pictures.DRAWN[path]()
-
-
-def test_nothing_public_is_left_out() -> None:
-    """Each command has its section, with each of its options."""
-    page = (reference.DOCS / "cli.md").read_text(encoding="utf-8")
-    sections = [each.split("`\n", 1) for each in page.split("\n### `snapreplay ")[1:]]
-    shown = {re.split(r" [A-Z[]", name)[0]: text for name, text in sections}
-    assert list(shown) == [name for name, _ in reference.commands()]
-    for name, command in reference.commands():
-        options = [opt for each in command.params if each.name != "help" and not each.hidden for opt in each.opts]
-        assert [opt for opt in options if opt.startswith("--") and f"`{opt}`" not in shown[name]] == []
 
 
 # ---------------------------------------------------------------------------- the README

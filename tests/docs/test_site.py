@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
-import re
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from html.parser import HTMLParser
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
-from playwright.async_api import Page, expect
-
-from tests.page.conftest import browser, page
-
-__all__ = ["browser", "page"]
 
 ROOT = Path(__file__).parents[2]
 HERE = "http://site/"
@@ -96,37 +85,3 @@ def test_a_setting_is_found(site: Path) -> None:
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
     found = {each["location"] for each in index["docs"] if "standby.replicas" in each["text"]}
     assert "settings/#standby" in found, found
-
-
-@pytest.fixture
-def address(site: Path) -> Iterator[str]:
-    """The address of a server that has the site."""
-    handler = functools.partial(_Quiet, directory=str(site))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/"
-        server.shutdown()
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
-@pytest.mark.parametrize("width", [360, 1440])
-async def test_a_reader_searches_and_finds(address: str, page: Page, width: int) -> None:
-    """On a phone and on a screen. No request leaves the machine, and nothing is wider than the screen."""
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    await page.set_viewport_size({"width": width, "height": 900})
-    await page.goto(address)
-    await expect(page.locator(".md-search-result__meta")).to_have_text("Type to start searching")  # it has its index
-    if width == 360:
-        await page.locator("header label[for=__search]").first.click()
-    await page.get_by_role("textbox", name="Search").press_sequentially("standby.replicas")
-    await page.locator(".md-search-result__item").first.get_by_role("link").first.click()
-    await expect(page).to_have_url(re.compile(r"/[\w-]+/\?h="))
-    for path in ("introduction/", "how-it-works/", "settings/", "benchmarks/", "ARCHITECTURE/"):
-        await page.goto(address + path)
-        assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
-    assert not [each for each in asked if not each.startswith((address, "data:"))]

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
-import yaml
 from typer import Context
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
@@ -25,9 +23,6 @@ from snapreplay.api.problems import INTERNAL, INVALID, MALFORMED, MALFORMED_HEAD
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.kafka_properties import PROPERTIES
 from snapreplay.service.config.settings import load_settings
-from snapreplay.state.correction import corrections_of
-from snapreplay.state.map import MapState
-from snapreplay.state.stores import Stores
 from tests.deploy.promql import wrong_words
 from tests.docs.snippets import ROOT, blocks, commands, inline, words_of
 from tests.service.config.test_settings import documented_fields
@@ -42,20 +37,6 @@ SETTINGS = {name for name, *_ in documented_fields()} | {f"kafka.{name}" for nam
 VARIABLES = set(re.findall(r"`(SNAPREPLAY_\w+)` \|", (ROOT / "docs/settings.md").read_text(encoding="utf-8")))
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 
-ELSEWHERE = {
-    "docker": "needs Docker",
-    "helm": "needs a cluster of Kubernetes; tests/deploy/test_chart.py renders the chart",
-    "kubectl": "needs a cluster of Kubernetes",
-    "systemctl": "needs systemd; tests/deploy/test_systemd.py",
-    "cp": "writes to /etc",
-    "apt-get": "installs on the machine",
-    "kafka-consumer-groups.sh": "is Kafka's",
-    "kafka-configs.sh": "is Kafka's; runs in test_tls.py",
-    "spark-submit": "needs a Spark cluster; its last words are a command of ours, and looked at",
-    "venv-pack": "packs an environment for it",
-    **dict.fromkeys(("openssl", "jq", "echo", "cat", "sed", "export", "cd", ".", "pkill"), "is the machine's"),
-}
-"""Commands that no test here can run, and why."""
 OURS = {"snapreplay", "opentelemetry-instrument", "spark-submit"}
 """Commands that run ours."""
 NO_COMMANDS = {"snapreplay COMMAND --help": "stands for every command"}
@@ -64,13 +45,6 @@ NO_COMMANDS = {"snapreplay COMMAND --help": "stands for every command"}
 def wrong(found: list[tuple[str, object]]) -> None:
     """Fail with each place and what is wrong there."""
     assert not found, "\n".join(f"{place}: {what}" for place, what in found)
-
-
-def test_every_command_is_known() -> None:
-    """A command is ours, pip, Python, curl or make, which are looked at below, or there is a reason why it is not."""
-    known = {*OURS, *ELSEWHERE, "pip", "python", "make", "curl"}
-    names = [(place, re.sub(r"[\d.]+$", "", Path(words[0]).name) or words[0]) for place, words in commands()]
-    wrong([(place, name) for place, name in names if name not in known])
 
 
 def refusal(words: list[str], *, is_whole: bool) -> str:
@@ -110,12 +84,6 @@ def test_every_command_of_ours_is_taken_by_our_command_line() -> None:
             found.append((each.place, refusal(words, is_whole=False)))
     assert len(found) > 200
     wrong([(place, why) for place, why in found if why])
-
-
-@pytest.mark.parametrize("line", ["run", "run a.py --processes many", "retry --partition 0 --weight", "dance"])
-def test_a_wrong_command_is_found(line: str) -> None:
-    """A missing argument, a wrong value, a wrong option, a wrong command."""
-    assert refusal(line.split(), is_whole=True)
 
 
 def test_files_modules_targets_and_extras_exist() -> None:
@@ -198,23 +166,6 @@ def test_every_metric_is_one() -> None:
     wrong(found)
 
 
-def test_what_is_json_can_be_read() -> None:
-    """Lines that correct a state are read by `snapreplay patch`."""
-    for each in blocks("json"):
-        if each.text.startswith("{\n"):
-            assert set(json.loads(each.text)) > {"type", "title", "status"}, each.place
-            continue
-        lines = [line.encode() for line in each.text.splitlines()]
-        stores = {json.loads(line).get("store", "default") for line in lines}
-        maps: Any = {name: MapState(str, dict) for name in stores}
-        assert len(corrections_of(lines, Stores(**maps), 4, "any")) == len(lines), each.place
-
-
-def test_yaml_can_be_read() -> None:
-    """Each block is one document."""
-    assert all(yaml.safe_load(each.text) for each in blocks("yaml"))
-
-
 def test_every_path_in_a_sentence_is_one_of_the_api() -> None:
     """With its method; `/` is for people."""
     found: list[tuple[str, object]] = []
@@ -255,17 +206,6 @@ def requests() -> list[tuple[str, httpx2.Request]]:
     return [(place, request_of(words[1:])) for place, words in commands() if words[0] == "curl"]
 
 
-def test_every_request_of_curl_is_one_of_the_api() -> None:
-    """Method, path, and names in the query."""
-    found: list[tuple[str, object]] = []
-    for place, request in requests():
-        known = operation(request.method, request.url.path)
-        names = {each["name"] for each in (known or {}).get("parameters", [])}
-        if known is None or not set(request.url.params) <= names:
-            found.append((place, f"{request.method} {request.url}"))
-    wrong(found)
-
-
 REFUSED = {each.name for each in (MALFORMED, MALFORMED_HEADER, MEDIA, INVALID, TWO_LENGTHS, INTERNAL)}
 
 
@@ -283,17 +223,4 @@ async def test_every_request_of_curl_is_understood() -> None:
             kind = answer.json().get("type", "") if "problem" in answer.headers.get("content-type", "") else ""
             if kind.rpartition(":")[2] in REFUSED or (not kind and answer.status_code in (404, 405)):
                 found.append((place, f"{request.method} {request.url}: {answer.text}"))
-    wrong(found)
-
-
-def test_every_field_that_jq_takes_is_one_of_the_api() -> None:
-    """Of any answer."""
-    fields = set(re.findall(r'"(\w+)": \{', json.dumps(OPENAPI["components"]["schemas"])))
-    found: list[tuple[str, object]] = []
-    for place, words in commands():
-        if words[0] == "jq":
-            program = re.sub(r'"[^"]*"', "", words[-1])
-            taken = re.findall(r"\.([a-z_]+)", program)
-            taken += [name for inner in re.findall(r"{([^}]*)}", program) for name in re.findall(r"\w+", inner)]
-            found += [(place, name) for name in taken if name not in fields]
     wrong(found)

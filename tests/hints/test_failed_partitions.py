@@ -4,17 +4,15 @@ The ways by `accept` for every kind of finding are in tests/attacks, B3; here ar
 where no acceptance could succeed.
 """
 
-import re
 from typing import Any
 
 import pytest
 
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from snapreplay.snapshots.format.envelope import RecordKind
-from snapreplay.snapshots.format.records import Genesis
 from snapreplay.state.digest import Digest
 from tests.hints.following import way_with, ways
-from tests.support.tampering import bring_back, recreate, tamper, trim, with_fields
+from tests.support.tampering import recreate, tamper, trim, with_fields
 
 pytestmark = [pytest.mark.kafka, pytest.mark.whole]
 
@@ -27,18 +25,6 @@ def ledger(then: Any, options: str) -> str:
 
 
 # ------------------------------------------------------------------------------ changed code
-
-
-async def test_lean_and_changed_code_the_old_version_writes_a_snapshot_first(operator):
-    """Without changes in the log no mode by changes is recommended; old version, stop, new version: LIVE."""
-    then, who = await operator(**LEAN)
-    who.change(ledger(then, "apps.subtract, version='2'"))
-    hint = await who.failure()
-    assert "restore.mode" not in hint
-    assert "start the version that processed it and stop it" in hint
-    async with then.here.running(snapshot={"before_stop": True}):
-        pass
-    await who.healthy()
 
 
 async def test_changed_code_goes_by_changes_where_all_of_them_are_there(operator):
@@ -90,20 +76,6 @@ async def test_other_inputs_take_the_state_along_or_go_back(operator):
     await who.healthy()
 
 
-async def test_another_cluster_is_told_and_a_new_app_id_begins_here(operator):
-    """A copy that kept the offsets has the state, too."""
-    then, who = await operator()
-    elsewhere = Genesis("elsewhere", 1, {then.input: 0})
-    await tamper(then.here, then.increments, RecordKind.INCREMENT, with_fields(genesis=elsewhere))
-    hint = await who.refused()
-    assert "snapreplay accept" not in hint
-    await who.follow(way_with(hint, "--state-of"))
-    async with who.running() as service:
-        assert service.view(0)["k0"]["n"] == 6
-        outputs = await then.here.read(then.here.app.outputs[0].name)
-        assert len(outputs[0]) == 121
-
-
 # ------------------------------------------------------------------------------ nothing to accept
 
 
@@ -129,21 +101,6 @@ async def test_without_a_snapshot_no_acceptance_is_printed_and_a_new_app_id_goes
     hint = await who.failure()
     assert "snapreplay accept" not in hint
     await who.follow(way_with(hint, "under a new app id"))
-    async with who.running() as service:
-        assert service.view(0)["k0"]["n"] == 6
-
-
-async def test_topics_are_brought_back_from_a_backup(operator):
-    """Every record at its old offset: what "bring the topics back" means, and it is enough."""
-    then, who = await operator()
-    (snapshots,) = await then.here.read(then.snapshots)
-    (backup,) = await then.here.read(then.increments)
-    await trimmed_increments(then)
-    await lose_snapshots(then)
-    hint = await who.failure()
-    assert re.search(r"(^|; or )(bring|restore) .* from a backup or mirror", hint)
-    bring_back(then.here.bootstrap_servers, then.increments, backup)
-    bring_back(then.here.bootstrap_servers, then.snapshots, snapshots)
     async with who.running() as service:
         assert service.view(0)["k0"]["n"] == 6
 

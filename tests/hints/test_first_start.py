@@ -12,8 +12,8 @@ from snapreplay.service.preflight import inspect
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.hints.following import Operator, way_with, ways
 from tests.support import reference
-from tests.support.stage import Stage, phase
-from tests.support.tampering import configure, delete, grow, recreate
+from tests.support.stage import Stage
+from tests.support.tampering import delete, grow, recreate
 
 pytestmark = pytest.mark.kafka
 
@@ -35,19 +35,6 @@ async def test_a_new_app_is_led_from_nothing_to_live(newcomer):
     assert ways(hint)[0].startswith("`snapreplay init ")
     await who.follow(hint.split(": ")[0])
     await who.healthy()
-
-
-async def test_a_partition_without_its_genesis_goes_on_after_init(newcomer):
-    """One of two topics of old claims: its hint is followed while the service runs."""
-    who = newcomer()
-    await who.follow(await refusal(who))
-    stage = Stage(who.here.bootstrap_servers, who.load(), **who.here.tables)
-    reference.send(stage.bootstrap_servers, f"{stage.app.app_id}-snapshots", 1, [("k", b"foreign")])
-    async with stage.started(**who.settings) as service:
-        status = await phase(service, "failed")
-        assert status.error.kind == "NotInitialised"
-        await who.follow(status.error.hint.split(". ")[0])
-        await phase(service, "live")
 
 
 async def test_what_dev_does_without_its_broker_is_done_on_another_cluster(newcomer, desk, monkeypatch):
@@ -158,38 +145,6 @@ async def test_the_topic_of_dead_letters_is_created_though_only_the_start_knows_
     await who.here.prepare()
     who.settings["errors"] = {"policy": "dead_letter"}
     await who.follow(await refusal(who))
-    await who.healthy()
-
-
-@pytest.mark.parametrize("config", [pytest.param({"max.message.bytes": "100000"}, id="record sizes")])
-async def test_own_topics_are_configured_with_the_printed_command(newcomer, config):
-    """Kafka's own tool takes it as it stands, one setting after the other, until nothing is the matter."""
-    who = newcomer()
-    await who.here.prepare()
-    for name, value in config.items():
-        configure(who.here.bootstrap_servers, f"{who.here.app.app_id}-increments", name, value)
-    for _ in config:
-        await who.follow(await refusal(who))
-    await who.healthy()
-
-
-async def test_a_transaction_timeout_above_the_brokers_is_lowered(newcomer):
-    """The settings of the hint fit the brokers' limit and each other."""
-    who = newcomer()
-    await who.here.prepare()
-    who.settings["timeouts"] = {"transaction_ms": 1_000_000}
-    await who.follow(ways(await refusal(who))[0])
-    await who.healthy()
-
-
-async def test_a_state_that_cannot_roll_back_gets_the_policy_that_is_named(newcomer):
-    """Dead letters are for states that can; with the policy of the hint it starts."""
-    who = newcomer()
-    who.change(f"apps.tape({who.here.app.app_id!r})")
-    await who.here.prepare()
-    who.settings["errors"] = {"policy": "dead_letter"}
-    (named,) = re.findall(r"errors\.policy = (\w+)$", await refusal(who))
-    who.settings["errors"] = {"policy": named}
     await who.healthy()
 
 

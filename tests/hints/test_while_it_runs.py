@@ -3,27 +3,23 @@
 import asyncio
 import re
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from snapreplay.errors import StopError
-from snapreplay.service.decisions.accept import carry_out
-from snapreplay.service.partition import lifecycle
-from snapreplay.service.ports import TopicPartition
-from snapreplay.service.publish.state import LogWentOn
 from snapreplay.service.recovery import driver
 from tests.hints.following import all_of, way_with
-from tests.hints.test_only_copy import hint_of
-from tests.support import apps
-from tests.support.accepting import proposed
-from tests.support.deadlines import scaled, within
-from tests.support.owner import Owner
-from tests.support.stage import phase
+from tests.support.deadlines import scaled
+from tests.support.stage import phase, until
 from tests.support.tampering import create, delete, messages, trim, write_again
 
 pytestmark = pytest.mark.kafka
+
+
+async def hint_of(service, kind):
+    """Return the hint as soon as the partition has this error."""
+    await until(lambda: (e := service.restore_status()[0].error) and e.kind == kind, kind)
+    return service.restore_status()[0].error.hint
 
 
 async def test_what_was_accepted_is_looked_at_again_by_the_process_that_runs(operator):
@@ -108,59 +104,3 @@ async def test_an_output_that_was_deleted_is_created_as_printed(operator):
         await who.follow(error.hint)
         await phase(service, "live")
         await all_of(service, then.here.sent)
-
-
-async def test_a_compacted_topic_is_trimmed_once_its_policy_is_as_printed(newcomer, unique):
-    """Refused with the command; then the same trim succeeds."""
-    who, topic = newcomer(), TopicPartition(unique("compacted"), 0)
-    create(who.here.bootstrap_servers, topic.topic, 1, {"cleanup.policy": "compact"})
-    await who.here.send([("k", {"amount": 1})] * 3, topic.topic)
-    with pytest.raises(StopError) as refused:
-        await who.here.cluster.delete_records(topic, 2)
-    await who.follow(refused.value.hint)
-    assert await who.here.cluster.delete_records(topic, 2) == 2
-
-
-@pytest.mark.whole
-async def test_an_acceptance_that_came_too_late_is_no_longer_needed(operator):
-    """LogWentOn: the printed command shows a partition that goes on, and no error."""
-    then, who = await operator()
-    other = apps.ledger(then.here.app.app_id, apps.subtract, version="2")
-    hint = (await then.here.failure(other, restore={"mode": "replay"})).error.hint
-    proposal = await proposed(then.here, hint, other)
-    async with who.served() as service:
-        await then.here.feed(20)
-        await all_of(service, then.here.sent)
-        with pytest.raises(LogWentOn) as refused:
-            await carry_out(proposal)
-        await who.follow(refused.value.hint)
-        assert "live" in who.said[-1]
-        assert "error" not in who.said[-1]
-        await then.here.feed(20)
-        await all_of(service, then.here.sent)
-
-
-@pytest.mark.whole
-async def test_of_two_that_take_a_partition_from_each_other_one_is_stopped(operator, monkeypatch):
-    """TakenAgain, without a group that could decide: when the process that it names is stopped, this one is LIVE."""
-    monkeypatch.setattr(lifecycle, "fenced_pause_seconds", lambda *_: 0.05)
-    here = (await operator())[0].here
-    taken: list[Any] = []
-    owners = {name: Owner(here, await here.context(instance_id=name)) for name in ("one", "two")}
-    for owner in owners.values():
-        owner.board.subscribe(lambda status: taken.append(status.error))
-    async with within(60):
-        while not any(error and error.kind == "TakenAgain" for error in taken):
-            await here.feed(5)
-    error = next(error for error in taken if error and error.kind == "TakenAgain")
-    assert error.hint.startswith("stop one of the two processes")
-    (other,) = re.findall(r"instance id '(\w+)'", error.message)
-    await owners.pop(other).end()
-    (left,) = owners.values()
-    await left.phase("live")
-    fenced = left.phases.count("fenced")
-    for _ in range(20):
-        await here.feed(5)
-        await left.position(here.sent)
-    assert left.phases.count("fenced") == fenced
-    await left.end()
