@@ -53,7 +53,7 @@ from snapreplay.service.core.peers import Peer, declared, other_programs
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.decisions.savepoints import Savepoints
 from snapreplay.service.kafka.membership import Membership
-from snapreplay.service.kafka.throttling import CLOSED, THROTTLING
+from snapreplay.service.kafka.throttling import THROTTLING
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
@@ -264,7 +264,6 @@ class ServiceControl:
             Check("instance id", aside is None, aside or ""),
             self._loop_check(UNREADY_SECONDS),
             *([Check("quotas", ok=True, detail=throttled)] if (throttled := str(THROTTLING)) else []),
-            *([Check("connections", ok=True, detail=closed)] if (closed := str(CLOSED)) else []),
             *self._draining.checks(),
         ]
         return [*checks, *(partition_check(number, self._board.get(number)) for number in self._numbers())]
@@ -287,10 +286,10 @@ class ServiceControl:
     @property
     def trouble(self) -> str:
         """The reason why the cluster cannot be reached or the group cannot be joined, with the hint; else which
-        process of the group runs another program, or which limit of the brokers is reached; empty: none."""
+        process of the group runs another program, or which quota is used up; empty: none."""
         kept_out = self.unreachable_reason or (self._membership.trouble if self._membership else None)
         mixed_with = self._membership.mixed_with if self._membership else ""
-        return kept_out or mixed_with or "; ".join(self._other_programs.values()) or str(CLOSED) or str(THROTTLING)
+        return kept_out or mixed_with or "; ".join(self._other_programs.values()) or str(THROTTLING)
 
     def waits_for(self, awaited: SnapreplayError) -> bool:
         """Note what the service waits for; say whether that is news."""

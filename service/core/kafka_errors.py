@@ -22,7 +22,7 @@ class NotAuthorized(AccessError):
 
 
 class ClockRefused(RetryableError):
-    """A broker refuses this machine's time. `facts`: skew_ms, ours_ms, brokers_ms.
+    """A broker refuses this machine's time.
 
     Safe: Nothing was committed with the wrong time. The partition waits, loses nothing, and resumes by itself once the
     clock is right: a restart is not needed.

@@ -33,7 +33,7 @@ from typing import Any
 
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.conn import AIOKafkaConnection, CloseReason
-from aiokafka.errors import KafkaConnectionError, KafkaError, SaslAuthenticationFailed
+from aiokafka.errors import KafkaError, SaslAuthenticationFailed
 from aiokafka.protocol.admin import SaslAuthenticateRequest
 from aiokafka.protocol.api import RequestStruct
 from aiokafka.protocol.fetch import FetchRequest
@@ -42,7 +42,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from snapreplay.errors import described
 from snapreplay.service.kafka.config import renewed
-from snapreplay.service.kafka.throttling import CLOSED, THROTTLING, ThrottledWait, wait_of
+from snapreplay.service.kafka.throttling import THROTTLING, ThrottledWait, wait_of
 
 LOGIN_SHARES = (0.6, 0.8)
 """Of the time of a login, after which a new connection takes over; at random, so that not all of them do at once."""
@@ -190,10 +190,6 @@ async def connect(host: str, port: int, **given: Any) -> Connection:
         await connection.connect()
     except UnicodeError:
         raise socket.gaierror(socket.EAI_NONAME, f"{host!r} is no name of a host") from None
-    except (KafkaConnectionError, ConnectionResetError, EOFError):
-        CLOSED.closed(f"{host}:{port}")
-        raise
-    CLOSED.accepted(f"{host}:{port}", connection)
     if connection._writer is not None:  # None: it is closed already, and whoever uses it learns that
         end_when_silent(connection._writer.get_extra_info("socket"), connection._request_timeout)
     return connection

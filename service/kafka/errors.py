@@ -26,7 +26,6 @@ from snapreplay.service.core.kafka_errors import (
     RefusedTopic,
     Unreachable,
 )
-from snapreplay.service.kafka.throttling import CLOSED, TOO_MANY_HINT
 
 
 class InvalidRecord(kafka.BrokerResponseError):
@@ -170,8 +169,6 @@ def client_error(error: BaseException, doing: str, asked: Asked | None = None) -
             " number of brokers",
         )
     told = str(error) if isinstance(error, NobodyAnswers) else described(error)
-    if CLOSED.problem:
-        return Unreachable(f"no usable answer from Kafka while {doing}: {CLOSED.problem} ({told})", hint=TOO_MANY_HINT)
     return Unreachable(f"no usable answer from Kafka while {doing}: {told}")
 
 

@@ -7,13 +7,12 @@ another topic of this name always answers UNKNOWN_TOPIC_ID.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from operator import length_hint
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.client import ConnectionGroup
@@ -50,17 +49,6 @@ Source = tuple[str, int]
 Arrived: TypeAlias = Mapping[ClientPartition, Sequence[RawRecord]]
 
 
-log = logging.getLogger(__name__)
-
-
-class CutOff(NamedTuple):
-    """The answers of a broker hold a part of one record batch each. `size_bytes`: of the last answer; `since_s`: by the
-    loop's clock."""
-
-    size_bytes: int
-    since_s: float
-
-
 class FetchWatch:
     """A watch over one client.
 
@@ -70,9 +58,9 @@ class FetchWatch:
         batches: of the partitions that are followed, what was fetched since.
         missing_since: by the loop's clock, when a broker first said that there is no such topic; None after an answer
             that has the topic.
-        unreadable: what a broker could not read from its disk, until somebody takes it from here.
+        unreadable: what a broker could not read from its disk, or has sent no whole batch of, until somebody takes it
+            from here.
         fetched: the record batches of an answer, as bytes, until somebody takes them from here.
-        cut_off: where every answer has ended inside of its first record batch.
     """
 
     def __init__(self, ids: Mapping[str, str], wait_ms: Callable[[], int] | None = None) -> None:
@@ -85,7 +73,6 @@ class FetchWatch:
         self.unreadable: set[Source] = set()
         self.batches: dict[Source, FetchedBatches] = {}
         self.fetched: dict[Source, bytes] = {}
-        self.cut_off: dict[Source, CutOff] = {}
         self._due: dict[int, float] = {}  # broker → when the fetch that it has not answered yet is late
         self._unanswered: set[Source] = set()  # since their last fetch has failed
 
@@ -141,34 +128,18 @@ class FetchWatch:
             self.doubt = why
             self.disturbances += 1
 
-    def readable(self, answer: Any, cut_off: dict[Source, CutOff]) -> Any:
-        """Return the answer with what the client reads right, and note what is cut off, in `cut_off`: as it was when
-        the question was asked."""
-        topics = [
-            (topic, [self._readable(topic, each, cut_off) for each in partitions])
-            for topic, partitions in answer.topics
-        ]
+    def readable(self, answer: Any) -> Any:
+        """Return the answer with what the client reads right."""
+        topics = [(topic, [self._readable(topic, each) for each in partitions]) for topic, partitions in answer.topics]
         return Fetched(answer.API_VERSION, getattr(answer, "error_code", NoError.errno), topics)
 
-    def _readable(self, topic: str, answered: tuple[Any, ...], cut_off: dict[Source, CutOff]) -> tuple[Any, ...]:
+    def _readable(self, topic: str, answered: tuple[Any, ...]) -> tuple[Any, ...]:
         partition, *rest, records = answered
-        if not records:
-            return answered
-        source, found = (topic, partition), readable(records)
-        if found:
-            cut_off.pop(source, None)
-            return (partition, *rest, found)
-        size_bytes, since_s = len(records), asyncio.get_running_loop().time()
-        if source in cut_off:
-            since_s = cut_off[source].since_s
-        else:
+        found = readable(records) if records else records
+        if records and not found:  # Kafka's own brokers send at least one whole batch
             self.disturbances += 1
-            log.warning(
-                "the answer to a fetch of %s-%d ends inside of its first record batch, after %d bytes: asking again",
-                *(topic, partition, size_bytes),
-            )
-        cut_off[source] = CutOff(size_bytes, since_s)
-        return (partition, *rest, b"")
+            self.unreadable.add((topic, partition))
+        return (partition, *rest, found)
 
     def answered(self, answer: Any, batches: Mapping[Source, FetchedBatches]) -> bool:
         """Look at an answer; return whether one of its topics is missing.
@@ -221,7 +192,7 @@ class _WatchedClient(SharingClient):
     async def send(self, node_id: Any, request: Any, *, group: int = ConnectionGroup.DEFAULT) -> Any:
         if not isinstance(request, FetchRequest):
             return await super().send(node_id, request, group=group)
-        asked, batches, cut_off = self.watch.asked(request), self.watch.batches, self.watch.cut_off
+        asked, batches = self.watch.asked(request), self.watch.batches
         try:
             with self.watch.awaiting(node_id, asked):
                 answer = await super().send(node_id, asked, group=group)
@@ -234,9 +205,9 @@ class _WatchedClient(SharingClient):
         if isinstance(asked, FetchById):
             diverged = asked.diverged(answer)
             answer = asked.named(answer)
-        answer = self.watch.readable(answer, cut_off)
+        answer = self.watch.readable(answer)
         self.watch.diverged(diverged)
-        if self.watch.answered(answer, batches) or diverged or cut_off:
+        if self.watch.answered(answer, batches) or diverged:
             await asyncio.sleep(_PAUSE_S)
         return answer
 
@@ -250,7 +221,7 @@ def fetch_by_id(consumer: AIOKafkaConsumer, before: FetchWatch, wait_ms: Callabl
     """Make this consumer fetch by the ids of `before`, the watch of the consumer before it, which was at the same
     positions. Call it before anything is assigned to the consumer."""
     watch = FetchWatch(before.ids, wait_ms)
-    watch.missing_since, watch.doubt, watch.cut_off = before.missing_since, before.doubt, before.cut_off
+    watch.missing_since, watch.doubt = before.missing_since, before.doubt
     watch.batches, watch._unanswered = before.batches, before._unanswered
     client = consumer._client
     client.cluster.add_listener(
@@ -325,7 +296,7 @@ class _SlimFetcher(Fetcher):
             errors, has_new_data = dict.fromkeys(asked, error), True
         unreadable = self._client.watch.unreadable
         while unreadable:
-            errors[unreadable.pop()] = CorruptRecordException("the broker cannot read it")
+            errors[unreadable.pop()] = CorruptRecordException("the broker gave no whole batch")
             has_new_data = True
         for source, met in errors.items():
             if assignment.active and ClientPartition(*source) not in self._records:

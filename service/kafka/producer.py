@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any
 
 import aiokafka.producer.sender as aiokafka_sender
-from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.errors import InvalidTimestampError, NodeNotReadyError
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest
@@ -23,7 +21,6 @@ from aiokafka.structs import RecordMetadata
 
 from snapreplay.app.record import Output
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import ClockRefused, CommitInDoubt, RefusedRecord
 from snapreplay.service.core.lineage import Lineage
@@ -33,7 +30,6 @@ from snapreplay.service.kafka.clients import producer_client
 from snapreplay.service.kafka.config import MIB, producer_arguments
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, commit_error, translated
-from snapreplay.service.kafka.requests import DescribeTransactions
 from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import cut_producer
 from snapreplay.service.ports import LogRecord, TopicPartition
@@ -75,7 +71,6 @@ class KafkaProducer:
         self._records_sent = 0
         self._unanswered = False
         self._discarded = False
-        self._began_ms = 0
         self._ending = Ending(asked=False)
         self._producer = producer_client(producer_arguments(settings, transactional_id), self._shared)
         self._watch_requests()
@@ -119,9 +114,11 @@ class KafkaProducer:
             async with self._producer.client.writing(self._commit_s):
                 offsets = await self._transaction(partition, outputs, records)
         except (*CLIENT_ERRORS, SnapreplayError) as error:
-            clock = await self._clock_refused(error)
             await self.discard()
-            ended = clock or commit_error(error, self.transactional_id, settings=self._settings)
+            is_ours = getattr(error, "facts", {}).get("topic") in {each.topic for each in records}
+            if is_ours and isinstance(error.__cause__, InvalidTimestampError):
+                raise clock_refused(error) from error
+            ended = commit_error(error, self.transactional_id, settings=self._settings)
             if isinstance(ended, RefusedRecord):
                 self._forget_limits()
             raise ended from error
@@ -153,7 +150,6 @@ class KafkaProducer:
             batches.add_outputs(outputs[start : start + AT_ONCE_OUTPUTS], state_topic, partition)
         places = batches.add_records(records, partition)
         self._records_sent += len(outputs) + len(records)
-        self._began_ms = wall_ms()
         await self._producer.begin_transaction()
         bases = await self._send(batches)
         ours = {target for target, _, _ in places}
@@ -194,12 +190,6 @@ class KafkaProducer:
             )
         return int(answer.offset)
 
-    async def _clock_refused(self, error: BaseException) -> ClockRefused | None:
-        """Ask whether our clock is to blame for what looks like the topic's limit: records have the time of writing."""
-        if not isinstance(error.__cause__, InvalidTimestampError):
-            return None
-        return await clock_refused(self._producer.client, self.transactional_id, self._began_ms)
-
     async def _learn(self, topics: Collection[str]) -> None:
         """Ask for limits and partition counts before the first record for a topic is batched."""
         for topic, limit in (await self._limits_of(topics)).items():
@@ -223,44 +213,9 @@ class KafkaProducer:
         client.send = watched
 
 
-SKEW_MS_MIN = 10_000
-"""A smaller difference may be a slow network."""
-
-_ASK_S = 2.0
-
-
-async def clock_refused(client: AIOKafkaClient, transactional_id: str, began_ms: int) -> ClockRefused | None:
-    """Compare the clocks; None when they agree, or the coordinator does not say. Call while the transaction is
-    open; `began_ms` is our time when it began."""
-    try:
-        async with asyncio.timeout(_ASK_S):
-            node = await client.coordinator_lookup(CoordinationType.TRANSACTION, transactional_id)
-            answer = await client.send(node, DescribeTransactions(transactional_id))
-    except CLIENT_ERRORS:
-        return None
-    ((code, _, _, _, started_ms, *_),) = answer.transaction_states
-    return None if code else clock_compared(began_ms, int(started_ms), wall_ms())
-
-
-def clock_compared(began_ms: int, brokers_ms: int, asked_ms: int) -> ClockRefused | None:
-    """Compare the clocks: if they agree, the transaction began for the coordinator between `began_ms` and
-    `asked_ms` of ours."""
-    if brokers_ms < 0:  # it knows of no open transaction
-        return None
-    ahead_ms, behind_ms = began_ms - brokers_ms, brokers_ms - asked_ms
-    if max(ahead_ms, behind_ms) < SKEW_MS_MIN:
-        return None
-    skew_ms = ahead_ms if ahead_ms > 0 else -behind_ms
-    which = f"{abs(skew_ms) / 1000:.0f} s {'ahead of' if skew_ms > 0 else 'behind'} the brokers'"
+def clock_refused(error: BaseException) -> ClockRefused:
+    """Make the error for records of ours, which have the time of writing, that a broker refused for their time."""
     return ClockRefused(
-        f"the clock of this machine is {which}: it showed {_utc(began_ms)} when the transaction coordinator's showed"
-        f" {_utc(brokers_ms)}, and a broker refuses records with our time",
-        hint="correct the clock (`timedatectl` shows whether it is synchronised)",
-        skew_ms=skew_ms,
-        ours_ms=began_ms,
-        brokers_ms=brokers_ms,
+        f"{error}: these records have the time of this machine",
+        hint="correct the clock of this machine, or of the brokers: `timedatectl` shows whether one is synchronised",
     )
-
-
-def _utc(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,13 +1,9 @@
 """Quotas of a real broker: what is throttled waits, without a doubt, and says for what."""
 
-import asyncio
 import random
-from collections import deque
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from snapreplay import App, MapState, Topic
 from snapreplay.app.record import Output
@@ -17,9 +13,9 @@ from snapreplay.service.kafka import throttling
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaFeeder
 from snapreplay.service.ports import NewTopic
-from tests.support import apps, kafka_tools
+from tests.support import kafka_tools
 from tests.support.deadlines import scaled
-from tests.support.stage import Stage, processed, settings_for, snapshot, until
+from tests.support.stage import Stage, processed, settings_for, snapshot
 from tests.support.steady import KEEPS_LEADERS
 
 RATE_BYTES = 20_000
@@ -109,35 +105,3 @@ async def test_topics_are_created_in_spite_of_a_quota_of_the_controller(metered,
     await cluster.create_topics([NewTopic(name, 18)])
     assert (await cluster.topics([name]))[name].partition_count == 18
     assert "raise controller_mutation_rate" in caplog.text
-
-
-@pytest.mark.kafka
-@pytest.mark.whole
-async def test_a_broker_that_takes_no_more_connections_is_named_until_it_does(metered, unique, monkeypatch):
-    """A limit that is reached while partitions recover. In `trouble`, in readiness, in the errors of the partitions;
-    with the setting in the hint the same process is LIVE."""
-    here = await Stage(metered, apps.ledger(unique("crowded")), 3).prepare()
-    kafka = {"bootstrap.servers": metered, "request.timeout.ms": 1000}
-    monkeypatch.setattr(throttling.CLOSED, "_closed", deque(maxlen=1000))
-    admin = AdminClient({"bootstrap.servers": metered})  # connected before the limit: a tool would be closed out, too
-
-    def allow(connections: int) -> None:
-        entry = ConfigEntry("max.connections.per.ip", str(connections), incremental_operation=AlterConfigOpType.SET)
-        asked = admin.incremental_alter_configs(
-            [ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])]
-        )
-        for done in asked.values():
-            done.result(scaled(30))
-
-    allow(9)
-    async with here.started(kafka=kafka, timeouts={"fence_ms": 3000}) as service:
-
-        def errors():
-            return [each.error for each in service.restore_status() if each.error]
-
-        await until(lambda: [each for each in errors() if "max.connections.per.ip" in each.message + each.hint])
-        await until(lambda: "max.connections.per.ip" in service.control.facts().trouble)
-        assert [each.name for each in service.control.ready_checks() if "max.connections" in each.detail]
-        await asyncio.to_thread(allow, 1000)
-        await service.wait_live(scaled(60))
-        await until(lambda: service.control.facts().trouble == "")
