@@ -37,26 +37,3 @@ async def test_a_thawed_zombie_is_never_ready(stage, unique, children):
         seen.append(answer(one))
     assert (200, True) not in seen
     await until(lambda: answer(one)[0] == answer(two)[0] == 200 and one.live() ^ two.live() == {0}, "both ready")
-
-
-@pytest.mark.whole
-async def test_a_blocked_handler_does_not_outlast_the_deadline_of_a_stop(stage, unique, children):
-    """SIGTERM is heard although the loop stands still: a line, then the culprit and exit code 6. What it was doing is
-    done by the next process."""
-    here = await stage(apps.ledger(unique("blocked")))
-    await here.feed(20)
-    one = children.start("sleepy", here.app.app_id, timeouts__shutdown_ms=500)
-    await asyncio.to_thread(one.wait_live)
-    await here.send([("k0", {"amount": 1, "sleep_s": 300.0})])
-    await until(lambda: one.get("/api/v1/partitions?scope=local")["items"][0]["inputs"][0]["position"] == 20)
-
-    def has_begun() -> bool:
-        """Ask each time: the record may still be on its way."""
-        os.kill(one.pid, signal.SIGUSR1)
-        return "thread MainThread: apps.py" in one.log
-
-    await until(has_begun, "the handler has begun")
-    assert await asyncio.to_thread(one.terminate) == 6
-    assert "SIGTERM: stops gracefully, within 0.5 s" in one.log
-    assert "the process ends now, with exit code 6" in one.log
-    assert "sleep_when_told" in one.log.rpartition("exit code 6")[2]

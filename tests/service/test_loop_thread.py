@@ -2,12 +2,10 @@
 
 import asyncio
 import threading
-import time
 
 import pytest
 
 from snapreplay.service.loop_thread import LoopThread
-from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -31,19 +29,6 @@ async def test_work_runs_in_that_thread(background):
 
     with pytest.raises(ValueError, match="there"):
         await background.run(fails())
-
-
-async def test_it_turns_while_this_loop_is_blocked(background):
-    """That is what it is for: a blocked handler starves neither probes nor heartbeats."""
-    turns = []
-
-    async def count():
-        while True:
-            turns.append(time.monotonic())
-            await asyncio.sleep(0.005)
-
-    background.submit(count())
-    eventually(lambda: len(turns) > 10, "turns of the other loop")  # it blocks this one
 
 
 async def test_stop_ends_what_runs_there_and_the_thread(background):

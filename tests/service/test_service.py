@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import socket
-import subprocess
-import sys
 from operator import attrgetter
 
 import httpx2
@@ -12,7 +10,6 @@ import pytest
 
 from snapreplay.api.server import HttpServer
 from snapreplay.errors import NotBegun, NotLive, ServiceClosed, StopError, UnknownPartition, UsageError
-from snapreplay.service import service as module
 from snapreplay.service.control.address import Address
 from snapreplay.service.control.operations import RetryPartition
 from snapreplay.service.core.owners import SteppedDown
@@ -58,38 +55,6 @@ async def test_a_program_can_take_snapshots(stage, unique):
         assert [(part.partition, part.state) for part in operation.parts] == [(1, "skipped")]
 
 
-async def test_the_view_follows_committed_batches_only(stage, unique):
-    """What a handler is doing right now is not in it."""
-    seen = []
-
-    def look(value, account):
-        apps.add(value, account)
-        seen.append(sum(each["n"] for each in service.view(0).values()))
-
-    here = await stage(apps.ledger(unique("view"), look))
-    async with here.running() as service:
-        await here.feed(40)
-        await here.all_processed(service)
-        assert len(seen) == 40
-        assert seen[0] == 0
-        assert all(shown <= before for before, shown in enumerate(seen))
-        assert service.view(0)["k0"] == {"n": 2, "sum": 20}
-
-
-async def test_after_a_restart_the_ends_of_quiet_inputs_are_known(stage, unique):
-    """Without a record and without a commit: an alert on the lag would never fire else."""
-    here = await stage(apps.ledger(unique("ends")))
-    await here.feed(20)
-    async with here.running() as service:
-        await here.all_processed(service)
-    async with here.running() as service:
-        (status,) = service.restore_status()
-        await until(lambda: service.restore_status()[0].inputs[0].end_offset == 20, "known")
-        (after,) = service.restore_status()
-        assert after.inputs[0].lag == 0
-        assert (after.batch, after.updated_at) == (status.batch, status.updated_at)
-
-
 async def test_who_stepped_down_takes_nothing_back_by_a_retry(stage, unique):
     """A partition had failed before the process stepped down: what it would claim is the other one's now."""
     here = await stage(apps.ledger(unique("retry")))
@@ -115,18 +80,6 @@ async def test_what_is_refused_at_start_is_raised_where_it_is_waited_for(broker,
             await service.wait_live(scaled(30))
         with pytest.raises(UsageError, match="does not exist"):
             await service.wait_started()
-
-
-async def test_what_is_refused_is_logged_where_nobody_waits(broker, unique, caplog):
-    """Once, with the command; the probe says it, too."""
-    settings = settings_for(broker.bootstrap_servers)
-    async with running(apps.ledger(unique("nothing")), settings) as service:
-        await until(lambda: "refused" in (inside.control(service).unreachable_reason or ""), "refused", 30)
-        cluster = next(each for each in service.control.ready_checks() if each.name == "cluster")
-    (said,) = [r.message for r in caplog.records if r.message.startswith("the service was refused")]
-    assert "does not exist" in said
-    assert "snapreplay topics ensure" in said
-    assert (cluster.ok, "does not exist" in cluster.detail) == (False, True)
 
 
 async def test_a_new_app_waits_for_its_genesis_and_goes_on_by_itself(broker, unique, caplog):
@@ -256,48 +209,6 @@ async def test_a_process_tells_the_others_its_url(stage, unique, http, advertise
 # ---- stopping ----------------------------------------------------------------------------------
 
 
-async def test_leaving_the_group_takes_only_what_is_left_of_a_stop(stage, unique, monkeypatch):
-    """So does HTTP. A partition that does not end uses up its share; the whole stays within timeouts.shutdown_ms."""
-    loop, told = asyncio.get_running_loop(), []
-
-    class Http:
-        def bind(self, settings):
-            return Address(settings.host, 1)
-
-        async def serve(self, control, settings):
-            return settings.host, 1
-
-        async def close(self, within_seconds):
-            told.append((loop.time() - began, within_seconds))
-
-    monkeypatch.setattr(module, "LEAVE_SECONDS_MIN", 0.1)
-    here = await stage(apps.ledger(unique("late")))
-    limits = {"timeouts": {"shutdown_ms": 2000}, "snapshot": {"before_stop": True}}
-    service = here.service(http=Http(), **limits)
-    await service.start()
-    await service.wait_live(scaled(30))
-    inside.live(inside.runner(service)).hand_over = lambda **_: asyncio.sleep(3600)
-    leave, stop, began = inside.membership(service).leave, inside.supervisor(service).stop, loop.time()
-    spent: list[float] = []
-
-    async def recorded(within_seconds):
-        told.append((loop.time() - began, within_seconds))
-        await leave(within_seconds)
-
-    async def measured(**given):
-        called = loop.time()
-        await stop(**given)
-        spent.append(loop.time() - called)
-
-    monkeypatch.setattr(inside.membership(service), "leave", recorded)
-    monkeypatch.setattr(inside.supervisor(service), "stop", measured)
-    await service.stop()
-    assert len(told) == 2
-    for after_seconds, within_seconds in told:
-        assert after_seconds >= 1.4, "the partition had its share"
-        assert within_seconds <= max(0.1, 2.0 - spent[0])
-
-
 async def test_stop_ends_everything(stage, unique):
     """No task of ours, no thread; a second stop is nothing."""
     here = await stage(apps.ledger(unique("stop")))
@@ -308,27 +219,6 @@ async def test_stop_ends_everything(stage, unique):
     left = [task for task in asyncio.all_tasks() - before if not task.done()]
     assert not left
     assert not inside.background(service).alive
-
-
-OLD_GARBAGE = """
-import gc, weakref
-from snapreplay.service import program
-
-class Client: pass
-
-program._tune_collector()
-client = Client()
-client.itself, seen = client, weakref.ref(client)
-gc.collect()  # now it is old
-del client
-kept = [[] for _ in range(400_000)]
-assert seen() is None, "still there"
-"""
-
-
-def test_a_closed_client_does_not_stay_for_hours():
-    """Old objects in a cycle, as clients are, go within some 100,000 allocations: in a process of its own, as `run`."""
-    subprocess.run([sys.executable, "-c", OLD_GARBAGE], check=True)
 
 
 async def test_stop_ends_everything_also_after_a_defect(unique, monkeypatch):

@@ -3,9 +3,7 @@
 import asyncio
 
 import pytest
-from typer.testing import CliRunner
 
-from snapreplay.api.cli.root import app
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps
 from tests.support.child import Load
@@ -88,55 +86,3 @@ async def test_a_planned_stop_hands_over_to_the_copies(stage, unique, children):
     assert await in_thread(two.terminate) == 0
     async with here.running() as service:
         await here.assert_exactly_once(service)
-
-
-@pytest.mark.whole
-async def test_a_copy_that_falls_behind_is_told_and_goes_to_another_process(stage, unique, children):
-    """Its process is too slow for a copy by replay; when that is stopped, another one has the copy and keeps up."""
-    here, behind = await stage(apps.ledger(unique("behind"))), "snapreplay_standby_lag_offsets"
-    by_replay = {**WARM, "changelog__enabled": "false", "batch__records_max": 1}
-    one = children.start("ledger", here.app.app_id, instance_id="one", **by_replay)
-    await in_thread(one.wait_live, 1)
-    slow = children.start("sleepy", here.app.app_id, instance_id="slow", **by_replay)
-    await in_thread(slow.wait_http)
-    await until(lambda: warm(slow).keys() == {0}, "a copy in the slow process")
-    await here.feed(400, sleep_s=0.05)
-    await until(lambda: max(slow.metric(behind), default=0) > 100, "a copy that is behind")
-    other = children.start("ledger", here.app.app_id, instance_id="other", **by_replay)
-    await in_thread(other.wait_http)
-    await until(lambda: len(one.get("/api/v1/processes")["items"]) == 3, "three processes")
-    assert await in_thread(slow.terminate) == 0
-    await until(lambda: warm(other).keys() == {0} and other.metric(behind) == [0], "a copy that keeps up")
-    assert await in_thread(other.terminate) == 0
-    assert await in_thread(one.terminate) == 0
-    async with here.running() as service:
-        await here.assert_exactly_once(service)
-
-
-async def test_it_is_said_which_copies_are_missing_and_which_are_on_the_rack_of_their_owner(stage, unique, children):
-    """A process alone has no copies; a second one on the same rack has them all, and none is on another rack."""
-    here = await stage(apps.ledger(unique("few")), partitions=4)
-
-    def started(name):
-        return children.start("ledger", here.app.app_id, instance_id=name, kafka__client__rack="r1", **WARM)
-
-    def copies(child):
-        return child.get("/api/v1/processes")["items"][0]["copies"]
-
-    one = started("one")
-    await in_thread(one.wait_live, 4)
-    told = {"wanted": 1, "given": 0, "why_missing": "it is the only process of the group"}
-    assert copies(one) == told | {"on_owners_rack": 0, "why_on_owners_rack": ""}
-    assert f'snapreplay_copies_missing{{app="{here.app.app_id}"}} 4.0' in one.raw("/metrics")
-    shown = await in_thread(CliRunner().invoke, app, ["restore-status", "--url", one.url])
-    assert "it is the only process of the group" in shown.output
-
-    two = started("two")
-    await in_thread(two.wait_http)
-    await until(lambda: len(one.live()) == len(two.live()) == 2, "two and two")
-    await until(lambda: one.get("/restore-status")["summary"]["copies_warm"] == 4, "four warm copies")
-    shown = await in_thread(CliRunner().invoke, app, ["restore-status", "--url", one.url])
-    assert "copies: 4 of 4 warm" in shown.output
-    assert "the copies of 2 are on the rack of their owner: no process on another rack holds copies" in shown.output
-    assert "snapreplay_copies_on_owners_rack" in two.raw("/metrics")
-    assert (copies(two)["given"], copies(two)["on_owners_rack"]) == (1, 2)

@@ -10,7 +10,7 @@ from snapreplay.service.control.protocol import Check
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps, inside
 from tests.support.child import Load
-from tests.support.deadlines import scaled, within
+from tests.support.deadlines import scaled
 from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
@@ -60,11 +60,6 @@ class Pair:
     def unready(self):
         """Return what keeps this process from being ready, but for its own standstills on a busy machine."""
         return [each for each in self.service.control.ready_checks() if not each.ok and each.name != "runner loop"]
-
-    def copies(self):
-        """The partitions that the owner has warm copies of."""
-        copies = self.owner.get("/restore-status?scope=local")["standbys"]
-        return [each["partition"] for each in copies if each["state"] == "warm"]
 
     async def claims(self):
         records = await self.here.read(self.here.increments)
@@ -125,49 +120,3 @@ async def test_a_killed_owner_is_taken_over_from_before_its_session_ends(stage, 
         assert (both.epochs(), await both.claims(), unready) == (epochs, claims, [])
         assert both.service.control.document().peers == ()
         assert both.false_alarms == 0
-
-
-@pytest.mark.whole
-async def test_what_was_taken_over_does_not_go_back_to_a_dead_static_member(stage, unique, children):
-    """Its session is longer than a rebalance waits for it: it is in the assignment, and gets nothing, although it has
-    said that it has warm copies."""
-    waits = {"session_timeout_ms": 120_000, "rebalance_timeout_ms": 3000}
-    async with pair(stage, unique, children, partitions=4, **waits) as both:
-        await until(lambda: len(both.assigned) == 2 and len(both.copies()) == 2, "two and two, with copies of the rest")
-        both.owner.kill()
-        both.suspect()
-        await both.live(4)
-        await until(lambda: both.assigned == {0, 1, 2, 3} and not both.taken_over, "the new assignment")
-        assert [peer.owned for peer in both.service.control.document().peers] == [()]
-        assert (both.phases(), both.false_alarms) == (dict.fromkeys(range(4), "live"), 0)
-
-
-@pytest.mark.whole
-async def test_a_killed_owner_that_comes_back_takes_nothing_away(stage, unique, children):
-    """It has the same name, so the coordinator would give it its old partitions at once."""
-    async with pair(stage, unique, children, partitions=2) as both:
-        both.owner.kill()
-        both.suspect()
-        again = children.start(
-            "ledger", both.here.app.app_id, standby__replicas=1, group__session_timeout_ms=long_session_ms()
-        )
-        await in_thread(again.wait_http)
-
-        def live():
-            here = {number for number, phase in both.phases().items() if phase == "live"}
-            return sorted([*here, *again.live()])
-
-        await until(lambda: live() == [0, 1] and len(again.live()) == 1, "one and one")
-        await until(lambda: not both.taken_over, "the group knows who claimed")
-        assert await in_thread(again.terminate) == 0
-
-
-@pytest.mark.whole
-async def test_a_stop_while_the_group_waits_for_the_dead_ends_in_time(stage, unique, children):
-    """It leaves the group; a last snapshot is written, as nobody has taken the partition."""
-    async with pair(stage, unique, children, partitions=2) as both:
-        both.owner.kill()
-        both.suspect()
-        await both.live(2)
-        async with within(25):
-            await both.service.stop()

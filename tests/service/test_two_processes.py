@@ -5,7 +5,6 @@ import os
 
 import pytest
 
-from snapreplay import App, Topic
 from snapreplay.service.control.operations import RetryPartition
 from snapreplay.service.core import owners
 from snapreplay.service.core.refusals import WrongLog
@@ -16,7 +15,7 @@ from tests.support import apps
 from tests.support.child import Load
 from tests.support.deadlines import within
 from tests.support.entries import read_entry
-from tests.support.stage import Stage, phase, processed, until
+from tests.support.stage import phase, processed, until
 from tests.support.tampering import bring_back, tamper, with_fields
 
 pytestmark = pytest.mark.kafka
@@ -48,36 +47,6 @@ async def test_partitions_move_and_every_record_counts_once(stage, unique, child
     assert await in_thread(two.terminate) == 0
     async with here.running() as service:
         await here.assert_exactly_once(service)
-
-
-async def test_two_programs_with_one_app_id_are_named(stage, unique, caplog):
-    """Both are LIVE and share the partitions, each with the state of the other: log and status say so. A new version
-    that has one more output is none of them."""
-    name = unique("twice")
-    one = await stage(apps.ledger(name), partitions=2)
-    fraud = App(name, inputs=one.app.inputs, outputs=[Topic(f"alarms-{name}")], state=one.app.state)
-
-    @fraud.handler(one.app.inputs[0])
-    def on_suspicion(record, state, out):
-        state[record.key] = {"n": 1, "sum": 0}
-
-    newer = apps.ledger(name, outputs=[Topic(f"more-{name}")])
-    await one.cluster.create_topics([NewTopic(f"{each}-{name}", 2) for each in ("alarms", "more")])
-
-    def trouble(service):
-        return service.control.facts().trouble
-
-    async with one.running() as first:
-        async with Stage(one.bootstrap_servers, newer, 2, instance_id="two").running() as second:
-            await until(lambda: second.control.document().peers, "it knows of the other")
-            assert (trouble(first), trouble(second)) == ("", "")
-        async with Stage(one.bootstrap_servers, fraud, 2, instance_id="three").running() as second:
-            await until(lambda: trouble(first) and trouble(second), "both say so")
-            for told in (trouble(first), trouble(second)):
-                assert "runs another program under app id" in told
-                assert "it has other outputs and handlers and modules than this one" in told
-                assert any(told == each.getMessage() for each in caplog.records if each.levelname == "ERROR")
-        await until(lambda: not trouble(first), "it is over")
 
 
 async def test_another_app_of_the_same_id_takes_no_partition_away(stage, unique):
