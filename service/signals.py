@@ -1,11 +1,11 @@
-"""Signals of a process that runs one service. They are heard although a handler blocks the loop, and a stop ends."""
+"""Signals of a process that runs one service: they are handled while a handler blocks the loop, and a stop ends."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import select
+import queue
 import signal
 import sys
 import threading
@@ -13,9 +13,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
 from types import FrameType
-from typing import Self
+from typing import NoReturn, Self
 
 log = logging.getLogger("snapreplay")
 
@@ -24,94 +23,70 @@ LATE_SECONDS = 2.0  # of the graceful stop, which has its own deadlines
 TOLD_SECONDS = 1.0
 FRAMES_MAX = 12
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-DUMPS = (signal.SIGUSR1, signal.SIGUSR2)
-
-_active: dict[int, tuple[int, int]] = {}
-"""Both ends of the pipe of this process; a forked one has the handlers too, and would write its signals into our
-pipe."""
-
-_LEFT = 0
-"""Written when the block is left. An end of file would not come while a forked process has the pipe."""
-
-_HANDLED = 0x80
-"""Marks the numbers that a handler has written; those of the wakeup file come without it, and first."""
+DUMP = signal.SIGUSR1
 
 
 class Signals:
     """The signals of a process, for the length of a `with` block in the main thread. SIGTERM, SIGINT, SIGHUP and
-    SIGQUIT call `stop` in the loop; a process that has not left the block by the deadline is ended. SIGUSR1 and
-    SIGUSR2 log what every thread and task does. A SIGHUP that is ignored, as under `nohup`, stays so."""
+    SIGQUIT call `stop` in the loop; a process that has not left the block by the deadline is ended. SIGUSR1 logs what
+    every thread and task does. A SIGHUP that is ignored, as under `nohup`, stays so."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stop: Callable[[], None], within_seconds: float) -> None:
-        self._loop = loop
-        self._stop = stop
-        self._within_seconds = within_seconds
+        self._loop, self._stop, self._within_seconds = loop, stop, within_seconds
         self._deadline: float | None = None
         self._former: dict[signal.Signals, object] = {}
-        self._early: set[int] = set()
+        self._received = queue.SimpleQueue[signal.Signals | None]()  # its `put` may interrupt itself
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._listen, name="snapreplay-signals", daemon=True)
 
     def __enter__(self) -> Self:
-        self._reading, self._writing = os.pipe()
-        os.set_blocking(self._writing, False)
-        self._former_fd = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
-        for number in (*STOPS, *DUMPS):
+        for number in (*STOPS, DUMP):
             if signal.getsignal(number) is not signal.SIG_IGN or number is not signal.SIGHUP:
-                self._former[number] = signal.signal(number, _heard)
-        _active[os.getpid()] = (self._reading, self._writing)
+                self._former[number] = signal.signal(number, self._handle)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if _active.pop(os.getpid(), None) is None:
-            return  # a forked child leaves the block, and has neither the thread nor a right to the pipe
+        if os.getpid() != self._pid:
+            return  # a forked worker leaves its copy of the block
         for number, former in self._former.items():
             signal.signal(number, former)  # type: ignore[arg-type]
-        signal.set_wakeup_fd(self._former_fd)
-        os.set_blocking(self._writing, True)
-        os.write(self._writing, bytes([_LEFT]))
+        self._received.put(None)
         self._thread.join()
-        os.close(self._writing)
-        os.close(self._reading)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        """Hand the signal to the thread. Python calls this between two instructions of what blocks the loop."""
+        if os.getpid() == self._pid:
+            self._received.put(signal.Signals(number))
+        else:  # a worker that a handler has forked ends as any process
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
     def _listen(self) -> None:
         while True:
             left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-            if not select.select([self._reading], [], [], left)[0]:
+            try:
+                number = self._received.get(timeout=left)
+            except queue.Empty:
                 self._end()
-            numbers = os.read(self._reading, 64)
-            for number in numbers:
-                if number == _LEFT:
-                    return
-                self._sort(number & ~_HANDLED, is_handled=bool(number & _HANDLED))
+            if number is None:
+                return
+            self._react(number)
 
-    def _sort(self, number: int, *, is_handled: bool) -> None:
-        """Sort out repeats: a signal comes through the wakeup file, at once, and later, but always, by its handler."""
-        if number not in (*STOPS, *DUMPS):
-            return  # the wakeup file has those of other handlers, too, also such without a name
-        if is_handled and number in self._early:
-            self._early.discard(number)
-            return
-        if not is_handled:
-            self._early.add(number)
-        self._hear(signal.Signals(number))
-
-    def _hear(self, number: signal.Signals) -> None:
-        if number in DUMPS:
+    def _react(self, number: signal.Signals) -> None:
+        if number is DUMP:
             head = f"{number.name}: what every thread and task does"
             _tell(logging.WARNING, [head, *activity(self._loop)])
-        elif number in STOPS and self._deadline is None:
+        elif self._deadline is None:
             self._deadline = time.monotonic() + self._within_seconds + LATE_SECONDS
             with suppress(RuntimeError):  # the loop is closed: the block ends anyway
                 self._loop.call_soon_threadsafe(self._stop)
-            told = f"{number.name}: stops gracefully, within {self._within_seconds:.1f} s"
-            _tell(logging.INFO, [told])
-        elif number in STOPS and self._deadline is not None:
+            _tell(logging.INFO, [f"{number.name}: stops gracefully, within {self._within_seconds:.1f} s"])
+        else:
             left = self._deadline - time.monotonic()
-            told = f"{number.name}: it is stopping, and is ended in {left:.1f} s at the latest"
-            _tell(logging.INFO, [told])
+            _tell(logging.INFO, [f"{number.name}: it is stopping, and is ended in {left:.1f} s at the latest"])
 
-    def _end(self) -> None:
+    def _end(self) -> NoReturn:
         """End the process; the log has everything that was committed. What is lost is the last snapshot."""
         head = (
             f"not stopped within timeouts.shutdown_ms + {LATE_SECONDS:.0f} s: the process ends now, with exit code"
@@ -161,41 +136,3 @@ def _awaited(task: asyncio.Task[object]) -> traceback.StackSummary:
         frames.append((frame, frame.f_lineno))
         coroutine = getattr(coroutine, "cr_await", None)
     return traceback.StackSummary.extract(frames)
-
-
-def _heard(number: int, _frame: FrameType | None) -> None:
-    """Write the number, unless it is in the pipe already; `loop.add_signal_handler` may have taken the wakeup file."""
-    if (pipe := _active.get(os.getpid())) is not None:
-        with suppress(BlockingIOError):  # full: the process has not been listening for long
-            os.write(pipe[1], bytes([number | _HANDLED]))
-
-
-class _Forking(threading.local):
-    """The signals of a thread that forks wait, or they would reach the new process before it has forgotten ours."""
-
-    before: set[signal.Signals | int] | None = None
-
-    def block(self) -> None:
-        if _active:
-            self.before = signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, *DUMPS))
-
-    def go_on(self) -> None:
-        if self.before is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
-            self.before = None
-
-    def forget(self) -> None:
-        """Forget the services in a worker that a handler has forked: signals end it as they end any process."""
-        if _active:
-            for end in chain.from_iterable(_active.values()):
-                os.close(end)
-            _active.clear()
-            signal.set_wakeup_fd(-1)
-            for number in (*STOPS, *DUMPS):
-                if signal.getsignal(number) is _heard:
-                    signal.signal(number, signal.SIG_DFL)
-        self.go_on()
-
-
-_forking = _Forking()
-os.register_at_fork(before=_forking.block, after_in_parent=_forking.go_on, after_in_child=_forking.forget)
