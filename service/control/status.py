@@ -238,14 +238,6 @@ class StoreStatus(msgspec.Struct, frozen=True):
     ] = None
 
 
-class ValuesRead(msgspec.Struct, frozen=True):
-    """The number of restored entries that were read as the app's types; `all_read` at the end."""
-
-    read: Count
-    entries: Count
-    all_read: bool
-
-
 class Decision(msgspec.Struct, frozen=True):
     """A finding that an operator accepted; `offset` is that of its increment."""
 
@@ -311,13 +303,6 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     digest: str | None = None
     paused_since: Annotated[Time | None, said("Nothing is processed since then; null: it is not paused.")] = None
     paused_reason: str = ""
-    values_read: Annotated[
-        ValuesRead | None,
-        said(
-            "After a restore the stored values are read in the background. Null: not live yet, or the state"
-            " is not a map."
-        ),
-    ] = None
     restore: Annotated[RecoveryStatus | None, said("The running or last recovery; null before the first.")] = None
     snapshot: Annotated[SnapshotStatus | None, said("The newest, whatever its state.")] = None
     last_pointed_snapshot_at: Time | None = None

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from snapreplay.app.batch import Applied
 from snapreplay.app.ways import go_on
-from snapreplay.counted import counted
 from snapreplay.errors import RecordError, StopError
-from snapreplay.service.clock import time_of, wall_ms
+from snapreplay.service.clock import time_of
 from snapreplay.service.control.status import NO_COMMITS, CallStatus, CommitTimes
 from snapreplay.service.core.batch_failures import DeadLetterGauge, DeadLetterLimits
 from snapreplay.service.core.repeats import Repeats
@@ -21,7 +20,6 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store, largest_entry_bytes
-from snapreplay.times import time_text
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -38,7 +36,6 @@ class LiveReport:
         self._store, self._reporter, self._fetcher, self._caller = store, reporter, fetcher, caller
         self._apply_seconds = reporter.status.apply_seconds_total
         self._dead_letters = DeadLetterLog(context.partition)
-        self._stream_time = StreamTimeLog(context.partition, store)
 
     def applied(self, seconds: float) -> None:
         """Count the time in which a batch was applied; shown with the next commit."""
@@ -62,7 +59,6 @@ class LiveReport:
                 self._metrics.late(window, count)
             if applied.errors:
                 self._dead_letters.committed(applied.errors)
-            self._stream_time.committed(applied, committed.increment.batch)
             changes = applied.sealed.changes
             self._reporter.entries({name: largest_entry_bytes(entries) for name, entries in changes.items()})
         self.show(committed.increment)
@@ -168,49 +164,3 @@ class DeadLetterCheck:
                 hint="see the headers in the dead-letter topic for the reason, deploy a fixed handler, then"
                 f" {go_on(self._partition)}. Until then no more input is drained",
             )
-
-
-AHEAD_MS = 3_600_000
-"""So far ahead of the clock brokers refuse a record since Kafka 4.0, unless the topic allows more."""
-
-
-class StreamTimeLog:
-    """Warns when stream time runs ahead of the clock, in one ownership of a state with timers or a ttl."""
-
-    def __init__(self, partition: int, store: Store) -> None:
-        self._partition, self._store = partition, store
-        self._before_ms = store.stream_time_ms
-        self._ahead = False
-
-    def committed(self, applied: Applied, batch: int) -> None:
-        """Log once that stream time is ahead of the clock, until it is behind again."""
-        before_ms, now_ms = self._before_ms, applied.stream_time_ms
-        self._before_ms = now_ms
-        if self._store.timetable is None or now_ms <= before_ms:
-            return
-        clock_ms = wall_ms()
-        was_ahead, self._ahead = self._ahead, now_ms - clock_ms > AHEAD_MS
-        if self._ahead and not was_ahead:
-            log.warning(
-                "partition %d: batch %d moved stream time to %s, %.1f hours ahead of the clock of this machine: the"
-                " timestamp of %s lies in the future. What is due up to then happens now; %s fired and %s expired in"
-                " this batch",
-                self._partition,
-                batch,
-                time_text(now_ms),
-                (now_ms - clock_ms) / 3_600_000,
-                self._moved_by(applied),
-                counted(applied.timers_count, "timer"),
-                counted(applied.expired_count, "entry"),
-            )
-
-    def _moved_by(self, applied: Applied) -> str:
-        """Name the record that moved stream time, as closely as the batch knows it."""
-        for topic, anchor in applied.anchors.items():
-            if anchor.timestamp_ms == applied.stream_time_ms:
-                return f"record {topic}-{self._partition}-{anchor.offset}"
-        if applied.begun_input is not None:  # its turn goes on
-            place = f"{applied.begun_input}-{self._partition}-{applied.positions[applied.begun_input]}"
-            return f"the next record, {place} or behind it,"
-        read = [f"{each.topic}-{self._partition} {each.start_offset} to {each.end_offset}" for each in applied.ranges]
-        return f"a record of {', '.join(read)}" if read else "a record"

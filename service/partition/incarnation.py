@@ -20,18 +20,19 @@ from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.ownership import Ended
 from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.live.pipeline import Live
-from snapreplay.service.live.value_check import ValueCheck, named
 from snapreplay.service.partition.drill import Drills
 from snapreplay.service.partition.lifecycle import Lifecycle, RetryRequest
 from snapreplay.service.partition.ownership_watch import OwnershipWatch
 from snapreplay.service.recovery.driver import Recovered, RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.cooperative import Pauses, run_cooperatively
 from snapreplay.service.runtime.rates import Worked
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import asked_to_end
 from snapreplay.service.topics.requirements import limits_now
 from snapreplay.snapshots.format.records import Claim, Paused
+from snapreplay.state.contract import Store
 from snapreplay.state.values import StoredValueUnreadable
 
 TopicChanges = tuple[TopicChange, ...]
@@ -61,6 +62,32 @@ class TopicsSeen:
 
 log = logging.getLogger("snapreplay.partition")
 
+SAMPLE_EACH_SHARD = 2
+
+
+async def check_values(store: Store) -> None:
+    """Read a part of each shard of a restored state, before anything is written: digests prove only bytes, and the app
+    may declare another type than the one that was stored.
+
+    Raises:
+        StoredValueUnreadable, UnknownTimer: the partition must not be LIVE.
+    """
+    await run_cooperatively(store.refusing_pending())
+    pauses = Pauses()
+    for _ in store.checking(SAMPLE_EACH_SHARD):
+        await pauses.when_due()
+
+
+def _named(error: StoredValueUnreadable, context: Context) -> StoredValueUnreadable:
+    """Add the partition and what reads it."""
+    app = context.app
+    return StoredValueUnreadable(
+        f"partition {context.partition}: {error.message} (read by app version {app.version}, schema_version"
+        f" {app.schema_version})",
+        hint=error.hint,
+        **error.facts,
+    )
+
 
 class Incarnation:
     """One ownership of a partition; `run` it once; the other methods are called from the same loop meanwhile.
@@ -76,13 +103,12 @@ class Incarnation:
         reporter: Reporter,
         lifecycle: Lifecycle,
         memory: Memory,
-        values: ValueCheck,
         retry: RetryRequest,
         refuse: Callable[[SnapreplayError], None],
     ) -> None:
         """Take `refuse`, which is called with the error if a younger process has our instance id."""
         self._context, self._reporter, self._lifecycle = context, reporter, lifecycle
-        self._memory, self._values, self._retry, self._refuse = memory, values, retry, refuse
+        self._memory, self._retry, self._refuse = memory, retry, refuse
         self._limits = context.view.output_limits
         self.live: Live | None = None
         self._drills: Drills | None = None
@@ -151,7 +177,7 @@ class Incarnation:
             with self._context.pulse.told(self.watch.stood_still):
                 await self._recover_and_process()
         except StoredValueUnreadable as error:
-            return self._ended(named(error, self._context))
+            return self._ended(_named(error, self._context))
         except HalfApplied as error:
             self._reporter.failed(error.failed)
             return self._ended(error)
@@ -227,11 +253,10 @@ class Incarnation:
             self._limit = None
 
     async def _process(self, live: Live, recovered: Recovered) -> None:
-        await self._values.sample(recovered.store)
+        await check_values(recovered.store)
         self._went_live(live, recovered.worked)
         for line in other_periods(self._context.app.timers, recovered.store):
             log.info("partition %d: %s", self._context.partition, line)
-        self._values.begin(self._end_with)
         self._drills = Drills(self._context, live, recovered.store, self._reporter)
         lifecycle = self._lifecycle
         if lifecycle.interrupted.is_set() or lifecycle.is_holding:
@@ -273,7 +298,6 @@ class Incarnation:
             if drills is not None:
                 await drills.close()
             await self.watch.left_live()
-            await self._values.end()
         finally:
             try:
                 await live.close()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 
 from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.core.custody import IncrementsReplaced
@@ -154,9 +153,13 @@ class OwnershipWatch:
             await self._settle(committer)
             self._judged_end = end_offset or NO_OFFSET
         elif self._last_look % READ_EVERY_LOOKS == self._context.partition % READ_EVERY_LOOKS:
-            why = None
-            with suppress(SnapreplayError):  # the next look finds it, too
+            try:
                 why = await self._why_lost(committer)
+            except SnapreplayError:
+                why = None  # the next look finds it, too
+            except Exception:  # else a doubt that came meanwhile would stay: nobody would ask any more
+                log.exception("partition %d: unexpected error", self._context.partition)
+                why = None
             if why is not None or self._since is not None:  # a doubt that came meanwhile found this task asking
                 self._since = self._since or asyncio.get_running_loop().time()
                 await self._settle(committer)

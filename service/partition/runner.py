@@ -18,7 +18,6 @@ from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.live.pipeline import Live
-from snapreplay.service.live.value_check import ValueCheck
 from snapreplay.service.partition.incarnation import Incarnation
 from snapreplay.service.partition.lifecycle import Lifecycle, LookedAt, RetryRequest, TakeoverBackoff
 from snapreplay.service.ports import TopicPartition
@@ -52,7 +51,6 @@ class PartitionRunner:
         self._on_failed = on_failed
         self._lifecycle = Lifecycle(context)
         self._memory = Memory(context)
-        self._values = ValueCheck(context, self._reporter)
         self._retry = RetryRequest()
         self._takeover = TakeoverBackoff(context)
         self._incarnation = self._next_incarnation()
@@ -261,9 +259,7 @@ class PartitionRunner:
         return self._incarnation.live
 
     def _next_incarnation(self) -> Incarnation:
-        return Incarnation(
-            self._context, self._reporter, self._lifecycle, self._memory, self._values, self._retry, self.refuse
-        )
+        return Incarnation(self._context, self._reporter, self._lifecycle, self._memory, self._retry, self.refuse)
 
     async def _hold(self) -> None:
         """Run ownerships as usual, but only until the state is in the log."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-import resource
 from pathlib import Path
 
 import zstandard
 
 ROOT = Path("/")
-_NO_LIMIT = 2**60  # what a kernel of 64 bits says where there is none is a little less than 2^63
 _CGROUP = (  # (limit, used) of version 2, then of version 1
     ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
     ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -36,24 +34,6 @@ def lacks_memory(error: BaseException) -> bool:
     """Say whether an error, Python's or that of a compressor, means that memory could not be allocated."""
     is_ours = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
     return is_ours or (isinstance(error, zstandard.ZstdError) and "memory" in str(error))
-
-
-def allowed(root: Path = ROOT) -> str:
-    """Say how much memory this process has and which limits it meets: ": it has 812 MiB of addresses; the limit of its
-    address space is 1,024 MiB"; empty if nothing is known."""
-    limits = [
-        ("its address space", resource.getrlimit(resource.RLIMIT_AS)[0]),
-        ("its data", resource.getrlimit(resource.RLIMIT_DATA)[0]),
-        *(("the container", int(text)) for path, _ in _CGROUP if (text := _text(root / path).strip()).isdigit()),
-    ]
-    found = [f"the limit of {name} is {_mib(limit)}" for name, limit in limits if 0 <= limit < _NO_LIMIT]
-    pages = _text(root / "proc/self/statm").split()
-    held = [f"it has {_mib(int(pages[0]) * resource.getpagesize())} of addresses"] if pages else []
-    return "".join(f"{mark} {each}" for mark, each in zip(":;;;", [*held, *found], strict=False))
-
-
-def _mib(size_bytes: int) -> str:
-    return f"{size_bytes / 1024**2:,.0f} MiB"
 
 
 def _from_kernel(path: Path) -> int | None:

@@ -26,7 +26,7 @@ from snapreplay.service.control.status import (
 from snapreplay.service.core.kafka_errors import ClockRefused
 from snapreplay.service.core.phase import Phase, may_follow
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.runtime.free_memory import allowed, lacks_memory
+from snapreplay.service.runtime.free_memory import lacks_memory
 from snapreplay.service.runtime.progress import RestoreRecord
 from snapreplay.state.contract import Store, StoreSize
 from snapreplay.state.digest import DEFAULT_STORE, Digest
@@ -53,8 +53,8 @@ def problem_of(error: BaseException) -> PartitionError:
             "raise the limit of its memory (`ulimit -v`, or the container's) and start it again; or run more processes,"
             " each of which holds fewer partitions, and `snapreplay retry`. docs/state.md says how much a state takes"
         )
-        told = f"this process cannot get more memory{allowed()}"
-        return PartitionError(MemoryError.__name__, told, hint, "stop", "", wall_time())
+        said = "this process cannot get more memory"
+        return PartitionError(MemoryError.__name__, said, hint, "stop", "", wall_time())
     hint = "this is a defect of snapreplay: please report it with the traceback from the log"
     return PartitionError(type(error).__name__, repr(error), hint, "stop", "", wall_time())
 

@@ -93,14 +93,19 @@ async def test_what_a_quiet_owner_shows_is_as_old_as_the_last_look(bench, monkey
         assert one.runner.readable.age_seconds <= 1.0
 
 
+@pytest.mark.parametrize("error", [None, Unreachable("nobody answers"), ZeroDivisionError()], ids=repr)
 @virtual
-async def test_a_doubt_that_comes_during_a_look_ends(bench, monkeypatch):
-    """The look finds nothing, and nobody else asks: else the partition would never be ready again."""
+async def test_a_doubt_that_comes_during_a_look_ends(bench, monkeypatch, error):
+    """Whatever becomes of the look, and nobody else asks: else the partition would never be ready again."""
     read, begun, answered = ownership_watch.OwnershipWatch._why_lost, asyncio.Event(), asyncio.Event()
 
     async def slow(*given):
+        if begun.is_set():
+            return await read(*given)
         begun.set()
         await answered.wait()
+        if error is not None:
+            raise error
         return await read(*given)
 
     async with quiet(bench) as one:

@@ -3,8 +3,6 @@
 import asyncio
 import errno
 import logging
-import re
-import resource
 
 import pytest
 import zstandard
@@ -48,12 +46,10 @@ def test_an_error_outside_the_tree_is_called_a_defect():
 @pytest.mark.parametrize(
     "error", [MemoryError(), OSError(errno.ENOMEM, "x"), zstandard.ZstdError("Allocation error : not enough memory")]
 )
-async def test_a_lack_of_memory_is_no_defect(error, caplog, monkeypatch):
-    """It is named with what the process has and its limits, in the status and in the log."""
-    monkeypatch.setattr("resource.getrlimit", lambda kind: (2**30 if kind == resource.RLIMIT_AS else -1,) * 2)
+async def test_a_lack_of_memory_is_no_defect(error, caplog):
+    """It is named, in the status and in the log."""
     problem = problem_of(error)
     assert problem.kind == "MemoryError"
-    assert re.search(r"it has [\d,]+ MiB of addresses; the limit of its address space is 1,024 MiB", problem.message)
     assert "more processes" in problem.hint
     Failures(3).final(error, is_told=False)
     assert f"partition 3 FAILED: MemoryError: {problem.message} ({problem.hint})" in caplog.text
