@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
-import msgspec
-
 from snapreplay.app import names
 from snapreplay.app.app import App, check_app
 from snapreplay.counted import counted
@@ -17,13 +15,9 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings, used_settings
 from snapreplay.service.config.typed import addressed
 from snapreplay.service.control.address import Address
-from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
 from snapreplay.service.control.operations import (
-    AdoptSnapshot,
-    CancelOperation,
     Command,
     DrainProcess,
-    DrillPartition,
     Operation,
     OperationState,
     PausePartition,
@@ -33,10 +27,9 @@ from snapreplay.service.control.operations import (
     UndrainProcess,
 )
 from snapreplay.service.control.protocol import Http
-from snapreplay.service.control.status import PartitionStatus, SnapshotStatus, StatusBoard
+from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.custody import StateUnsaved
-from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.core.peers import Peer, declared
 from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
 from snapreplay.service.decisions.first_start import FirstStart, begun, check_first_start
@@ -53,7 +46,7 @@ from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.tasks import cancel_and_wait, watched
 from snapreplay.service.service_control import ServiceControl
 from snapreplay.service.supervisor import Supervisor
-from snapreplay.state.keys import K, text_of
+from snapreplay.state.keys import K
 from snapreplay.state.map import MapState
 from snapreplay.state.stores import Stores
 from snapreplay.state.view import MapView, StoresView, View
@@ -78,7 +71,7 @@ class Service(Generic[S]):
     Without `running`: `start` once, then `stop` once, both in the loop that is to run the handlers.
 
     All methods raise ServiceClosed before `start` and after `stop`, and when the service stops while they wait. Those
-    that begin an operation (`trigger_snapshot`, `pause`, `resume`, `retry`, `adopt`, `drill`, `drain`) raise
+    that begin an operation (`trigger_snapshot`, `pause`, `resume`, `retry`, `drain`) raise
     UnknownPartition, PartitionNotLive or Busy if they could not begin it.
     """
 
@@ -127,7 +120,8 @@ class Service(Generic[S]):
 
     @property
     def control(self) -> ServiceControl:
-        """The status and commands of the service; thread-safe."""
+        """The status, histories and commands of the service, as over HTTP; thread-safe. `control.perform` begins an
+        operation that has no method here."""
         return self._control
 
     def restore_status(self) -> list[PartitionStatus]:
@@ -180,9 +174,8 @@ class Service(Generic[S]):
         """
         self._failures.add(callback)
 
-    # ---- what an operator has over HTTP, too. For the service's loop only, while it runs. Each method that begins an
-    # operation waits for its end, and returns it: its state is "succeeded", "failed" or "cancelled", and each of its
-    # parts says why. All are about this process and its partitions.
+    # ---- Operations on this process and its partitions, for the service's loop only. Each method waits for the end of
+    # its operation and returns it: its state is "succeeded", "failed" or "cancelled", and each of its parts says why.
 
     async def trigger_snapshot(self, partitions: Sequence[int] | None = None, reason: str = "") -> Operation:
         """Write full snapshots of these partitions (None: of all that are LIVE) and wait until they are pointed to.
@@ -210,16 +203,6 @@ class Service(Generic[S]):
         """
         return await self._ended(RetryPartition(partition))
 
-    async def adopt(self, partition: int, manifest_offset: int) -> Operation:
-        """Judge a snapshot that a job proposes, by the offset of its manifest, and wait until it is pointed to or
-        rejected.
-        """
-        return await self._ended(AdoptSnapshot(partition, manifest_offset))
-
-    async def drill(self, partition: int) -> Operation:
-        """Restore a LIVE partition into a store that is thrown away, and compare the digests."""
-        return await self._ended(DrillPartition(partition))
-
     async def drain(self, reason: str = "") -> Operation:
         """Give all partitions to other processes before maintenance, and wait until they are gone. This one takes none
         until `undrain` or a restart, unless no other process is left.
@@ -235,64 +218,6 @@ class Service(Generic[S]):
     async def undrain(self) -> None:
         """Take partitions again, when the group assigns them."""
         await self._ended(UndrainProcess(by=THE_PROGRAM))
-
-    def operations(self) -> tuple[Operation, ...]:
-        """List the last 1,000 operations of this process, newest first, whoever has begun them."""
-        self._views.check_open()
-        return self._control.document().operations
-
-    def cancel(self, operation_id: str) -> Operation:
-        """Cancel what has not begun of an operation of this process.
-
-        Raises:
-            NotCancellable: it has ended, or nothing of it can be cancelled any more.
-        """
-        self._views.check_open()
-        return self._control.perform(CancelOperation(operation_id, by=THE_PROGRAM))
-
-    def snapshots(self) -> tuple[SnapshotStatus, ...]:
-        """List the last 500 full snapshots that this process wrote or used, newest first."""
-        self._views.check_open()
-        return self._control.document().snapshots
-
-    def group_changes(self) -> tuple[GroupChange, ...]:
-        """List the last 50 generations of the group that this process was given, newest first."""
-        self._views.check_open()
-        return self._control.document().group_changes
-
-    async def history(self, partition: int) -> PartitionHistory:
-        """Read from its log who has owned a partition, whichever process does now, which snapshots were pointed to, and
-        what was decided about its state.
-
-        Raises:
-            UnknownPartition: the app has no such partition.
-            NotReadable: its log cannot be read now.
-        """
-        self._views.check_open()
-        return await self._control.history(partition)
-
-    async def key_history(
-        self, partition: int, key: object, *, store: str = "default", limit: int = 20, before: int | None = None
-    ) -> KeyHistory:
-        """Read from the log of a partition which batches changed a key, newest first, with the value after each as it
-        is stored.
-
-        Args:
-            store: of the key; "default" where the state is one map.
-            limit: how many changes to return at most.
-            before: `from_offset` of what was returned before, for what is older.
-
-        Raises:
-            UnknownPartition, UsageError: there is no such partition, store or key.
-            NotReadable: its log cannot be read now.
-        """
-        self._views.check_open()
-        found = await self._control.key_history(ReadKeyHistory(store, text_of(key), partition, limit, before))
-        changes = (
-            msgspec.structs.replace(each, stored=each.stored and self._control.completed(store, each.stored))
-            for each in found.changes
-        )
-        return msgspec.structs.replace(found, changes=tuple(changes))
 
     async def _ended(self, command: Command) -> Operation:
         self._views.check_open()

@@ -61,7 +61,7 @@ async def test_a_topic_that_appears_is_taken_in_from_its_beginning(here):
         (status,) = service.restore_status()
         assert status.decisions[0].finding.startswith("inputs-changed-")
         assert f"input {west} is read from offset 0 on" in status.decisions[0].decided
-        assert (await service.history(0)).decisions == status.decisions
+        assert (await service.control.history(0)).decisions == status.decisions
         assert {each.topic for each in status.inputs} == {east, west}
     async with here.running() as service:
         assert service.view(0).get("k3") == {"sum": 11, "from": [east, west]}
