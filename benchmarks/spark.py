@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
-import msgspec
 import psutil
 
 from benchmarks import harness
@@ -29,10 +28,10 @@ from snapreplay.app.load import load_app
 from snapreplay.service.blocking import BlockingClient, BlockingReader
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings, load_settings
-from snapreplay.snapshots.jobs.compaction import Compaction, PartitionResult
+from snapreplay.snapshots.jobs import compaction
+from snapreplay.snapshots.jobs.compaction import PartitionResult
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, freeze
 from snapreplay.snapshots.proof.partition import audit_partition
-from snapreplay.snapshots.proof.records import Moment
 from snapreplay.snapshots.proof.replay import prove
 from snapreplay.snapshots.proof.report import Level
 from snapreplay.snapshots.proof.state import At, state_at
@@ -241,20 +240,9 @@ def _plain_compact(settings: Settings) -> None:
 
 def compacted(settings: Settings) -> list[PartitionResult]:
     """Compact without Spark."""
-    opened = partial(BlockingClient, settings)
-    return list(Compaction(one_by_one, opened, APP_ID, "compact@benchmark", wall_ms).run())
-
-
-def one_by_one(
-    parts: Sequence[Moment],
-    open_client: Callable[[], contextlib.AbstractContextManager[Any]],
-    work: Callable[[Any, Moment], object],
-    kind: type[T],
-) -> list[T]:
-    """Work on one partition after the other, without Spark."""
-    with open_client() as client:
-        done = (msgspec.msgpack.encode(work(client, part)) for part in parts)
-        return [msgspec.msgpack.decode(each, type=kind) for each in done]
+    with BlockingClient(settings) as client:
+        work = partial(compaction.compacted, APP_ID, "compact@benchmark", wall_ms, client)
+        return [work(moment) for moment in freeze(client, APP_ID)]
 
 
 JOBS: dict[str, Callable[[Settings], None]] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,11 +17,9 @@ from snapreplay.errors import UsageError
 from snapreplay.service.blocking import BlockingClient, BlockingReader
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
-from snapreplay.snapshots.jobs.audit import Audited, at_one_moment, audited, replayable, report_of, with_app
-from snapreplay.snapshots.jobs.compaction import Compaction, CompactionReport, answered
+from snapreplay.snapshots.jobs.audit import Audited, audited, imported, replayable, report_of
+from snapreplay.snapshots.jobs.compaction import CompactionReport, PartitionResult, compacted
 from snapreplay.snapshots.jobs.fixed_logs import freeze
-from snapreplay.snapshots.proof.records import Moment
-from snapreplay.snapshots.proof.replay import SegmentReport, prove
 from snapreplay.snapshots.proof.report import AuditReport, Level
 
 if TYPE_CHECKING:
@@ -45,21 +43,20 @@ def _reader(kafka: Mapping[str, str]) -> BlockingReader:
     return BlockingReader(Settings(kafka=dict(kafka)))
 
 
-def compact(settings: Settings, app_id: str, *, wait_s: float = 0.0, master: str | None = None) -> CompactionReport:
+def compact(settings: Settings, app_id: str, *, master: str | None = None) -> CompactionReport:
     """Make a snapshot of the last batch of each partition, and propose it to the owner. The owners may run meanwhile.
 
     Uses the Spark session of this process. Without one it starts one (about 5 s) and stops it again.
 
     Args:
-        wait_s: how long to wait for the answers of the owners, in seconds; 0: not at all.
         master: of a Spark cluster, such as `spark://HOST:7077`. None: this process, or what spark-submit has chosen.
 
     Returns one outcome per partition, in order. A partition whose state is not proven has no proposal and a reason.
 
     Raises:
         UsageError: Spark is not installed or does not start.
-        SnapreplayError: the job could not run: a topic is missing, no broker answers, a task failed. Nothing was
-            proposed.
+        SnapreplayError: the job could not run: a topic is missing, no broker answers, a task failed. Some partitions
+            may have a proposal.
     """
     with _needing_spark("the compaction"):
         from snapreplay.snapshots.jobs.session import check, spark_session, stopping  # noqa: PLC0415 - as above
@@ -68,11 +65,10 @@ def compact(settings: Settings, app_id: str, *, wait_s: float = 0.0, master: str
     open_client = partial(BlockingClient, settings)
     check(master)
     with open_client() as client:  # before Spark is started for nothing
-        freeze(client, app_id)
+        moments = freeze(client, app_id)
     by = f"compact@{socket.gethostname()}/{os.getpid()}"
     with spark_session("snapreplay compact", master) as spark, stopping("compaction"):
-        results = Compaction(partial(for_each, spark), open_client, app_id, by, wall_ms).run()
-    results = answered(open_client, app_id, results, wait_s)
+        results = for_each(spark, moments, open_client, partial(compacted, app_id, by, wall_ms), PartitionResult)
     return CompactionReport(app_id, results, round(time.monotonic() - started, 3))
 
 
@@ -102,25 +98,16 @@ def audit(
     with _needing_spark("the audit"):
         from snapreplay.snapshots.jobs.session import check, spark_session, stopping  # noqa: PLC0415 - as above
         from snapreplay.snapshots.jobs.spark_tasks import for_each  # noqa: PLC0415 - as above
-    replayed_app = replayable(app_id, app) if level is Level.REPLAY else None
+    load = None
+    if level is Level.REPLAY:
+        load = partial(imported, app or "", replayable(app_id, app).version)
     check(master)
     started, open_reader = time.monotonic(), partial(BlockingReader, settings)
-
-    def look() -> list[Moment]:
-        with open_reader() as reader:
-            return freeze(reader, app_id)
-
-    def work(moments: Sequence[Moment]) -> AuditReport:
-        with spark_session("snapreplay audit", master) as spark, stopping("audit"):
-            parts = for_each(spark, moments, open_reader, partial(audited, app_id, level), Audited)
-            replayed = None
-            if replayed_app is not None:
-                segments = [segment for part in parts for segment in part.report.segments]
-                replay = partial(with_app, prove, app or "", replayed_app.version)
-                replayed = for_each(spark, segments, open_reader, replay, SegmentReport)
-        return report_of(app_id, level, parts, replayed, time.monotonic() - started)
-
-    return at_one_moment(app_id, look, work)
+    with open_reader() as reader:
+        moments = freeze(reader, app_id)
+    with spark_session("snapreplay audit", master) as spark, stopping("audit"):
+        parts = for_each(spark, moments, open_reader, partial(audited, app_id, level, load), Audited)
+    return report_of(app_id, level, parts, time.monotonic() - started)
 
 
 @contextmanager

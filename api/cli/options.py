@@ -138,9 +138,6 @@ DryDeletion = Annotated[bool, Option("--dry-run", "Print what would be done; del
 Yes = Annotated[bool, Option("--yes -y", "Do not ask before it is done.")]
 YesOfApp = Annotated[str, Option("--yes -y", "The app id once more; do not ask before it is done.", "APP_ID")]
 Wait = Annotated[bool, Option("--wait", "Wait until the operation has ended.")]
-WaitSeconds = Annotated[
-    float, Option("--wait", "Longest wait for the owners to adopt the proposals.", "SECONDS", least=0.0)
-]
 Reason = Annotated[str, Option("--reason", "Why; the log keeps it.", "TEXT")]
 LineReason = Annotated[str, Option("--reason", "Why; of the lines that give none.", "TEXT")]
 SavepointReason = Annotated[str, Option("--reason", "Why; the savepoint keeps it.", "TEXT")]

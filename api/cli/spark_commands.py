@@ -36,11 +36,15 @@ def audit(
 
     audited, proved = audited_app(app, app_id, level), Level(level)
     if engine == "python":
-        from snapreplay.service.auditing import audit as in_this_process
+        from snapreplay.service.blocking import BlockingReader
+        from snapreplay.snapshots.jobs.audit import audit as in_this_process
+        from snapreplay.snapshots.jobs.audit import replayable
 
         if master is not None:
             raise UsageError("--engine python uses no Spark cluster", hint="leave out --master, or --engine python")
-        report = in_this_process(settings, audited, proved, app)
+        replayed = replayable(audited, app) if proved is Level.REPLAY else None
+        with BlockingReader(settings) as reader:
+            report = in_this_process(reader, audited, proved, replayed)
     else:
         from snapreplay.spark import audit as with_spark
 
@@ -90,19 +94,18 @@ def compact(
     app: options.AppOrId = None,
     *,
     app_id: options.CompactedId = None,
-    wait: options.WaitSeconds = 0.0,
     master: options.Master = None,
     settings: options.OfCluster,
     output: options.Output = Format.TABLE,
 ) -> ExitCode:
     """Make new snapshots with Spark, and propose them to the owners.
 
-    A new snapshot is the newest one with all changes since then. Exit code 0: proposed, adopted or nothing to do;
-    1: a partition got no proposal, or one was not adopted; 2: could not run."""
+    A new snapshot is the newest one with all changes since then. Exit code 0: proposed, or nothing to do;
+    1: a partition cannot be proven; 2: could not run."""
     from snapreplay.spark import compact as run
 
     compacted = app_id_of("compact", app, app_id)
-    report = run(settings, compacted, wait_s=wait, master=master)
+    report = run(settings, compacted, master=master)
     print_compaction(report, output)
     return ExitCode(report.exit_code)
 

@@ -10,8 +10,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -19,31 +18,31 @@ from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.load import checked_app, load_app
 from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError, UnknownFormatError, UsageError
-from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs, freeze, starts_of
+from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs, freeze, moment_of, starts_of
 from snapreplay.snapshots.log.loading import NullSink
 from snapreplay.snapshots.proof.partition import PartitionReport, audit_partition
 from snapreplay.snapshots.proof.records import Logs, Moment
-from snapreplay.snapshots.proof.replay import Segment, SegmentReport, prove
+from snapreplay.snapshots.proof.replay import SegmentReport, prove
 from snapreplay.snapshots.proof.report import AuditReport, Level, Violation
 from snapreplay.snapshots.proof.state import load
-
-T = TypeVar("T")
 
 ATTEMPTS = 3
 
 
 class Trimmed(RetryableError):
-    """The owner trimmed the topics while they were read, more than once.
+    """The owner trimmed a partition again and again while it was read.
 
     Safe: An audit only reads, so it may be run again.
     """
 
 
 class Audited(msgspec.Struct, frozen=True):
-    """The audit of one partition. `wrong`: what a second reading of its newest snapshot has found."""
+    """The audit of one partition. `wrong`: what a second reading of its newest snapshot has found. `replayed`: its
+    segments; None: nothing was to be replayed."""
 
     report: PartitionReport
     wrong: Violation | None
+    replayed: list[SegmentReport] | None
 
 
 def audit(reader: LogReader, app_id: str, level: Level, app: App[Any] | None = None) -> AuditReport:
@@ -55,51 +54,37 @@ def audit(reader: LogReader, app_id: str, level: Level, app: App[Any] | None = N
     Raises:
         SnapreplayError: it could not run: a topic is missing, no broker answers.
     """
-    started = time.monotonic()
-
-    def work(moments: Sequence[Moment]) -> AuditReport:
-        parts, replayed = list[Audited](), list[SegmentReport]()
-        for moment in moments:
-            parts.append(audited(app_id, level, reader, moment))
-            if app is not None:
-                logs = PartitionLogs(reader, app_id, moment.partition)
-                replayed += [prove(app, each, logs) for each in parts[-1].report.segments]
-        return report_of(app_id, level, parts, replayed if app is not None else None, time.monotonic() - started)
-
-    return at_one_moment(app_id, partial(freeze, reader, app_id), work)
+    started, load = time.monotonic(), None if app is None else lambda: app
+    parts = [audited(app_id, level, load, reader, moment) for moment in freeze(reader, app_id)]
+    return report_of(app_id, level, parts, time.monotonic() - started)
 
 
-def at_one_moment(
-    app_id: str, look: Callable[[], list[Moment]], work: Callable[[list[Moment]], AuditReport]
-) -> AuditReport:
-    """Work on the moments of one `look`, and on those of another one if the topics were trimmed meanwhile.
+def audited(
+    app_id: str, level: Level, load_app: Callable[[], App[Any]] | None, reader: LogReader, moment: Moment
+) -> Audited:
+    """Audit one partition, also in a task. If its owner trims it meanwhile, read it again from its new start.
+
+    Args:
+        load_app: gives the app to be replayed.
 
     Raises:
-        Trimmed: they were each time.
-        What `look` raises, and `work` if nothing was trimmed.
+        Trimmed: it was trimmed each time.
     """
-    moments = look()
+    app = load_app() if load_app is not None else None
+    logs = PartitionLogs(reader, app_id, moment.partition)
     for _ in range(ATTEMPTS):
         try:
-            return work(moments)
+            report = audit_partition(app_id, moment, logs, level)
+            replayed = [prove(app, each, logs) for each in report.segments] if app is not None else None
+            return Audited(report, _read_again(app_id, report, logs), replayed)
         except SnapreplayError:
-            before, moments = moments, look()
-            if list(map(starts_of, moments)) == list(map(starts_of, before)):
+            before, moment = moment, moment_of(reader, app_id, moment.partition)
+            if starts_of(moment) == starts_of(before):
                 raise
     raise Trimmed(
-        f"the topics of {app_id!r} were trimmed {ATTEMPTS} times while they were read",
+        f"partition {moment.partition} of {app_id!r} was trimmed {ATTEMPTS} times while it was read",
         hint="take snapshots less often while auditing",
     )
-
-
-# --------------------------------------------------------------------- one partition, also in a task
-
-
-def audited(app_id: str, level: Level, reader: LogReader, moment: Moment) -> Audited:
-    """Audit one partition."""
-    logs = PartitionLogs(reader, app_id, moment.partition)
-    report = audit_partition(app_id, moment, logs, level)
-    return Audited(report, _read_again(app_id, report, logs))
 
 
 def _read_again(app_id: str, report: PartitionReport, logs: Logs) -> Violation | None:
@@ -122,11 +107,8 @@ def replayable(app_id: str, app: str | None) -> App[Any]:
     return checked_app(app, app_id)
 
 
-def with_app(
-    work: Callable[[App[Any], Segment, Logs], T], app: str, version: str, reader: LogReader, segment: Segment
-) -> T:
-    """Import the app in a task, on whichever machine it runs, and work with it. Raises StopError: it cannot be
-    imported, or is of another version."""
+def imported(app: str, version: str) -> App[Any]:
+    """Import the app in a task, on any machine. Raises StopError: it cannot be imported, or is of another version."""
     where = f"the executor at {socket.gethostname()}"
     try:
         loaded = load_app(app)
@@ -141,16 +123,14 @@ def with_app(
             f"{where} has imported version {loaded.version} of the app, but the audit was started with {version}",
             hint="put the same code into the executors' environment",
         )
-    return work(loaded, segment, PartitionLogs(reader, loaded.app_id, segment.partition))
+    return loaded
 
 
 # --------------------------------------------------------------------- the verdict
 
 
-def report_of(
-    app_id: str, level: Level, audited: Sequence[Audited], replayed: Sequence[SegmentReport] | None, seconds: float
-) -> AuditReport:
-    """Put the reports together. `replayed`: of the segments of all partitions, in order; None: nothing was replayed."""
+def report_of(app_id: str, level: Level, audited: Sequence[Audited], seconds: float) -> AuditReport:
+    """Put the reports of all partitions together."""
     parts = [each.report for each in audited]
     findings = [*(each.wrong for each in audited if each.wrong), *(each for part in parts for each in part.findings)]
     newest = [part.newest.manifest for part in parts if part.newest is not None]
@@ -158,7 +138,8 @@ def report_of(
     checked["snapshots_hashed"] = len(newest)
     checked["entries_hashed"] = sum(manifest.entries_digest.count for manifest in newest)
     notes = _summed(part.notes for part in parts)
-    if replayed is not None:
+    if level is Level.REPLAY:
+        replayed = [each for part in audited for each in part.replayed or ()]
         findings += [each.finding for each in replayed if each.finding is not None]
         checked["batches_replayed"] = sum(each.batches for each in replayed)
         checked["records_replayed"] = sum(each.records for each in replayed)

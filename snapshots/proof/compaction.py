@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from snapreplay.counted import counted
 from snapreplay.errors import DamagedError, SnapreplayError, StopError
 from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import RecordKind, enveloped
-from snapreplay.snapshots.format.records import ChunkRef, Increment, Manifest, Pointer
+from snapreplay.snapshots.format.records import ChunkRef, Manifest, Pointer
 from snapreplay.snapshots.plan import begun_anew_at
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.increments import Folding, IncrementsProof
@@ -61,32 +59,15 @@ class Folded(NamedTuple):
     bridged: Sequence[int]
 
 
-class Written(msgspec.Struct, frozen=True):
-    """Chunks in the snapshots topic, and the batch that they are of, as it was read.
-
-    Attributes:
-        digest: of the entries in the chunks, as they were read back.
-        base: id of the snapshot that it was made from; None for the genesis.
-        batches: since that snapshot.
-        bridged: offsets of increments on the way that cannot be read; the digest of a later batch shows that nothing
-            is missing.
-    """
+class Written(NamedTuple):
+    """Chunks in the snapshots topic, which hold the state after `found`. `digest`: of their entries, as read back."""
 
     partition: int
-    increment_offset: int
-    increment: Increment
+    found: Found
+    state: Folded
     snapshot_id: str
     chunks: list[ChunkRef]
     digest: Digest
-    shard_count: int
-    base: str | None
-    batches: int
-    bridged: list[int] = []
-
-    @property
-    def first_chunk_offset(self) -> int | None:
-        """None for an empty state."""
-        return next((ref.offset for ref in self.chunks), None)
 
 
 def target_of(moment: Moment, logs: Logs) -> CompactionTarget | None:
@@ -217,13 +198,13 @@ def _encoded(writer: ChunkWriter, slices: Sequence[ShardSlice], store: str) -> I
         yield from _encoded(writer, half, store)
 
 
-def check_still_wanted(written: Written, last: Found | None) -> None:
-    """Check that the proposal is still wanted; `last`: the last increment as it is now.
+def check_still_wanted(found: Found, last: Found | None) -> None:
+    """Check that a snapshot of the batch of `found` is still wanted; `last`: the last increment as it is now.
 
     Raises:
-        Superseded, ChangedMeanwhile: no manifest may be written.
+        SnapshotSuperseded, ChangedMeanwhile: no manifest may be written.
     """
-    batch, offset = written.increment.batch, written.increment_offset
+    batch, offset = found.increment.batch, found.offset
     if last is None or last.increment.batch < batch:
         there = "none" if last is None else f"batch {last.increment.batch}"
         raise ChangedMeanwhile(f"the log has lost batch {batch}: its last one is now {there}")
@@ -248,7 +229,7 @@ def proposal(written: Written, read_again: Found, proposed_by: str, created_at_m
         DamagedError: the chunks do not hold the state of that batch.
     """
     increment, digest = read_again.increment, written.digest
-    if read_again != Found(written.increment_offset, written.increment):
+    if read_again != written.found:
         raise ChangedMeanwhile(
             f"offset {read_again.offset} holds batch {increment.batch} of owner epoch {increment.owner_epoch} with"
             f" digest {increment.digest} now, not what was folded"
@@ -263,14 +244,14 @@ def proposal(written: Written, read_again: Found, proposed_by: str, created_at_m
         snapshot_id=written.snapshot_id,
         owner_epoch=increment.owner_epoch,
         batch=increment.batch,
-        increment_offset=written.increment_offset,
+        increment_offset=read_again.offset,
         positions=increment.positions,
         chunks=written.chunks,
         entry_count=digest.count,
         digest=digest,
         entries_digest=digest,
         stream_time_ms=increment.stream_time_ms,
-        shard_count=written.shard_count,
+        shard_count=written.state.shard_count,
         created_at_ms=created_at_ms,
         genesis=increment.genesis,
         topic_ids=increment.topic_ids,

@@ -7,7 +7,6 @@ fingerprint of its outputs must be the recorded ones. The first difference is na
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from enum import StrEnum
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -56,14 +55,6 @@ class Segment(msgspec.Struct, frozen=True):
     retired: tuple[tuple[str, str], ...] = ()
 
 
-class Cause(StrEnum):
-    """The cause why a replay differs."""
-
-    CODE_CHANGED = "code changed"
-    NOT_DETERMINISTIC = "not deterministic"
-    UNEXPLAINED = "damage, or an influence from outside such as PYTHONHASHSEED"
-
-
 class SegmentReport(msgspec.Struct, frozen=True):
     """The result of a replay. `finding` is the first difference; `not_proven` batches lie behind the last digest."""
 
@@ -75,13 +66,11 @@ class SegmentReport(msgspec.Struct, frozen=True):
 
 
 class _Difference(Exception):
-    """The first one. `fingerprint`: what was computed, to be compared with a second run."""
+    """The first one."""
 
-    def __init__(self, found: Step, says: str, fingerprint: object = None) -> None:
+    def __init__(self, found: Step, says: str) -> None:
         super().__init__(says)
-        self.found = found
-        self.says = says
-        self.fingerprint = (found.offset, says, fingerprint)
+        self.found, self.says = found, says
 
 
 class InputUnavailable(DamagedError):
@@ -111,7 +100,7 @@ def segments(moment: Moment, last: Found, retired: Collection[tuple[str, str]] =
 
 
 def prove(app: App[Any], segment: Segment, logs: Logs) -> SegmentReport:
-    """Replay a segment, and once more up to a difference: to see whether the same code gives the same twice.
+    """Replay a segment.
 
     Damage is a finding. An input that is not there any more is none; one that cannot be read now is an error.
     """
@@ -119,35 +108,21 @@ def prove(app: App[Any], segment: Segment, logs: Logs) -> SegmentReport:
     try:
         replay.run()
     except _Difference as difference:
-        found, fingerprint = difference.found, difference.fingerprint
-        says = difference.says
+        origin = difference.found.increment.origin
+        cause = (
+            f"recorded by version {origin.app_version} of the code"
+            if origin.app_version != app.version
+            else "the code is not deterministic, or damage or an influence from outside such as PYTHONHASHSEED"
+        )
+        says = f"batch {difference.found.increment.batch} replays differently ({cause}): {difference.says}"
+        finding = _finding(app, segment, difference.found.offset, says)
+        return SegmentReport(replay.batches, replay.records, finding=finding)
     except (InputUnavailable, InputRetired):
         return SegmentReport(replay.batches, replay.records, without_input=True)
     except _NOT_REPLAYED as error:
         finding = _not_replayed(app, segment, replay.at_offset, error)
         return SegmentReport(replay.batches, replay.records, finding=finding)
-    else:
-        return SegmentReport(replay.batches, replay.records, replay.not_proven)
-    batches, records = replay.batches, replay.records
-    del replay  # else both states would be in memory at once
-    if _difference_again(app, segment, logs) != fingerprint:
-        cause = Cause.NOT_DETERMINISTIC
-    else:
-        is_other = found.increment.origin.app_version != app.version
-        cause = Cause.CODE_CHANGED if is_other else Cause.UNEXPLAINED
-    says = f"batch {found.increment.batch} replays differently ({cause}): {says}"
-    return SegmentReport(batches, records, finding=_finding(app, segment, found.offset, says))
-
-
-def _difference_again(app: App[Any], segment: Segment, logs: Logs) -> object:
-    """Return the fingerprint of the first difference of a replay; None: there was none, or none can be found."""
-    try:
-        _Replay(app, segment, logs).run()
-    except _Difference as difference:
-        return difference.fingerprint
-    except _NOT_REPLAYED:
-        return None
-    return None
+    return SegmentReport(replay.batches, replay.records, replay.not_proven)
 
 
 def _not_replayed(app: App[Any], segment: Segment, at_offset: int, error: SnapreplayError) -> Violation:
@@ -239,7 +214,7 @@ class _Replay:
     def _compare(self, found: Step, recorded: Digest, says: Callable[[], str]) -> None:
         digest = all_of(self.store.digesting())
         if digest != recorded:
-            raise _Difference(found, f"another state; {says()}", digest)
+            raise _Difference(found, f"another state; {says()}")
         self.not_proven = 0
 
     def _outputs_differ(self, found: Step, applied: Applied) -> _Difference:
@@ -247,7 +222,7 @@ class _Replay:
         topics = {t for t in recorded.keys() | replayed.keys() if recorded.get(t) != replayed.get(t)}
         narrowing = narrowed(found.increment, found.changes, applied)()
         says = f"other outputs to {', '.join(sorted(topics))}; {narrowing}"
-        return _Difference(found, says, replayed)
+        return _Difference(found, says)
 
 
 def narrowed(increment: Increment, changes: Sequence[bytes], applied: Applied | None) -> Callable[[], str]:

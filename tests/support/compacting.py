@@ -1,17 +1,15 @@
-"""The tools of a compaction besides Spark: a client of topics in memory that can be killed, and tasks run one by
-one."""
+"""A compaction without Spark: a client of topics in memory that can be killed."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 
-import msgspec
-
 from snapreplay.app.record import InputRecord
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.snapshots.format.records import Increment, Manifest
-from snapreplay.snapshots.jobs.compaction import Compaction
+from snapreplay.snapshots.jobs import compaction
+from snapreplay.snapshots.jobs.fixed_logs import freeze
 from snapreplay.snapshots.proof.partition import audit_partition
 from snapreplay.snapshots.proof.records import Moment, judge
 from snapreplay.snapshots.proof.report import Level
@@ -49,10 +47,8 @@ def _kill() -> None:
 class MemoryClient:
     """`compaction.LogClient`. Each call is two steps: before it, and after it had its effect."""
 
-    def __init__(self, topics: MemoryTopics, step: Callable[[], None], ids: dict[str, str]) -> None:
-        self._topics = topics
-        self._step = step
-        self._ids = ids
+    def __init__(self, opened: "Topics") -> None:
+        self._topics, self._step, self._opened = opened.topics, opened.step, opened
 
     def partition_count(self, topic: str) -> int:
         self._step()
@@ -75,7 +71,10 @@ class MemoryClient:
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         self._step()
-        return {name: self._ids.get(name, f"id of {name}") for name in topics}
+        self._opened.asked += 1
+        if self._opened.asked == 2:  # the chunks are written and the manifest is not
+            self._opened.meanwhile()
+        return {name: self._opened.ids.get(name, f"id of {name}") for name in topics}
 
     def append(self, topic: str, partition: int, value: bytes, headers: Sequence[tuple[str, bytes]]) -> int:
         assert headers
@@ -86,31 +85,23 @@ class MemoryClient:
 
 
 class Topics:
-    """Opens clients; `ids`: topic → id, where it is another one than before."""
+    """Opens clients; `ids`: topic → id, where it is another one. `meanwhile` is called before the task looks again."""
 
-    def __init__(self, topics: MemoryTopics, step: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        topics: MemoryTopics,
+        step: Callable[[], None] | None = None,
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> None:
         self.topics = topics
         self.step: Callable[[], None] = step or Steps()
+        self.meanwhile = meanwhile
         self.ids: dict[str, str] = {}
+        self.asked = 0
 
     @contextmanager
     def open(self) -> Iterator[MemoryClient]:
-        yield MemoryClient(self.topics, self.step, self.ids)
-
-
-class PlainEngine:
-    """Runs tasks `times` times, as where Spark speculates or a task failed: the last one counts."""
-
-    def __init__(self, times: int = 1) -> None:
-        self._times = times
-
-    def for_each(self, parts, open_client, work, kind, /):
-        done = []
-        with open_client() as client:
-            for part in parts:
-                values = [msgspec.msgpack.encode(work(client, part)) for _ in range(self._times)]
-                done.append(msgspec.msgpack.decode(values[-1], type=kind))
-        return done
+        yield MemoryClient(self)
 
 
 def told(faults=None, partitions=1, stages=BEHIND):
@@ -119,11 +110,14 @@ def told(faults=None, partitions=1, stages=BEHIND):
     return story
 
 
-def compacted(story, topics=None, engine=None):
-    topics = topics or Topics(story.topics)
-    engine = engine or PlainEngine()
-    job = Compaction(engine.for_each, topics.open, story.app_id, BY, lambda: 7)
-    return {each.partition: each for each in job.run()}
+def compacted(story, topics=None, times=1):
+    """The results by partition; each task runs `times` times, as where Spark speculates: the last one counts."""
+    topics, found = topics or Topics(story.topics), {}
+    with topics.open() as client:
+        for moment in freeze(client, story.app_id):
+            for _ in range(times):
+                found[moment.partition] = compaction.compacted(story.app_id, BY, lambda: 7, client, moment)
+    return found
 
 
 def now(story, number=0):
@@ -224,9 +218,8 @@ def history(seed):
     drawn = random.Random(seed)
     busy = Busy(drawn)
     for _ in range(drawn.randint(1, 3)):
-        engine = PlainEngine(drawn.choice([1, 2]))
         with suppress(Killed):
-            compacted(busy.story, Topics(busy.story.topics, busy.step), engine)
+            compacted(busy.story, Topics(busy.story.topics, busy.step), drawn.choice([1, 2]))
         assert audited(busy.story).findings == []
         assert_true(busy.story)
     return len(proposals(busy.story))

@@ -2,9 +2,7 @@
 
 import pytest
 
-import snapreplay.spark
 from snapreplay.service.config.settings import load_settings
-from snapreplay.snapshots.jobs.fixed_logs import freeze
 from snapreplay.snapshots.proof.report import Level
 from snapreplay.spark import audit
 from tests.snapshots.proof.faults import another_value, other_changes
@@ -74,22 +72,3 @@ def test_each_level_finds_its_faults(spark, settings, told) -> None:
     assert found[Level.INTEGRITY] == {("envelope", 0), ("changes", 0), ("digest", 2)}
     assert found[Level.CHANGES] == found[Level.INTEGRITY] | {("batch_digest", 1)}
     assert {report.exit_code for report in by_level.values()} == {1}
-
-
-@pytest.mark.whole
-def test_an_owner_that_trims_meanwhile_is_waited_out(spark, settings, told, monkeypatch) -> None:
-    """What was trimmed between fixing the offsets and reading is read again from the new starts."""
-    story = told({})
-    moments = []
-
-    def freeze_then_trim(*arguments):
-        moments.append(freeze(*arguments))
-        pointer = story.partitions[0].pointers[0]
-        story.trim(0, pointer.increment_offset, pointer.first_chunk_offset)
-        return moments[-1]
-
-    monkeypatch.setattr(snapreplay.spark, "freeze", freeze_then_trim)
-    report = audit(settings, story.app_id)
-    assert report.findings == []
-    assert report.notes["trimmed_pointers"] == 1
-    assert [each.log_start == 0 for (each,) in moments] == [True, False]

@@ -1,24 +1,18 @@
 """The compaction by Spark, on a real broker. What it does at each step without one: `test_compaction`."""
 
-import asyncio
-from functools import partial
-
 import pytest
 
 from snapreplay.service.blocking import BlockingReader
 from snapreplay.service.config.settings import load_settings
-from snapreplay.service.live import recoverability_monitor
 from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import Manifest
 from snapreplay.snapshots.jobs.compaction import Outcome
 from snapreplay.snapshots.proof.report import Level
 from snapreplay.spark import audit, compact
 from tests.snapshots.proof.faults import other_changes
-from tests.support import apps
 from tests.support.audited_log import Fault, Story
 from tests.support.audited_topics import BrokerTopics
 from tests.support.compacting import BEHIND
-from tests.support.stage import Stage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -37,7 +31,6 @@ def told(broker, unique):
     return story
 
 
-@pytest.mark.whole
 def test_each_partition_gets_a_proposal_that_an_audit_finds_whole(spark, settings, told):
     """What cannot be proved gets none, and is named. A second job proposes again: the first is not adopted yet."""
     first, second = (compact(settings, told.app_id) for _ in range(2))
@@ -58,27 +51,3 @@ def test_each_partition_gets_a_proposal_that_an_audit_finds_whole(spark, setting
     found = audit(settings, told.app_id, Level.CHANGES)
     assert {(each.check, each.partition) for each in found.findings} == {("batch_digest", 1)}
     assert found.notes["unpointed_manifests"] == 4
-
-
-async def test_the_owner_adopts_what_spark_proposes(spark, broker, unique, tmp_path, monkeypatch):
-    """While it runs. It is killed afterwards; the next one restores from the proposal, and the audit is clean."""
-    monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.5)
-    here = await Stage(broker.bootstrap_servers, apps.ledger(unique("adopting")), 2).prepare()
-    settings = here.settings()
-    async with here.running() as service:
-        await here.feed(60)
-        await here.all_committed(service)
-        job = partial(compact, settings, here.app.app_id, wait_s=60.0)
-        first = await asyncio.to_thread(job)
-        assert [each.outcome for each in first.partitions] == [Outcome.ADOPTED] * 2
-        again = await asyncio.to_thread(job)
-        assert [each.outcome for each in again.partitions] == [Outcome.NOTHING_TO_DO] * 2
-        await here.feed(20)
-        await here.all_processed(service)
-    async with here.running() as service:
-        restored = {status.restore.snapshot.snapshot_id for status in service.restore_status()}
-        assert restored == {each.snapshot_id for each in first.partitions}
-        await here.assert_exactly_once(service)
-    found = await asyncio.to_thread(audit, settings, here.app.app_id, Level.CHANGES)
-    assert found.findings == []
-    assert found.checked["pointers"] == 2

@@ -1,84 +1,60 @@
-"""The audit without Spark, of logs on a real broker."""
+"""The audit without Spark, of logs in memory."""
 
-from __future__ import annotations
-
-from typing import Any
+from itertools import count
 
 import pytest
 
-from snapreplay.service.blocking import BlockingReader
-from snapreplay.service.config.settings import load_settings
-from snapreplay.snapshots.jobs import audit as plain_audit
-from snapreplay.snapshots.jobs.fixed_logs import TopicMissing, freeze
-from snapreplay.snapshots.proof.report import AuditReport, Level
+from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.snapshots.jobs.audit import audit
+from snapreplay.snapshots.jobs.fixed_logs import TopicMissing
+from snapreplay.snapshots.proof.report import Level
 from tests.snapshots.proof.faults import another_value, other_changes
-from tests.support.audited_log import Fault, Story, flipped
-from tests.support.audited_topics import BrokerTopics
-
-pytestmark = pytest.mark.kafka
+from tests.support.audited_log import STAGES, Fault, flipped
+from tests.support.compacting import Steps, Topics, told
 
 
-@pytest.fixture
-def told(broker: Any, unique: Any) -> Any:
-    """Makes logs with faults, by partition."""
-
-    def tell(faults: dict[int, Fault], partition_count: int = 1) -> Story:
-        story = Story(BrokerTopics(broker.bootstrap_servers, unique("teller")), unique("one"), partition_count)
-        story.tell(faults)
-        return story
-
-    return tell
+def audited(story, level=Level.INTEGRITY, step=None, app_id=None):
+    with Topics(story.topics, step).open() as client:
+        return audit(client, app_id or story.app_id, level)
 
 
-@pytest.fixture
-def audit(broker: Any) -> Any:
-    settings = load_settings({"kafka.bootstrap.servers": broker.bootstrap_servers})
-
-    def run(app_id: str, level: Level) -> AuditReport:
-        with BlockingReader(settings) as reader:
-            return plain_audit.audit(reader, app_id, level)
-
-    return run
-
-
-@pytest.mark.whole
-def test_each_level_finds_what_the_audit_by_spark_finds(told, audit) -> None:
+def test_each_level_finds_its_faults():
     """A damaged record, a batch whose changes are not its digest, and a snapshot that is not its digest, which the
     second reading finds at every level."""
-    story = told(
-        {
-            0: Fault("batch3", values=lambda values: [flipped(values[0]), *values[1:]]),
-            1: Fault("batch3", values=other_changes),
-            2: Fault("snapshot4", values=another_value),
-        },
-        4,
-    )
-
-    def found(level: Level) -> set[tuple[str, int]]:
-        return {(each.check, each.partition) for each in audit(story.app_id, level).findings}
-
-    assert found(Level.INTEGRITY) == {("envelope", 0), ("changes", 0), ("digest", 2)}
-    assert found(Level.CHANGES) == {("envelope", 0), ("changes", 0), ("digest", 2), ("batch_digest", 1)}
+    faults = {
+        0: Fault("batch3", values=lambda values: [flipped(values[0]), *values[1:]]),
+        1: Fault("batch3", values=other_changes),
+        2: Fault("snapshot4", values=another_value),
+    }
+    story = told(faults, 4, STAGES)
+    found = {level: {(f.check, f.partition) for f in audited(story, level).findings} for level in list(Level)[:2]}
+    assert found[Level.INTEGRITY] == {("envelope", 0), ("changes", 0), ("digest", 2)}
+    assert found[Level.CHANGES] == found[Level.INTEGRITY] | {("batch_digest", 1)}
 
 
-def test_an_owner_that_trims_meanwhile_is_waited_out(told, audit, monkeypatch) -> None:
-    """What was trimmed between fixing the offsets and reading is read again from the new starts."""
-    story = told({})
-    moments = []
-
-    def freeze_then_trim(*arguments: Any) -> Any:
-        moments.extend(freeze(*arguments))
+def test_a_partition_that_is_trimmed_at_any_step_is_read_again_from_its_new_start():
+    """Nothing that was trimmed is a finding. Without a trim a lost broker ends the audit."""
+    trimmed = set()
+    for at in count(1):
+        story = told(stages=STAGES)
         pointer = story.partitions[0].pointers[0]
-        story.trim(0, pointer.increment_offset, pointer.first_chunk_offset)
-        return moments[-1:]
+        steps = Steps(at, lambda s=story, p=pointer: s.trim(0, p.increment_offset, p.first_chunk_offset))
+        report = audited(story, step=steps)
+        assert report.findings == []
+        trimmed.add(report.notes["trimmed_pointers"])
+        if steps.count < at:
+            break
+    assert at > 5
+    assert trimmed == {0, 1}
 
-    monkeypatch.setattr(plain_audit, "freeze", freeze_then_trim)
-    report = audit(story.app_id, Level.INTEGRITY)
-    assert (report.findings, report.notes["trimmed_pointers"]) == ([], 1)
-    assert moments[0].log_start == 0 < moments[-1].log_start
 
-
-def test_another_app_id_is_no_finding(audit, unique) -> None:
-    """Its topics are missing, which is said."""
+def test_what_is_no_finding_is_an_error():
+    """An app id without topics; a broker that does not answer."""
     with pytest.raises(TopicMissing, match="there is no topic"):
-        audit(unique("nobody"), Level.INTEGRITY)
+        audited(told(), app_id="nobody")
+
+    def lost():
+        raise Unreachable("no broker answers")
+
+    with pytest.raises(Unreachable):
+        audited(told(), step=Steps(8, lost))
