@@ -1,5 +1,6 @@
 """The audit without Spark, of logs in memory."""
 
+from functools import partial
 from itertools import count
 
 import pytest
@@ -38,7 +39,7 @@ def test_a_partition_that_is_trimmed_at_any_step_is_read_again_from_its_new_star
     for at in count(1):
         story = told(stages=STAGES)
         pointer = story.partitions[0].pointers[0]
-        steps = Steps(at, lambda s=story, p=pointer: s.trim(0, p.increment_offset, p.first_chunk_offset))
+        steps = Steps(at, partial(story.trim, 0, pointer.increment_offset, pointer.first_chunk_offset))
         report = audited(story, step=steps)
         assert report.findings == []
         trimmed.add(report.notes["trimmed_pointers"])
