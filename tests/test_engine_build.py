@@ -14,7 +14,6 @@ from snapreplay import engine
 ROOT = Path(__file__).resolve().parents[1]
 # An empty module, as a library: what cargo would have made of the sources.
 BUILDS = "mkdir -p target/release && cp '{library}' target/release/libsnapreplay_engine.so"
-NO_NETWORK = "echo 'error: failed to get `pyo3`' >&2; echo 'Caused by: Could not resolve host: crates' >&2; exit 101"
 
 
 @pytest.fixture
@@ -57,19 +56,6 @@ def test_without_cargo_it_says_so_once(checkout: Path) -> None:
     assert "cargo builds" in build(checkout)[1]
 
 
-def test_without_network_one_line_says_so_once(checkout: Path) -> None:
-    """Later runs cost nothing, until the sources change or somebody asks for it."""
-    cargo(checkout, NO_NETWORK)
-    code, said = build(checkout)
-    assert code == 0
-    assert "the compiled engine is not built: its crates cannot be downloaded (.venv/engine.log)" in said
-    assert build(checkout) == (0, "")
-    assert build(checkout, "--now")[0] == 1
-    with (checkout / "engine/src/lib.rs").open("a") as source:
-        source.write("//\n")
-    assert "cannot be downloaded" in build(checkout)[1]
-
-
 @pytest.mark.skipif(engine.chosen("auto")[0] is None, reason="there is no library to take")
 def test_what_is_built_is_loaded_and_not_built_again(checkout: Path) -> None:
     """Changed sources are; a file that is no library is refused."""
@@ -84,20 +70,8 @@ def test_what_is_built_is_loaded_and_not_built_again(checkout: Path) -> None:
     assert "the compiled engine is not built: ImportError" in build(checkout)[1]
 
 
-@pytest.mark.skipif(engine.chosen("auto")[0] is None, reason="there is no library to take")
-def test_two_at_once_do_not_share_a_file(checkout: Path) -> None:
-    """The second one begins while the first one loads what it has made."""
-    cargo(checkout, BUILDS.format(library=engine.chosen("auto")[0].__file__))  # type: ignore[union-attr]
-    python = checkout / ".venv/bin/python"
-    python.rename(python.with_name("real"))
-    second = "if [[ ! -e begun ]]; then : >begun; engine/build.sh; fi"
-    python.write_text(f'#!/bin/bash\n{second}\nexec .venv/bin/real "$@"\n')
-    python.chmod(0o755)
-    assert build(checkout)[1].endswith("setup: the compiled engine is built\n")
-    assert list((checkout / ".venv").glob("engine.*")) == [checkout / ".venv/engine.log"]
-
-
 def test_a_library_that_is_broken_is_not_called_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there and cannot be loaded is named."""
     (tmp_path / f"snapreplay_engine{EXTENSION_SUFFIXES[0]}").write_bytes(b"no library")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "snapreplay_engine", raising=False)

@@ -55,19 +55,3 @@ def test_a_fault_that_cannot_be_carried_out_is_reported_and_its_lane_continues(w
     errors = {one.fault.number: one.error.splitlines()[0] for one in world.timeline.injected if one.error}
     assert errors == {1: "OSError: no such broker"}
     assert not world.timeline.problems
-
-
-def test_what_would_begin_after_the_end_is_left_out(world, monkeypatch):
-    """A machine that is slow carries out less, never for longer."""
-    now_s = [0.0]
-
-    @contextmanager
-    def slow(world, fault, hit):
-        now_s[0] += 0.3
-        yield
-
-    monkeypatch.setattr(world.timeline, "now_s", lambda: now_s[0])
-    monkeypatch.setitem(PERFORMERS, Kind.CUT, slow)
-    lanes.carry_out(world, [fault(n, Kind.CUT, 0.0) for n in range(20)], seconds=0.5)
-    assert [one.fault.number for one in world.timeline.injected] == [0, 1]
-    assert not world.timeline.problems

@@ -1,34 +1,15 @@
-"""inventory.py against a fold by hand, by brute force, without snapreplay; on a real broker, killed again and again."""
+"""inventory.py, and its timers."""
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import pytest
 
-from examples.inventory import (
-    HOLD_MS,
-    Cancel,
-    Command,
-    Confirm,
-    Event,
-    Inventory,
-    Query,
-    Receive,
-    Reserve,
-    app,
-    commands,
-    events,
-)
-from snapreplay import Topic
-from snapreplay.app.record import RawRecord
-from snapreplay.testing import Harness, RealHarness, check, record
+from examples.inventory import HOLD_MS, Cancel, Command, Confirm, Event, Query, Receive, Reserve, app, commands, events
+from snapreplay.testing import Harness, check, record
 
 NOW_MS = 1_700_000_000_000
 assert HOLD_MS == 900_000
@@ -61,71 +42,6 @@ def generate(seed: int, count: int) -> list[Sent]:
             value["request"] = f"q{number}"
         made.append(Sent(f"sku-{chance.randrange(4)}", value, now_ms - late_ms))
     return made
-
-
-@dataclass
-class Judge:
-    """One partition: a list of all reservations ever made, searched from its beginning each time."""
-
-    now_ms: int = -1
-    received: dict[str, int] = field(default_factory=dict)
-    made: list[dict[str, Any]] = field(default_factory=list)
-
-    def fold(self, sent: Sent) -> list[tuple[str, dict[str, Any]]]:
-        """The outputs of this record, as (key, value)."""
-        self.now_ms = max(self.now_ms, sent.timestamp_ms)
-        outputs = []
-        # What is due at the same time comes in the order of the stored keys: the shorter one first.
-        for one in sorted(
-            self.made, key=lambda one: (one["until_ms"], len(one["sku"] + one["order"]), one["sku"], one["order"])
-        ):
-            if one["state"] == "open" and one["until_ms"] <= self.now_ms:
-                one["state"] = "expired"
-                outputs.append((one["sku"], self._event("expired", one["sku"], one)))
-        outputs.append((sent.key, self._answer(sent.key, sent.value)))
-        return outputs
-
-    def available(self, sku: str) -> int:
-        held = [r for r in self.made if r["sku"] == sku and r["state"] in ("open", "confirmed")]
-        return self.received.get(sku, 0) - sum(int(r["quantity"]) for r in held)
-
-    def open_reservations(self, sku: str) -> list[dict[str, Any]]:
-        found = [r for r in self.made if r["sku"] == sku and r["state"] == "open"]
-        return [
-            {"order": r["order"], "quantity": r["quantity"], "expires_at_ms": r["until_ms"]}
-            for r in sorted(found, key=lambda r: str(r["order"]))
-        ]
-
-    def _event(self, kind: str, sku: str, what: dict[str, Any], why: str = "") -> dict[str, Any]:
-        event = {"type": "event", "kind": kind, "available": self.available(sku)}
-        event |= {name: what[name] for name in ("order", "quantity") if name in what}
-        return event | ({"why": why} if why else {})
-
-    def _answer(self, sku: str, value: dict[str, Any]) -> dict[str, Any]:
-        kind = value["type"]
-        if kind == "receive":
-            self.received[sku] = self.received.get(sku, 0) + value["quantity"]
-            return self._event("received", sku, value)
-        if kind == "query":
-            return {
-                "type": "answer",
-                "request": value["request"],
-                "available": self.available(sku),
-                "reservations": self.open_reservations(sku),
-            }
-        found = [r for r in self.made if (r["sku"], r["order"], r["state"]) == (sku, value["order"], "open")]
-        if kind == "reserve":
-            if found:
-                return self._event("rejected", sku, value, "already reserved")
-            if value["quantity"] > self.available(sku):
-                return self._event("rejected", sku, value, "out of stock")
-            made = {"sku": sku, **value, "state": "open", "until_ms": self.now_ms + HOLD_MS}
-            self.made.append(made)
-            return self._event("reserved", sku, made)
-        if not found:
-            return self._event("rejected", sku, value, "no reservation")
-        found[0]["state"] = "confirmed" if kind == "confirm" else "cancelled"
-        return self._event(found[0]["state"], sku, found[0])
 
 
 def raw(sent: Sent) -> Any:
@@ -174,92 +90,6 @@ def test_confirmed_and_cancelled_reservations_do_not_expire() -> None:
     assert said[-2] == ("a", Event("expired", 3, "o", 1))
 
 
-def remembered(state: Inventory) -> dict[tuple[str, str], int | None]:
-    """Each reservation, and when its timer fires."""
-    found = {key: state.reservations.scheduled(key, timer="expire") for key, _ in state.reservations.range()}
-    assert found == {key: held.expires_at_ms for key, held in state.reservations.range()}
-    return found
-
-
-def expected_reservations(judge: Judge) -> dict[tuple[str, str], int | None]:
-    opened = [one for one in judge.made if one["state"] == "open"]
-    return {(one["sku"], one["order"]): one["until_ms"] for one in opened}
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_fold_by_hand_says_the_same(seed: int) -> None:
-    """Whatever crashes; nothing else is remembered, and nothing is left when all has expired."""
-    harness, judge, expected = Harness(app), Judge(), []
-    records = list(generate(seed, 500))
-    end_ms = max(one.timestamp_ms for one in records) + HOLD_MS
-    last = Sent("sku-0", {"type": "query", "request": "end"}, end_ms)
-    for number, one in enumerate([*records, last]):
-        harness.feed_batch([raw(one)])
-        expected += judge.fold(one)
-        if number % 97 == 0:
-            assert remembered(harness.state) == expected_reservations(judge)
-            harness.crash(seed=number)
-    found = [(out.key, msgspec.to_builtins(out.value)) for out in harness.outputs(events)]
-    assert found == expected
-    kinds = [value.get("kind") for _, value in expected]
-    assert min(kinds.count(kind) for kind in ("expired", "confirmed", "cancelled")) > 5
-    assert remembered(harness.state) == {}
-    skus = {one.key for one in records}
-    assert dict(harness.state.available) == {sku: judge.available(sku) for sku in skus}
-
-
 def test_it_is_deterministic() -> None:
     """Whatever the batches and crashes."""
     assert check(app, [raw(sent) for sent in generate(7, 100)]).left_out == ()
-
-
-SETTINGS = {
-    "batch": {"records_max": 10},  # so that a kill finds many batches
-    "snapshot": {"every_records": 100},
-}
-
-
-async def feed_and_kill(
-    harness: RealHarness[Any], records: Iterable[tuple[Topic[Any, Any], str, Any, int]], kills: int, seed: int
-) -> list[RawRecord]:
-    """Feed records of (topic, key, value, timestamp in ms) while the process is killed at any moment; return them as
-    they are in the log."""
-    records, chance = list(records), random.Random(seed)
-    moments = set(chance.sample(range(len(records) // 4, len(records)), kills))
-    written, restarts = [], None
-    print(f"seed {seed}: killed after {sorted(moments)} of {len(records)} records")  # noqa: T201 - shown when a test fails
-    for number, (topic, key, value, timestamp_ms) in enumerate(records):
-        written.append(await harness.feed(topic, key=key, value=value, timestamp_ms=timestamp_ms))
-        if number in moments:
-            if restarts is not None:
-                await restarts
-            restarts = asyncio.create_task(harness.restart())
-    if restarts is not None:
-        await restarts
-    await harness.caught_up()
-    return written
-
-
-@pytest.mark.whole
-@pytest.mark.kafka
-async def test_on_a_real_broker(real_harness: Any) -> None:
-    """Each partition's events are those of the fold of its commands, in order, once; also those of timers."""
-    sent = generate(12, 300)
-    async with real_harness(app, partitions=2, settings=SETTINGS) as harness:
-        written = await feed_and_kill(
-            harness,
-            [(commands, o.key, msgspec.convert(o.value, Command), o.timestamp_ms) for o in sent],
-            kills=2,
-            seed=12,
-        )
-        judges: dict[int, Judge] = defaultdict(Judge)
-        expected: dict[int, list[Any]] = defaultdict(list)
-        for one, place in zip(sent, written, strict=True):
-            expected[place.partition] += judges[place.partition].fold(one)
-        found: dict[int, list[Any]] = defaultdict(list)
-        for output in await harness.outputs(events):
-            found[output.partition].append((output.key, msgspec.to_builtins(output.value)))
-        assert found == expected
-        assert len(found) == 2
-        for partition, judge in judges.items():
-            assert remembered(await harness.state(partition)) == expected_reservations(judge)

@@ -10,11 +10,9 @@ import tarfile
 import pytest
 
 from snapreplay.app.load import load_app
-from snapreplay.app.names import snapshots_topic
-from snapreplay.service.control.operations import AdoptSnapshot
 from tests.support.deadlines import scaled
 from tests.support.spark_cluster import ROOT, SPARK_HOME, executors_python, spark_cluster
-from tests.support.stage import Stage, snapshot, until
+from tests.support.stage import Stage, snapshot
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.whole, pytest.mark.timeout(600)]
 
@@ -126,60 +124,6 @@ async def test_spark_submit_brings_the_environment(cluster, told, python, tmp_pa
         archive.add(python.parents[1], arcname=".")
     submit = ["--archives", f"{packed}#environment"]
     assert_proved(run(cluster, told, "./environment/bin/python", submit=submit))
-
-
-async def test_two_masters_are_one_too_many(cluster, told, python) -> None:
-    """spark-submit has chosen one: refused before anything is read. Without ours it works, as above."""
-    submitted = run(cluster, told, python, "--master", "local[1]", submit=["--name", "two"])
-    code, _, errors = ended(submitted)
-    assert code == 2
-    assert "--master local[1] was given, but spark-submit has chosen one already" in errors
-
-
-@pytest.mark.parametrize(("command", "what"), [(AUDIT, "the audit"), (("compact",), "the compaction")])
-async def test_an_environment_without_the_package_is_named(cluster, told, tmp_path, command, what) -> None:
-    """One line, the hint, exit code 2. A compaction leaves nothing behind."""
-    here, _ = told
-    topic = snapshots_topic(here.app.app_id)
-    before = await here.read(topic)
-    bare = executors_python(tmp_path / "bare", with_package=False)
-    job = run(cluster, told, bare, "--master", cluster.master, command=command)
-    code, _, errors = ended(job)
-    assert code == 2
-    assert f"Spark stopped {what}: ModuleNotFoundError: No module named" in errors
-    assert "install snapreplay[spark] of this version for the Python that the executors run" in errors
-    assert await here.read(topic) == before
-
-
-async def test_both_workers_compact_and_the_owner_adopts(cluster, told, python) -> None:
-    """Each partition is folded on a worker; the proposals are ordinary ones, and a restore begins there."""
-    here, path = told
-    give(python, path)
-    before = cluster.worked()
-    job = run(cluster, told, python, "--master", cluster.master, command=("compact",))
-    code, report, errors = ended(job)
-    assert code == 0, errors
-    proposals = report["partitions"]
-    assert [each["outcome"] for each in proposals] == ["proposed", "proposed"]
-    assert cluster.worked() == before + 2
-    async with here.running() as service:
-        for each in proposals:
-            await adopted(service, each)
-    async with here.running() as service:
-        began = {s.partition: s.restore.snapshot.snapshot_id for s in service.restore_status()}
-    assert began == {each["partition"]: each["snapshot_id"] for each in proposals}
-
-
-async def adopted(service, proposal):
-    """The owner judges it, and points to it."""
-    asked = service.control.perform(AdoptSnapshot(proposal["partition"], proposal["manifest_offset"]))
-
-    def parts():
-        operation = service.control.operation(asked.id)
-        return operation.parts if operation.state != "running" else ()
-
-    await until(parts, "an answer of the owner")
-    assert [(each.state, each.snapshot_id) for each in parts()] == [("succeeded", proposal["snapshot_id"])]
 
 
 async def test_an_app_that_executors_cannot_import_is_named(cluster, told, python) -> None:

@@ -4,19 +4,15 @@ stopped: one line, and what to do."""
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 from subprocess import DEVNULL
 
 import psutil
 import pyarrow as pa
-import pyspark
 import pytest
 
 from snapreplay.errors import UsageError
-from snapreplay.snapshots.jobs import session
 from snapreplay.snapshots.jobs.session import cause, local_session
 from tests.support.deadlines import scaled
 from tests.support.stage import until
@@ -70,29 +66,6 @@ def test_a_jvm_that_does_not_start_is_one_error(monkeypatch) -> None:
     with pytest.raises(UsageError, match="JAVA_GATEWAY_EXITED") as caught:
         local_session("broken")
     assert "`apt-get install default-jre-headless`" in caught.value.hint
-
-
-@pytest.mark.parametrize(("defaults", "variable", "heap"), [("", None, "512m"), ("", "3g", "3g"), ("2g", None, "2g")])
-def test_a_heap_of_the_users_own_wins(monkeypatch, tmp_path, defaults, variable, heap) -> None:
-    """In spark-defaults.conf or in the environment: Spark's own launcher says what it would start. Else it is small, as
-    the tasks hold the states, outside of the JVM."""
-    if variable is None:
-        monkeypatch.delenv("SPARK_DRIVER_MEMORY", raising=False)
-    else:
-        monkeypatch.setenv("SPARK_DRIVER_MEMORY", variable)
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    java = session._prepared()
-    if defaults:
-        (tmp_path / "spark-defaults.conf").write_text(f"spark.driver.memory {defaults}\n")
-    home = Path(pyspark.__file__).parent
-    launcher = [java, "-cp", f"{home}/jars/*", "org.apache.spark.launcher.Main"]
-    told = subprocess.run(
-        [*launcher, "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"],
-        env={**os.environ, "SPARK_HOME": str(home), "SPARK_CONF_DIR": str(tmp_path), "SPARK_SCALA_VERSION": "2.13"},
-        capture_output=True,
-        check=True,
-    )
-    assert f"-Xmx{heap}" in told.stdout.decode().split("\0")
 
 
 def jvms_of(program: psutil.Process) -> list[psutil.Process]:
