@@ -71,7 +71,7 @@ def plan(*, client: options.Running, output: options.Output = Format.TABLE) -> E
     return _shown(plans, output, print_plans, plans_code)
 
 
-_PLAN_COLUMNS = ("partition", "start", "bytes", "records", "mode", "seconds", "fallbacks")
+_PLAN_COLUMNS = ("partition", "start", "bytes", "records", "mode", "seconds")
 
 
 def print_plans(plans: Json) -> None:
@@ -108,7 +108,6 @@ def _plan_row(partition: Json) -> list[object]:
         f"{first['records']:,}",
         plan["mode"],
         f"{first['predicted_seconds']:.2f}",
-        ", ".join(f"{_start(each)}: {each['predicted_seconds']:.2f} s" for each in plan["fallbacks"]) or None,
     ]
 
 
@@ -118,9 +117,7 @@ def _start(way: Json) -> str:
 
 
 def _plan_troubles(partition: Json) -> list[str]:
-    name, plan = f"partition {partition['partition']}", partition["plan"]
-    unusable = plan["unusable"] if plan is not None else {}
-    lines = [f"{name}: snapshot {each} cannot be used: {why}" for each, why in unusable.items()]
+    name, lines = f"partition {partition['partition']}", list[str]()
     objective, drill = partition["objective"], partition["drill"]
     if drill is not None and drill["state"] == "failed":
         lines.append(f"{name}: the last drill failed: {drill['detail']}")

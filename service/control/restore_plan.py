@@ -54,12 +54,10 @@ class Forecast(msgspec.Struct, frozen=True):
 
 
 class RestorePlan(msgspec.Struct, frozen=True):
-    """The ways that a recovery would take now, looked up once a minute."""
+    """The way that a recovery would take now, looked up once a minute."""
 
     mode: Annotated[str, one_of("changes", "replay")]
     first: Annotated[PlannedRestore | None, said("Null: no recovery is possible, see `unrecoverable_reason`.")]
-    fallbacks: Annotated[tuple[PlannedRestore, ...], said("Taken in this order if it cannot be used after all.")]
-    unusable: Annotated[dict[str, str], said("Snapshot that is pointed to and cannot be used → why.")]
     rates: Rates
     made_at: Time
 

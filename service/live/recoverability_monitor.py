@@ -32,7 +32,7 @@ from snapreplay.service.topics.log_bounds import way_back
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest
 from snapreplay.snapshots.format.records import Pointer
-from snapreplay.snapshots.plan import FromGenesis, LogStarts, trimmed
+from snapreplay.snapshots.plan import FromGenesis, LogStarts
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -283,54 +283,34 @@ class RestorePlanner:
         kept = {pointer.snapshot_id for pointer in seen.last.pointers}
         self._known = {name: facts for name, facts in self._known.items() if name in kept}
         mode = "replay" if seen.by_replay else self._context.settings.restore.mode
-        unusable = {
-            each.snapshot_id: why
-            for each in seen.last.pointers
-            if (why := seen.unusable.get(each.snapshot_id) or trimmed(each, seen.starts)) is not None
-        }
-        found = await self._ways(reader, seen, unusable, mode)
-        return RestorePlan(
-            mode=mode,
-            first=found[0] if found else None,
-            fallbacks=tuple(found[1:]),
-            unusable=unusable,
-            rates=self._context.rates.known,
-            made_at=wall_time(),
-        )
+        first = await self._first(reader, seen, mode)
+        return RestorePlan(mode=mode, first=first, rates=self._context.rates.known, made_at=wall_time())
 
     def created_at(self, snapshot_id: str) -> datetime | None:
         """Return when this snapshot of the last plan was written."""
         return self._known[snapshot_id].created_at
 
-    async def _ways(self, reader: Reader, seen: Seen, unusable: dict[str, str], mode: str) -> list[PlannedRestore]:
-        """Return the ways in the order in which a recovery tries them. What cannot be used is added to `unusable`."""
-        found: list[PlannedRestore] = []
-        last, passed = seen.last, dict(unusable)
+    async def _first(self, reader: Reader, seen: Seen, mode: str) -> PlannedRestore | None:
+        """Return the first way that leads to the last batch; None: no recovery is possible."""
+        unusable = dict(seen.unusable)
         while True:
             positions = {name: dict(facts.positions) for name, facts in self._known.items()}
             try:
-                start = start_of(replace(seen, unusable=passed, pointed={**seen.pointed, **positions}))
+                start = start_of(replace(seen, unusable=unusable, pointed={**seen.pointed, **positions}))
             except StopError:
-                return found
-            pointer = None if isinstance(start, FromGenesis) else start.pointer
+                return None
+            rates = self._context.rates.known
             if isinstance(start, FromGenesis):
-                facts: RestoreFacts | None = RestoreFacts(start.genesis.start_offsets, 0, 0)
-            else:
-                passed[start.pointer.snapshot_id] = "it is planned"
-                facts = await self._facts(reader, start.pointer, unusable)
-            if facts is not None:
-                found.append(way(last, mode, self._context.rates.known, pointer, facts))
-            if pointer is None:
-                return found
+                return way(seen.last, mode, rates, None, RestoreFacts(start.genesis.start_offsets, 0, 0))
+            try:
+                return way(seen.last, mode, rates, start.pointer, await self._facts(reader, start.pointer))
+            except UNUSABLE as error:
+                unusable[start.pointer.snapshot_id] = error.message
 
-    async def _facts(self, reader: Reader, pointer: Pointer, unusable: dict[str, str]) -> RestoreFacts | None:
+    async def _facts(self, reader: Reader, pointer: Pointer) -> RestoreFacts:
         known = self._known.get(pointer.snapshot_id)
         if known is None:
-            try:
-                manifest = await load_manifest(reader, self._context.snapshots, pointer)
-            except UNUSABLE as error:
-                unusable[pointer.snapshot_id] = error.message
-                return None
+            manifest = await load_manifest(reader, self._context.snapshots, pointer)
             size_bytes = sum(each.size_bytes for each in manifest.chunks)
             known = self._known[pointer.snapshot_id] = RestoreFacts(
                 manifest.positions, size_bytes, manifest.entry_count, time_of(manifest.created_at_ms)

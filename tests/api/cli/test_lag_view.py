@@ -65,7 +65,7 @@ def test_a_lag_that_is_not_known_yet_is_no_lag_of_zero(invoke, url):
 @pytest.mark.parametrize("state", [PeerState.DEAD, PeerState.UNREACHABLE, PeerState.REACHABLE])
 def test_what_a_dead_process_said_last_is_not_told_as_known(capsys, state):
     """Its lag and its plan are of then: both commands say so, and end with 5."""
-    plan = RestorePlan("changes", None, (), {}, Rates(), NOW)
+    plan = RestorePlan("changes", None, Rates(), NOW)
     theirs = msgspec.structs.replace(LIVE, partition=1, restore_plan=plan, recoverable=True)
     covered = app([], p2=(state, [theirs]))
     (mine,) = [each for each in held(covered) if each.partition == 1]
