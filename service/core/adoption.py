@@ -1,9 +1,8 @@
-"""The decision whether the owner may point to a snapshot that somebody else has written. Pure.
+"""Decides whether the owner may point to a snapshot that somebody else has written. Pure.
 
-A proposal is believed in nothing: what it says is compared with the chain, with the increment of its batch, and with
-the digest of every entry that its chunks hold. Each field must be one that the owner itself would have written. The
-caller reads; the rules are here, in three steps: `refuse_manifest`, `refuse_increment`, `refuse_entries`. The first one
-is asked again directly before the pointer is handed over.
+Nothing in a proposal is believed: each field must be one that the owner itself would have written. The caller reads,
+and asks in three steps: `refuse_manifest`, `refuse_increment`, `refuse_entries`. The first is asked again directly
+before the pointer is handed over.
 """
 
 from __future__ import annotations
@@ -79,14 +78,7 @@ class Rejection(NamedTuple):
 
 @dataclass(frozen=True)
 class Standing:
-    """The knowledge of the owner at one moment.
-
-    Attributes:
-        increments: name of the increments topic.
-        snapshots: name of the snapshots topic, which begins at `snapshots_start_offset`.
-        schema_version: of the app's state.
-        under_way: a snapshot of the owner's own is being written.
-    """
+    """What the owner knows at one moment. `under_way`: it writes a snapshot of its own."""
 
     chain: Chain
     increments: str
@@ -159,8 +151,7 @@ def records_between(before: Mapping[str, int], now: Mapping[str, int]) -> int:
 
 
 def applied_since(before: Increment, last: Increment) -> int:
-    """Count what was applied after `before`: an upper bound of the records; one at least if the state is another by
-    now. Timers and expiry change it and move no position."""
+    """Count what was applied after `before`: an upper bound of the records, and at least one if the digest has changed."""
     return records_between(before.positions, last.positions) or int(before.digest != last.digest)
 
 
@@ -211,7 +202,6 @@ def _other_state(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rej
 
 
 def _other_place(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rejection]:
-    """Refuse what would not be the newest snapshot of a batch that this chain has."""
     chain, newest = standing.chain, standing.newest
     decided_offset = begun_anew_at(chain.last, chain.last_offset)
     if manifest.batch > chain.last.batch or manifest.increment_offset > chain.last_offset:
@@ -244,7 +234,6 @@ def _other_place(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rej
 
 
 def _inconsistent(manifest: Manifest, offset: int, standing: Standing) -> Iterator[Rejection]:
-    """Refuse what does not agree with itself, or has chunks elsewhere than a restore will look for them."""
     if manifest.digest is None:
         yield Rejection.of(Reason.NO_DIGEST, f"batch {manifest.batch} has no digest, so nothing proves the entries")
     count, sums = manifest.entry_count, manifest.entries_digest

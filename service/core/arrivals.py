@@ -1,8 +1,5 @@
-"""The order in which the records of several inputs are processed: the oldest first, as in Kafka Streams (KIP-353 and
-KIP-695). Pure.
-
-An increment records the order as ranges, and a replay follows these. So nothing here has to be the same twice.
-"""
+"""The order in which records of several inputs are processed: the oldest first, as in Kafka Streams (KIP-353, KIP-695).
+Pure. An increment records the order as ranges, and a replay follows these."""
 
 from __future__ import annotations
 
@@ -33,8 +30,8 @@ class Arrivals:
     """Records that were fetched and are not processed yet, by input; each input keeps its own order."""
 
     def __init__(self, inputs: Iterable[str], wait_ms: int) -> None:
-        """Take `wait_ms`: how long an input that is read to its end is waited for while others have records. −1: not
-        even records that are known are waited for."""
+        """Take `wait_ms`: how long to wait for an input that was read to its end while others have records. −1: never
+        wait."""
         self._runs: dict[str, list[InputRecord]] = {name: [] for name in inputs}
         self._wait_ms = wait_ms
         self._quiet_since: dict[str, float] = {}
@@ -87,8 +84,8 @@ class Arrivals:
         return [name for name in awaited if not self._runs[name]]
 
     def take(self, records_max: int, awaited: Collection[str]) -> Sequence[InputRecord]:
-        """Take the next records, the oldest first; on a tie, that of the input that was declared first. It ends where
-        an awaited input has no more records."""
+        """Take the next records, the oldest first, up to where an awaited input has no more; on a tie, the input that
+        was declared first."""
         runs = [run for run in self._runs.values() if run]
         if not runs or self.blocked_by(awaited):
             return ()

@@ -1,7 +1,7 @@
 """Says which process of a group owns which partition, and which others hold a warm copy of it. Pure.
 
-What moves costs a recovery, so an owner keeps what it has. A partition whose owner is gone goes to a process with a
-warm copy. A process that is to own more first gets a copy; the partition moves when that copy is warm (KIP-441).
+A move costs a recovery, so an owner keeps what it has. A partition whose owner is gone goes to a warm copy. A process
+that is to own more gets a copy first; the partition moves when that copy is warm (KIP-441).
 """
 
 from __future__ import annotations
@@ -30,15 +30,7 @@ V = TypeVar("V")
 
 
 class Holding(NamedTuple):
-    """The partitions that a process has, owned or copied.
-
-    Attributes:
-        owned: those that it processes.
-        warm: those that it has a warm copy of.
-        replicas: how many copies of each partition it wants; 0: it holds none.
-        epochs: the owner epochs of `owned`, as far as it has claimed them.
-        lags: how many offsets of the increments topic those of `warm` are behind that are not close.
-    """
+    """The partitions that a process owns, and those that it has a warm copy of; the other fields are those of `Member`."""
 
     owned: frozenset[int] = frozenset()
     warm: frozenset[int] = frozenset()
@@ -52,17 +44,13 @@ class Member:
     """One process, as it describes itself when it joins the group.
 
     Attributes:
-        owned: the partitions that it processes.
-        warm: the partitions that it has a warm copy of; none of `owned`.
         replicas: its setting `standby.replicas`; with 0 it holds no copies.
-        rack: its `client.rack`; "" if it has none.
-        is_leaving: it is about to stop, or is drained: it gives everything away, unless all do.
-        epochs: the owner epochs of `owned`, as far as it has claimed them: of two owners the later one counts.
-        peer: who it is, for the others; None: an earlier version, which does not say it.
-        asks: how often it has asked for a new assignment. A coordinator that hears nothing new makes none.
-        generation: of the group, when it said this; -1: it is new. What a dead static member said is older than the
-            last generation of the others: the coordinator keeps it until its session is over.
-        lags: the offsets that those of `warm` are behind that are not close; what is left out is close.
+        is_leaving: it stops or is drained: it gives everything away, unless all do.
+        epochs: the owner epochs of `owned`, as far as claimed: of two owners the later one counts.
+        asks: how often it has asked for a new assignment; a coordinator that hears nothing new makes none.
+        generation: of the group, when it said this; -1: it is new. The coordinator keeps what a dead static member said
+            until its session ends: that is older than the last generation of the others.
+        lags: the offsets that warm copies are behind; what is left out is close.
     """
 
     owned: frozenset[int] = frozenset()
@@ -79,15 +67,15 @@ class Member:
 
 @dataclass(frozen=True)
 class Share:
-    """The share of one process: partitions to own, and partitions to hold a copy of, all of them sorted.
+    """The share of one process: partitions to own and to copy, sorted.
 
     Attributes:
-        next: those copies whose partitions move here as soon as the copies are warm.
-        first: those copies that take over if the owner seems to be dead. Each partition is `first` in one process.
-        peers: all processes of the group, this one included, by process id; empty: the leader's version is older.
-        claimed: the partitions whose claims by this process were known when the shares were made.
-        absent: the process ids of members that have not joined again.
-        copied: the copies of the partitions that this process owns; None: the leader's version is older.
+        next: copies whose partitions move here as soon as they are warm.
+        first: copies that take over if the owner seems to be dead, each in one process.
+        peers: all processes of the group; empty: not known.
+        claimed: partitions whose claims by this process were known when the shares were made.
+        absent: process ids of members that have not joined again.
+        copied: the copies of the partitions that this process owns; None: not known.
     """
 
     owned: tuple[int, ...] = ()
@@ -110,18 +98,14 @@ INTRODUCTIONS_MAX = 5
 
 
 class Introductions:
-    """Says when a process asks for a new assignment because the others do not know it.
-
-    A static member that was started again gets its old assignment, which names its predecessor. A process whose join
-    came late is taken for absent, and is given nothing. Both may happen, one after the other.
-    """
+    """Says when a process asks for a new assignment because the others do not know it: a static member that was started
+    again gets the assignment of its predecessor, and one that joined late is taken for absent."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
 
     def is_due(self, process_id: str, share: Share) -> bool:
-        """Judge by an assignment. Without peers nothing is known: the leader is of an older version, or the group is
-        large."""
+        """Judge by an assignment; without peers nothing is known."""
         names = {peer.process_id for peer in share.peers}.difference(share.absent)
         self._in_a_row = 0 if not share.peers or process_id in names else self._in_a_row + 1
         return 0 < self._in_a_row <= INTRODUCTIONS_MAX
@@ -130,10 +114,9 @@ class Introductions:
 def assigned(members: Mapping[str, Member], partitions: Iterable[int]) -> dict[str, Share]:
     """Share the partitions among the members: id → share. Same input, same output.
 
-    Each partition has one owner. No owner holds a copy of its own partition. A partition has as many copies as the
-    largest `replicas` says, if there are as many other processes that hold copies; it has one more while it moves.
-    When every copy is warm, and no one leaves or is absent, the numbers of owned partitions differ by one at most. An
-    absent member keeps what nobody has taken over from it, and is given nothing.
+    Each partition has one owner, and as many copies elsewhere as the largest `replicas` says and processes allow; one
+    more while it moves. Once every copy is warm, and nobody leaves or is absent, the numbers of owned partitions differ
+    by at most one. An absent member keeps what nobody has taken over, and is given nothing.
     """
     plan = _Plan(members, sorted(partitions))
     plan.balance()
@@ -143,8 +126,7 @@ def assigned(members: Mapping[str, Member], partitions: Iterable[int]) -> dict[s
 
 
 def peers_of(members: Mapping[str, Member], shares: Mapping[str, Share]) -> tuple[Peer, ...]:
-    """Return all processes of the group, each with what it owns now. One that does not say who it is has the group's
-    name for it."""
+    """Return all processes of the group, each with what it owns now."""
     known = [
         replace(member.peer or Peer(name, "", "", ""), owned=shares[name].owned, is_leaving=member.is_leaving)
         for name, member in members.items()
@@ -332,15 +314,8 @@ class Copies(msgspec.Struct, frozen=True):
 
 
 def copies_given(wanted: int, holders: int, idle: Mapping[str, int], on_rack: int, other_racks: int) -> Copies:
-    """Say what a process is told of the copies of its partitions.
-
-    Args:
-        wanted: the copies of each partition.
-        holders: the other processes that hold copies.
-        idle: those that hold none, counted by the reason.
-        on_rack: the partitions whose copies are all on the rack of this process.
-        other_racks: the racks of the holders, without the one of this process.
-    """
+    """Say what a process is told of the copies of its partitions. `idle` counts processes without copies by the reason;
+    `on_rack`: partitions whose copies are all on its own rack."""
     given = min(wanted, holders)
     why_missing = _missing(holders, idle) if given < wanted else ""
     full = "the processes on other racks hold as many copies as their part"

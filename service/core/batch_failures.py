@@ -1,9 +1,8 @@
-"""Batches that cannot be applied or committed: how they are cut, what the next ownership must know of them, and when
-dead letters are a flood. Pure.
+"""Batches that cannot be applied or committed: how they are cut, what the next ownership must know, and when dead
+letters are a flood. Pure.
 
-What looks like doubt may be deterministic: a record that the broker refuses, a batch that never ends within its
-deadline. The same batch would end the same way for ever, so it is cut into quarters, down to a single record or
-timer.
+A batch that the broker refuses, or that never ends in time, would fail the same way for ever. So it is cut into
+quarters, down to a single record or timer.
 """
 
 from __future__ import annotations
@@ -35,13 +34,12 @@ NO_EVENTS = Events()
 
 @dataclass(frozen=True)
 class BatchBisection:
-    """The knowledge of the next incarnation of the failures before it.
+    """What the next ownership knows of failures.
 
     Attributes:
-        batch: number of the batch that failed last, -1 when none has; `times` in a row.
-        records_max: most records of a batch, and most events, as long as an input's position is below its `until`;
-            None: no limit.
-        until_batch: where there were events, it holds for batches below this number as well: events have no positions.
+        batch: the batch that failed last, -1: none; `times` in a row.
+        records_max: most records, and events, of a batch while an input is below its `until`; None: no limit.
+        until_batch: the same limit for batches below this number, because events have no positions.
     """
 
     batch: int = -1
@@ -120,10 +118,8 @@ def handler_failed(failure: RecordError, partition: int, app: App[Any], *, can_r
 
 
 class HalfApplied(RetryableError):
-    """A record cannot be applied, and the state, which cannot roll back, holds a part of its batch.
-
-    It is restored, processes what is before the record, and only then fails. `failed` is that failure.
-    """
+    """A record cannot be applied, and the state, which cannot roll back, holds a part of its batch. The state is
+    restored, processes what is before the record, and then fails with `failed`."""
 
     def __init__(self, failed: HandlerFailed, record_id: RecordId) -> None:
         super().__init__(f"{failed.message}; the state is restored before the partition stops at this record")
@@ -145,14 +141,12 @@ class RefusedAgain(StopError):
 
 @dataclass(frozen=True)
 class BatchFailures:
-    """The knowledge of failed batches from one ownership to the next.
+    """What one ownership tells the next of failed batches.
 
     Attributes:
-        bisection: how the next batches are cut.
         record: the record or timer that the broker refused alone, in batch `record_batch`.
         anchor: of that record: another one may be at its offset by now.
-        topic_ids: of the inputs, when it was refused.
-        limits_changed: the broker refused a record, so the limits of the topics are other ones than at start.
+        limits_changed: the broker refused a record, so the limits of topics are not those of the start.
     """
 
     partition: int
@@ -170,8 +164,7 @@ class BatchFailures:
         return self
 
     def left_out_at(self, next_batch: int) -> RecordError | None:
-        """Return the record or timer that is not tried again. A timer was left out in its batch: after that one a
-        periodic timer of this name is at another time."""
+        """Return the record or timer that is not tried again; a timer only in its own batch."""
         record = self.record
         is_past = record is not None and record.timer_id is not None
         return None if is_past and next_batch > self.record_batch else record
@@ -183,8 +176,8 @@ class BatchFailures:
     def refused(
         self, failed: Increment, error: RefusedRecord, events: Events = NO_EVENTS
     ) -> tuple[BatchFailures, StopError | None]:
-        """Cut a refused batch down to the record or timer to blame. That one then counts as one that cannot be
-        applied, and the policy decides. The second value is the final error, if there is one."""
+        """Cut a refused batch down to the record or timer to blame, which then counts as one that cannot be applied.
+        The second value is the final error, if there is one."""
         cut = replace(
             self,
             bisection=self.bisection.refused(failed, events.event_count),
@@ -257,8 +250,8 @@ class DeadLetterGauge:
     window_records: int = 0
 
     def after(self, applied: int, skipped: int, limits: DeadLetterLimits) -> DeadLetterGauge:
-        """Return the gauge after a batch. The order inside a batch is not known: a batch with any applied record
-        ends a row, so `in_a_row` counts whole batches of failures only."""
+        """Return the gauge after a batch. Any applied record ends a row, so `in_a_row` counts whole batches of
+        failures."""
         begun = self if self.window_records < limits.window_records else DeadLetterGauge(self.in_a_row)
         return replace(
             begun,

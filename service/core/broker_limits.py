@@ -1,7 +1,4 @@
-"""The limits that brokers set to the timeouts of this process. Pure.
-
-`broker_config` is a broker's settings by name, as far as this user may read them.
-"""
+"""The limits that brokers set to this process: their settings, and the quotas for its user and client id. Pure."""
 
 from __future__ import annotations
 

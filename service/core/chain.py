@@ -1,8 +1,5 @@
-"""The chain of increments as its owner extends it: from the last one and a batch to the next one. Pure.
-
-Invariants: batch numbers rise by one; each range starts where the last of its topic ended; the pointers are
-those of committed increments of this chain, newest first, at most K.
-"""
+"""The chain of increments as its owner extends it. Pure. Batch numbers rise by one; each range starts where the last of
+its topic ended; pointers are those of committed increments of this chain, newest first, at most K."""
 
 from __future__ import annotations
 
@@ -26,17 +23,16 @@ NO_ANCHORS: Mapping[str, PositionAnchor] = {}
 
 @dataclass(frozen=True)
 class Chain:
-    """The knowledge of the past that the owner needs to write the next increment.
+    """What the owner knows of the past to write the next increment.
 
     Attributes:
-        last: the newest committed increment; `last_offset` is its offset in the increments topic.
+        last: the newest committed increment, at `last_offset`.
         new_pointer: a written snapshot, waiting for the increment that makes it exist.
-        topic_ids: of the inputs and both own topics, for the next increment; None: as in the last one.
-        pointers_gone: the snapshots topic was replaced since the last increment; the next one has none of its pointers.
-        recorded: of the values, for the next increment; None: as in the last one.
+        topic_ids, recorded: for the next increment; None: as in the last one.
+        pointers_gone: the snapshots topic was replaced since the last increment.
         position_anchors: what lies below the positions of `last`, as a recovery found it; None: as `last` says.
-        asked_pause: for the next increment, None for a resume, until one has it; UNSET: as in the last one.
-        fallback_from: set after a recovery that could not use the newest snapshot, until it is recorded.
+        asked_pause: for the next increment, None for a resume; UNSET: as in the last one.
+        fallback_from: the newest snapshot that a recovery could not use, until it is recorded.
     """
 
     origin: Origin
@@ -86,10 +82,8 @@ class Chain:
         return replace(self, topic_ids={**self.expected_ids, snapshots: topic_id}, pointers_gone=True, new_pointer=None)
 
     def committed(self, increment: Increment, offset: int) -> Chain:
-        """Return the chain after `increment` was acknowledged at `offset` and its transaction answered OK.
-
-        A pointer that arrived while that transaction was under way waits for the next one.
-        """
+        """Return the chain after `increment` was committed at `offset`. A pointer that arrived meanwhile waits for the
+        next one."""
         waiting = self.new_pointer if [self.new_pointer] != increment.pointers[:1] else None
         recorded = self.expected_ids == increment.topic_ids
         return replace(
@@ -111,11 +105,8 @@ class Chain:
         digest: Digest | None = None,
         position_anchors: Mapping[str, PositionAnchor] = NO_ANCHORS,
     ) -> Increment:
-        """Return the commit record of `applied`; None makes an empty one, for a pointer or a digest.
-
-        Args:
-            digest: of a state that keeps none, if it was hashed after this batch.
-            position_anchors: what lies below the positions of `applied`, as far as known.
+        """Return the commit record of `applied`; None makes an empty one, for a pointer or a digest. `digest`: of a
+        state that keeps none, if it was hashed. `position_anchors`: what lies below the new positions, as far as known.
         """
         common = msgspec.structs.replace(
             self.last,
@@ -208,8 +199,7 @@ def genesis_increment(
     topic_ids: Mapping[str, str],
     position_anchors: Mapping[str, PositionAnchor] = NO_ANCHORS,
 ) -> Increment:
-    """Make batch 0: nothing applied, nothing pointed to. `digest` is the empty state's, or None; `topic_ids` are
-    those of the inputs and of both own topics; `position_anchors` show what lies below the start offsets."""
+    """Make batch 0, with the digest of the empty state. `position_anchors`: what lies below the start offsets."""
     return Increment(
         origin=origin,
         owner_epoch=owner_epoch,
@@ -240,12 +230,9 @@ def ground_increment(
     stream_time_ms: int,
     last: Increment | None,
 ) -> Increment:
-    """Make the increment that stands for a state without a chain, as if it had been committed.
-
-    Args:
-        states: the digest of the state and of its stores.
-        last: what the log records last of this state or of a later one; fields, layouts, retired inputs and pause stay.
-    """
+    """Make the increment that stands for a state without a chain, as if it had been committed. `states`: the digest of
+    the state and of its stores. `last`: the last increment of this state or a later one: its fields, layouts, retired
+    inputs and pause stay."""
     digest, store_digests = states
     retired = last.retired_inputs if last is not None else {}
     return msgspec.structs.replace(
@@ -260,13 +247,7 @@ def ground_increment(
 
 
 class ReadPosition(NamedTuple):
-    """The position in one input, with what lay below it.
-
-    Attributes:
-        position: the next offset.
-        record: the last record before it; None when there was none.
-        below: what the log held directly below it; None when that is not known.
-    """
+    """The position in one input; `record`: the last record before it; `below`: what lies directly below it, if known."""
 
     position: int
     record: Anchor | None
@@ -295,11 +276,7 @@ def committed_positions(chain: Chain) -> dict[str, ReadPosition]:
 
 
 def positions_after(chain: Chain, applied: Applied, below: Mapping[str, PositionAnchor]) -> dict[str, ReadPosition]:
-    """Return the positions that are committed next, in the inputs that move.
-
-    Args:
-        below: what lies below these positions.
-    """
+    """Return the positions that are committed next, in the inputs that move; `below`: what lies below them."""
     committed = chain.last
     return {
         topic: ReadPosition(position, applied.anchors.get(topic, committed.anchors.get(topic)), below.get(topic))

@@ -1,8 +1,5 @@
 """The rule: no state in memory is dropped while the log has no proven copy of it. Judges what the log has, and what is
-written if that state is the only copy. Pure.
-
-Asked by an owner that has seen its claim, so that it sees all that was committed, and before a state is dropped.
-"""
+written if that state is the only copy. Pure."""
 
 from __future__ import annotations
 
@@ -77,15 +74,13 @@ def verdict(
     *,
     restorable: bool = True,
 ) -> Verdict:
-    """Judge by `found`, the last increment of the log, `increments`, its topic, and `topic_ids`, those of today;
-    `restorable`: the logs still hold what our own last increment needs.
+    """Judge by `found`, the last increment of the log. `restorable`: the logs still hold what our own last increment
+    needs.
 
-    Owner epochs are offsets: they can be compared within one topic only. If the topic was replaced, an increment that
-    records the new id belongs to a chain that began there. One that records another id was written by an owner that had
-    not noticed the replacement.
-
-    In a log that was cut, the claim of a later owner may lie where ours was, or below it. The coordinator of
-    transactions tells of its fence, unless its own log was cut, too. Then only the time of writing tells.
+    Owner epochs are offsets, so they compare within one topic only. If the topic was replaced, an increment with the
+    new id belongs to a chain that began there; one with another id was written by an owner that had not noticed. In a
+    log that was cut, a later claim may lie at or below ours: then only the coordinator's last fence, or the time of
+    writing, tells.
     """
     if found is None:
         return _lost(kept)
@@ -106,8 +101,8 @@ def verdict(
 
 
 def is_written_after(newest: FoundIncrement, before: FoundIncrement | None, increments: str) -> bool:
-    """Say whether the last increment of the log was written after `before`, the last one that was found earlier; None:
-    the log held none. A stale leader, or a log that has lost still more, ends with an older one: nobody has written."""
+    """Say whether the last increment of the log was written after `before`, which was found earlier (None: nothing). A
+    stale leader, or a log that has lost more, ends with an older one."""
     if before is None:
         return True
     if newest == before:
@@ -146,8 +141,7 @@ def lost(ours: Expected, change: TopicChange, last: Increment) -> RetryableError
 
 
 def unsaved(ours: Expected, last: Increment, aside: str = "") -> StopError:
-    """Make the error for a state that is about to be dropped, or was dropped. `aside`: the snapshot that has it, and
-    that nothing points to; "" if there is none."""
+    """Make the error for a state that is dropped. `aside`: the snapshot that has it and that nothing points to, or ""."""
     written = f"; snapshot {aside} has it, and `snapreplay accept` takes that after the next start" if aside else ""
     return StateUnsaved(
         f"the state of partition {ours.partition} ({_described(last)}) exists only in this process's memory:"
@@ -193,9 +187,8 @@ def _described(last: Increment) -> str:
 
 @dataclass(frozen=True)
 class Healing:
-    """The healing of a log; `found` is what it ends with, None when it holds no increment; `topic_ids` are those of
-    both own topics now; `outputs` are those of a batch that was not committed and cannot be undone: they are
-    committed with the state."""
+    """The healing of a log that ends with `found`. `topic_ids`: of both own topics now. `outputs`: of a batch that was
+    not committed and cannot be undone, so they are committed with the state."""
 
     found: FoundIncrement | None
     increments: str
@@ -204,10 +197,8 @@ class Healing:
 
     @staticmethod
     def doubt(kept: RetainedState, found: FoundIncrement | None) -> Warm | None:
-        """Tell what became of the batch in doubt; None when only one of its outputs tells.
-
-        Without outputs nobody outside can tell: a commit that was asked for counts as done.
-        """
+        """Tell what became of the batch in doubt; None: only one of its outputs tells. A commit without outputs that
+        was asked for counts as done."""
         if kept.doubtful is None:
             return Warm.KEPT
         if found is not None and found.increment == kept.doubtful:
@@ -239,11 +230,8 @@ class Healing:
 
 
 def settled(kept: RetainedState, doubt: Warm) -> tuple[FoundIncrement, Warm, tuple[Output, ...]]:
-    """Return the batch that the state is to be of, how the store gets there, and the outputs that are still to be
-    committed.
-
-    A batch that was not committed and cannot be undone is done after all: its records are in the state.
-    """
+    """Return the batch that the state is to be of, how the store gets there, and the outputs still to be committed. A
+    batch that was not committed and cannot be undone is done after all."""
     doubtful, last = kept.doubtful, FoundIncrement(kept.last, kept.last_offset)
     if doubtful is None:
         return last, Warm.KEPT, kept.outputs

@@ -41,8 +41,8 @@ class ReadWindow(Struct, frozen=True):
 
 
 class Reenter(Struct, frozen=True):
-    """Make the state in memory that of the last increment: nothing is read, if nobody has fenced since. Otherwise the
-    log may have lost what somebody else has committed."""
+    """Make the state in memory that of the last increment. Unless it is `unbroken`, the log may have lost what another
+    process has committed."""
 
     last: FoundIncrement
     warm: Warm
@@ -63,8 +63,7 @@ class Load(Struct, frozen=True):
 
 
 class Advance(Struct, frozen=True):
-    """Bring the state forward from its batch; nothing to do when that is the last one. `copy`: the state is this warm
-    copy's; nothing was loaded."""
+    """Bring the state forward from `base` to `last`. `copy`: the state is this warm copy's, and nothing was loaded."""
 
     base: Base
     last: FoundIncrement
@@ -85,11 +84,8 @@ class ResolveDoubt(Struct, frozen=True):
 
 
 class BeginAnew(Struct, frozen=True):
-    """Write the whole state in memory, then commit an increment that begins the chain with it.
-
-    The state is the one after `standing`, which has the topic ids of today. `outputs` were not committed yet and are
-    committed with it; `problem` and `facts` go into the decision.
-    """
+    """Write the whole state in memory, which is the one after `standing`, then commit an increment that begins the
+    chain with it, and `outputs` that were not committed yet. `problem` and `facts` go into the decision."""
 
     standing: Increment
     outputs: tuple[Output, ...]
@@ -98,31 +94,30 @@ class BeginAnew(Struct, frozen=True):
 
 
 class WriteState(Struct, frozen=True):
-    """Write a snapshot of the state in memory, which is the one after `last`, and commit an increment that points to
-    it. `why`: what could prevent a restore."""
+    """Write a snapshot of the state after `last`, and commit an increment that points to it. `why`: what could prevent
+    a restore."""
 
     last: FoundIncrement
     why: str
 
 
 class Upgrade(Struct, frozen=True):
-    """Make the state, which is the one after `last`, one of the app's schema_version. Then write all of it, and commit
-    an increment that begins the chain with it."""
+    """Upgrade the state after `last` to the app's schema_version, write it, and begin the chain anew with it."""
 
     last: FoundIncrement
 
 
 class AddInputs(Struct, frozen=True):
-    """Commit an increment behind `last` that makes these topics inputs, each from its beginning or from where it
-    was retired."""
+    """Commit an increment behind `last` that makes these topics inputs, from their beginning or where they were
+    retired."""
 
     last: FoundIncrement
     topics: tuple[str, ...]
 
 
 class CheckInputs(Struct, frozen=True):
-    """Compare the anchors, and the positions with the inputs' bounds. `in_memory`: the state comes from memory, so if
-    they are refused it matters whether the logs lead to it."""
+    """Compare anchors and positions with the inputs. `in_memory`: if they are refused, it matters whether the logs lead
+    to the state."""
 
     last: FoundIncrement
     in_memory: bool = False

@@ -20,8 +20,7 @@ class Begin(Struct, frozen=True):
 
 
 class FenceDone(Struct, frozen=True):
-    """The transactional producer has started. With a state in memory: what the fence gave us, and whether nobody had
-    fenced since our last one."""
+    """The transactional producer has started; `unbroken`: nobody had fenced since our last fence."""
 
     lineage: Lineage | None = None
     unbroken: bool = True
@@ -35,11 +34,7 @@ class ClaimAcknowledged(Struct, frozen=True):
 
 
 class ClaimHidden(Struct, frozen=True):
-    """The reader did not deliver the claim: `end_offset <= F` even after the grace on one client.
-
-    Attributes:
-        waited_ms: from the claim to the first question to this client.
-    """
+    """The reader did not deliver the claim (`end_offset <= F`) `waited_ms` after the claim."""
 
     end_offset: int
     high_watermark: int
@@ -60,8 +55,8 @@ class WindowRead(Struct, frozen=True):
 
 
 class TopicIdsRead(Struct, frozen=True):
-    """Topic → id, without the topics that are missing. `restorable`: the logs still hold what the last increment of the
-    state in memory needs; asked only where what was applied on top of it cannot be undone."""
+    """Topic → id, without missing topics. `restorable`: the logs hold what the last increment of the state in memory
+    needs."""
 
     topic_ids: Mapping[str, str]
     restorable: bool = True
@@ -126,8 +121,7 @@ class ModeUnavailable(Struct, frozen=True):
 
 
 class InputsChecked(Struct, frozen=True):
-    """Each input still is the log that was processed, and reaches to our position. `appeared`: internal
-    topics and topics that match a pattern that are no inputs yet."""
+    """Each input is the log that was processed, and reaches our position. `appeared`: topics that are to become inputs."""
 
     appeared: tuple[str, ...] = ()
 

@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Added:
-    """The place where a new input begins.
+    """Where a new input begins.
 
     Attributes:
         position: the first offset to process.
-        below: what its log holds directly below it, as far as anything is there.
+        below: what its log holds directly below it.
         anchor: the last record before it, if it was processed.
         how: the rest of the sentence "input X is read …".
-        start_offset: where its first record was, if it was an input before; else the position.
+        start_offset: where its first record was, if it was an input before.
     """
 
     position: int
@@ -52,12 +52,8 @@ class Added:
 
 @dataclass(frozen=True)
 class InputChange:
-    """The inputs that are added, and those that are retired with the rest of the sentence "input X is retired …".
-
-    Attributes:
-        topic_ids: of the added ones, as far as the cluster has ids.
-        existing: retired ones whose topic still exists. Made again, any other one has another id.
-    """
+    """Inputs that are added, and those that are retired with the rest of the sentence "input X is retired …".
+    `existing`: retired ones whose topic still exists."""
 
     added: Mapping[str, Added] = field(default_factory=dict)
     retired: Mapping[str, str] = field(default_factory=dict)

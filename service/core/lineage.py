@@ -1,12 +1,10 @@
-"""The question whether anybody has fenced a partition since we did: the coordinator of transactions remembers the last
-fence, also when the increments topic is gone with all its claims. Pure.
+"""Whether anybody has fenced a partition since we did: the transaction coordinator remembers the last fence, also when
+the increments topic is gone. Pure.
 
-Seen on Kafka 4.3.1: each fence raises the producer epoch by one, by two when it has to end an open transaction; a
-transaction that times out raises it by one and leaves CompleteAbort. We never abort a transaction of our own.
+Seen on Kafka 4.3.1: each fence raises the producer epoch by one, by two when it ends an open transaction; a transaction
+that times out raises it by one and leaves CompleteAbort. We never abort a transaction of our own.
 
-It also tells whether an app waits for its genesis. A log without increments is never taken for a new app. So an app is
-only *awaited* if nothing shows that it ever ran. Whatever else is found is left to the recoveries: they fail with what
-was lost, and name the way out.
+It also tells whether an app waits for its genesis: only if nothing shows that it ever ran.
 """
 
 from __future__ import annotations
@@ -50,13 +48,9 @@ def is_ending(last: LastFence) -> bool:
 def unbroken(ours: Lineage, last: LastFence | None, *, left_open: bool = False) -> bool:
     """Say whether nobody can have committed anything since our fence gave us `ours`.
 
-    `last` is None when the coordinator has forgotten the id: nobody has fenced for a week. An epoch that is one higher
-    is harmless in two cases: our own transaction timed out, or that epoch has committed nothing. The second is a fence
-    of ours whose answer was lost, or an owner that has not claimed yet: our next fence ends it. Where it had a
-    transaction of ours to end, its epoch is two higher.
-
-    Args:
-        left_open: after our ownership had ended, a transaction of ours was open that we never ask to commit.
+    `last` is None when the coordinator has forgotten the id after a week. An epoch one higher is harmless if our
+    transaction timed out, or if that epoch has committed nothing. `left_open`: a transaction of ours that we never ask
+    to commit was open: the fence that ends it raises the epoch by two.
     """
     if last is None or last.lineage == ours:
         return True
@@ -76,15 +70,14 @@ class Fencer(StrEnum):
 
 
 def is_first(ours: Lineage) -> bool:
-    """Say whether ours is the first fence that the coordinator knows. Only an `init` goes on with a first fence. An
-    owner fences again, so that what it leaves behind never looks like an interrupted `init`."""
+    """Say whether ours is the first fence that the coordinator knows. Only `init` continues with it: an owner fences
+    again."""
     return ours.producer_epoch == 0
 
 
 def fencer(last: LastFence | None) -> Fencer:
-    """Say who made the last fence. A first fence is that of an `init`, with or without an open transaction. So is
-    the next epoch if it only ended that transaction by timeout. Everything else is taken for an owner's fence: it
-    may be that of a second `init`, but an owner's fence is never taken for that of an `init`."""
+    """Say who made the last fence. A first fence, or the next epoch if it only ended that transaction by timeout, is
+    that of an `init`. Everything else counts as an owner's."""
     if last is None:
         return Fencer.NOBODY
     epoch, state = last.lineage.producer_epoch, last.state
@@ -102,14 +95,12 @@ class StartFinding(StrEnum):
 
 @dataclass(frozen=True)
 class PartitionTraces:
-    """One partition's logs.
+    """What one partition's logs show.
 
     Attributes:
-        has_increment: its log leads somewhere.
         is_at_beginning: its last increment is the one that `init` wrote.
-        is_untouched: nothing was written behind that increment, not even the claim of an owner.
+        is_untouched: nothing was written behind that increment.
         log_start_offset: of its increments; above 0, records were deleted.
-        has_snapshots: its snapshots log holds, or held, a record.
         fenced_by: who fenced the partition, if its log has no increment.
     """
 
@@ -127,10 +118,9 @@ class PartitionTraces:
 
 
 def beginning(partitions: Iterable[PartitionTraces]) -> StartFinding:
-    """Judge the beginning; `init` begins one partition after the other. As long as some are at their beginning and the
-    others are empty, it is under way or was interrupted. A fence without a claim is its own if no owner came to what
-    it has begun.
-    """
+    """Judge the beginning; `init` begins one partition after the other. While some are at their beginning and the
+    others empty, it is under way or was interrupted. A fence without a claim is its own if no owner came to what it has
+    begun."""
     found = tuple(partitions)
     init_fenced = any(each.is_untouched for each in found)
     is_new = all(

@@ -1,8 +1,5 @@
-"""Judges whether one peer lives, by what is heard of it. Pure: times are given, of a clock that is never set.
-
-A mistake costs one takeover, and a death that is not noticed costs the group's session timeout. So a peer that was
-never heard is never suspected, and neither is one whose address leads elsewhere by now.
-"""
+"""Judges whether one peer lives, by what is heard of it. Pure. A mistake costs a takeover, a death that is not noticed
+the session timeout. A peer that was never heard, or whose address leads elsewhere by now, is never suspected."""
 
 from __future__ import annotations
 
@@ -80,8 +77,8 @@ class Life:
         self._become(now, PeerState.ENDED, "it has ended in good order")
 
     def elsewhere(self, now: float, state: PeerState, why: str) -> None:
-        """Note that something else answers there, or that the peer does not know us: nothing is learned of it. A peer
-        that is dead or has ended stays so: its successor may answer at its address."""
+        """Note that something else answers there. A peer that is dead or has ended stays so: its successor may answer
+        there."""
         self._silent_at = self._refused_at = None
         if self.state not in (PeerState.DEAD, PeerState.ENDED):
             self._become(now, state, why)

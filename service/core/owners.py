@@ -15,8 +15,8 @@ JITTER_RATIO = 0.25
 
 
 def fenced_pause_seconds(times: int, process_id: str, partition: int) -> float:
-    """Return 1 s, 2 s, 4 s … 60 s for the first, second, third time in a row, up to a quarter less: two processes
-    that take a partition from each other must not meet again at the same moment. `times` counts from 1."""
+    """Return 1 s, 2 s … 60 s for the first, second … time in a row, up to a quarter less: two processes that take a
+    partition from each other must not meet again."""
     longest = min(PAUSE_SECONDS_MAX, 2.0 ** min(times - 1, 16))
     share = zlib.crc32(f"{process_id}/{partition}/{times}".encode()) % 1000 / 1000
     return longest * (1.0 - JITTER_RATIO * share)
@@ -107,11 +107,8 @@ LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 2.0, 30.0
 
 @dataclass(frozen=True)
 class SteppedDown:
-    """A process out of the group, looking from time to time whether a member with our instance id is still there.
-
-    Gone once is not gone: a process that is restarted in good order leaves the group and comes back. It has
-    `return_seconds` for that, then it is looked for a second time.
-    """
+    """A process out of the group that looks whether a member with our instance id is still there. A process that is
+    restarted leaves and comes back: it has `return_seconds` for that, then it is looked for again."""
 
     return_seconds: float
     looks: int = 0  # in a row that found it, or got no answer

@@ -1,9 +1,6 @@
-"""The step that follows when an ownership ends, as one pure function: `step(ownership, outcome) -> (ownership, next)`.
-
-An ownership is one fence, one recovery and the processing after it. What ends it is an outcome; so is the answer to
-each question that has to be asked before the next one begins. The partition's runner performs what is next.
-ARCHITECTURE.md has the table ("What ends an ownership").
-"""
+"""What follows when an ownership ends, as one pure function: `step(ownership, outcome) -> (ownership, next)`. An
+ownership is one fence, one recovery and the processing after it. ARCHITECTURE.md has the table ("What ends an
+ownership")."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ from snapreplay.snapshots.format.records import Claim, Increment
 
 @dataclass(frozen=True)
 class Ended:
-    """An ownership ended: `error` is None when it was stopped. `owner_epoch` and `batch` are the last ones known;
-    `failed` is the batch that was not answered OK, `failed_events` what was due in it. `at` is the loop's time, in
+    """An ownership ended; `error` None: it was stopped. `failed`: the batch that was not answered OK. `at`: loop time,
     seconds."""
 
     error: BaseException | None
@@ -85,8 +81,7 @@ class AskForOwner(Struct, frozen=True):
 
 
 class Lose(Struct, frozen=True):
-    """The increments topic was deleted or replaced: the state in memory is the only copy. The next recovery waits for
-    the topic and writes the state."""
+    """The increments topic was deleted or replaced, and the state in memory is the only copy."""
 
     error: SnapreplayError
 
@@ -107,12 +102,8 @@ class StandBack(Struct, frozen=True):
 
 
 class StandAside(Struct, frozen=True):
-    """Wait until an assignment gives us the partition. Meanwhile the process leaves the group.
-
-    Attributes:
-        is_new: nothing was refused yet; an assignment from before does not count.
-        has_claimed: the log shows a claim of the other process.
-    """
+    """Leave the group and wait until an assignment gives us the partition. `is_new`: an assignment from before does not
+    count."""
 
     error: DuplicateInstance
     is_new: bool
@@ -126,7 +117,7 @@ class FailPartition(Struct, frozen=True):
         is_told: the hint was already logged, once for all partitions.
         is_unproven: the log does not hold the state in memory.
         is_defect: nobody knows what the state in memory is.
-        may_be_written: another process may still write what this one could not go on from.
+        may_be_written: another process may still write what this one could not continue from.
     """
 
     error: BaseException
@@ -160,13 +151,12 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class Ownership:
-    """The knowledge of a partition from one ownership to the next.
+    """What is known of a partition from one ownership to the next.
 
     Attributes:
         is_holding: stopped, but the state is nowhere else.
         refused: why the partition must not process.
         cause: the error because of which something is being asked.
-        owner_epoch, batch, failed: of the last ownership.
         stop_at: process what is before this record, then fail with its failure.
     """
 
@@ -261,9 +251,8 @@ def _refused(ownership: Ownership, error: RefusedRecord) -> tuple[Ownership, Nex
 
 
 def _owner_answered(ownership: Ownership, newer: Claim | None, at: float) -> tuple[Ownership, Next]:
-    """Judge the answer: a fence may only be a transaction that timed out, a doubt may be a fence, and a process
-    that Kafka keeps out may have a successor by now. So the log is asked before anybody is fenced, and asked again
-    after the pause: a fence comes some milliseconds before its claim."""
+    """Judge the answer. The log is asked before anybody is fenced, and again after the pause: a fence may be a timeout,
+    a doubt may be a fence, and a fence comes some milliseconds before its claim."""
     if newer is not None:
         duplicate = duplicate_instance(ownership.expected, newer)
         if duplicate is not None:

@@ -36,8 +36,7 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 def declared(app: App[Any]) -> str:
-    """Return what a program says of itself: a hash each of its outputs, of its handlers and timers by their names, and
-    of the modules that they are in."""
+    """Return what a program says of itself: a hash each of its outputs, its handlers and timers, and their modules."""
     functions = [*app.handlers.values(), *(timer.function for timer in app.timers.values())]
     parts = (
         [topic.name for topic in app.outputs],
@@ -48,12 +47,8 @@ def declared(app: App[Any]) -> str:
 
 
 def other_programs(app_id: str, declares: str, peers: Iterable[Peer]) -> dict[str, str]:
-    """Map the id of each process that runs another program to a sentence about it.
-
-    A new version of a program changes what it has to, during a rolling upgrade: other outputs, other handlers or
-    another module. Two programs differ in two of these at least. Of an older process that says nothing,
-    nothing is known.
-    """
+    """Map the id of each process that runs another program to a sentence about it. A new version has other outputs,
+    other handlers or another module; another program differs in at least two of these."""
     found = dict[str, str]()
     ours = declares.split("-")
     for peer in peers:

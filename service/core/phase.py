@@ -1,9 +1,7 @@
-"""The phase of one partition. One enum, one table of allowed transitions. Pure.
+"""The phase of one partition, and its allowed transitions. Pure.
 
-ASSIGNED → FENCING → CLAIMING → LOCATING → LOADING → ADVANCING → LIVE; an interrupted recovery starts again
-from FENCING, whatever it had done, a mode that turns out to be unavailable leads from ADVANCING back to LOADING, and
-after a doubt LOADING is left out when the state in memory leads to the last increment. Kafka Streams' words
-are in ARCHITECTURE.md's glossary.
+ASSIGNED → FENCING → CLAIMING → LOCATING → LOADING → ADVANCING → LIVE. An interrupted recovery starts again from
+FENCING; a mode that is unavailable leads back to LOADING, which is left out when the state is in memory.
 """
 
 from __future__ import annotations

@@ -1,10 +1,5 @@
-"""The question whether a recovery would succeed now: the planner asked in advance, with what the logs hold at present.
-Pure.
-
-A live partition does not notice that what it would need after a crash is being deleted: the input behind it, or
-(by hand, by a wrong setting) its own topics. The watch looks from time to time, and this judges what it finds. The same
-judgement decides whether a state in memory may be dropped.
-"""
+"""Whether a recovery would succeed now: the planner asked in advance. Pure. A live partition does not notice that what
+it would need after a crash is being deleted. The same judgement decides whether a state in memory may be dropped."""
 
 from __future__ import annotations
 
@@ -20,12 +15,11 @@ NEAR_SHARE = 0.25  # of the offsets between the log's start and our position
 
 @dataclass(frozen=True)
 class Seen:
-    """The findings of one look.
+    """The findings of one look at the log up to `last`.
 
     Attributes:
-        last: the newest committed increment, at `last_offset`.
-        pointed: input positions of the snapshots it points to, by id; absent when they could not be read.
-        by_replay: only a replay of the input can bring a snapshot forward (changes are not written).
+        pointed: input positions of the snapshots it points to, by id, as far as readable.
+        by_replay: only a replay can bring a snapshot forward.
         unusable: snapshots whose manifests are not where the pointers say, by id; why.
     """
 
@@ -43,8 +37,8 @@ class NoStart(StopError):
 
 @dataclass(frozen=True)
 class Recoverability:
-    """The outlook of a recovery. `missing`: why none is possible, None when one is. `snapshot_now`: why a snapshot
-    is wanted at once, None when it is not; `even_unchanged`: also when nothing was applied since the newest one."""
+    """The outlook of a recovery. `missing`: why none is possible. `snapshot_now`: why a snapshot is wanted at once;
+    `even_unchanged`: also when nothing was applied since."""
 
     missing: str | None
     snapshot_now: str | None

@@ -43,11 +43,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Recovery:
-    """One recovery of a partition. `attempt` counts from 1 and rises with every return to the fence. `kept` is the
-    state in memory, None when there is none or it does not lead to the last increment. `restorable`: the log still
-    leads to it. `state_is_last`: the store, filled from the log, has arrived at the last increment. `refusal`: why
-    this code cannot use the newest whole snapshot. `appeared`: topics that are to become inputs;
-    None before the inputs were checked. `copy`: the warm copy in memory, until it was tried."""
+    """One recovery of a partition. `attempt` counts returns to the fence, from 1. `kept`: the state in memory, if it
+    leads to the last increment; `restorable`: the log still leads to it. `state_is_last`: the store has arrived.
+    `refusal`: why this code cannot use the newest whole snapshot. `appeared`: topics that are to become inputs; None
+    before the check. `copy`: the warm copy, until it was tried."""
 
     expected: Expected
     mode: RestoreMode
@@ -154,8 +153,7 @@ def step(recovery: Recovery, event: events.Event) -> tuple[Recovery, effects.Eff
 
 
 def _begin(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
-    """Forget what this attempt's predecessor found: nothing read before a fence counts after it. What is in memory
-    counts when the log leads to it again."""
+    """Forget what the last attempt found: nothing read before a fence counts after it."""
     fresh = Recovery(
         recovery.expected,
         recovery.mode,
@@ -345,8 +343,7 @@ def _mode_unavailable(recovery: Recovery, event: events.ModeUnavailable) -> tupl
 
 
 def _inputs_refused(recovery: Recovery, event: events.InputsRefused) -> tuple[Recovery, effects.Effect]:
-    """Write the state in memory first: without the input it may be impossible to restore, as changes may have been
-    switched on after the newest snapshot, or that snapshot is lost. Once is enough."""
+    """Write the state in memory first, once: without the input it may be impossible to restore."""
     kept, is_new = recovery.kept, recovery.restorable and not event.restorable
     if kept is not None and (is_ahead(kept.last) or is_new):
         told = replace(recovery, restorable=event.restorable)

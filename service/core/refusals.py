@@ -26,10 +26,9 @@ from snapreplay.state.recorded import Recorded
 
 @dataclass(frozen=True)
 class Expected:
-    """The identity of this process, and the cluster as it is now; `app()` is what a command takes, which takes
-    milliseconds to find out, and only hints name it. `patterns`: of inputs that are not declared by name. `upgrades`:
-    the schema_version and store that each upgrade of the app is from, with the fields that it reads. `internal`: the
-    internal topics, which the owner adds to the inputs by itself."""
+    """The identity of this process, and the cluster as it is now. `app()`: what a command takes; only hints name it.
+    `upgrades`: schema_version and store that each upgrade is from, with the fields it reads. `internal`: internal
+    topics, which the owner adds to the inputs by itself."""
 
     app_id: str
     schema_version: int
@@ -83,8 +82,8 @@ class TransactionStuck(RetryableError):
 
 
 class ForeignClaim(RetryableError):
-    """The offset of our claim holds something else: this is not the log that we wrote to. The next attempt claims in
-    the log that is there now."""
+    """The offset of our claim holds something else: this is not the log that we wrote to. The next attempt claims
+    again."""
 
 
 class DuplicateInstance(StopError):
@@ -220,8 +219,8 @@ def foreign_claim(increments: str, claim_offset: int, instead: str = "no record"
 
 
 def claim_hidden(expected: Expected, claim_offset: int, end_offset: int, high_watermark: int) -> SnapreplayError:
-    """Make the error for a hidden claim; `end_offset` is the last stable one: behind the claim, it hides nothing. A
-    log that ends before it was cut."""
+    """Make the error for a hidden claim. A last stable offset behind the claim hides nothing, and a log that ends
+    before it was cut."""
     if end_offset > claim_offset or high_watermark <= claim_offset:
         return foreign_claim(f"{expected.increments_topic}-{expected.partition}", claim_offset)
     return pinned(expected, claim_offset, end_offset, high_watermark)
@@ -255,11 +254,8 @@ def transaction_stuck(expected: Expected, transactional_id: str, last: LastFence
 
 
 def duplicate_instance(expected: Expected, newer: Claim) -> DuplicateInstance | None:
-    """Return the error, when the newer owner calls itself by our instance id and is the younger process.
-
-    By start and not by claim: claims cross in a race, and then each of the two would step down for the other on
-    some partition. The younger one claims again, and that is what the older one finds.
-    """
+    """Return the error if the newer owner has our instance id and is the younger process. By start and not by claim:
+    claims cross in a race, and then each would step down for the other."""
     if newer.instance_id != expected.instance_id:
         return None
     ours = (expected.started_at_ms, expected.process_id)
@@ -329,8 +325,7 @@ def _differs(
 def refuse(
     expected: Expected, owner_epoch: int, found: FoundIncrement, *, any_inputs: bool = False
 ) -> SnapreplayError | None:
-    """Say why the last increment must not be continued by this process, or None. With `any_inputs` whatever inputs it
-    has: an older one of a log that was cut may have others than the state in memory."""
+    """Say why this process must not continue the last increment, or None. With `any_inputs`, whatever inputs it has."""
     wrong, increment = (whose_log if any_inputs else wrong_log)(expected, found), found.increment
     if wrong is not None:
         return wrong

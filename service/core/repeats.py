@@ -35,8 +35,7 @@ class Repeats:
         self.causes: dict[Hashable, Repeated] = {}
 
     def met(self, cause: Hashable, now: float) -> Repeated | None:
-        """Count the cause once more. Returns what to say of it; None: nothing now. A cause with `times` 1 is new;
-        of others, `left_out` were not said, this one included."""
+        """Count the cause once more. Returns what to say of it, None: nothing now. A cause with `times` 1 is new."""
         known = self.causes.get(cause)
         if known is None or (not known.left_out and now - known.said_at >= QUIET_SECONDS):
             if len(self.causes) >= CAUSES_MAX:

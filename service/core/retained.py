@@ -1,8 +1,5 @@
-"""The state that an incarnation that ended in doubt leaves in memory, and what the log makes of it. Pure.
-
-A transaction without a clean answer is either in the log or not; after the fence it stays as it is. So the state need
-not be read again: the batch in doubt, still on top of it, is merged or dropped.
-"""
+"""The state that an ownership that ended in doubt leaves in memory. Pure. A transaction without a clean answer is in
+the log or not; so the state need not be read again: the batch in doubt is merged or dropped."""
 
 from __future__ import annotations
 
@@ -27,12 +24,8 @@ class Warm(StrEnum):
 
 
 class Ending(NamedTuple):
-    """The end of a transaction without a clean OK. Where its increment cannot be looked up in the log, this tells.
-
-    Attributes:
-        asked: its commit was asked for, which comes after all answers; if not, it can never be committed.
-        output: topic, partition and offset of one of its outputs, as acknowledged; None when it had none.
-    """
+    """The end of a transaction without a clean OK. `asked`: its commit was asked for; if not, it can never be
+    committed. `output`: topic, partition and offset of one of its outputs."""
 
     asked: bool
     output: tuple[str, int, int] | None = None
@@ -44,14 +37,12 @@ class RetainedState:
     whose commit was not.
 
     Attributes:
-        last_offset: of `last` in the increments topic.
-        ending: how far the transaction of `doubtful` came; None when there is none.
+        ending: how far the transaction of `doubtful` came.
         outputs: of `doubtful`, dead letters included.
         undoable: whether `doubtful` can be taken back; not in a state that is no map.
-        lineage: what our last fence gave us; None when that is not known.
-        unbroken: nobody else has fenced since we have been the owner, as far as that was looked at.
-        replaced: the log that we wrote to is not the one of this name any more, or was cut.
-        fallback_from: of the recovery before, as long as no increment has recorded it.
+        unbroken: nobody else has fenced since we have been the owner, as far as known.
+        replaced: the log that we wrote to was replaced or cut.
+        fallback_from: of the recovery before, until an increment has recorded it.
         unpointed: what no snapshot covers of the state after `last`.
     """
 
@@ -68,10 +59,8 @@ class RetainedState:
     replaced: bool = False
 
     def warm(self, found: FoundIncrement) -> Warm | None:
-        """Return what to do when `found` is the last increment; None when the state in memory does not lead there.
-
-        Whole increments are compared: owner epoch, batch, predecessor, positions, digest, the time it was written.
-        """
+        """Return what to do when `found` is the last increment; None: the state does not lead there. Whole increments
+        are compared."""
         if self.doubtful is not None and found.increment == self.doubtful:
             return Warm.MERGED
         if not self.undoable:

@@ -1,8 +1,6 @@
-"""The search for the last increment before our claim: where to look, and what is found. Pure.
-
-A bare "end − 2" gives nothing or an error for 9 of 16 real log shapes (aborted tails, bare markers, trimmed
-logs); windows that grow backwards were right in all of them. Measured on Kafka 4.3.1.
-"""
+"""The search for the last increment before our claim. Pure. A bare "end − 2" gives nothing or an error for 9 of 16 real
+log shapes (aborted tails, bare markers, trimmed logs); windows that grow backwards were right in all. Measured on Kafka
+4.3.1."""
 
 from __future__ import annotations
 
@@ -25,10 +23,7 @@ class SearchWindow(NamedTuple):
 
 @dataclass(frozen=True)
 class FoundIncrement:
-    """The last increment before our claim, and its offset in the increments topic.
-
-    `foreign_records` counts records after it that are not ours (no magic): reported, otherwise ignored.
-    """
+    """The last increment before our claim, at its offset; `foreign_records`: records after it that are not ours."""
 
     increment: Increment
     offset: int

@@ -9,18 +9,15 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class SnapshotPolicy:
-    """The rules for a snapshot, whichever comes first. None switches a rule off.
-
-    `jitter_ratio` spreads partitions, see `of`.
-    """
+    """The rules for a snapshot, whichever comes first; None switches a rule off."""
 
     every_records: float | None
     every_ms: float | None
     jitter_ratio: float
 
     def of(self, app_id: str, partition: int) -> SnapshotPolicy:
-        """Return the policy of one partition. Its intervals are up to `jitter_ratio` shorter, always by the same
-        amount, so that partitions of one process do not all write at once."""
+        """Return the policy of one partition: intervals up to `jitter_ratio` shorter, always by the same amount, so
+        that partitions do not all write at once."""
         kept_share = 1.0 - self.jitter_ratio * spread(app_id, partition)
         return replace(
             self,
@@ -34,14 +31,8 @@ INTERVALS_MIN = 4  # of snapshots in what the shortest input retains: a quarter 
 
 @dataclass(frozen=True)
 class SinceSnapshot:
-    """The work since the newest full snapshot was marked (or since LIVE, if there is none).
-
-    Attributes:
-        records: with those that the recovery has brought forward.
-        is_first: no snapshot was marked since LIVE.
-        per_second: records that were applied since.
-        batch_records: of the last batch; the next one may be as large.
-    """
+    """The work since the newest snapshot was marked, or since LIVE (`is_first`). `batch_records`: of the last batch;
+    the next may be as large."""
 
     records: int
     elapsed_ms: int
@@ -59,13 +50,9 @@ FLOOR_MS = 1000
 
 @dataclass(frozen=True)
 class Objective:
-    """The longest time that a restore may take by the prediction.
-
-    Attributes:
-        size_bytes: of the newest snapshot that is pointed to. One that is taken now has about the same.
-        write_seconds: from the mark of a snapshot until it is pointed to.
-        offsets_per_record: of the inputs; rates are of offsets. Markers and dead letters make it more than 1.
-    """
+    """The longest time that a restore may take by the prediction. `size_bytes`: of the newest snapshot;
+    `write_seconds`: from the mark of a snapshot until it is pointed to; `offsets_per_record`: markers and dead letters
+    make it more than 1."""
 
     seconds: float
     speed: Speed
@@ -103,15 +90,14 @@ class Objective:
 @dataclass(frozen=True)
 class Unpointed:
     """The records and the time that no snapshot covers that is pointed to. Times are the loop's, in seconds; between
-    two ownerships they count from the end of the first one: what lies between the two does not count.
+    two ownerships they count from the end of the first.
 
     Attributes:
         records: applied since the newest snapshot was marked; too many is harmless, too few is not.
-        marked_at: when that was.
         pointed_at: when the newest one that is pointed to was marked.
         fell_back: the damage that the recovery met will be met again.
-        mended_from_batch: a snapshot of this batch or of a later one ends `fell_back`; an adopted one may be older.
-        marked: records that the newest snapshot covers, as long as nothing points to it.
+        mended_from_batch: a snapshot of this batch or a later one ends `fell_back`.
+        marked: records that the newest snapshot covers, while nothing points to it.
     """
 
     records: int = 0
@@ -172,9 +158,8 @@ def snapshot_due(policy: SnapshotPolicy, since: SinceSnapshot, objective: Object
 
 
 def within_retention(policy: SnapshotPolicy, retention_ms: int | None, snapshots_kept: int) -> SnapshotPolicy:
-    """Return the policy of an app that recovers by replay: the input must still hold everything since the oldest kept
-    snapshot, so as many intervals as snapshots are kept, and one more, fit into what it retains. Also when the rule by
-    time was switched off. `retention_ms`: of the shortest input, None when nothing is ever deleted by time.
+    """Return the policy of an app that recovers by replay: the input must hold everything since the oldest kept
+    snapshot, so one interval more than snapshots are kept fits into `retention_ms` (None: nothing is deleted by time).
     """
     if retention_ms is None:
         return policy

@@ -1,9 +1,6 @@
-"""Decides whether a suspicion that another process is dead is acted on, and what ends a takeover that the group has
-not heard of: one pure function, `step(watch, event, now) -> (watch, effects)`.
-
-The fence makes every mistake safe: a process that lives is fenced and stands back. So mistakes are counted and become
-rare, and nothing else is done about them.
-"""
+"""Decides whether a suspicion that another process is dead is acted on, and what ends a takeover that the group has not
+heard of: `step(watch, event, now) -> (watch, effects)`. The fence makes every mistake safe, so mistakes only have to be
+rare."""
 
 from __future__ import annotations
 
@@ -22,12 +19,7 @@ QUIET_SECONDS = 1.5
 
 @dataclass(frozen=True)
 class FalseAlarms:
-    """The suspicions of one process that were false: it was taken over from, and was a member of the group still.
-
-    Attributes:
-        times: how many in a row; long after the last one the next is the first again.
-        at: the time of the last one, by the loop's clock.
-    """
+    """The suspicions of one process that were false, in a row, the last one at `at` by the loop's clock."""
 
     times: int = 0
     at: float = -math.inf
@@ -50,13 +42,8 @@ class FalseAlarms:
 
 @dataclass(frozen=True)
 class Takeover:
-    """A partition that is processed here before the group has given it to us.
-
-    Attributes:
-        process_id: of the owner that seemed to be dead.
-        began_at: by the loop's clock, in seconds.
-        epoch: the offset of our last claim; None: the log has none.
-    """
+    """A partition of `process_id` that is processed here before the group has given it to us. `epoch`: of our last
+    claim."""
 
     process_id: str
     began_at: float
@@ -77,13 +64,12 @@ class Takeover:
 
 @dataclass(frozen=True)
 class Watch:
-    """The knowledge of a process about the others, and what it has taken over.
+    """What a process knows about the others, and has taken over.
 
     Attributes:
-        share: that of the last assignment.
         under_way: partition → its takeover.
-        alarms: process id → the false alarms about it.
-        taken_at: process id → when that member, not absent, was last given a partition of ours, by the loop's clock.
+        alarms: process id → false alarms about it.
+        taken_at: process id → when it was last given a partition of ours, by the loop's clock.
     """
 
     share: Share = field(default_factory=Share)
@@ -93,14 +79,8 @@ class Watch:
 
 
 class Suspected(NamedTuple):
-    """A process seems to be dead.
-
-    Attributes:
-        warm: the partitions with a warm copy here.
-        heard_at: when it was last heard, by the loop's clock; silence alone does not say that it is dead. None: nobody
-            listens there.
-        is_quiet: no copy has seen a commit of it either.
-    """
+    """A process seems to be dead. `warm`: partitions with a warm copy here. `heard_at`: when it was last heard; None:
+    nobody listens there. `is_quiet`: no copy has seen a commit of it either."""
 
     process_id: str
     warm: frozenset[int]

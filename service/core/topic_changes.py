@@ -1,7 +1,4 @@
-"""The topics that are not those that were expected. Pure.
-
-A name says nothing: a topic that was deleted and created again has the same one, and offsets that mean something else.
-"""
+"""The topics that are not those that were expected: a topic that was created again has the same name. Pure."""
 
 from __future__ import annotations
 

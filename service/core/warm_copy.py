@@ -15,12 +15,8 @@ RUNS_MAX = 1000
 
 
 class RecordsSince:
-    """The number of records that were applied after the newest snapshot. A pointer comes later than its snapshot: the
-    batches in between are not in it.
-
-    It counts by batch, and by runs of batches when there are many. A run that a snapshot has in part counts whole: too
-    many is harmless.
-    """
+    """Counts the records that were applied after the newest snapshot, by batch, and by runs of batches when there are
+    many. A run that a snapshot has in part counts whole: too many is harmless."""
 
     def __init__(self, last: Increment, records: int) -> None:
         """Take the `records` up to `last` that no snapshot has."""
@@ -52,11 +48,8 @@ class RecordsSince:
 
 @dataclass(frozen=True)
 class WarmCopy:
-    """The store holds the state after `last`, whose digest was compared. The log has all of it: it may be dropped.
-
-    Attributes:
-        records_since_snapshot: applied after the newest snapshot that `last` points to, as far as is known.
-    """
+    """The store holds the state after `last`, proven; the log has all of it. `records_since_snapshot`: as far as is
+    known."""
 
     last: FoundIncrement
     records_since_snapshot: int = 0

@@ -1,11 +1,8 @@
-"""The question whether committed increments were lost, as shown outside of the increments topic. Pure.
+"""Whether committed increments were lost, as shown outside of the increments topic. Pure.
 
-An owner writes a manifest only after the commit of its batch was answered OK. So a manifest of a later batch than the
-last increment proves that the increments topic was cut. It must be an owner's. A proposal proves nothing, and neither
-does a manifest that this chain cannot have.
-
-An owner also commits an offset of the consumer group `<app_id>-witness` every few seconds and at its end. If the
-increments topic loses its end while no process has the state in memory, this alone shows it.
+An owner writes a manifest only after its batch was committed, so one of a later batch than the last increment proves
+that the topic was cut; a proposal proves nothing. An owner also commits an offset of the group `<app_id>-witness` every
+few seconds and at its end.
 """
 
 from __future__ import annotations
@@ -22,11 +19,8 @@ from snapreplay.snapshots.format.records import Increment, Manifest
 
 
 def shows_cut(manifest: Manifest, last: FoundIncrement) -> bool:
-    """Say whether only an owner whose increments were lost can have written it.
-
-    In one chain a later batch lies at a higher offset. A manifest that is ahead of the last increment by its batch, and
-    not by its offset, was written by no owner of this chain.
-    """
+    """Say whether only an owner whose increments were lost can have written it: in one chain a later batch lies at a
+    higher offset."""
     ahead = lies_ahead(manifest.batch, manifest.increment_offset, last)
     return ahead and _is_of_owner(manifest, last.increment)
 
@@ -37,8 +31,8 @@ def lies_ahead(batch: int, increment_offset: int, last: FoundIncrement) -> bool:
 
 
 def is_recent(manifest: Manifest, last: FoundIncrement) -> bool:
-    """Say whether nothing older need be looked at: it is of a batch that the log has, by the last increment's owner
-    or a later one. A zombie may have written an older one behind it."""
+    """Say whether nothing older need be looked at: it is of a batch that the log has, by the last increment's owner or
+    a later one."""
     increment = last.increment
     return (
         _is_of_owner(manifest, increment)

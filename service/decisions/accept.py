@@ -1,8 +1,6 @@
-"""Accepting a finding: the partition is examined again, then a fenced increment records the decision.
-
-The increment begins a new chain: it points to a full snapshot of the accepted state, written under the same claim,
-and nothing before it is ever walked over again. Until it is committed nothing has changed.
-"""
+"""Accepting a finding: the partition is examined again, then a fenced increment records the decision. It begins a new
+chain and points to a full snapshot of the accepted state, written under the same claim. Until it is committed nothing
+has changed."""
 
 from __future__ import annotations
 
@@ -75,8 +73,8 @@ class NotAcceptable(StopError):
 
 @dataclass(frozen=True)
 class Acceptance:
-    """The work of `carry_out`: `plan` in sentences, `decision` as it would be recorded. `store` holds the state of
-    `ground`, `end_offset` is the end of the increments topic as far as it was examined."""
+    """The work of `carry_out`: `plan` in sentences, and the `decision` to record. `store` holds the state of `ground`;
+    the log was examined up to `end_offset`."""
 
     plan: tuple[str, ...]
     decision: dict[str, str]
@@ -95,11 +93,11 @@ async def propose(
     reason: str,
     on_news: OnNews = lambda _: None,
 ) -> Acceptance:
-    """Find out the present finding, and what accepting it means. Only reads; `on_news` hears how far it is.
+    """Find the present finding, and what accepting it means. Only reads; `on_news` hears how far it is.
 
     Raises:
         UsageError: no such partition, or no reason.
-        NotTheFinding: another finding, or none, is the matter.
+        NotTheFinding: there is another finding, or none.
         NotAcceptable, NoBaseline: no acceptance would help.
         OlderState: this version of the app upgrades the state first.
     """
@@ -159,11 +157,7 @@ async def _acceptance(context: Context, examiner: Examiner, finding_id: str, rea
 
 
 async def carry_out(acceptance: Acceptance) -> Begun:
-    """Fence, claim, write the snapshot, commit the decision.
-
-    Raises:
-        LogWentOn, Superseded, Fenced, CommitInDoubt, Unreachable: as `publish`.
-    """
+    """Fence, claim, write the snapshot, commit the decision; raises what `publish` does."""
     return await publish(
         acceptance.context, acceptance.store, acceptance.ground.increment, acceptance.decision, acceptance.end_offset
     )
@@ -178,8 +172,7 @@ class NoBaseline(StopError):
 
 @dataclass(frozen=True)
 class Baseline:
-    """The state to accept; `increment` stands for it as if it had been committed: batch number, positions, digest.
-    `plan` says in sentences what accepting it means."""
+    """The state to accept: `increment` stands for it as if committed, `plan` says in sentences what accepting it means."""
 
     increment: Increment
     plan: tuple[str, ...]
@@ -215,7 +208,7 @@ async def _ground(context: Context, examiner: Examiner, finding: Finding) -> Bas
 
 
 async def _log_kept(context: Context, examiner: Examiner) -> Baseline:
-    """Keep the log: the decision's snapshot lies behind the manifests, so that no recovery looks at them again."""
+    """Keep the log: the decision's snapshot lies behind the manifests, so no recovery looks at them again."""
     last = examiner.found
     lines = [
         f"snapshot {manifest.snapshot_id} of batch {manifest.batch} (manifest at offset {offset}, owner epoch"
@@ -257,7 +250,6 @@ async def _log_alone(context: Context, examiner: Examiner, lines: Sequence[str])
 
 
 async def _input_moved(context: Context, examiner: Examiner, finding: Finding) -> Baseline:
-    """Keep the state as it is, or take that of the newest snapshot if only the input led further."""
     state = await _present_state(context, examiner)
     replaced = str(finding.error.facts["topic"]) if finding.way is Resolution.REREAD else ""
     return await _placed(context, examiner, state, replaced)
@@ -312,7 +304,7 @@ async def _present_state(context: Context, examiner: Examiner) -> Baseline:
 
 
 async def _as_replayed(context: Context, examiner: Examiner) -> Baseline:
-    """Replay; if this code refuses a record, take the newest snapshot instead: live the record meets the policy."""
+    """Replay; if this code refuses a record, take the newest snapshot: live, the record meets the policy."""
     try:
         await examiner.replay()
     except ReplayFailed:
@@ -366,12 +358,8 @@ def _snapshot_ground(
 def _with_inputs_of(
     last: Increment | None, manifest: Manifest, ground: Increment
 ) -> tuple[Increment, dict[str, int], list[str]]:
-    """Give the state of a snapshot the inputs that the log has now: what was added since is read from where it began,
-    and what was retired since would go on where the state ends.
-
-    Returns:
-        The increment, the positions, and what this means in sentences.
-    """
+    """Give the state of a snapshot the inputs that the log has now. Returns the increment, the positions, and
+    sentences."""
     positions, lines = dict(manifest.positions), list[str]()
     if last is None or last.positions.keys() == positions.keys():
         return ground, positions, lines
@@ -390,7 +378,7 @@ def _with_inputs_of(
 
 async def _compared(context: Context, topic: str, last: FoundIncrement | None, start_offset: int) -> Match:
     """Compare an input with what was read last. One that only seems too short is not another one: a leader may be
-    stale, and the next recovery asks for longer."""
+    stale."""
     if last is None:
         return Match.NONE
     partition, match = TopicPartition(topic, context.partition), Match.NONE

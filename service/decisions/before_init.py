@@ -1,5 +1,5 @@
-"""Asks before an app begins: where, when no position is recorded, and whether a partition had an owner that
-its log does not show. The transaction coordinator remembers fences."""
+"""Questions before an app begins: where, when no position is recorded, and whether a partition had an owner that its
+log does not show. The transaction coordinator remembers fences."""
 
 from __future__ import annotations
 
@@ -33,13 +33,8 @@ def check_start(start: object) -> None:
 
 @dataclass(frozen=True)
 class Places:
-    """The places to begin at in each input.
-
-    Attributes:
-        positions: input → the next offset.
-        below: input → what its log holds directly below that offset, as far as anything is there.
-        anchors: input → the last record before that offset, if it was processed.
-    """
+    """Where to begin: input → the next offset, what its log holds directly below, and the last record before it, if it
+    was processed."""
 
     positions: dict[str, int]
     below: dict[str, PositionAnchor]
@@ -56,11 +51,8 @@ def time_ms(text: str) -> int | None:
 
 
 def place_ms(text: str, words: Sequence[str]) -> int | None:
-    """Return the time that `--from` gives, in milliseconds since the epoch; None: it is one of these words.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """Return the time that `--from` gives, in milliseconds since the epoch; None: it is one of these words. Raises
+    UsageError: neither."""
     at_ms = None if text in words else time_ms(text)
     if at_ms is None and text not in words:
         raise UsageError(
@@ -71,12 +63,8 @@ def place_ms(text: str, words: Sequence[str]) -> int | None:
 
 
 async def start_offsets(context: Context, inputs: Iterable[str], start: StartFrom | int) -> Places:
-    """Return where to begin in these inputs of this partition, as their logs are now: the log's start, its last stable
-    offset, or the first record at a time (in milliseconds) or later. An internal topic always begins at its end: what
-    the other inputs lead to is sent to it again.
-
-    Raises:
-        Unreachable: the cluster did not answer.
+    """Return where to begin in these inputs, as their logs are now: the log's start, its last stable offset, or the
+    first record at a time (ms) or later. An internal topic begins at its end: what other inputs lead to is sent again.
     """
     positions, below = dict[str, int](), dict[str, PositionAnchor]()
     async with reading(context.cluster) as reader:
@@ -98,10 +86,8 @@ CLAIM_FOLLOWS_SECONDS = 1.0  # of an `init`, or an owner, that has just fenced
 
 
 async def fenced_before(context: Context) -> Fencer:
-    """Say who has fenced a partition whose log holds no increment. It was an owner if its claim does not appear in the
-    log, even after a while. A transaction marker is not a claim: it is also written into a topic that was created
-    again. Nor does a claim show that nobody came after it: a witness may know of a batch that this log has lost.
-    """
+    """Say who has fenced a partition whose log holds no increment. It was an owner if its claim does not appear, even
+    after a while. A transaction marker is no claim: it is also written into a topic that was created again."""
     if await _is_witnessed(context):
         return Fencer.OWNER
     loop = asyncio.get_running_loop()

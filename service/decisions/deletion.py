@@ -1,10 +1,6 @@
-"""Deletes an app: its own topics and its groups. Inputs and outputs are other people's, too, and stay. An internal
-topic has an own topic's name and the app's records, which show nothing: it is deleted if the increments name it as an
-input, or if it is empty.
-
-The groups go first: the coordinator refuses to delete one with members, so a process that has joined meanwhile keeps
-its topics. Whatever is left of an interrupted deletion, a repetition finds.
-"""
+"""Deletes an app: its own topics and its groups. Inputs and outputs stay. An internal topic is deleted if the
+increments name it as an input, or if it is empty. The groups go first: the coordinator refuses to delete one with
+members. A repetition finds what an interrupted deletion has left."""
 
 from __future__ import annotations
 
@@ -43,7 +39,7 @@ class NotOurs(StopError):
 
 @dataclass(frozen=True)
 class Deletion:
-    """A deletion that was not carried out yet: the topics that would go, and those of the app that would stay."""
+    """The topics that would be deleted, and those of the app that would stay."""
 
     app_id: str
     topics: tuple[str, ...]
@@ -51,16 +47,12 @@ class Deletion:
 
 
 async def propose(app_id: str, cluster: Cluster, *, dead_letters: bool = False, savepoints: bool = False) -> Deletion:
-    """Find out what deleting an app means. Only reads.
-
-    Args:
-        dead_letters: delete the dead letters, too.
-        savepoints: delete all savepoints, too.
+    """Find out what deleting an app means, with its dead letters and savepoints if asked. Only reads.
 
     Raises:
-        NoSuchApp: neither of the topics that would go exists.
+        NoSuchApp: none of the topics that would go exists.
         StillRuns: the app's group has members.
-        NotOurs: a topic holds records of somebody else.
+        NotOurs: a topic holds records of another program.
     """
     letters = [names.dead_letters_topic(app_id)]
     saved = [
@@ -123,8 +115,7 @@ async def _refuse_foreign(cluster: Cluster, name: str, partition_count: int) -> 
 
 
 async def _unshared(cluster: Cluster, app_id: str, facts: Mapping[str, TopicFacts], internal: list[str]) -> list[str]:
-    """Return those of these topics that are internal topics of the app, and not topics of somebody else with such a
-    name."""
+    """Return those that are internal topics of the app, and not topics of somebody else with such a name."""
     increments, inputs = names.increments_topic(app_id), set[str]()
     async with reading(cluster) as reader:
         if internal and increments in facts:

@@ -49,9 +49,8 @@ async def begun(
     """Wait until the app has begun, or begin it; returns the inspected cluster.
 
     Args:
-        first_start: what to do for a new app: "wait" for `init`, "refuse", or begin it in all inputs at "earliest" or
-            "latest", its own topics included.
-        on_waiting: hears what is waited for; may hear the same again.
+        first_start: for a new app: "wait" for `init`, "refuse", or begin it in all inputs at "earliest" or "latest".
+        on_waiting: hears what is waited for, perhaps more than once.
 
     Raises:
         NotBegun: the app is new, and `first_start` is "refuse".
@@ -92,13 +91,8 @@ async def begun(
 
 
 async def awaited_genesis(app: App[Any], settings: Settings, cluster: Cluster, view: ClusterView) -> NotBegun | None:
-    """Return what the app waits for; None: it has begun, or ran before.
-
-    The last partition is asked first, because `init` begins it last: a process of an app that runs asks no other.
-
-    Raises:
-        Unreachable, AccessError: ask again later.
-    """
+    """Return what the app waits for; None: it has begun, or ran before. The last partition is asked first, because
+    `init` begins it last."""
     contexts = contexts_of(app, settings, cluster, view)
     last = await _found(contexts[-1])
     if last.has_increment:
@@ -123,11 +117,7 @@ async def _until_begun(last: Context) -> None:
 
 
 async def awaited_topics(app: App[Any], cluster: Cluster, missing: OwnTopicsMissing) -> NotBegun | None:
-    """Return the same for an app without its increments and snapshots topics.
-
-    Raises:
-        Unreachable, AccessError: ask again later.
-    """
+    """Return the same for an app without its increments and snapshots topics."""
     if not missing.pair_is_missing or not await never_owned(cluster, app, missing.partition_count):
         return None
     if await cluster.member_count(app.app_id):

@@ -59,11 +59,11 @@ class NotRetirable(StopError):
 
 @dataclass(frozen=True)
 class Wish:
-    """The wish of an operator.
+    """What an operator asks for.
 
     Attributes:
-        start: where a new input begins: "earliest", "latest", "resume" (where it was retired), or a time (ISO 8601
-            with its offset from UTC); "": nothing may be added.
+        start: where a new input begins: "earliest", "latest", "resume" (where it was retired), or a time (ISO 8601 with
+            its offset from UTC); "": nothing may be added.
         retire: inputs of a pattern that do not exist any more, or are own topics of another app.
         leave_records: also retire inputs that have records left.
     """
@@ -123,8 +123,8 @@ async def _last(context: Context, reader: Reader) -> FoundIncrement:
 
 
 async def carry_out(proposed: Proposed) -> FoundIncrement:
-    """Fence, claim, look once more, commit. A running owner is fenced; what it has committed meanwhile is kept. If it
-    takes the partition back before that, or the commit is not answered, this is tried again.
+    """Fence, claim, look once more, commit. What a running owner has committed meanwhile is kept. If it takes the
+    partition back first, or the commit is not answered, this is tried again.
 
     Raises:
         LogWentOn: other inputs would be changed than were proposed.
@@ -168,9 +168,8 @@ async def _carried_out(proposed: Proposed) -> FoundIncrement:
 
 
 async def _refuse_before_fence(context: Context) -> None:
-    """Refuse a log that has lost its end before anything is fenced. An owner that has the end in memory writes it by
-    itself, but only as long as it was the last one to fence. A stale leader, and an owner that commits meanwhile, only
-    look like a loss: the log is asked again."""
+    """Refuse a log that has lost its end before anything is fenced: an owner that has the end in memory writes it,
+    while it is the last one to fence. A stale leader only looks like a loss, so the log is asked again."""
     patience = Patience()
     while True:
         last = await last_in_log(context)
@@ -196,8 +195,7 @@ async def _is_hidden(context: Context, offset: int) -> bool:
 
 
 async def _refuse_lost_end(context: Context, owner_epoch: int, last: FoundIncrement) -> None:
-    """Refuse to append to a log that has lost its end: an increment would have the number of a lost batch. What an
-    owner has written that took the partition meanwhile shows no loss."""
+    """Refuse to append to a log that has lost its end: the increment would have the number of a lost batch."""
     try:
         await refuse_lost_end(context, last)
     except (IncrementsBehind, LogCut) as error:

@@ -1,8 +1,6 @@
-"""Corrects single entries of the state.
-
-The state is restored and proven, and the lines are compared with it. Then the partition is fenced, and an increment
-records the decision and points to a snapshot of the corrected state. No handler runs, and no outputs are written.
-"""
+"""Corrects single entries of the state: it is restored and proven, and the lines are compared with it. Then the
+partition is fenced, and an increment records the decision and points to a snapshot of the corrected state. No handler
+runs."""
 
 from __future__ import annotations
 
@@ -95,18 +93,15 @@ class Patch:
 async def propose(
     app: App[Any], settings: Settings, cluster: Cluster, lines: Iterable[bytes], reason: str, on_news: OnNews
 ) -> list[Patch]:
-    """Restore the states and compare the lines with them. Only reads; `on_news` hears how far it is.
-
-    Args:
-        lines: as `corrections_of` reads them. All partitions are restored if a line does not name its own.
-        reason: of the lines that give none.
+    """Restore the states and compare the lines with them. Only reads; `on_news` hears how far it is. All partitions are
+    restored if a line does not name its own; `reason` is for lines that give none.
 
     Returns:
-        By partition; none where the lines have been carried out already. The caller closes their examiners.
+        By partition; none where the lines have been carried out already. The caller closes them.
 
     Raises:
         NotCorrected: lines that cannot be read, or expect something else than the state has.
-        LogWentOn: another decision was made while lines that seem to have been carried out were looked at.
+        LogWentOn: another decision was made meanwhile.
         StopError: a recovery of a partition would fail.
         OlderState, OtherVersion: another version of the app must write to this state.
         UsageError, Unreachable: as preflight.
@@ -137,12 +132,7 @@ async def propose(
 
 
 async def _is_done(patch: Patch) -> bool:
-    """Say whether all entries are as the lines want them, and stay so with what was committed up to now: an undo that
-    follows at once would not see yet what it is to undo.
-
-    Raises:
-        LogWentOn: another decision was made meanwhile.
-    """
+    """Say whether all entries are as the lines want them, also with what was committed up to now."""
     if not patch.has_values:
         return False
     context, examiner = patch.context, patch.examiner
@@ -233,17 +223,15 @@ def _refused(patch: Patch) -> list[str]:
 
 
 async def carry_out(patch: Patch) -> Begun:
-    """Fence, claim, compare once more, write the snapshot, commit the decision. The patch cannot be used again.
-
-    If the owner takes the partition back meanwhile, the patch is tried again. Batches that it has committed are kept.
+    """Fence, claim, compare once more, write the snapshot, commit the decision. The patch cannot be used again. If the
+    owner takes the partition back meanwhile, it is tried again; batches that it has committed are kept.
 
     Raises:
         NotCorrected: an entry has changed meanwhile.
         OwnerTookItBack: `ATTEMPTS_MAX` times in a row.
-        LogWentOn: what the owner has committed meanwhile cannot be followed, or the log is another.
+        LogWentOn: what the owner has committed cannot be followed, or the log is another.
         OutputsDiffer, CodeChanged, InputDiffers, ReplayFailed: without recorded changes it is replayed, in vain.
-        CommitInDoubt, Unreachable: only the log shows what happened. The same lines, proposed again, are done already
-            if the first ones were committed.
+        CommitInDoubt, Unreachable: only the log shows what happened.
     """
     for attempt in count(1):
         try:
@@ -285,8 +273,7 @@ def with_timers(names: Sequence[str]) -> str:
 
 
 def _topic_ids(patch: Patch) -> dict[str, str]:
-    """Return the ids of the inputs as they were examined, or as the owner has gone on with since; and those of both own
-    topics, which are the same as at the start."""
+    """Return the ids of the inputs as examined, or as the owner has continued with since; and those of both own topics."""
     context = patch.context
     own = {topic: context.view.topic_ids[topic] for topic in (context.increments.topic, context.snapshots.topic)}
     return {**patch.examiner.topic_ids, **own}

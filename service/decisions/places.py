@@ -1,9 +1,6 @@
-"""The place in an input where an accepted state resumes, in words what that means for the records around it, and the
-part of the input that still is the log that was processed: every increment keeps the last record of its batch.
-
-`position` is that of the accepted state, `reached` how far the input had been processed: behind `position` when the
-state is an older one, None when no increment is left that says so.
-"""
+"""Where in an input an accepted state resumes, what this means for the records around it, and which part of the input
+is still the log that was processed. `position`: of that state; `reached`: how far the input had been processed, None
+when no increment is left that says so."""
 
 from __future__ import annotations
 
@@ -22,11 +19,8 @@ NO_EFFECT = "their outputs stay, their effect on the state is lost"
 
 
 def same_log(topic: str, position: int, reached: int | None, start_offset: int) -> tuple[int, str]:
-    """Place the state in an input that is the log which was processed, or begins now at `start_offset`.
-
-    Returns:
-        The offset to resume at, and a sentence; "" when nothing is lost, skipped or repeated.
-    """
+    """Place the state in an input that is the log which was processed. Returns the offset to resume at, and a sentence;
+    "" when nothing is lost, skipped or repeated."""
     begin = max(position, start_offset)
     parts = []
     if reached is not None and reached < position:  # the state knows more than the log that is left
@@ -80,11 +74,8 @@ def other_log(topic: str, position: int, reached: int, start_offset: int, common
 
 
 async def newest_common(context: Context, topic: str, last_offset: int) -> Anchor | None:
-    """Find the last anchor, of the increments up to `last_offset`, whose record the input still holds; None when it
-    holds none of them: then it is another log from its start.
-
-    A log that was cut and grew again agrees up to the cut; one that was created again agrees nowhere.
-    """
+    """Find the last anchor, of the increments up to `last_offset`, whose record the input still holds; None: none. A
+    log that was cut and grew again agrees up to the cut; one that was created again agrees nowhere."""
     async with reading(context.cluster) as reader:
         anchors = await _anchors(reader, context.increments, topic, last_offset)
         partition = TopicPartition(topic, context.partition)
@@ -102,8 +93,7 @@ async def newest_common(context: Context, topic: str, last_offset: int) -> Ancho
 
 
 async def _anchors(reader: Reader, log: TopicPartition, topic: str, last_offset: int) -> list[Anchor]:
-    """Return this topic's anchors by offset, since the chain began or an operator began a new one. An owner that
-    wrote its memory went on in the same log: what it had committed before counts."""
+    """Return this topic's anchors by offset, since the chain began or an operator began a new one."""
     bounds = await reader.bounds(log)
     found: dict[int, Anchor] = {}
     for window in windows(last_offset + 1, bounds.start_offset):

@@ -1,9 +1,6 @@
-"""Sets an app back: to a savepoint, or to an empty state at a place in its inputs.
-
-It is a decision, as `accept` makes one: a fence, a claim, a full snapshot of the state, and one increment that begins
-the chain anew. Until that is committed, nothing has changed. The state of before is gone with it, unless a savepoint
-has it.
-"""
+"""Sets an app back to a savepoint, or to an empty state at a place in its inputs: a fence, a claim, a full snapshot,
+and one increment that begins the chain anew. Until that is committed, nothing has changed. The state before is gone
+with it, unless a savepoint has it."""
 
 from __future__ import annotations
 
@@ -72,8 +69,8 @@ class ResetTarget:
 
 @dataclass(frozen=True)
 class Reset:
-    """The reset of one partition. `before` stands for the state to resume from; `last` is the last increment in the
-    log, whose topic ends at `end_offset`."""
+    """The reset of one partition to the state that `before` stands for; `last` is the last increment of a log that ends
+    at `end_offset`."""
 
     context: Context
     target: ResetTarget

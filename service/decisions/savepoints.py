@@ -1,9 +1,7 @@
 """Keeps the state of an app under a name, as a savepoint, until it is dropped.
 
-A savepoint is the beginning of a chain that is never continued. It has an app id of its own (`names.savepoint_id`), two
-topics, and in each partition what `init --state-of` writes: a full snapshot, and one increment that says who kept which
-batch, when and why. So every reader of an app's topics can read a savepoint, and no owner
-and no trimming ever touches it.
+A savepoint is a chain that is never continued, under an app id of its own (`names.savepoint_id`): in each partition
+what `init --state-of` writes. So every reader of an app's topics can read it, and no owner or trimming touches it.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.operations import CreateSavepoint, OnDone, OperationState, SavepointCommand
 from snapreplay.service.control.savepoint_list import SavepointList, SavepointPart, SavepointShown, SavepointsUnread
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.decisions.state_import import STATE_BATCH, CannotTakeOver, chain_of, named, takeover_of
+from snapreplay.service.decisions.state_import import STATE_BATCH, CannotTakeOver, named, takeover_of
 from snapreplay.service.ports import Cluster, NewTopic, Reader, TopicFacts, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.state import publish
@@ -39,6 +37,7 @@ from snapreplay.service.topics.savepoint_names import names_of
 from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_state
 from snapreplay.snapshots.format.records import NO_REASON, Increment
 from snapreplay.snapshots.log.loading import NullSink
+from snapreplay.snapshots.plan import begun_anew_at
 from snapreplay.state.contract import Store
 
 KEPT_AS = "savepoint"
@@ -152,8 +151,14 @@ async def _chains(contexts: list[Context]) -> list[str]:
                 f"{context.increments} holds no increment: there is no state to keep",
                 hint=f"`snapreplay init {app_name(context.app)}` begins a new app, or says what was lost",
             )
-        chains.append(chain_of(context, last))
+        chains.append(_chain_of(context, last))
     return chains
+
+
+def _chain_of(source: Context, last: FoundIncrement) -> str:
+    """Name the chain that `last` is in, by the topic and the offset at which it begins."""
+    topic_id = last.increment.topic_ids.get(source.increments.topic, "")
+    return f"{topic_id}:{begun_anew_at(last.increment, last.offset)}"
 
 
 async def _saved(sources: list[Context], saved_id: str) -> list[Context]:
@@ -221,10 +226,7 @@ def refuse_unusable(found: SavepointShown) -> None:
 
 
 async def find(app_id: str, name: str, cluster: Cluster, *, prove: bool) -> SavepointShown:
-    """Find a savepoint, usable or not.
-
-    Args:
-        prove: read its snapshots, and compare every entry with the digest.
+    """Find a savepoint, usable or not; `prove`: compare every entry with the digest.
 
     Raises:
         NoSuchSavepoint: none of its topics exists.
@@ -297,14 +299,7 @@ async def _prove(reader: Reader, snapshots: TopicPartition, increment: Increment
 
 
 async def drop(app_id: str, name: str, cluster: Deleting) -> list[str]:
-    """Delete the topics of a savepoint, complete or not. What has begun with it has a copy.
-
-    Returns:
-        The topics.
-
-    Raises:
-        NoSuchSavepoint: there are none.
-    """
+    """Delete the topics of a savepoint, complete or not, and return them. Raises NoSuchSavepoint: there are none."""
     pair = names.own_pair(names.savepoint_id(app_id, name))
     there = [topic for topic in pair if topic in await cluster.topic_ids(pair)]
     if not there:

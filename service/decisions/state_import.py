@@ -1,8 +1,5 @@
-"""The state of another app as the beginning of a new one: `init --state-of`.
-
-Only reads; what follows is written like every decision (`publish`). The other app is not fenced and need not be able to
-run: its increments and snapshots are enough.
-"""
+"""The state of another app as the beginning of a new one: `init --state-of`. Only reads. The other app is not fenced
+and need not be able to run: its increments and snapshots are enough."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.records import Genesis, Increment
-from snapreplay.snapshots.plan import begun_anew_at, plan_start
+from snapreplay.snapshots.plan import plan_start
 from snapreplay.state.contract import Store
 from snapreplay.state.recorded import Recorded
 from snapreplay.state.steps import all_of
@@ -46,8 +43,8 @@ from snapreplay.state.values import StoredValueUnreadable
 
 BeginAt = Literal["earliest", "latest", "positions"]
 
-STATE_OF, STATE_BATCH, STATE_CHAIN = "state_of", "state_batch", "state_chain"
-"""The keys of a decision that name the app whose state a new one began with, its batch, and the chain of that batch."""
+STATE_OF, STATE_BATCH = "state_of", "state_batch"
+"""The keys of a decision that name the app whose state a new one began with, and its batch."""
 
 
 class NoSuchState(UsageError):
@@ -108,15 +105,12 @@ Restore = Callable[[Context, Store], Awaitable[FoundIncrement]]
 
 
 async def takeover_of(context: Context, source_id: str, begin: BeginAt, restore: Restore | None = None) -> StateImport:
-    """Load the state at the other app's last committed batch and prove it; find out where to resume.
-
-    Args:
-        restore: None: from a snapshot and by recorded changes only; this app's handlers are not the other one's.
+    """Load the state at the other app's last committed batch and prove it; find out where to resume. `restore`, if not
+    given: from a snapshot and by recorded changes only, because this app's handlers are not the other one's.
 
     Raises:
         CannotTakeOver: that state cannot be had or read, or `begin` is nowhere in the inputs.
-        SchemaDiffers: the state is of another schema_version, from which this app has no upgrade.
-        UpgradeFailed: this app cannot upgrade the state.
+        SchemaDiffers, UpgradeFailed: the state is of another schema_version, and this app cannot upgrade it.
         UnknownFields, MeaningChanged: this app would lose fields of that state, or misread values.
     """
     store = context.app.new_store()
@@ -168,15 +162,8 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt, restore:
         "by": by_whom(),
         STATE_OF: source_id,
         STATE_BATCH: str(increment.batch),
-        STATE_CHAIN: chain_of(source, last),
     }
     return StateImport(store, before, decision)
-
-
-def chain_of(source: Context, last: FoundIncrement) -> str:
-    """Name the chain that `last` is in, by the topic and the offset at which it begins."""
-    topic_id = last.increment.topic_ids.get(source.increments.topic, "")
-    return f"{topic_id}:{begun_anew_at(last.increment, last.offset)}"
 
 
 def named(app: App[Any], app_id: str) -> App[Any]:
@@ -325,8 +312,8 @@ async def _same_positions(context: Context, source: Context, last: Increment) ->
 
 
 async def _refuse_in_flight(context: Context, last: Increment, internal: list[str]) -> None:
-    """Raise CannotTakeOver if these internal topics have records behind the positions of the state: some may have been
-    sent before it, and belong to it, and others after it, and would be sent again."""
+    """Raise CannotTakeOver if these internal topics have records behind the positions of the state: it may have sent
+    some of them, and others would be sent again."""
     async with reading(context.cluster) as reader:
         for name in internal:
             place, position = TopicPartition(name, context.partition), last.positions[name]

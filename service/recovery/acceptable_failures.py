@@ -1,10 +1,6 @@
-"""The failures of a recovery that an operator may accept, under which id, and to what effect; and the ways out that
-the hint of a failed recovery may recommend: only what can succeed, so that is checked before it is printed.
-
-The id binds an acceptance to what was seen. The same finding has the same id on every start; another gap, batch or end
-of the log has another id. The snapshot that `accept` can begin with is the newest whole one, pointed to or not, as the
-pointers may be lost.
-"""
+"""The failures of a recovery that an operator may accept, under which id, and to what effect; and the ways out that its
+hint may recommend: only what can succeed. The id binds an acceptance to what was seen: the same finding has the same id
+on every start, another gap, batch or end of the log another one."""
 
 from __future__ import annotations
 
@@ -110,8 +106,7 @@ ALSO: dict[type[SnapreplayError], _Kind] = {
 
 
 def findings_of(error: SnapreplayError, context: Context, last: FoundIncrement | None) -> tuple[Finding, ...]:
-    """Return one for each way to go on; none when accepting it would not help: its own hint then says what does.
-    `last` is the last increment, None when there is none that can be read."""
+    """Return one for each way on; none when accepting would not help: its own hint says what does."""
     kinds = (KINDS.get(type(error)), ALSO.get(type(error)))
     return tuple(_finding(kind, error, context, last) for kind in kinds if kind is not None)
 
@@ -152,8 +147,8 @@ def command(finding: Finding, context: Context) -> str:
 
 
 async def with_way_out(error: SnapreplayError, context: Context, recovery: Recovery) -> SnapreplayError:
-    """Return the same error. Its hint also holds the exact command to accept it where that leads to a state; where
-    none is left, it says what remains. If the log is lost, it names the savepoints, too.
+    """Return the same error. Its hint also has the exact command to accept it where that leads to a state, or says what
+    remains; and the savepoints, if the log is lost.
 
     Raises:
         Unreachable, ReadStalled: it could not be found out.
@@ -239,7 +234,7 @@ HINT = "the former records are gone with the old topic: bring them back, with th
 
 
 async def with_cause(error: SnapreplayError, context: Context, last: FoundIncrement | None) -> SnapreplayError:
-    """Return the same error. If an own topic was created again, or has lost its records to a setting or a command, its
+    """Return the same error. If an own topic was created again, or lost its records to a setting or command, its
     message says so first."""
     if not isinstance(error, LEADS_NOWHERE):
         return error
@@ -291,10 +286,8 @@ async def _in_newest_manifest(context: Context) -> Mapping[str, str]:
 
 
 async def newest_acceptable_snapshot(context: Context, store: Sink) -> tuple[Manifest | None, tuple[str, ...]]:
-    """Load the newest whole snapshot of the snapshots topic into `store`.
-
-    Returns:
-        Its manifest, None when there is none; and why each newer one was passed over.
+    """Load the newest whole snapshot into `store`. Returns its manifest, None when there is none; and why each newer
+    one was passed over.
 
     Raises:
         SchemaDiffers: the newest one is of another schema_version; an older one would be another state.
@@ -314,9 +307,8 @@ async def newest_acceptable_snapshot(context: Context, store: Sink) -> tuple[Man
 async def _newest_state_first(
     found: AsyncIterator[tuple[int, Manifest]], increments: str
 ) -> AsyncIterator[tuple[int, Manifest]]:
-    """Yield the newest state first: a job may have written its proposal behind an owner's snapshot of a later
-    batch. So a proposal comes directly before the first owner's snapshot, from the end, than which its state is
-    newer."""
+    """Yield the newest state first. A job may have written its proposal behind an owner's snapshot of a later batch, so
+    a proposal comes directly before the first owner's snapshot, from the end, that is older."""
     held: list[tuple[int, Manifest]] = []
     async for each in found:
         if each[1].proposed_by is not None:

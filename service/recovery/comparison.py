@@ -1,5 +1,5 @@
-"""Compares each batch that was advanced over with its increment, outputs and state, and has the errors of a recovery
-that does not arrive at what was committed, with their ways out."""
+"""Compares each batch that was advanced over with its increment, outputs and state; the errors of a recovery that does
+not arrive at what was committed."""
 
 from __future__ import annotations
 
@@ -64,8 +64,7 @@ class AdvancedBatch:
 
 
 def outputs_differ(place: AdvancedBatch, computed: dict[str, int]) -> SnapreplayError:
-    """Make the error for other outputs; `computed`: output topic → hash, as replayed; at least one is not the
-    recorded one."""
+    """Make the error for other outputs; `computed`: output topic → hash, as replayed."""
     recorded = place.increment.outputs_xxh64
     topic = next(name for name in (*recorded, *computed) if recorded.get(name) != computed.get(name))
     facts: dict[str, object] = {
@@ -141,12 +140,7 @@ class Comparison:
     """The comparison for one advance by one mode: call `batch` for each step, in order, then `end`.
 
     Outputs show what handlers sent, a digest proves the state. With unchanged code both must be as recorded. Changed
-    code may send something else, if the next digest is the recorded one. It may also send the same and keep another
-    state, so it is not trusted after the last digest.
-
-    Attributes:
-        digests: compared, and equal.
-        computed: the digest of the state as it is; None: not known, as something was applied since.
+    code may send something else if the next digest is the recorded one, and is not trusted after the last digest.
     """
 
     def __init__(self, store: Store, mode: RestoreMode, version: str, partition: int) -> None:

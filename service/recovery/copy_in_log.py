@@ -82,8 +82,8 @@ async def resolved(context: Context, output: tuple[str, int, int]) -> events.Dou
 
 
 async def looked_up(context: Context, kept: RetainedState) -> Verdict | None:
-    """Compare a state in memory with the log. Reads only, and needs no claim. None: no answer in time. A log with a
-    damaged end does not lead to the state."""
+    """Compare a state in memory with the log. Reads only. None: no answer in time. A log with a damaged end does not
+    lead to it."""
     topic = context.increments.topic
 
     async def ask() -> Verdict:
@@ -128,8 +128,7 @@ async def asked_for_last(context: Context) -> FoundIncrement | None:
 
 
 async def end_now(context: Context) -> tuple[str, Bounds] | None:
-    """Return the id of the increments topic and where its log begins and ends; None: nobody answers soon, or there is
-    no such topic. Partitions that ask at the same time share the requests."""
+    """Return the id of the increments topic and its bounds; None: nobody answers soon, or there is no such topic."""
     log = context.increments
     try:
         async with asyncio.timeout(LOOK_SECONDS_MAX):
@@ -201,8 +200,7 @@ async def _inputs_are_there(context: Context, last: Increment) -> bool:
 
 
 async def _found(context: Context, kept: RetainedState) -> FoundIncrement | None:
-    """Find the last increment. An open transaction of another producer hides what was committed behind it, but a commit
-    that was answered OK is in the log."""
+    """Find the last increment. An open transaction of another producer hides what was committed behind it."""
     found = await last_in_log(context)
     if found is not None and found.offset >= kept.last_offset:
         return found

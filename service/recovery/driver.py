@@ -54,10 +54,7 @@ PIN_SLACK_MS = 15_000  # brokers look for transactions over their timeout every 
 @dataclass(frozen=True)
 class Recovered:
     """A LIVE partition: its producer has fenced every older one, its store is the last committed state.
-
-    `unpointed.fell_back`: a snapshot is wanted at once. The one it started from was not the newest, or the mode not the
-    preferred one, so that the next recovery need not find the same damage.
-    """
+    `unpointed.fell_back`: a snapshot is wanted at once, so that the next recovery need not find the same damage."""
 
     producer: Producer
     store: Store
@@ -160,8 +157,8 @@ class RecoveryDriver:
                     assert_never(end)
 
     async def _raise_superseded(self, recovery: Recovery, error: SnapreplayError) -> None:
-        """Ask for a newer owner: an owner that stood still may take what its successor wrote and trimmed for a lost or
-        damaged log.
+        """Ask for a newer owner: an owner that stood still may take what its successor wrote and trimmed for a damaged
+        log.
 
         Raises:
             Superseded: a newer owner exists.
@@ -367,10 +364,7 @@ def _moved(topic: str, last: FoundIncrement, topic_ids: Mapping[str, str]) -> st
 async def _upgraded(
     context: Context, store: Store, last: FoundIncrement, topic_ids: Mapping[str, str]
 ) -> tuple[Increment, dict[str, str]]:
-    """Upgrade the state after `last` in place. Other tasks run between two steps.
-
-    Returns:
-        The increment that stands for the new state, and the decision.
+    """Upgrade the state after `last` in place; return the increment that stands for the new state, and the decision.
 
     Raises:
         UpgradeFailed, StoredValueUnreadable, UnknownStore: the state is as it was.

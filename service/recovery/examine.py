@@ -98,13 +98,8 @@ class News(RestoreProgress):
 
 
 class Examiner:
-    """Use once: `examine`, then perhaps others, then `close`. The log's end takes the place of the claim.
-
-    Attributes:
-        end_offset: the end of the increments topic when the examination with the result began.
-        store: the state it came to.
-        executor: performs the effects, and knows what they have found.
-    """
+    """Runs the reading part of a recovery; the log's end takes the place of the claim. Use once: `examine`, then
+    perhaps others, then `close`. `end_offset`: the end of the increments topic when the examination began."""
 
     def __init__(
         self, context: Context, store: Store, progress: RestoreProgress = SILENT, copy: WarmCopy | None = None
@@ -166,11 +161,11 @@ class Examiner:
                 assert_never(end)
 
     async def examine_beside_owner(self, least_batch: int = 0) -> SnapreplayError | None:
-        """Examine as `examine` does, again where the owner has gone on meanwhile, and what it wrote looked like a lost
-        end. The log must have `least_batch`, whose commit was answered: readers may see it a moment later.
+        """Examine as `examine` does, again where the owner has continued meanwhile, and what it wrote looked like a
+        lost end. The log must have `least_batch`, whose commit was answered.
 
         Raises:
-            OwnerWentOn: the owner went on each time.
+            OwnerWentOn: the owner continued each time.
         """
         self._least_batch = least_batch
         refusal: SnapreplayError | None = None
@@ -199,10 +194,8 @@ class Examiner:
         return await self.examine()
 
     async def bring_forward(self) -> bool:
-        """Say whether the store holds the state of the last increment; else it is that of the start.
-
-        An input that fails the examination may have ruled out a replay, but not the changes.
-        """
+        """Say whether the store holds the state of the last increment; else it is that of the start. An input that
+        fails the examination may have ruled out a replay, but not the changes."""
         if self._advanced or self.last is None:
             return self._advanced
         event = await self.executor.perform(
@@ -241,10 +234,8 @@ class Examiner:
         return await with_way_out(error, self._context, self._recovery)
 
     async def newer(self) -> FoundIncrement | None:
-        """Return the increment that is the last one by now; None: it is still the one that was found.
-
-        An end of the log that has moved says nothing of what lies below it. So the increment that was found is read
-        again if nothing newer follows it, after each look that failed, and once a minute.
+        """Return the increment that is the last one by now; None: it is still the one that was found, which is read
+        again after a look that failed, and once a minute.
 
         Raises:
             LogEndsBefore: the log does not hold that one any more.
@@ -277,11 +268,8 @@ class Examiner:
         )
 
     async def follow(self, newer: FoundIncrement, at: At = lambda _: None) -> None:
-        """Bring the state of the last increment to a later one, in the mode of the examination and each digest
-        compared; `at` hears of each batch that the store has. A replay drops the outputs.
-
-        Raises: as `Follower.advance`.
-        """
+        """Bring the state of the last increment to a later one, each digest compared; `at` hears of each batch that the
+        store has. A replay drops the outputs. Raises as `Follower.advance`."""
         last = self.last
         if last is None or not self._advanced:
             raise AssertionError("the state of the last increment was restored")

@@ -47,11 +47,7 @@ Seen = Callable[[Recovery, events.Event], None]
 
 
 async def attempt(recovery: Recovery, perform: Perform, seen: Seen) -> tuple[Recovery, effects.End]:
-    """Recover from the fence to what ends it. What `perform` raises is an event, too: the core says what it means.
-
-    Raises:
-        NotAssigned: nobody knows for how long.
-    """
+    """Recover from the fence to what ends it. What `perform` raises is an event, too; only NotAssigned is raised."""
     event: events.Event = events.Begin()
     while True:
         recovery, effect = step(recovery, event)
@@ -70,15 +66,13 @@ log = logging.getLogger("snapreplay.partition")
 
 
 class RecoveryExecutor:
-    """Performs one effect after the other. Its user closes what it opens and occupies meanwhile.
+    """Performs one effect after the other. Its user closes what it opens.
 
     Attributes:
         records_since_snapshot: applied after the snapshot that the state comes from.
-        digests_compared: on the way to the state, all equal.
-        worked: the time since the last load began, or since the beginning.
+        worked: the time since the last load began.
         largest_entries: store → bytes of the largest entry that was loaded.
-        topic_ids: of the inputs and both own topics, since the inputs were checked.
-        position_anchors: what each input held directly below its position then.
+        topic_ids, position_anchors: of the inputs, as they were checked.
         disregard_manifests: as an operator may decide; see `read_starts`.
     """
 
@@ -98,11 +92,7 @@ class RecoveryExecutor:
         self.disregard_manifests = False
 
     async def perform(self, effect: effects.Reading) -> events.Event:
-        """Perform an effect. What an error means is for the core to decide.
-
-        Raises:
-            SnapreplayError: it failed.
-        """
+        """Perform an effect. Raises SnapreplayError: what it means is for the core to decide."""
         match effect:
             case effects.ReadWindow(window):
                 found = await increments.last_in_window(await self.follower.reader(), self._context.increments, window)
@@ -230,7 +220,7 @@ class RecoveryExecutor:
 
     async def _advance(self, effect: effects.Advance) -> events.Event:
         """Advance from the loaded snapshot, or from a warm copy. If the copy cannot be used, a full restore takes its
-        place, or says what is wrong."""
+        place."""
         copy = effect.copy
         if copy is None:
             return await self._brought_forward(effect)

@@ -1,8 +1,6 @@
-"""The way from the snapshot's state to the last increment's: two modes, one proof.
-
-By changes the recorded entries are folded in; by replay the handlers run again over the recorded ranges, outputs
-dropped but compared. Either way each recorded digest is compared, so the first differing batch is named.
-"""
+"""The way from the snapshot's state to the last increment's. By changes the recorded entries are folded in; by replay
+the handlers run again over the recorded ranges, outputs dropped but compared. Either way each recorded digest is
+compared, so the first differing batch is named."""
 
 from __future__ import annotations
 
@@ -40,13 +38,13 @@ At = Callable[[Step | None], None]
 
 @dataclass
 class Tally:
-    """The tally of an advance: digests that were compared, and the records that were applied.
+    """The tally of an advance.
 
     Attributes:
-        handled: the records and those that were skipped, timers and expired entries: what a snapshot would have saved.
-        damage: the first increment that could not be read; the digest of the next one shows that nothing is missing.
+        handled: records, skipped or not, timers and expired entries: what a snapshot would have saved.
+        damage: the first increment that could not be read; the next digest shows that nothing is missing.
         has_changes: each batch with records has its changes in the log, too.
-        computed: the digest of the state as it is, if it was computed at the end of the way.
+        computed: the digest of the state as it is, if it was computed.
     """
 
     digests: int = 0
@@ -58,11 +56,7 @@ class Tally:
 
 
 class Follower:
-    """Brings a store to the batches of a log. It needs no ownership: it neither fences nor writes.
-
-    A recovery is a follower whose driver owns the partition. One without a driver may go on from batch to batch while
-    somebody else owns it.
-    """
+    """Brings a store to the batches of a log, without ownership: it neither fences nor writes."""
 
     def __init__(self, context: Context, store: Store, progress: RestoreProgress) -> None:
         self._context = context
@@ -90,12 +84,12 @@ class Follower:
         topic_ids: Mapping[str, str] = NO_IDS,
         at: At = lambda _: None,
     ) -> Tally:
-        """Bring the store from the state of `base` to that after `last`. A replay reads the inputs by `topic_ids`.
-        `at` hears of each batch that the store has.
+        """Bring the store from the state of `base` to that after `last`. A replay reads the inputs by `topic_ids`. `at`
+        hears of each batch that the store has.
 
         Raises:
-            ChangesLost: by changes only; the other mode may lead there.
-            DamagedError: the same; by replay, when an increment cannot be read.
+            ChangesLost, DamagedError: by changes; the other mode may lead there. By replay, an increment cannot be
+                read.
             OffsetTrimmed: by replay only; the input is gone.
             OutputsDiffer, DigestMismatch, CodeChanged, InputDiffers, ReplayFailed: STOP.
         """
@@ -103,11 +97,8 @@ class Follower:
         return await run_cooperatively(way.advance(), self._read(topic_ids))
 
     async def replay(self, base: Base, last: FoundIncrement, topic_ids: Mapping[str, str]) -> None:
-        """Make the state what this code makes of the records up to `last`; what was recorded is not compared.
-
-        Raises:
-            InputDiffers, ReplayFailed: STOP.
-        """
+        """Make the state what this code makes of the records up to `last`; nothing is compared. Raises InputDiffers,
+        ReplayFailed."""
         replay = replay_of(self._context, self._store, base, last.increment)
         steps = followed(self._context.increments, base, last, lambda step: replayed(replay, step))
         await run_cooperatively(steps, self._read(topic_ids))
@@ -138,11 +129,7 @@ class Follower:
 def followed(
     log: TopicPartition, base: Base, last: FoundIncrement, apply: Callable[[Step], Reading[object]]
 ) -> Reading[None]:
-    """Apply every batch after `base` up to `last`, each linked to the one before it.
-
-    Raises:
-        BrokenChain, DamagedError: as `ChainReader`.
-    """
+    """Apply every batch after `base` up to `last`, each linked to the one before. Raises as `ChainReader`."""
     chain = ChainReader(log, base)
     source = Source(log.topic, base.read_from_offset, last.offset + 1)
     while records := (yield source):
@@ -160,11 +147,8 @@ def replay_of(context: Context, store: Store, base: Base, last: Increment, feed:
 
 
 def replayed(replay: Replay, step: Step) -> Reading[dict[str, int]]:
-    """Replay one batch. Returns output topic → hash of what the handlers sent.
-
-    Raises:
-        InputDiffers, ReplayFailed, DamagedError: as `Replay.batch`.
-    """
+    """Replay one batch. Returns output topic → hash of what the handlers sent. Raises as `Replay.batch`, and
+    ReplayFailed."""
     try:
         applied = yield from replay.batch(step)
     except RecordError as error:
@@ -287,11 +271,7 @@ def _with_changes(context: Context, store: Store, hint: str, tally: Tally) -> st
 
 
 async def prove(store: Store, last: Increment, tally: Tally) -> DigestProof | None:
-    """Compare the digests, which ends a recovery; None where the last increment has no digest.
-
-    Raises:
-        DigestMismatch: the state is not the last increment's.
-    """
+    """Compare the digests, which ends a recovery; None: the last increment has none. Raises DigestMismatch."""
     if last.digest is None:
         return None
     computed = tally.computed

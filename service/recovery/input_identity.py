@@ -1,9 +1,8 @@
 """Is each input still the log that was processed, and does it reach our position?
 
-Three witnesses: the topic's id, which no other topic of this name has; the position's anchor, the record batch directly
-below our position, whatever it holds; and the record anchor, the last record that was read, applied or skipped. A topic
-with the same id and another batch there was cut and has grown again. Another topic with the same record is a faithful
-copy (a mirror, a backup). If both anchors are gone, only the id and the leader epochs count.
+Three witnesses: the topic's id; the position's anchor, the record batch directly below our position; and the record
+anchor, the last record that was read. The same id with another batch there: cut and grown again. Another id with the
+same record: a faithful copy. If both anchors are gone, the id and the leader epochs count.
 """
 
 from __future__ import annotations
@@ -62,14 +61,8 @@ class InputDoubtful(RetryableError):
 
 @dataclass(frozen=True)
 class Checked:
-    """The inputs as they were found.
-
-    Attributes:
-        topic_ids: of the inputs and both own topics now.
-        copies: those that have another id and the same records.
-        anchors: what each input holds directly below its position now, as far as anything is there.
-        rewritten: inputs that were cut and got the last processed record back at its offset.
-    """
+    """The inputs as they were found. `copies`: another id and the same records. `anchors`: what lies directly below
+    each position. `rewritten`: inputs that were cut and got the last processed record back at its offset."""
 
     topic_ids: Mapping[str, str]
     copies: tuple[TopicChange, ...]
@@ -83,7 +76,7 @@ class Checked:
 
 
 async def topic_ids(context: Context, inputs: Iterable[str]) -> dict[str, str]:
-    """Return the ids of these inputs and both own topics, asked afresh. A missing own topic is absent.
+    """Return the ids of these inputs and both own topics; a missing own topic is absent.
 
     Raises:
         InputMissing: an input is not there.
@@ -121,10 +114,7 @@ async def check_policies(context: Context, inputs: Iterable[str]) -> None:
 
 async def check_inputs(context: Context, last: Increment, on_waiting: OnWaiting = lambda _: None) -> Checked:
     """Compare every input with the last increment. An input that ends too early is asked for again, because a broker
-    may be behind, but not for long if all brokers agree on its end.
-
-    Args:
-        on_waiting: hears what is waited for, at every try.
+    may be behind, unless all brokers agree on its end. `on_waiting` hears of every try.
 
     Raises:
         InputReplaced, InputTrimmed, InputShorter, InputGrown: STOP, with both facts.
@@ -205,12 +195,10 @@ async def compare_while_live(
     """Compare the inputs before a commit, after something unusual. `read`: what is committed, and what is to be.
 
     Returns:
-        Inputs whose log goes on behind the last of these positions, as its leader epochs say, too. A broker that says
-        otherwise has another log than the one that was compared.
+        Inputs whose log continues behind the last of these positions by their leader epochs, too.
 
     Raises:
-        InputDoubtful: another id, another record or record batch, or fewer of them: a recovery finds out what that
-            means.
+        InputDoubtful: another id, record or batch, or fewer: a recovery finds out what that means.
         InputMissing, Unreachable.
     """
     read = tuple(read)
@@ -310,8 +298,8 @@ def _check_position(bounds: Bounds, partition: TopicPartition, position: int) ->
 async def _check_between(
     reader: Reader, partition: TopicPartition, anchor: Anchor, position: int, change: TopicChange
 ) -> None:
-    """Check that there was no record between the anchor and our position: only markers and aborted ones. A copy
-    must have none there either: it would never be processed."""
+    """Check that there is no record between the anchor and our position, where there was none: it would never be
+    processed."""
     async for records in reader.read(partition, anchor.offset + 1, position):
         for record in records:
             raise _other_topic(
@@ -326,8 +314,7 @@ async def _check_between(
 async def _rewritten(
     reader: Reader, partition: TopicPartition, read_position: ReadPosition, below: Below, bounds: Bounds
 ) -> InputReplaced:
-    """Make the error for a log that was cut below the position and has grown again. The broker tells where, unless
-    it has forgotten its leader epochs together with its records."""
+    """Make the error for a log that was cut below the position and has grown again; the broker may tell where."""
     position, expected, found = read_position.position, read_position.below, below.anchor
     if expected is None:
         raise AssertionError("nothing could differ")
@@ -422,11 +409,8 @@ async def below_or_copied(reader: Reader, partition: TopicPartition, read_positi
 
 
 async def below_position(reader: Reader, partition: TopicPartition, read_position: ReadPosition) -> Below:
-    """Compare what lies below the position, in the topic that it was read from.
-
-    If the batch is gone, or the log cleaner has written it again, the broker may still know how far its leader epoch
-    reached. What the batch holds says whether it was cleaned: the topic's cleanup.policy may be another one by now.
-    """
+    """Compare what lies below the position, in the topic that it was read from. If the batch is gone, or was rewritten
+    by the log cleaner, the broker may still know how far its leader epoch reached."""
     batch = await reader.batch_below(partition, read_position.position) if read_position.position else None
     found = batch.anchor if batch is not None else None
     expected = read_position.below
@@ -442,10 +426,8 @@ async def below_position(reader: Reader, partition: TopicPartition, read_positio
 
 
 async def goes_on(reader: Reader, partition: TopicPartition, read_position: ReadPosition) -> bool:
-    """Say whether the log knows the leader epoch below the position, and it reaches the position.
-
-    An older disk may hold a batch of an epoch that its leader has forgotten: a fetch that names it gives nothing.
-    """
+    """Say whether the log knows the leader epoch below the position, and it reaches the position. An older disk may
+    hold a batch of an epoch that its leader has forgotten: a fetch that names it gives nothing."""
     expected = read_position.below
     if expected is None:
         return False

@@ -1,8 +1,7 @@
 """The state of a partition in memory between two ownerships, and the check before a fence.
 
-The rule: no state in memory is dropped before the log has a proven copy of it. A process that could not recover must
-not fence: the owner whose memory is the only copy would no longer be the last one to fence, and could not write its
-state.
+No state in memory is dropped before the log has a proven copy. A process that could not recover must not fence: the
+owner whose memory is the only copy would no longer be the last one to fence, and could not write its state.
 """
 
 from __future__ import annotations
@@ -53,16 +52,15 @@ OTHERS_SECONDS = 5.0
 
 
 class Memory:
-    """Owns the state of a partition in memory. One per runner; recovery and processing get it from there.
+    """Owns the state of a partition in memory; one per runner.
 
     Attributes:
         store: the state; None: it was forgotten.
-        kept: what `store` holds, until it is LIVE again; None: nothing that counts.
-        left_open: our last fence, if a transaction of it that is never asked to commit was seen open: the fence that
-            ends it raises the producer epoch by two.
+        kept: what `store` holds, until it is LIVE again.
+        left_open: our last fence, if a transaction of it that is never asked to commit was seen open.
         last: the last increment that a recovery found in the log.
-        recoverable: whether a recovery would find all it needs, as far as the last incarnation knows.
-        proven: whether the log had a copy when it last answered; None: not asked since the state was LIVE.
+        recoverable: whether a recovery would find all it needs, as the last incarnation knows.
+        proven: whether the log had a copy when it last answered; None: not asked since LIVE.
         copy: a standby's, which `store` holds until a recovery has tried it.
     """
 
@@ -85,8 +83,7 @@ class Memory:
         self.store, self.copy = store, copy
 
     def leave(self) -> tuple[Store, WarmCopy] | None:
-        """Hand the state over as a warm copy after the ownership; None if the log may not have all of it. A standby's
-        copy that no recovery has tried is returned as it is: it may be the only one of its batch."""
+        """Hand the state over as a warm copy after the ownership; None if the log may not have all of it."""
         store, kept, copy = self.store, self.kept, self.copy
         if store is not None and kept is None and copy is not None:
             self.store = self.copy = None
@@ -122,8 +119,8 @@ class Memory:
             self.forget()
 
     async def is_proven(self) -> bool:
-        """Say whether the log has all of the state, so that nothing is lost if the process ends now. Without an answer
-        of the cluster, its last answer counts, or what was known at the last commit."""
+        """Say whether the log has all of the state. Without an answer, its last answer counts, or what was known at the
+        last commit."""
         kept = self.kept
         if kept is None:
             return True
@@ -161,13 +158,10 @@ class Memory:
         return True
 
     async def write_aside(self, reporter: Reporter) -> None:
-        """Write the state as a snapshot that nothing points to, if it is the only copy. Nothing can be committed now,
-        and whatever ends this process must not end the state: the next start offers the snapshot to `accept`.
-
-        Once for each state. An attempt that failed half-way leaves chunks that cannot be deleted, so the next one for
-        this state waits longer each time. Not where a batch is in doubt whose commit was asked for: only the log will
-        tell what the state is then. Nor where another process may have a newer one.
-        """
+        """Write the state as a snapshot that nothing points to, once, if it is the only copy and nothing can be
+        committed: the next start offers it to `accept`. An attempt that failed leaves chunks, so the next one waits
+        longer each time. Not where a batch is in doubt whose commit was asked for, nor where another process may have a
+        newer state."""
         kept, store, context = self.kept, self.store, self._context
         if kept is None or store is None or not store.can_drop or self._written_aside:
             return
@@ -210,9 +204,8 @@ class Memory:
         return self._aside[1]
 
     async def until_written(self, stopped: asyncio.Event) -> None:
-        """Wait for another process that may have the state in memory and then writes it: until the log ends with
-        an increment that was written after the one that led nowhere, or `stopped` is set. The log is read when it has
-        changed."""
+        """Wait until the log ends with an increment that was written after the one that led nowhere, by another process
+        that has the state in memory; or until `stopped` is set."""
         known, topic = None, self._context.increments.topic
         while not stopped.is_set():
             await within(LOOK_SECONDS, stopped)
@@ -229,8 +222,8 @@ class Memory:
             known = None if is_new else end
 
     async def is_others(self, owner_epoch: int | None) -> bool:
-        """Say whether the log is the one that we wrote to, and somebody has claimed the partition since: then the state
-        is held, and that owner is left alone. True also while the log cannot be read."""
+        """Say whether the log is the one that we wrote to, and another process has claimed since: that owner is left
+        alone. True also while the log cannot be read."""
         if owner_epoch is None or self.kept is None:
             return False
         if await looked_up(self._context, self.kept) is not Verdict.SAME:
@@ -283,15 +276,15 @@ class NothingYet(RetryableError):
 
 
 async def nobody_else_fenced(context: Context, memory: Memory, since: float, *, insists: bool) -> bool:
-    """Check before fencing, and refuse a fence that could only do harm. Return whether nobody has fenced since our last
-    fence.
+    """Refuse a fence that could only do harm; return whether nobody has fenced since our last fence.
 
     Args:
         since: the loop's time when the recovery began.
         insists: our state is that of the log's last batch, and whoever has fenced since could not restore it.
 
     Raises:
-        IncrementsMissing, NothingYet, NotInitialised, IncrementsBehind, StateDisputed: there is nothing to go on from.
+        IncrementsMissing, NothingYet, NotInitialised, IncrementsBehind, StateDisputed: there is nothing to continue
+            from.
         NotAssigned: another process has fenced since, and the group does not give us the partition.
         Unreachable: no answer.
     """
@@ -314,8 +307,8 @@ async def nobody_else_fenced(context: Context, memory: Memory, since: float, *, 
 
 
 async def _require_any(context: Context, since: float) -> None:
-    """Refuse a log without an increment if the partition had owners. At first it is only retried: the leader may be
-    stale, or a new beginning not committed yet, which a fence would end. Orphans do not count."""
+    """Refuse a log without an increment if the partition had owners; orphans do not count. At first it is only retried:
+    the leader may be stale, or a new beginning not committed yet, which a fence would end."""
     is_early = may_be_stale(since)
     try:
         orphan = await _orphan(context, is_early=is_early)
@@ -335,11 +328,11 @@ async def _require_any(context: Context, since: float) -> None:
 
 
 async def _orphan(context: Context, *, is_early: bool) -> str | None:
-    """Say why the last increment is an orphan: the claim of its owner is not where it says, in a topic with another
-    id. "" if there is no increment at all; None if the last one is no orphan.
+    """Say why the last increment is an orphan: its owner's claim is not where it says, in a topic with another id. "":
+    no increment at all; None: it is no orphan.
 
     Raises:
-        NothingYet, IncrementsBehind: the log has lost its end, and an owner that stands still may have the state.
+        NothingYet, IncrementsBehind: the log has lost its end, and an owner may have the state.
     """
     log, ids = context.increments, await topic_ids_now(context)
     async with reading(context.cluster) as reader:
@@ -354,8 +347,7 @@ async def _orphan(context: Context, *, is_early: bool) -> str | None:
 
 
 async def _require_later(context: Context, kept: RetainedState, since: float) -> None:
-    """Refuse a log that has lost what others have committed after our state. Then our last batch may be its last one
-    again, and the state in memory would pass for the newest."""
+    """Refuse a log that has lost what others have committed after our state, which would pass for the newest."""
     app_id, log = context.app.app_id, context.increments
     if await witness_ahead(context.cluster, app_id, log, kept.held) is None:
         return
@@ -365,8 +357,7 @@ async def _require_later(context: Context, kept: RetainedState, since: float) ->
 
 
 async def _require_whole(context: Context, found: FoundIncrement, *, is_early: bool) -> None:
-    """Refuse a log that has lost its end; a leader may be stale: what is asked for later is refused only if all
-    brokers agree where the log ends."""
+    """Refuse a log that has lost its end: at first for a while only, then if all brokers agree where it ends."""
     log, app_id = context.increments, context.app.app_id
     witness = await witness_ahead(context.cluster, app_id, log, found)
     if witness is None:
@@ -386,12 +377,8 @@ async def require_increments(context: Context, kept: RetainedState) -> None:
 
 
 async def nobody_since(context: Context, memory: Memory) -> bool:
-    """Say whether nobody has fenced since our last fence. Ask before the next one. False when the cluster does not
-    tell.
-
-    Raises:
-        Unreachable: no answer.
-    """
+    """Say whether nobody has fenced since our last fence; False when the cluster does not tell. Raises Unreachable: no
+    answer."""
     kept = memory.kept
     if kept is None or kept.lineage is None:
         return False
@@ -405,12 +392,8 @@ async def nobody_since(context: Context, memory: Memory) -> bool:
 
 
 async def require_given(context: Context) -> None:
-    """Call before fencing somebody who has fenced us.
-
-    Raises:
-        NotAssigned: the group's coordinator does not give us the partition now.
-        Unreachable: no answer.
-    """
+    """Call before fencing an owner that has fenced us. Raises NotAssigned: the group does not give us the partition
+    now."""
     group, number = context.group, context.partition
     if group is not None and not await group.is_assigned_to_us(number):
         raise NotAssigned(

@@ -87,28 +87,3 @@ async def test_a_savepoint_that_is_cancelled_is_dropped(served, monkeypatch):
         await service.savepoints.create("half")
     await service.savepoints.drop("half")
     assert (await service.savepoints.all()).items == ()
-
-
-@pytest.mark.whole
-async def test_a_cancel_gives_up_its_own_operation_alone(served, monkeypatch):
-    """A drop waits until nothing is kept any more. A cancel that is sent again does not reach a later operation."""
-    _, service, client = served
-    keep, gate, waiting = savepoints._keep, asyncio.Event(), asyncio.Event()
-
-    async def held(context, *given):
-        waiting.set()
-        await gate.wait()
-        await keep(context, *given)
-
-    monkeypatch.setattr(savepoints, "_keep", held)
-    first = (await client.post("/api/v1/savepoints", json={"name": "half"})).json()["id"]
-    await asyncio.wait_for(waiting.wait(), scaled(20))
-    dropping = await client.delete("/api/v1/savepoints/half")
-    assert (await client.delete(f"/api/v1/operations/{first}")).status_code == 202
-    assert (await ended(service, dropping)).state == "succeeded"
-    waiting.clear()
-    second = await client.post("/api/v1/savepoints", json={"name": "whole"})
-    await asyncio.wait_for(waiting.wait(), scaled(20))
-    assert (await client.delete(f"/api/v1/operations/{first}")).status_code == 202
-    gate.set()
-    assert (await ended(service, second)).state == "succeeded"

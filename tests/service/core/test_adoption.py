@@ -12,7 +12,6 @@ from snapreplay.service.core.adoption import (
     Standing,
     applied_since,
     pointer_to,
-    records_between,
     refuse_entries,
     refuse_increment,
     refuse_manifest,
@@ -77,12 +76,6 @@ def test_what_waits_for_its_pointer_counts_as_the_newest():
     assert reason(last=gone, pointers_gone=True) is None
 
 
-def test_the_first_chunk_must_be_there_still():
-    """The log begins with it at the latest."""
-    assert reason(start=40) is None
-    assert reason(start=41) is Reason.CHUNK_MISSING
-
-
 def test_the_increment_and_the_entries_must_be_the_recorded_ones():
     """The sentence names both values."""
     recorded = increment(7)
@@ -141,11 +134,6 @@ def test_each_field_that_manifest_and_increment_share_is_compared(name, other):
     refused = refuse_increment(GOOD, recorded, NOW_MS)
     assert refused is not None
     assert (refused.reason, f"its {name} is" in refused.detail) == (Reason.INCREMENT_DIFFERS, True)
-
-
-def test_records_between_two_positions_are_an_upper_bound():
-    """Over all inputs; a new input counts from 0, and nothing counts backwards."""
-    assert records_between({"a": 5, "b": 9}, {"a": 7, "b": 8, "c": 4}) == 6
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from snapreplay.app.ranges import Anchor, InputRange
-from snapreplay.app.record import RawRecord
 from snapreplay.errors import RecordError, RecordId
 from snapreplay.service.core.batch_failures import (
     REFUSED_MAX,
@@ -13,12 +12,9 @@ from snapreplay.service.core.batch_failures import (
     DeadLetterGauge,
     DeadLetterLimits,
     Events,
-    HalfApplied,
-    HandlerFailed,
     RefusedAgain,
     handler_failed,
     only_record,
-    records_in,
 )
 from snapreplay.service.core.kafka_errors import RefusedRecord, RefusedTopic
 from tests.support import apps
@@ -66,15 +62,6 @@ def test_a_topic_that_is_not_there_is_no_records_fault():
     assert ends[:-1] == [None] * (REFUSED_MAX - 1)
     assert isinstance(ends[-1], RefusedAgain)
     assert failures.record is None
-
-
-def test_a_half_applied_record_is_known_by_topic_and_offset():
-    """Every other one comes before it, or behind it."""
-    half = HalfApplied(HandlerFailed("no"), RecordId("my-topic", 0, 5))
-    record = RawRecord("my-topic", 0, 5, 0, None, None)
-    assert not half.is_another(record)
-    for other in ({"offset": 6}, {"offset": 4}, {"topic": "refunds"}):
-        assert half.is_another(msgspec.structs.replace(record, **other))
 
 
 def test_a_timer_is_to_blame_when_it_was_alone():
@@ -188,15 +175,6 @@ def hunt(count, bad):
     return blamed, committed
 
 
-def test_the_only_record_of_a_batch_is_named_by_where_its_range_ends():
-    """A range may begin with markers; several records, or none, have no name."""
-    one = increment(3, ranges=[InputRange("payments", 4, 9, 1)])
-    assert only_record(one, 2) == RecordId("payments", 2, 8)
-    assert only_record(increment(3), 2) is None
-    several = increment(3, ranges=[InputRange("payments", 4, 9, 1), InputRange("refunds", 0, 1, 1)])
-    assert (only_record(several, 2), records_in(several)) == (None, 2)
-
-
 def test_timers_are_cut_down_like_records():
     """They have no positions: the limit holds for as many batches as they fill."""
     at = increment(3).positions
@@ -234,12 +212,6 @@ def test_a_percentage_is_judged_when_the_window_is_full():
     assert after((2, 1), (2, 1), (2, 2)).flooded(LIMITS) is None
     assert after((4, 4), (1, 1)).flooded(LIMITS) is None
     assert "60 % of the last 10 records" in (after((3, 3), (1, 3)).flooded(LIMITS) or "")
-
-
-def test_a_limit_of_all_records_is_never_passed():
-    """100 % switches the percentage off."""
-    all_of_them = DeadLetterLimits(10**9, 100.0, 10)
-    assert DeadLetterGauge().after(0, 10, all_of_them).flooded(all_of_them) is None
 
 
 def test_a_full_window_is_followed_by_an_empty_one():

@@ -10,7 +10,6 @@ from snapreplay.service.core.custody import Verdict, verdict
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import OWN_KIND, PATCHED_KIND, UPGRADED_KIND
-from tests.service.core.test_refusals import EXPECTED
 from tests.support.entries import increment
 
 TOPIC = "ledger-increments"
@@ -91,14 +90,6 @@ def test_what_can_be_neither_undone_nor_restored_is_the_only_copy(undoable, expe
     """The log ends with our batch, but the snapshots that it points to are gone with their topic."""
     kept = replace(KEPT, undoable=undoable)
     assert verdict(kept, OURS, TOPIC, OLD, restorable=False) is expected
-
-
-def test_what_is_said_names_the_state_and_the_command():
-    """The batch, and how to have the topic again."""
-    error = custody.missing(replace(EXPECTED, partition=3), LAST)
-    assert "topic ledger-increments of app 'ledger' was deleted" in error.message
-    assert "partition 3 (batch 9" in error.message
-    assert "`snapreplay topics ensure MODULE:APP`" in error.hint
 
 
 @pytest.mark.parametrize(

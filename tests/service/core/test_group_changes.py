@@ -37,21 +37,6 @@ def test_who_joins_and_who_goes_is_told_with_the_generation() -> None:
     assert history.changes[0].partitions == (0,)
 
 
-def test_a_static_member_that_did_not_join_again_is_absent() -> None:
-    """The coordinator keeps its place until its session times out."""
-    history = GroupHistory()
-    history.note(AT, 1, "m", share("a", "b", absent=("b",)))
-    assert seen(history, "absent") == [["b"]]
-
-
-def test_another_member_id_says_that_this_process_was_out_of_the_group() -> None:
-    """A rebalance never gives another one."""
-    history = GroupHistory()
-    for member_id in ("m", "m", "n"):
-        history.note(AT, 1, member_id, share("a"))
-    assert [each.is_anew for each in history.changes] == [True, False, False]
-
-
 def test_the_history_is_bounded() -> None:
     """However often the group changes: the oldest changes go."""
     history = GroupHistory()

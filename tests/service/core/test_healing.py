@@ -110,20 +110,6 @@ def test_a_state_that_is_in_the_newest_snapshot_needs_no_input(newest, restorabl
         assert isinstance(step(recovery, refused)[1], effects.Fail), "once"
 
 
-def test_without_a_state_in_memory_an_empty_log_is_a_stop():
-    """As ever: it is never taken for a new app."""
-    _, effect = drive(*EMPTY[:-1])
-    assert isinstance(effect, effects.Fail)
-    assert isinstance(effect.error, NotInitialised)
-
-
-def test_nothing_is_written_without_a_claim_that_was_seen():
-    """Whatever the memory holds: before the claim nobody knows who else is there."""
-    for count in range(len(EMPTY)):
-        _, effect = drive(*EMPTY[:count], kept=KEPT) if count else (None, None)
-        assert not isinstance(effect, effects.BeginAnew)
-
-
 def test_who_was_fenced_since_holds_the_state_and_writes_nothing():
     """Also in a later attempt, whose own fence is the last one by then."""
     fenced = events.FenceDone(Lineage(1, 4), unbroken=False)

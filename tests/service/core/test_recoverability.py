@@ -98,10 +98,3 @@ def test_before_the_first_snapshot_the_genesis_is_the_way():
         assert (found.snapshot_now is None) == way
     trimmed = outlook(seen(0, last=last, last_offset=12, logs=(1, 0)))
     assert trimmed.missing is not None
-
-
-def test_a_snapshot_of_all_we_have_needs_nothing_of_the_input():
-    """Nothing is left to replay from there, whatever was deleted before it."""
-    last = increment(40, pointers=[P30], positions={"payments": 400, "refunds": 7})
-    found = outlook(seen(400, last=last, pointed={"s30": {"payments": 400, "refunds": 7}}))
-    assert found == Recoverability(None, None)

@@ -15,7 +15,6 @@ from snapreplay.service.core.refusals import (
     HangingTransaction,
     LogDamaged,
     LogShorter,
-    NoRestoreMode,
     NotInitialised,
 )
 from snapreplay.service.core.retained import RetainedState, Warm
@@ -306,16 +305,6 @@ def test_a_trimmed_newest_snapshot_is_told_like_a_damaged_one():
     assert "now starts at 81" in (recovery.fallback_reason or "")
 
 
-def test_with_both_modes_closed_both_reasons_are_told():
-    """FAILED; no third attempt."""
-    second = events.ModeUnavailable(RestoreMode.REPLAY, RetryableError("input trimmed"))
-    _, effect = drive(*LOADED, OTHER_MODE, events.StartLoaded(BASE), second)
-    assert isinstance(effect, effects.Fail)
-    assert isinstance(effect.error, NoRestoreMode)
-    assert "changes damaged" in effect.error.message
-    assert "input trimmed" in effect.error.message
-
-
 # ---- failures ----------------------------------------------------------------------------------
 
 REACHED = [FENCED[:1], FENCED, CLAIMED, SEEN, FOUND, STARTED, LOADED, ADVANCED]
@@ -330,13 +319,6 @@ def test_what_is_transient_starts_again_from_the_fence_in_every_phase(reached, e
     again, effect = step(recovery, events.Begin())
     assert effect == effects.Fence()
     assert again == Recovery(EXPECTED, RestoreMode.CHANGES, LIMITS, phase=Phase.FENCING, attempt=2)
-
-
-@pytest.mark.parametrize("reached", REACHED, ids=len)
-def test_what_a_person_must_decide_fails_in_every_phase(reached):
-    """At once, whatever had been done."""
-    error = StopError("cut")
-    assert drive(*reached, events.EffectFailed(error))[1] == effects.Fail(error)
 
 
 @pytest.mark.parametrize("reached", REACHED, ids=len)
@@ -361,12 +343,3 @@ def test_pauses_double_up_to_the_longest():
         delays.append(effect.delay_ms)
     assert delays[:5] == [100, 200, 400, 800, 1000]
     assert set(delays[5:]) == {1000}
-
-
-@pytest.mark.parametrize(
-    "event", [events.WindowRead(None), events.StartsRead(WHOLE), events.StartLoaded(BASE), events.Advanced()]
-)
-def test_an_event_before_the_one_it_follows_is_a_defect(event):
-    """It raises instead of guessing."""
-    with pytest.raises(AssertionError, match="before the one it follows"):
-        drive(events.Begin(), event)

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from snapreplay.errors import RetryableError, StopError
 from snapreplay.service.core import refusals
-from snapreplay.service.core.refusals import DuplicateInstance, Expected, NotInitialised, WrongLog
+from snapreplay.service.core.refusals import DuplicateInstance, Expected, WrongLog
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import Claim, Genesis, Origin
 from tests.support.entries import increment
@@ -38,11 +37,6 @@ def claim(**changed):
         "started_at_ms": 2000,
     }
     return Claim(**(fields | changed))
-
-
-def test_our_own_log_is_accepted():
-    """Same app, cluster, inputs, count, and an owner epoch before ours."""
-    assert refusals.refuse(EXPECTED, 50, FoundIncrement(increment(3, owner_epoch=49), 45)) is None
 
 
 @pytest.mark.parametrize(
@@ -103,30 +97,3 @@ def test_of_two_processes_with_one_instance_id_exactly_one_stays_down():
         to_us = refusals.duplicate_instance(EXPECTED, claim(started_at_ms=started_at_ms))
         to_them = refusals.duplicate_instance(theirs, claim(process_id="p1", started_at_ms=1000))
         assert (to_us is None) != (to_them is None)
-
-
-def test_no_genesis_is_never_a_new_app():
-    """Two remedies: one for a new app, one for an app that ran before."""
-    problem = refusals.no_genesis(replace(EXPECTED, app=lambda: "shop:app"))
-    assert isinstance(problem, NotInitialised)
-    assert "`snapreplay init shop:app`" in problem.hint
-    assert "bring the topic back" in problem.hint
-
-
-def test_a_pinned_log_names_its_offsets():
-    """Claim, last stable offset, high watermark, and how to find the hanging transaction."""
-    problem = refusals.pinned(EXPECTED, 50, 48, 60)
-    assert problem.facts == {"claim_offset": 50, "last_stable_offset": 48, "high_watermark": 60}
-    assert "`snapreplay doctor MODULE:APP`" in problem.hint
-
-
-def test_without_a_mode_both_reasons_are_told():
-    """The facts of both are kept; the first one's win."""
-    problem = refusals.no_mode(
-        StopError("changes damaged", hint="a", offset=1), RetryableError("input gone", offset=2, start=3)
-    )
-    assert "changes damaged" in problem.message
-    assert "input gone" in problem.message
-    assert problem.facts == {"offset": 1, "start": 3}
-    assert problem.hint == "a"
-    assert refusals.no_mode(StopError("a"), StopError("b", hint="b")).hint == "b"

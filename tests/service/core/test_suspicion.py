@@ -51,17 +51,6 @@ def test_suspicions_that_are_always_false_act_ever_more_rarely(gaps):
 
 
 @pytest.mark.parametrize(
-    ("given_", "ended"),
-    [({}, False), *(({fact: True}, True) for fact in ("is_given", "is_known", "is_fenced", "is_elsewhere"))],
-    ids=["from before", "confirmed", "decided", "fenced", "a third process has it"],
-)
-def test_what_ends_a_takeover(given_, ended):
-    """An assignment from before our claim was known says nothing about it."""
-    facts = {"is_given": False, "is_known": False, "is_fenced": False, "is_elsewhere": False} | given_
-    assert Takeover("p1", 0.0).is_ended(**facts) is ended
-
-
-@pytest.mark.parametrize(
     ("owner", "absent", "ended"), [("third", (), True), ("third", ("third",), False), ("p1", (), False)]
 )
 def test_a_takeover_yields_to_a_third_process_that_lives(owner, absent, ended):
@@ -110,23 +99,3 @@ def test_an_absent_member_to_which_a_partition_goes_back_shows_no_sign_of_life()
     """It has claimed later than we, who had not yet: the coordinator keeps what it said before it died."""
     _, effects = step(taken_at(100.0, absent=("two",)), Suspected("two", frozenset({7}), 99.0), 104.0)
     assert [type(each) for each in effects] == [Listen]
-
-
-def test_a_process_that_has_taken_over_much_goes_once_through_what_the_others_own():
-    """A thousand takeovers in a group with ten thousand partitions would otherwise stop the event loop with each
-    assignment."""
-    times_read = 0
-
-    class Owned(tuple[int, ...]):
-        __slots__ = ()
-
-        def __iter__(self):
-            nonlocal times_read
-            times_read += 1
-            return super().__iter__()
-
-    share = Share(peers=(Peer("third", "", "", "", owned=Owned(range(100))),))
-    under_way = {number: Takeover("p1", 0.0) for number in range(50, 150)}
-    watch, _ = step(Watch(under_way=under_way), Assigned(frozenset(), share), 0.0)
-    assert watch.under_way.keys() == set(range(100, 150))
-    assert times_read == 1

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.witness import Witness, behind, is_recent, shows_cut
+from snapreplay.service.core.witness import Witness, is_recent, shows_cut
 from tests.support.entries import GENESIS, ORIGIN, increment, manifest
 
 LAST = FoundIncrement(increment(9, topic_ids={"incs": "I"}), 100)
@@ -33,14 +33,6 @@ def test_what_nobody_of_us_wrote_says_nothing(text):
     assert Witness.from_metadata(text) is None
 
 
-def test_the_error_names_both_batches():
-    """And the group that knows."""
-    error = behind("group app-witness", "incs-0", Witness(11, 130, 5, "I"), LAST)
-    assert "incs-0 ends with batch 9 at offset 100, but batch 11 was committed at offset 130" in (error.message)
-    assert "group app-witness" in error.message
-    assert "at least 2 batches" in error.message
-
-
 CUT_AT = FoundIncrement(increment(5, owner_epoch=4), 20)
 LOST = manifest("s", [], batch=6, increment_offset=23, owner_epoch=4)
 
@@ -58,11 +50,6 @@ def test_other_inputs_may_be_of_the_same_chain(inputs, is_evidence):
     """One was added or retired before the log was cut behind it: those in common begin at the same offsets."""
     lost = msgspec.structs.replace(LOST, genesis=msgspec.structs.replace(GENESIS, start_offsets=inputs))
     assert shows_cut(lost, CUT_AT) is is_evidence
-
-
-def test_a_later_batch_of_an_owner_is_a_witness():
-    """Nothing else can have written it."""
-    assert shows_cut(LOST, CUT_AT)
 
 
 @pytest.mark.parametrize(

@@ -90,14 +90,6 @@ async def test_something_else_than_what_is_the_matter_is_refused_with_both(bench
     assert command_in(refused.value.hint)[:2] == ["snapreplay", "accept"]
 
 
-async def test_a_healthy_partition_accepts_nothing(bench):
-    """A LIVE owner is not thrown out for a finding that is none."""
-    await bench.past()
-    settings = bench.settings()
-    with pytest.raises(NotTheFinding, match="has no finding"):
-        await propose(bench.app, settings, bench.cluster, 0, "input-gap-0", "why not")
-
-
 async def test_a_healthy_partition_whose_owner_goes_on_during_the_look_accepts_nothing(bench, monkeypatch):
     """A snapshot that is newer than the end that the look began with is no lost end of the log."""
     await bench.past()
@@ -192,16 +184,3 @@ async def test_killed_before_its_increment_nothing_was_decided(bench, monkeypatc
     await accepted(bench, status.error.hint)
     async with bench.live() as one:
         await one.position(140)
-
-
-async def test_a_snapshot_after_the_decision_is_pointed_to_as_ever(bench):
-    """The chain goes on: new snapshots, and recovery from them, with the decision still told."""
-    hint = await gap(bench)
-    await accepted(bench, hint)
-    async with bench.live() as one:
-        await one.position(140)
-        assert one.status.snapshot is None, "none by itself"
-        taken = await one.snapshot()
-    async with bench.live() as one:
-        assert one.status.restore.snapshot.snapshot_id == taken
-        assert len(one.status.decisions) == 1

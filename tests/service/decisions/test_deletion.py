@@ -99,13 +99,6 @@ async def test_a_deletion_that_was_interrupted_is_repeated(stage, unique, monkey
     assert there(here) == {"dead-letters", *SAVED}
 
 
-async def test_an_app_that_is_not_there_is_told_with_those_that_are(stage, unique):
-    """A mistyped id deletes nothing."""
-    here = await stage(apps.ledger(unique("ledger")))
-    with pytest.raises(NoSuchApp, match=f"no app {here.app.app_id}x in this cluster.*{here.app.app_id}"):
-        await propose(f"{here.app.app_id}x", here.cluster)
-
-
 async def test_records_of_somebody_else_are_not_deleted(broker, unique):
     """A topic may have such a name by chance. One without records, or with transaction markers only, is the app's."""
     here = Stage(broker.bootstrap_servers, apps.ledger(unique("foreign")))

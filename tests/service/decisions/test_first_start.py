@@ -1,7 +1,6 @@
 """The first start: who waits for a genesis, who refuses, who begins; on the simulator's Kafka, in virtual time."""
 
 import asyncio
-import logging
 from typing import Any
 
 import pytest
@@ -145,15 +144,6 @@ async def test_between_the_creation_of_two_topics_it_is_patient():
 
 
 @virtual
-async def test_refused_without_a_genesis():
-    """With "refuse", for scripts: at once, nothing written."""
-    here = fresh()
-    with pytest.raises(NotBegun):
-        await Start(here, "refuse").task
-    assert here.log(here.increments).end == 0
-
-
-@virtual
 async def test_begun_in_one_command():
     """Topics and genesis; where the inputs are read from is as said; a second time changes nothing."""
     here = fresh(1)
@@ -291,18 +281,6 @@ async def test_snapshots_without_increments_are_not_waited_for():
 
 
 @virtual
-async def test_a_lost_log_stays_lost_after_a_recovery_has_failed_there():
-    """Both topics were created again: the recovery leaves no claim, which would look like that of an `init`."""
-    here = InMemory()
-    await ran(here)
-    here.recreate_own_topics()
-    assert (await here.failure()).error.kind == "NotInitialised"
-    for first_start in ("wait", "refuse", "earliest"):
-        await Start(here, first_start).task
-    assert here.batches() == []
-
-
-@virtual
 async def test_an_app_with_a_member_is_not_new():
     """A process that waits is no member. So one has run, and may be about to write the only copy of the state: so far
     its claim is all that is in the topics."""
@@ -330,15 +308,3 @@ async def test_own_topics_that_were_deleted_are_refused():
         with pytest.raises(OwnTopicsMissing, match="are missing"):
             await Start(here, first_start).task
     assert here.increments not in here.broker.topic_ids
-
-
-@virtual
-async def test_what_a_recovery_cannot_go_on_from_is_healed_by_init(caplog):
-    """A partition that is FAILED because its log is empty looks again: no restart, no retry."""
-    here = fresh(1)
-    one = await here.owner(app=here.app)
-    with caplog.at_level(logging.ERROR):
-        await one.phase("failed")
-    await init_app(here.app, here.settings(), here.cluster)
-    await one.phase("live")
-    await one.end()

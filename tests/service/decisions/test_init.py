@@ -17,8 +17,8 @@ from tests.support import apps, reference
 from tests.support.deadlines import scaled
 from tests.support.entries import read_entry
 from tests.support.inside import add_uncommitted
-from tests.support.stage import Stage, processed, until
-from tests.support.tampering import end_offset, recreate, trim
+from tests.support.stage import Stage, processed
+from tests.support.tampering import recreate, trim
 
 pytestmark = pytest.mark.kafka
 
@@ -81,15 +81,6 @@ async def test_outputs_that_are_there_already_are_told(bare):
     assert told not in await init_app(bare.app, bare.settings(), bare.cluster)
 
 
-async def test_init_can_be_repeated_before_the_app_has_run(bare):
-    """An interrupted one is completed: partitions with their genesis are left alone."""
-    await init_app(bare.app, bare.settings(), bare.cluster)
-    before = [await log_of(bare, partition) for partition in (0, 1)]
-    lines = await init_app(bare.app, bare.settings(), bare.cluster)
-    assert lines == [f"partition {n}: already initialised, at batch 0" for n in (0, 1)]
-    assert [await log_of(bare, partition) for partition in (0, 1)] == before
-
-
 async def left_open(here, seconds=60):
     """A process fences partition 0 and is killed in a transaction without a record, which times out after `seconds`."""
     settings = here.settings()
@@ -99,13 +90,6 @@ async def left_open(here, seconds=60):
     log = TopicPartition(f"{here.app.app_id}-increments", 0)
     await add_uncommitted(producer, log)
     await producer.discard()
-
-
-async def marked(here):
-    """Wait until the broker has ended the transaction: its marker is all that is in the log."""
-    topic = f"{here.app.app_id}-increments"
-    servers = here.bootstrap_servers
-    await until(lambda: end_offset(servers, topic) == 1, "a marker", 60)
 
 
 async def test_one_that_was_killed_before_its_claim_is_run_again(bare):
@@ -118,28 +102,6 @@ async def test_one_that_was_killed_before_its_claim_is_run_again(bare):
     async with bare.running() as service:
         await bare.feed(20)
         await bare.assert_exactly_once(service)
-
-
-@pytest.mark.parametrize("ran", [False, True], ids=["new", "ran"])
-async def test_the_marker_of_a_transaction_that_timed_out_shows_no_owner_and_hides_none(bare, ran):
-    """It also comes into the new topic of a lost log. Only an earlier fence tells an app that ran from a new one."""
-    if ran:
-        await init_app(bare.app, bare.settings(), bare.cluster)
-        async with bare.running() as service:
-            await bare.feed(20)
-            await bare.all_processed(service)
-    await left_open(bare, seconds=2 + round(scaled(2)) if ran else 1)  # until the log was lost, at least
-    if ran:
-        for suffix in ("increments", "snapshots"):
-            recreate(bare.bootstrap_servers, f"{bare.app.app_id}-{suffix}", 2, KEPT_FOR_EVER)
-    await marked(bare)
-    if ran:
-        with pytest.raises(module.OwnedBefore, match="had an owner"):
-            await init_app(bare.app, bare.settings(), bare.cluster)
-        assert await bare.read(f"{bare.app.app_id}-increments") == [[], []]
-    else:
-        lines = await init_app(bare.app, bare.settings(), bare.cluster)
-        assert [": initialised, " in line for line in lines] == [True, True]
 
 
 async def test_an_app_that_has_processed_something_is_not_initialised_again(bare):

@@ -13,7 +13,6 @@ from snapreplay.service.blocking import BlockingReader
 from snapreplay.service.decisions import accept
 from snapreplay.service.decisions.inputs import NotDrained, NotRetirable, Wish, carry_out, propose
 from snapreplay.service.publish.state import LogWentOn
-from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, moment_of
 from snapreplay.snapshots.proof.compaction import folded as folded_in
 from snapreplay.snapshots.proof.compaction import target_of
@@ -26,7 +25,7 @@ from tests.support.accepting import finding_in
 from tests.support.in_memory import virtual
 from tests.support.rewired import Story, folded, sums
 from tests.support.stage import Stage, phase, processed, until
-from tests.support.tampering import delete, tamper, trim, with_fields
+from tests.support.tampering import delete, trim
 
 pytestmark = pytest.mark.kafka
 
@@ -148,19 +147,6 @@ async def test_a_batch_that_passed_markers_only_needs_no_replay(bench):
     await carry_out(proposed)
     async with bench.live(one) as owner:
         assert (owner.view(), owner.status.restore.mode) == ({"k0": 1}, "replay")
-
-
-async def test_an_increment_that_only_points_does_not_ask_for_a_replay(story):
-    """It has no changes because nothing was processed; the batches before it have theirs."""
-    two, one = story.of("a", "b"), story.of("b")
-    await story.created("b")
-    await two.prepare()
-    await story.feed("a", 1, 2)
-    await story.run(two, {"a": 10})
-    empty = with_fields(ranges=[], record_count=0, outputs={}, outputs_xxh64={}, changes=None)
-    await tamper(two, two.increments, RecordKind.INCREMENT, empty)
-    (proposed,) = await propose(one.app, one.settings(), one.cluster, Wish())
-    assert list(proposed.change.retired) == [f"a-{story.name}"]
 
 
 async def test_records_that_nobody_wants_are_left(story):

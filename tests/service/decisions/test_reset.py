@@ -3,24 +3,17 @@ partition."""
 
 from __future__ import annotations
 
-import asyncio
-import re
-
 import pytest
 
-from snapreplay import App, MapState
-from snapreplay.app import names
 from snapreplay.errors import UsageError
 from snapreplay.service.core.refusals import NotInitialised
 from snapreplay.service.decisions import reset, savepoints
 from snapreplay.service.decisions.deletion import StillRuns
-from snapreplay.service.decisions.init import init_with_state
 from snapreplay.service.decisions.reset import ResetTarget, carry_out
 from snapreplay.service.decisions.savepoints import NoSuchSavepoint
-from snapreplay.service.decisions.state_import import CannotTakeOver
 from snapreplay.service.publish.state import LogWentOn
 from snapreplay.service.topics.requirements import ensure_topics
-from tests.support import apps, reference, tampering
+from tests.support import apps, reference
 from tests.support.stage import Stage
 
 pytestmark = pytest.mark.kafka
@@ -72,35 +65,6 @@ async def test_an_app_goes_on_with_its_savepoint(stage, unique):
         assert 0 < kept < len(records)
         assert {key: each["sum"] for key, each in state.items()} == booked(reference.decoded(records), kept)
     assert await states(here, fixed) == found
-
-
-@pytest.mark.whole
-async def test_newer_code_upgrades_the_savepoint_that_it_goes_back_to(stage, unique):
-    """As its owner would have done: the upgrade is declared. What came later is processed again, by the new code."""
-    here = await kept_and_gone_on(stage, unique("ledger"))
-    (payments,), (balances,) = here.app.inputs, here.app.outputs
-    newer = App(
-        here.app.app_id,
-        inputs=[payments],
-        outputs=[balances],
-        state=lambda: MapState(str, int, default=int),
-        schema_version=2,
-    )
-
-    @newer.handler(payments)
-    def on_payment(record, state, out):
-        state[record.key] += record.value["amount"] * 100
-
-    newer.upgrade(from_schema=1, value=dict)(lambda key, old: (key, old["sum"] * 100))
-    before = await states(here)
-    resets = await reset.propose(newer, here.settings(), here.cluster, ResetTarget(savepoint="before"), "bad upgrade")
-    (begun,) = [await reset.carry_out(each) for each in resets]
-    assert begun.increment.origin.schema_version == 2
-    assert set(begun.increment.fields) == set()
-    async with here.running(newer) as service:
-        await here.all_processed(service)
-        found = dict(service.view(0).items())
-    assert found == {key: each["sum"] * 100 for key, each in before[0].items()}
 
 
 def booked(payments, kept):
@@ -172,40 +136,6 @@ async def test_a_reset_needs_a_stopped_app_with_a_log(stage, unique, broker):
     await ensure_topics(new.app, new.settings(), new.cluster, create_io_partitions=1)
     with pytest.raises(NotInitialised):
         await propose(new, start="earliest")
-
-
-@pytest.mark.whole
-async def test_a_savepoint_of_another_input_starts_another_app(stage, unique):
-    """Its offsets mean nothing in the topic that was created again, and a reset throws no state away for that. The way
-    that the hint names is gone."""
-    here = await kept_and_gone_on(stage, unique("ledger"))
-    await asyncio.to_thread(tampering.delete, here.bootstrap_servers, here.input)
-    await asyncio.to_thread(tampering.create, here.bootstrap_servers, here.input)
-    before = here.app.app_id
-    with pytest.raises(CannotTakeOver, match="--from positions") as refused:
-        await propose(here, "before")
-    typed = re.search(r"`snapreplay init MODULE:APP (.*)`", refused.value.hint)
-    assert typed is not None
-    assert typed[1] == f"--state-of {before} --savepoint before --from earliest"
-    heir = Stage(here.bootstrap_servers, apps.heir(here.app, f"{before}-2"), here.partitions)
-    await ensure_topics(heir.app, heir.settings(), heir.cluster)
-    saved = names.savepoint_id(before, "before")
-    (said,) = await init_with_state(heir.app, heir.settings(), heir.cluster, saved, "earliest")
-    assert "begins with the state" in said
-
-
-@pytest.mark.whole
-async def test_another_reset_to_the_same_place_is_not_there_already(stage, unique):
-    """A state that is no map has no digest: what it was set back to tells the two apart."""
-    here = await stage(apps.tape(unique("tape"), poison=False))
-    async with here.running() as service:
-        await here.feed(5)
-        await here.all_processed(service)
-        await here.decided()
-        await savepoints.create(here.app, here.settings(), here.cluster, "full")
-    await done(here, "full")
-    assert [each.is_done for each in await propose(here, "full")] == [True]
-    assert [each.is_done for each in await propose(here, start="latest")] == [False]
 
 
 @pytest.mark.whole

@@ -9,9 +9,7 @@ import pytest
 from snapreplay import App, MapState, Topic
 from snapreplay.app import names
 from snapreplay.errors import StopError, UsageError
-from snapreplay.service.core.refusals import SchemaDiffers
 from snapreplay.service.decisions import reset, savepoints
-from snapreplay.service.decisions.deletion import carry_out, propose
 from snapreplay.service.decisions.init import init_app, init_with_state
 from snapreplay.service.decisions.reset import ResetTarget
 from snapreplay.service.decisions.savepoints import NoSuchSavepoint, SavepointExists, SavepointUnusable
@@ -20,8 +18,6 @@ from snapreplay.service.preflight import OwnTopicsMissing
 from snapreplay.service.publish import state as publishing
 from snapreplay.service.publish.owned import commit_increment
 from snapreplay.service.publish.state import publish
-from snapreplay.service.recovery.input_identity import InputShorter
-from snapreplay.service.topics import log_bounds
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.service.topics.savepoint_names import names_of
 from snapreplay.snapshots.format.envelope import RecordKind
@@ -102,28 +98,6 @@ async def test_it_outlives_trimming_and_another_app_begins_with_it(stage, unique
         assert [reference.as_plain(service.view(number)) for number in (0, 1)] == expected
 
 
-async def test_an_owner_that_goes_on_is_no_log_that_lost_its_end(stage, unique, monkeypatch):
-    """Its snapshot of a batch later than the end that was read looks like it: the end is read again."""
-    here = await stage(apps.ledger(unique("ledger")))
-    async with here.running() as service:
-        await here.feed(10)
-        await here.all_processed(service)
-        calls, real = [], log_bounds.read_starts
-
-        async def overtaken(*given, **named):
-            calls.append(1)
-            if len(calls) == 1:
-                await here.feed(10)
-                await here.all_processed(service)
-                await service.trigger_snapshot()
-            return await real(*given, **named)
-
-        monkeypatch.setattr(log_bounds, "read_starts", overtaken)
-        made = await create(here)
-    assert len(calls) > 1
-    assert made.partitions[0].positions == {here.input: 20}
-
-
 @pytest.mark.parametrize("kind", ["lean", "no map"])
 async def test_a_state_that_only_a_replay_leads_to_is_kept_as_well(stage, unique, kind):
     """Without recorded changes the handlers run again, as in a recovery. The app is the same."""
@@ -141,15 +115,6 @@ async def test_a_state_that_only_a_replay_leads_to_is_kept_as_well(stage, unique
         made = await create(here)
     assert made.partitions[0].positions == {here.input: 30}
     assert (await find(here, prove=True)).problems == []
-
-
-async def test_what_a_recovery_would_refuse_is_not_kept(stage, unique):
-    """The input was cut below the position: the message is that of a recovery, and what was begun is not usable."""
-    here = await fed(stage, unique("ledger"))
-    await asyncio.to_thread(tampering.recreate, here.bootstrap_servers, here.input, 1)
-    with pytest.raises(InputShorter):
-        await create(here)
-    assert (await find(here)).problems
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "é", "a\n", "x" * 200])
@@ -228,29 +193,6 @@ async def test_a_state_that_is_given_up_meanwhile_is_not_kept(stage, unique, mon
     assert [part.batch is None for part in (await find(here)).partitions] == [False, True]
 
 
-@pytest.mark.whole
-async def test_an_app_that_was_interrupted_while_it_began_is_deleted_and_begins_again(stage, unique, monkeypatch):
-    """Its snapshot is written and nothing points to it: that looks like lost increments. The hint has the way out."""
-    here = await fed(stage, unique("ledger"))
-    await create(here)
-
-    async def killed(*_, **__):
-        raise StopError("killed")
-
-    monkeypatch.setattr(publishing, "commit_increment", killed)
-    with pytest.raises(StopError, match="killed"):
-        await heir_of(here)
-    monkeypatch.undo()
-    with pytest.raises(StopError, match="the increments were lost") as refused:
-        await heir_of(here)
-    heir_id = f"{here.app.app_id}-2"
-    assert f"`snapreplay delete {heir_id}`, `topics ensure`, and the same with --state-is-lost" in refused.value.hint
-    await carry_out(await propose(heir_id, here.cluster), here.cluster)
-    heir = await heir_of(here, state_is_lost=True)
-    async with heir.running() as service:
-        await heir.all_processed(service)
-
-
 async def test_an_app_without_a_state_has_none_to_keep(broker, unique):
     """No topics, then topics without a genesis: nothing is created for a savepoint. With a genesis, it is empty."""
     here = Stage(broker.bootstrap_servers, apps.ledger(unique("new")))
@@ -279,24 +221,6 @@ async def test_a_damaged_chunk_is_found_and_nothing_begins_with_it(stage, unique
     with pytest.raises(CannotTakeOver, match="cannot be restored") as refused:
         await heir_of(here)
     assert refused.value.hint.endswith(f"`--state-of {here.app.app_id}`")
-
-
-async def test_a_lost_topic_makes_it_unusable_and_it_can_be_dropped(stage, unique):
-    """It stays listed as long as one of its two topics exists."""
-    here = await fed(stage, unique("ledger"))
-    await create(here)
-    copy = kept(here)
-    await here.cluster.delete_topics([copy.snapshots])
-    assert (await find(here)).problems == [f"partition 0: topic {copy.snapshots} is missing"]
-    assert await savepoints.drop(here.app.app_id, "before", here.cluster) == [copy.increments]
-
-
-async def test_another_schema_is_refused(stage, unique):
-    """The app that begins with it declares another `schema_version`: nothing is written."""
-    here = await fed(stage, unique("ledger"))
-    await create(here)
-    with pytest.raises(SchemaDiffers):
-        await heir_of(here, schema_version=2)
 
 
 async def test_its_topics_are_as_safe_as_those_of_the_app(stage, unique):

@@ -5,19 +5,13 @@ import pytest
 
 from snapreplay import MapState, Topic
 from snapreplay.app import names
-from snapreplay.errors import StopError, UsageError
 from snapreplay.service.core.refusals import SchemaDiffers
-from snapreplay.service.decisions import deletion, reset
 from snapreplay.service.decisions.init import AlreadyBegun, init_app, init_with_state
 from snapreplay.service.decisions.state_import import CannotTakeOver, NoSuchState
-from snapreplay.service.publish.state import publish
-from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.snapshots.format.envelope import encode
 from snapreplay.snapshots.format.records import Paused
 from tests.support import apps, reference
 from tests.support.entries import read_entry
-from tests.support.owner import Owner
-from tests.support.stage import Stage, until
 
 
 def heir_of(bench, name="heir", partitions=1, **options):
@@ -91,77 +85,6 @@ async def test_an_input_that_is_another_log_is_no_place_to_go_on(bench):
     await bench.feed(130)
     with pytest.raises(CannotTakeOver, match="than the one that was processed"):
         await taken_over(heir_of(bench), bench)
-
-
-@pytest.mark.kafka
-@pytest.mark.whole
-async def test_what_was_interrupted_is_completed(stage, unique, monkeypatch):
-    """Partition 1 was not written: plain `init` refuses it with the command that does, and that one finishes."""
-    here = await stage(apps.ledger(unique("two")), 2)
-    async with here.running() as service:
-        await here.feed(40)
-        await here.all_processed(service)
-    heir = Stage(here.bootstrap_servers, apps.heir(here.app, unique("heir")), 2)
-    await ensure_topics(heir.app, heir.settings(), heir.cluster, create_io_partitions=2)
-    calls = []
-
-    async def once(*arguments, **keywords):
-        calls.append(1)
-        if len(calls) > 1:
-            raise StopError("killed")
-        return await publish(*arguments, **keywords)
-
-    monkeypatch.setattr("snapreplay.service.decisions.init.publish", once)
-    with pytest.raises(StopError, match="killed"):
-        await taken_over(heir, here)
-    monkeypatch.undo()
-    with pytest.raises(UsageError, match="init was interrupted") as refused:
-        await init_app(heir.app, heir.settings(), heir.cluster)
-    assert f"init MODULE:APP --state-of {here.app.app_id}`" in refused.value.hint
-    owner = Owner(heir, await heir.context())
-    await heir.send([("0:a", {"amount": 1})] * 3)
-    await until(lambda: (owner.status.batch or 0) > 1, "a batch of the other partition")
-    await owner.end()
-    lines = await taken_over(heir, here)
-    assert lines[0].startswith("partition 0: already initialised, at batch ")
-    assert lines[1].startswith("partition 1: begins with the state of")
-    async with heir.running() as service:
-        await heir.feed(20)
-        await heir.all_processed(service)
-        assert sum(len(service.view(number)) for number in (0, 1)) == 20 + 1
-
-
-@pytest.mark.kafka
-async def test_the_rest_does_not_begin_with_another_state_than_the_first_partition(stage, unique, monkeypatch):
-    """Interrupted after the first of two partitions; then the other app was set back. The new app would have half of
-    what was given up; made again, it has all of what is there now."""
-    here = await stage(apps.ledger(unique("ledger")), 2)
-    async with here.running() as service:
-        await here.feed(40)
-        await here.all_processed(service)
-    heir = Stage(here.bootstrap_servers, apps.heir(here.app, f"{here.app.app_id}-2"), 2)
-    await ensure_topics(heir.app, heir.settings(), heir.cluster)
-
-    async def first_only(context, *args, **given):
-        if context.partition:
-            raise StopError("killed")
-        return await publish(context, *args, **given)
-
-    monkeypatch.setattr("snapreplay.service.decisions.init.publish", first_only)
-    with pytest.raises(StopError, match="killed"):
-        await taken_over(heir, here)
-    monkeypatch.undo()
-    for each in await reset.propose(here.app, here.settings(), here.cluster, reset.ResetTarget(start="latest")):
-        await reset.carry_out(each)
-    with pytest.raises(AlreadyBegun, match="partition 0 of app ") as refused:
-        await taken_over(heir, here)
-    assert f"began with a state that app {here.app.app_id} gave up since" in refused.value.message
-    assert f"`snapreplay delete {heir.app.app_id}`" in refused.value.hint
-    await deletion.carry_out(await deletion.propose(heir.app.app_id, heir.cluster), heir.cluster)
-    await ensure_topics(heir.app, heir.settings(), heir.cluster)
-    given = (heir.app, heir.settings(), heir.cluster, here.app.app_id)
-    lines = await init_with_state(*given, state_is_lost=True)
-    assert [f"partition {each}: begins with the state" in line for each, line in enumerate(lines)] == [True, True]
 
 
 async def test_state_that_is_no_map_is_taken_over_from_its_last_snapshot(bench):

@@ -1,12 +1,8 @@
 """An upgrade that is tried on all partitions: what would fail is named, and nothing is written."""
 
-import pytest
-
-from snapreplay import App, MapState, Topic, json
 from snapreplay.service.decisions.upgrade_trial import try_upgrade
 from tests.service.recovery.test_upgrade import folded, second
 from tests.support.in_memory import virtual
-from tests.support.stage import until
 
 
 async def tried(bench, app):
@@ -56,43 +52,3 @@ async def test_what_would_fail_is_named(bench):
     (trial,) = await tried(bench, app)
     assert type(trial.error).__name__ in ("StoredValueUnreadable", "UnknownFields")
     await bench.restored()
-
-
-@pytest.mark.kafka
-@pytest.mark.whole
-async def test_one_value_of_four_partitions_is_found_before_any_is_upgraded(stage, unique):
-    """The other three are fine, and stay as they are: a version that fails on one value is never started."""
-    name = unique("trial")
-    amounts = Topic(f"amounts-{name}", value=json(int))
-
-    def version(schema_version, type_):
-        app = App(name, inputs=[amounts], state=lambda: MapState(str, type_), schema_version=schema_version)
-
-        @app.handler(amounts)
-        def on_amount(record, state, out):
-            state[record.key] = type_(record.value)
-
-        return app
-
-    def in_text(key, old):
-        if old == 7:
-            raise ValueError("no text for 7")
-        return key, str(old)
-
-    new = version(2, str)
-    new.upgrade(from_schema=1, value=int)(in_text)
-    here = await stage(version(1, int), partitions=4)
-    async with here.running() as service:
-        await here.send((f"k{n}", n) for n in range(40))
-        await here.all_committed(service)
-        trials = await try_upgrade(new, here.settings(), here.cluster, lambda _: None)
-        assert sum(each.entries for each in trials) == 40
-        (failed,) = [each.error for each in trials if each.error]
-        assert "raised ValueError: no text for 7" in failed.message
-        await here.send((f"k{n}", 1) for n in range(40))
-        await here.all_committed(service)
-        trials = await try_upgrade(new, here.settings(), here.cluster, lambda _: None)
-        assert [each.error for each in trials] == [None] * 4
-    async with here.running(new) as service:
-        await until(lambda: all(each.phase == "live" for each in service.restore_status()), "live")
-        assert sum(len(service.view(number)) for number in range(4)) == 40

@@ -1,9 +1,7 @@
 """Ids of findings: the same for the same, another one for whatever an operator has not seen."""
 
-import ast
 import asyncio
 import shlex
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,11 +11,9 @@ from examples import ledger
 from snapreplay.app.ranges import InputRange
 from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.recovery import Recovery
-from snapreplay.service.core.refusals import DuplicateInstance, LogDamaged, NoRestoreMode, SchemaDiffers
+from snapreplay.service.core.refusals import SchemaDiffers
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.recovery.acceptable_failures import (
-    ALSO,
-    KINDS,
     Resolution,
     findings_of,
     newest_acceptable_snapshot,
@@ -29,7 +25,7 @@ from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Pointer
 from snapreplay.snapshots.log.loading import NullSink
-from snapreplay.snapshots.plan import FromGenesis, FromSnapshot, NoUsableSnapshot
+from snapreplay.snapshots.plan import FromGenesis, FromSnapshot
 from snapreplay.state.stores import store_of
 from tests.support import apps
 from tests.support.accepting import command_in, settings_in
@@ -39,7 +35,6 @@ from tests.support.proposals import JOB, Job
 from tests.support.stage import settings_for
 from tests.support.tampering import flip
 
-ROOT = Path(__file__).resolve().parents[3]
 LAST = FoundIncrement(increment(8), 40)
 
 
@@ -94,32 +89,12 @@ def test_an_input_that_grows_again_stays_one_finding():
     assert len(ids) == 1
 
 
-def test_what_nobody_can_accept_has_no_id():
-    """Its own hint says what helps."""
-    assert not findings_of(DuplicateInstance("two", hint="rename one"), context(), LAST)
-
-
 @pytest.mark.parametrize(("mode", "way"), [("replay", Resolution.AS_REPLAYED), ("changes", Resolution.FROM_SNAPSHOT)])
 def test_a_digest_that_differs_is_accepted_by_the_mode_that_found_it(mode, way):
     """Replay gives a state that can be accepted; changes that do not add up give none."""
     facts = {"batch": 7, "recorded": "a", "computed": "b", "mode": mode}
     (finding,) = findings_of(DigestMismatch("differs", **facts), context(), LAST)
     assert finding.way is way
-
-
-def test_every_error_that_can_be_accepted_is_made_with_the_facts_that_identify_it():
-    """A name that is mistyped, here or there, would be None in every id: two failures would be one."""
-    made: dict[str, list[set[str | None]]] = {}
-    for path in (*ROOT.glob("service/**/*.py"), *ROOT.glob("snapshots/**/*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                given = {word.arg for word in node.keywords}
-                made.setdefault(node.func.id, []).append(given)
-    optional = {LogDamaged, NoRestoreMode}  # what is behind them may be one of several
-    for error, kind in (*KINDS.items(), *ALSO.items()):
-        assert made.get(error.__name__) or error is NoUsableSnapshot
-        for given in made.get(error.__name__, []) if error not in optional else ():
-            assert set(kind.facts) <= given or None in given, (error, given)
 
 
 POINTED = FromSnapshot(Pointer("s", 9, 8, 5, 30, None))
@@ -141,12 +116,6 @@ async def test_the_hint_keeps_what_it_said_and_adds_the_command():
     assert f"`: {Resolution.SKIP}; then `snapreplay retry --partition 3`" in error.hint
 
 
-async def test_a_hint_without_words_of_its_own_is_the_command():
-    """No "or" in front of the only way."""
-    hint = (await with_way_out(LogDamaged("broken"), context(), recovery(start=POINTED))).hint
-    assert hint.startswith("accept it: `snapreplay")
-
-
 async def test_the_command_names_the_app_and_the_settings_that_found_it():
     """An app that can be imported by its name; lean mode and the mode by replay are part of what was found."""
     lean = context(app=ledger.app, changelog={"enabled": False}, restore={"mode": "replay"})
@@ -155,12 +124,6 @@ async def test_the_command_names_the_app_and_the_settings_that_found_it():
     assert settings_in(hint) == {"changelog": {"enabled": False}, "restore": {"mode": "replay"}}
     assert settings_in((await with_way_out(trimmed(), context(), recovery())).hint) == {}
     assert shlex.join(command_in(hint)).count("--set") == 2
-
-
-async def test_what_cannot_be_accepted_keeps_its_own_hint():
-    """Nothing is looked for, nothing added."""
-    error = DuplicateInstance("two", hint="rename one")
-    assert (await with_way_out(error, context(), recovery())).hint == "rename one"
 
 
 @pytest.mark.parametrize(

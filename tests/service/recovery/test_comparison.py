@@ -114,12 +114,6 @@ async def test_the_first_batch_that_is_not_believed_is_named(version: str, batch
         assert raised.value.facts["version"] == OTHER
 
 
-async def test_batches_of_no_record_need_no_proof() -> None:
-    """Also by changed code, behind the last digest."""
-    empty = step(3, ranges=[], record_count=0, outputs_xxh64={})
-    await compared(OTHER, [(step(2, RIGHT), SENT), (empty, {})])
-
-
 async def test_by_changes_no_code_runs() -> None:
     """Nothing is asked of outputs, and no version matters."""
     await compared(OTHER, [(step(1), None), (step(2, RIGHT), None)], RestoreMode.CHANGES)

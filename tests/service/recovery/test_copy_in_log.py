@@ -222,16 +222,6 @@ async def test_a_snapshot_counts_if_its_records_are_where_the_pointer_says(bench
 
 
 @virtual
-async def test_a_faithful_copy_of_the_snapshots_counts(bench):
-    """What is where the pointer says is a copy, whatever id the topic has."""
-    await bench.past()
-    context, last = await bench.context(), await last_of(bench)
-    bench.trim(bench.increments, last.pointers[0].increment_offset)
-    bench.copy_again(bench.snapshots, 1000)
-    assert await restorable(context, last)
-
-
-@virtual
 async def test_without_a_snapshot_only_a_whole_log_is_a_copy(bench):
     """From the genesis on; not behind a decision, which only a snapshot has the state of."""
     await bench.past()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from snapreplay.service.recovery.examine import Examiner, News
-from snapreplay.service.recovery.input_identity import InputReplaced, InputShorter
+from snapreplay.service.recovery.examine import Examiner
+from snapreplay.service.recovery.input_identity import InputReplaced
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.state.stores import store_of
 from tests.support.in_memory import virtual
@@ -30,37 +30,6 @@ async def test_a_partition_that_would_go_live_has_nothing_the_matter(bench):
     assert examiner.store.digest == examiner.last.increment.digest
     assert await bench.read(bench.increments) == before
     assert examiner.end_offset > before[0][-1].offset
-
-
-@virtual
-async def test_a_live_owner_does_not_notice(bench):
-    """It goes on committing with the producer it has."""
-    await bench.past()
-    async with bench.live() as one:
-        epoch = one.status.owner_epoch
-        assert (await examined(bench))[1] is None
-        await bench.feed(20)
-        await bench.assert_exactly_once(one)
-        assert one.status.owner_epoch == epoch
-
-
-@virtual
-async def test_it_says_what_it_looks_at_and_what_it_waits_for(bench):
-    """Whoever accepts need not wonder for how long."""
-    await bench.past()
-    bench.recreate(bench.input)
-    context, news = await bench.context(), list[str]()
-    examiner = Examiner(context, store_of(context.app.state()), News(news.append))
-    try:
-        assert isinstance(await examiner.examine(), InputShorter)
-    finally:
-        await examiner.close()
-    assert news[:3] == [
-        "looking for the last increment",
-        "loading a state to start from",
-        "bringing the state forward, then checking the inputs",
-    ]
-    assert "our position is 120: the log is shorter than it was; asking all brokers, " in news[3]
 
 
 @virtual

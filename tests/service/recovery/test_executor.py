@@ -6,15 +6,12 @@ from unittest.mock import patch
 
 import pytest
 
-from snapreplay.errors import RetryableError
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
-from snapreplay.service.core.owners import NotAssigned
 from snapreplay.service.core.phase import RestoreMode
-from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.search import SearchWindow
 from snapreplay.service.recovery import executor
-from snapreplay.service.recovery.executor import RecoveryExecutor, attempt
+from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.runtime.rates import Work
 from snapreplay.service.runtime.report import Reporter
@@ -23,7 +20,6 @@ from snapreplay.state import mapstore
 from snapreplay.state.map import MapState
 from snapreplay.state.sorted_entries import SortedEntries
 from snapreplay.state.stores import store_of
-from tests.support.courses import US
 from tests.support.in_memory import virtual
 
 
@@ -98,16 +94,6 @@ async def test_only_work_teaches_the_rates_of_restores(bench, monkeypatch):
 
 
 @virtual
-async def test_a_closed_reader_is_followed_by_a_new_client(bench):
-    """What a stale leader said is asked again of another connection."""
-    made, *_ = await performer(bench)
-    first = await made.follower.reader()
-    assert await made.follower.reader() is first
-    await made.follower.close_reader()
-    assert await made.follower.reader() is not first
-
-
-@virtual
 @pytest.mark.parametrize("mode", RestoreMode)
 async def test_an_ordered_map_is_sorted_once_and_in_steps(bench, mode):
     """By changes at the end, else each change would have to find its place. By replay first: it may read ranges."""
@@ -124,34 +110,3 @@ async def test_an_ordered_map_is_sorted_once_and_in_steps(bench, mode):
         assert list(store.view) == sorted(store.view) != []
     assert store.digest == last.increment.digest
     assert placed.called == (mode is RestoreMode.REPLAY)
-
-
-BEGINNING = Recovery(US, RestoreMode.CHANGES)
-
-
-async def test_what_cannot_be_performed_is_an_event_and_ends_in_what_the_core_says():
-    """Every step is seen, the last one, too."""
-    seen = []
-
-    async def perform(effect):
-        if isinstance(effect, effects.Fence):
-            return events.FenceDone()
-        raise RetryableError("no broker")
-
-    recovery, end = await attempt(BEGINNING, perform, lambda *each: seen.append(each))
-    assert isinstance(end, effects.Wait)
-    assert end.error.message == "no broker"
-    assert [type(event) for _, event in seen] == [events.Begin, events.FenceDone, events.EffectFailed]
-    assert seen[-1][0] is recovery
-    again, _ = await attempt(recovery, perform, lambda *_: None)
-    assert (recovery.attempt, again.attempt) == (1, 2)
-
-
-async def test_whom_the_group_does_not_give_the_partition_is_not_asked_again_here():
-    """Nobody knows for how long."""
-
-    async def perform(_):
-        raise NotAssigned("it is another's")
-
-    with pytest.raises(NotAssigned):
-        await attempt(BEGINNING, perform, lambda *_: None)

@@ -1,18 +1,15 @@
 """Code that does not know a stored field: told by name, before the first record, and nothing is lost."""
 
 import enum
-from typing import NamedTuple
 
 import msgspec
 import pytest
 
 from snapreplay.app.app import App
-from snapreplay.app.codecs import json
 from snapreplay.app.topic import Topic
 from snapreplay.state.fields import Layout
 from snapreplay.state.map import MapState
 from tests.support.in_memory import InMemory, virtual
-from tests.support.stage import until
 
 
 class V1(msgspec.Struct):
@@ -115,38 +112,6 @@ async def test_a_removed_field_is_declared_and_remembered(bench):
     assert (await run(bench, NEW, FIRST))["ada"] == {"n": 5, "email": "a@b"}
 
 
-@virtual
-async def test_where_nothing_is_stored_nothing_is_refused(bench):
-    """A partition without entries has no value to lose."""
-    await bench.prepare(NEW)
-    assert await run(bench, NEW, ("ada", {"nothing": True})) == {}
-    assert bench.batches()[-1].fields == {"default": ["email", "n"]}
-    assert await run(bench, OLD, ("ada", {})) == {"ada": {"n": 1}}
-
-
-@virtual
-async def test_a_rolling_deployment_loses_nothing(bench):
-    """The partition goes from the old process to the new one and back: the old one stops by name, and leaves the log
-    to the new one."""
-    await bench.prepare(OLD)
-    one = await bench.owner("one", OLD)
-    await one.phase("live")
-    await bench.send([("ada", {})])
-    await one.position(1)
-    two = await bench.owner("two", NEW)
-    await two.phase("live")
-    await bench.send([FIRST])
-    await two.position(2)
-    await one.phase("fenced")
-    await one.end()
-    back = await bench.owner("one", OLD)
-    await back.phase("failed")
-    await bench.send([("ada", {})])
-    again = await bench.owner("two", NEW)
-    await again.position(3)
-    assert msgspec.to_builtins(again.view()["ada"]) == {"n": 3, "email": "a@b"}
-
-
 class Kind(enum.Enum):
     FIXED = 1
     GONE = 2
@@ -205,40 +170,3 @@ async def test_the_layout_is_written_with_the_word_of_the_hint(bench):
     async with bench.live(app_of(Raised)) as one:
         assert one.view()["ada"].cents == 200
     assert (await bench.failure(app_of(Limit))).error.kind == "MeaningChanged"
-
-
-class Place(NamedTuple):
-    x: int
-    y: int
-
-
-class Turned(NamedTuple):
-    y: int
-    x: int
-
-
-@pytest.mark.kafka
-async def test_on_a_real_broker_the_fields_of_an_array_stay_in_their_places(stage, unique):
-    """The version that would read them the other way round is FAILED; the one before goes on."""
-    name = unique("places")
-    moves = Topic(f"moves-{name}", value=json(int))
-
-    def version(place):
-        app = App(name, inputs=[moves], state=lambda: MapState(str, place))
-
-        @app.handler(moves)
-        def on_move(record, state, out):
-            state.setdefault(record.key, place(x=1, y=2))
-
-        return app
-
-    here = await stage(version(Place))
-    async with here.running() as service:
-        await here.send([("ada", 1)])
-        await here.all_committed(service)
-    error = (await here.failure(version(Turned))).error
-    assert error.kind == "MeaningChanged"
-    assert "the place '0=' has the field 'x'" in error.message
-    async with here.running() as service:
-        await until(lambda: service.restore_status()[0].phase == "live", "live")
-        assert service.view(0)["ada"] == Place(1, 2)

@@ -4,15 +4,13 @@ import pytest
 
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.service.core.chain import read_positions
-from snapreplay.service.decisions.init import init_app
-from snapreplay.service.ports import NewTopic, TopicPartition
+from snapreplay.service.ports import TopicPartition
 from snapreplay.service.recovery import input_identity as module
 from snapreplay.service.recovery.input_identity import was_cut
 from snapreplay.service.topics.reading import AGREED_TIMES, reading
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.simulation.cluster import SimCluster
 from tests.simulation.log import Transaction, TxnState
-from tests.support import apps
 from tests.support.in_memory import virtual
 from tests.support.stage import until
 from tests.support.tampering import with_fields
@@ -202,15 +200,6 @@ async def test_the_same_bytes_of_another_leader_epoch_are_another_batch(bench, c
 
 
 @virtual
-async def test_an_input_trimmed_up_to_our_position_is_fine(bench):
-    """Everything that is gone was processed; the anchor that is gone proves nothing."""
-    await bench.past()
-    bench.trim(bench.input, 120)
-    async with bench.live() as one:
-        assert one.view()["k0"]["n"] == 6
-
-
-@virtual
 async def test_an_input_trimmed_behind_the_check_fails_all_the_same(bench, monkeypatch):
     """The first read finds it trimmed; the next recovery names it."""
     await bench.past()
@@ -251,19 +240,6 @@ async def test_brokers_that_do_not_agree_are_waited_for(bench, monkeypatch, unsu
 
 
 @virtual
-async def test_the_same_app_id_on_other_inputs_is_refused(bench):
-    """Both sets of inputs are named."""
-    then = await bench.past()
-    name = bench.app.app_id
-    other = apps.pair(name)
-    await then.here.cluster.create_topics([NewTopic(topic.name, 1) for topic in (*other.inputs, *other.outputs)])
-    status = await bench.failure(other)
-    assert status.error.kind == "WrongLog"
-    assert f"'payments-{name}', now it is 'left-{name}, right-{name}'" in status.error.message
-    assert f"--state-of {name}" in status.error.hint
-
-
-@virtual
 async def test_another_input_of_which_nothing_was_processed_is_read_from_its_start(bench, caplog):
     """Said once; nothing of it is skipped."""
     await bench.prepare()
@@ -271,16 +247,3 @@ async def test_another_input_of_which_nothing_was_processed_is_read_from_its_sta
     await bench.feed(30)
     await bench.restored()
     assert len([r for r in caplog.records if "is read from its start" in r.getMessage()]) == 1
-
-
-@virtual
-async def test_another_input_behind_whose_start_we_would_begin_is_refused(bench):
-    """The genesis began at the end of a topic that is gone: its offset 20 is not that of this one."""
-    bench.create_topics()
-    await bench.feed(20)
-    await init_app(bench.app, bench.settings(), bench.cluster, start="latest")
-    bench.recreate(bench.input)
-    await bench.feed(30)
-    error = (await bench.failure()).error
-    assert error.kind == "InputReplaced"
-    assert "position 20" in error.message

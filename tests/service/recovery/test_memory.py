@@ -63,23 +63,6 @@ async def test_a_state_is_let_go_only_when_the_log_leads_to_it(bench):
 
 
 @virtual
-async def test_a_proven_state_is_forgotten_at_once(bench):
-    """Somebody else owns the partition; two of them would not fit."""
-    memory, _ = await held(bench)
-    store = memory.store
-    await memory.forget_if_proven()
-    assert (memory.store, memory.kept, len(store.view)) == (None, None, 0)
-
-
-@virtual
-async def test_a_log_that_nothing_can_be_restored_from_is_no_copy(bench):
-    """It ends with our batch, but what a recovery would need is gone."""
-    memory, _ = await held(bench)
-    memory.recoverable = False
-    assert not await memory.is_proven()
-
-
-@virtual
 async def test_who_has_claimed_since_is_not_disturbed(bench, monkeypatch):
     """What is held is held beside the new owner; and beside whoever may be one, while the log cannot be read."""
     memory, epoch = await held(bench)
@@ -142,15 +125,6 @@ async def test_no_answer_is_no_proof_of_a_state_that_was_in_no_log(what):
     assert memory.unproven is not None
     await memory.forget_if_proven()
     assert memory.kept is not None
-
-
-@virtual
-async def test_nobody_who_tells_of_t_quanliang_is_no_proof(monkeypatch):
-    """The log leads to the state, but what it points to was not seen."""
-    monkeypatch.setattr(module, "looked_up", AsyncMock(return_value=Verdict.SAME))
-    memory = unasked()
-    memory.proven = False
-    assert not await memory.is_proven()
 
 
 @virtual

@@ -1,13 +1,9 @@
 """The input once more: several inputs in the order of the first pass, and state that is no map."""
 
-import random
 from dataclasses import replace
-from typing import Any
 
-import msgspec
 import pytest
 
-from examples import order_book
 from snapreplay.app.ranges import Anchor, InputRange
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support import apps, reference
@@ -87,15 +83,6 @@ async def test_an_input_with_other_records_than_then_is_noticed(bench, then, tol
 
 
 @virtual
-async def test_an_input_that_ends_too_early_is_not_waited_for(bench):
-    """Made again, with fewer records than are to be replayed: FAILED at once, not a read that stalls."""
-    await bench.past()
-    bench.recreate(bench.input)
-    await bench.feed(110)
-    assert (await bench.failure(restore={"mode": "replay"})).error.kind == "InputShorter"
-
-
-@virtual
 async def test_outputs_that_the_log_accepted_are_replayed_whatever_their_topic_takes_today(bench):
     """A lowered max.message.bytes stops no replay: the outputs are compared and dropped, not sent. It still stops what
     is sent anew, by name."""
@@ -147,62 +134,6 @@ async def test_an_object_comes_back_by_snapshot_and_replay(bench, state):
         restore = one.status.restore
         assert (restore.snapshot.snapshot_id, restore.records_replayed) == (taken, 30)
         await assert_tape(bench, one)
-
-
-@virtual
-async def test_the_order_book_of_the_examples_comes_back(bench):
-    """Matching by price and time after a snapshot and a replay is that of a book that was never interrupted."""
-    await bench.prepare(order_book.app)
-    dice, book = random.Random(7), order_book.OrderBook()
-    told: list[Any] = []
-    for part in range(3):
-        async with bench.live() as one:
-            for first in (100 * part, 100 * part + 50):
-                for n in range(first, first + 50):
-                    side: order_book.Side = "buy" if dice.random() < 0.5 else "sell"
-                    new = order_book.New(f"o{n}", side, dice.randint(95, 105), dice.randint(1, 9))
-                    await bench.send([("ACME", msgspec.to_builtins(new))])
-                    told.extend(msgspec.to_builtins(t) for t in book.place("ACME", new))
-                await one.position(first + 50)
-                if first % 100 == 0 and part < 2:
-                    await one.snapshot()
-            assert dict(one.runner.store.view.snapshot()) == dict(book.snapshot())
-    (found,) = await bench.read("trades")
-    assert [value for _, value in reference.decoded(found)] == told
-    assert len(told) > 50
-
-
-@pytest.mark.parametrize("state", [apps.Tape, apps.Undoable])
-@virtual
-async def test_a_hotfix_of_an_object_goes_on_exactly_once(bench, state):
-    """With and without rollback: what is before the failed record is committed and in a snapshot, nothing of the
-    record itself stays, and the fixed handler needs no replay."""
-    await bench.prepare(apps.tape("tape", state))
-    await bench.feed(10)
-    async with bench.live() as one:
-        await assert_tape(bench, one)
-        await bench.send([("0:a", {}), ("0:a", {"poison": True}), ("0:a", {})])
-        status = await one.phase("failed")
-        assert (status.error.kind, status.batch) == ("HandlerFailed", status.snapshot.batch + 1)
-        assert status.error.record_id == f"{bench.input}-0-11"
-        assert (status.snapshot.reason, status.snapshot.state) == ("failed_partition", "pointed")
-    assert len(await one.outputs()) == 11
-    async with bench.live(apps.tape("tape", state, poison=False, version="fixed")) as one:
-        assert one.status.restore.records_replayed == 0
-        await assert_tape(bench, one)
-
-
-@virtual
-async def test_a_dead_letter_leaves_nothing_in_an_object(bench):
-    """Rolled back to the record before, live and in the replay."""
-    await bench.prepare(apps.tape("tape", apps.Undoable), errors={"policy": "dead_letter"})
-    await bench.send([("0:a", {"poison": n % 3 == 1}) for n in range(10)])
-    good = [f"{bench.input}-0-{n}" for n in range(10) if n % 3 != 1]
-    for _ in range(2):
-        async with bench.live() as one:
-            await one.position(10)
-            assert one.runner.store.view.ids == good
-    assert reference.ids(bench.log(bench.output).committed()) == good
 
 
 @pytest.mark.parametrize("state", [apps.Tape, apps.Undoable])

@@ -145,17 +145,6 @@ async def test_the_older_code_is_refused_afterwards(bench):
 
 
 @virtual
-async def test_a_version_without_a_way_from_the_stored_one_is_refused(bench):
-    """An upgrade from 2 does not read what 1 has written."""
-    await bench.past()
-    app = second(bench)
-    app.schema_version = 3
-    app.upgrades = {(2, "default"): app.upgrades[1, "default"]._replace(from_schema=2)}
-    status = await bench.failure(app)
-    assert status.error.kind == SchemaDiffers.__name__
-
-
-@virtual
 async def test_an_upgrade_that_fails_changes_nothing_and_names_the_entry(bench):
     """The old version goes on; mended, the new one takes over."""
     await bench.past()
@@ -209,14 +198,6 @@ async def test_a_state_that_only_a_replay_leads_to_needs_a_last_stop_of_the_old_
     async with bench.live(**lean) as one:
         await one.snapshot()
     async with bench.live(second(bench), **lean) as one:
-        assert one.view() == folded(120)
-
-
-@virtual
-async def test_a_replay_that_is_preferred_is_not_used_on_old_values(bench):
-    """The recorded changes lead there."""
-    await bench.past()
-    async with bench.live(second(bench), restore={"mode": "replay"}) as one:
         assert one.view() == folded(120)
 
 
