@@ -151,7 +151,7 @@ def records_between(before: Mapping[str, int], now: Mapping[str, int]) -> int:
 
 
 def applied_since(before: Increment, last: Increment) -> int:
-    """Count what was applied after `before`: an upper bound of the records, and at least one if the digest has changed."""
+    """Count what was applied after `before`: an upper bound of the records, at least one if the digest changed."""
     return records_between(before.positions, last.positions) or int(before.digest != last.digest)
 
 

@@ -30,7 +30,7 @@ V = TypeVar("V")
 
 
 class Holding(NamedTuple):
-    """The partitions that a process owns, and those that it has a warm copy of; the other fields are those of `Member`."""
+    """What a process owns, and what it has warm copies of; the other fields are those of `Member`."""
 
     owned: frozenset[int] = frozenset()
     warm: frozenset[int] = frozenset()

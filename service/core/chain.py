@@ -247,7 +247,7 @@ def ground_increment(
 
 
 class ReadPosition(NamedTuple):
-    """The position in one input; `record`: the last record before it; `below`: what lies directly below it, if known."""
+    """The position in one input; `record`: the last record before it; `below`: what lies below it, if known."""
 
     position: int
     record: Anchor | None

@@ -141,7 +141,7 @@ def lost(ours: Expected, change: TopicChange, last: Increment) -> RetryableError
 
 
 def unsaved(ours: Expected, last: Increment, aside: str = "") -> StopError:
-    """Make the error for a state that is dropped. `aside`: the snapshot that has it and that nothing points to, or ""."""
+    """Make the error for a state that is dropped. `aside`: the snapshot that has it, and nothing points to; or ""."""
     written = f"; snapshot {aside} has it, and `snapreplay accept` takes that after the next start" if aside else ""
     return StateUnsaved(
         f"the state of partition {ours.partition} ({_described(last)}) exists only in this process's memory:"

@@ -121,7 +121,7 @@ class ModeUnavailable(Struct, frozen=True):
 
 
 class InputsChecked(Struct, frozen=True):
-    """Each input is the log that was processed, and reaches our position. `appeared`: topics that are to become inputs."""
+    """Each input is the log that was processed, and reaches our position. `appeared`: topics that become inputs."""
 
     appeared: tuple[str, ...] = ()
 

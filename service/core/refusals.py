@@ -82,8 +82,8 @@ class TransactionStuck(RetryableError):
 
 
 class ForeignClaim(RetryableError):
-    """The offset of our claim holds something else: this is not the log that we wrote to. The next attempt claims
-    again."""
+    """The offset of our claim holds something else: this is not the log that we wrote to. The next attempt claims in
+    the log that is there now."""
 
 
 class DuplicateInstance(StopError):

@@ -172,7 +172,7 @@ class NoBaseline(StopError):
 
 @dataclass(frozen=True)
 class Baseline:
-    """The state to accept: `increment` stands for it as if committed, `plan` says in sentences what accepting it means."""
+    """The state to accept: `increment` stands for it as if committed, `plan` says what accepting it means."""
 
     increment: Increment
     plan: tuple[str, ...]

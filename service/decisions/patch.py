@@ -273,7 +273,7 @@ def with_timers(names: Sequence[str]) -> str:
 
 
 def _topic_ids(patch: Patch) -> dict[str, str]:
-    """Return the ids of the inputs as examined, or as the owner has continued with since; and those of both own topics."""
+    """Return the ids of the inputs as examined, or as the owner continued with; and those of both own topics."""
     context = patch.context
     own = {topic: context.view.topic_ids[topic] for topic in (context.increments.topic, context.snapshots.topic)}
     return {**patch.examiner.topic_ids, **own}

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support import apps
 from tests.support.child import ROOT, Load
+from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
 
@@ -62,3 +63,16 @@ def asked(child, *command):
     """The exit code of a command that asks this process."""
     program = [sys.executable, "-m", "snapreplay.api.cli", *command, "--url", child.url]
     return subprocess.run(program, cwd=ROOT, capture_output=True, check=False).returncode
+
+
+async def test_a_stop_finishes_and_writes_a_last_snapshot(stage, unique):
+    """Under load; the next process has nothing to advance but what came since."""
+    here = await stage(apps.ledger(unique("stop")), partitions=2)
+    with Load(here, pause_s=0.05):
+        async with here.running(snapshot={"before_stop": True}) as service:
+            await until(lambda: min(s.records_total for s in service.restore_status()) > 50, "input of both")
+    async with here.running() as service:
+        for status in service.restore_status():
+            assert status.restore.snapshot is not None
+            assert status.restore.proof.batches_compared == 1, "the batch that points"
+        await here.assert_exactly_once(service)
