@@ -115,7 +115,7 @@ def spark() -> Iterator["SparkSession"]:
     """The one of this process, which takes five seconds to start; every test that uses it is marked `spark`."""
     from snapreplay.snapshots.jobs.session import local_session
 
-    session = local_session("snapreplay tests", short_lived=True)
+    session = local_session("snapreplay tests")
     yield session
     session.stop()
 

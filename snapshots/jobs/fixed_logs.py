@@ -6,8 +6,7 @@ The Kafka client in the task needs no jars and no shuffle. It took half of the C
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from snapreplay.app import names
@@ -40,10 +39,6 @@ class LogReader(Protocol):
         """
 
 
-OpenReader = Callable[[], AbstractContextManager[LogReader]]
-"""Called in each task, so it is sent to the executors: a function of a module with plain arguments."""
-
-
 class LogClient(LogReader, Protocol):
     """A reader that also appends; used in one thread."""
 
@@ -52,10 +47,6 @@ class LogClient(LogReader, Protocol):
 
     def append(self, topic: str, partition: int, value: bytes, headers: Headers) -> int:
         """Append; return the record's offset, after all replicas have it. Outside any transaction, idempotent."""
-
-
-OpenClient = Callable[[], AbstractContextManager[LogClient]]
-"""As `OpenReader`."""
 
 
 class PartitionLogs:

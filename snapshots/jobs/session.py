@@ -114,7 +114,7 @@ def check(master: str | None) -> None:
         find_java("Spark")
 
 
-def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
+def local_session(name: str) -> SparkSession:
     """Return the session of this process, started if there is none (about 5 s). The caller stops it.
 
     Raises:
@@ -129,12 +129,12 @@ def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
         builder,
         java,
         {
-            "spark.driver.extraJavaOptions": _java_options(short_lived=short_lived),
+            "spark.driver.extraJavaOptions": _java_options(),
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
-            "spark.sql.adaptive.enabled": str(not short_lived).lower(),
-            "spark.sql.codegen.wholeStage": str(not short_lived).lower(),
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.codegen.wholeStage": "false",
         },
     )
 
@@ -143,12 +143,12 @@ def _started(name: str, master: str | None) -> SparkSession:
     if _is_submitted():
         return _opened(SparkSession.builder.appName(name), "spark-submit", {})
     if master is None:
-        return local_session(name, short_lived=True)
+        return local_session(name)
     java = _prepared()
     if master.startswith("local"):
         _use_this_interpreter()
     builder = SparkSession.builder.appName(name).master(master)
-    return _opened(builder, java, {"spark.driver.extraJavaOptions": _java_options(short_lived=True)})
+    return _opened(builder, java, {"spark.driver.extraJavaOptions": _java_options()})
 
 
 def _use_this_interpreter() -> None:
@@ -171,10 +171,10 @@ def _prepared() -> str:
     return str(java)
 
 
-def _java_options(*, short_lived: bool) -> str:
+def _java_options() -> str:
     # As a URI: the path may hold spaces, which separate options.
     log4j = Path(str(files(__package__) / "log4j2.properties")).as_uri()
-    return f"-Dlog4j2.configurationFile={log4j} {_SHORT_LIVED if short_lived else ''}".strip()
+    return f"-Dlog4j2.configurationFile={log4j} {_SHORT_LIVED}"
 
 
 def _opened(builder: SparkSession.Builder, java: str, options: Mapping[str, str]) -> SparkSession:

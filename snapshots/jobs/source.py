@@ -22,22 +22,22 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from snapreplay.errors import UsageError
-from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment
+from snapreplay.snapshots.format.envelope import KINDS
+from snapreplay.snapshots.format.records import ChangesRecord, Increment, LogEntry
 from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs, freeze
+from snapreplay.snapshots.log.batches import Pending
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.records import Logs, Moment, judge
-from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
+from snapreplay.snapshots.proof.state import At, state_at
 from snapreplay.state.keys import stored_key
 from snapreplay.state.values import bare, is_marked, touched_at
 
 OpenCluster = Callable[[Mapping[str, str]], AbstractContextManager[LogReader]]
 """A reader by the client's properties, `bootstrap.servers` among them."""
 
-_OPTIONS = frozenset({"app.id", "view", "stored", "partitions", "at.batch", "at.timestamp", "from.batch"})
+_OPTIONS = frozenset({"app.id", "view", "stored", "partitions", "at.batch", "at.timestamp"})
 
 _STORED = ("key", "value")
-_OF_BATCHES = ("changes", "increments")
-"""Views with rows of each batch."""
 
 
 class UnknownOption(UsageError):
@@ -57,7 +57,6 @@ class TopicsSource(DataSource):
     partitions: such as `0,3`; the default is all.
     at.batch, at.timestamp: the last batch to count; the default is the latest. `at.timestamp` is ISO 8601 and means
         when the batch was written.
-    from.batch: the first batch of the views `changes` and `increments`; the default is the first that is left.
     """
 
     open_cluster: ClassVar[OpenCluster]
@@ -177,17 +176,8 @@ def _query_of(options: Mapping[str, str]) -> _Query:
         at=At(
             batch=_number("at.batch", own["at.batch"]) if "at.batch" in own else None,
             written_at_ms=_time_ms(own["at.timestamp"]) if "at.timestamp" in own else None,
-            from_batch=_first_batch(own),
         ),
     )
-
-
-def _first_batch(own: Mapping[str, str]) -> int | None:
-    if "from.batch" not in own:
-        return None
-    if (view := own.get("view", "state")) not in _OF_BATCHES:
-        raise UnknownOption(f"option from.batch goes with the views {' and '.join(_OF_BATCHES)}, not with {view}")
-    return _number("from.batch", own["from.batch"])
 
 
 def _one_of(own: Mapping[str, str], name: str, default: str, values: Collection[str]) -> str:
@@ -245,31 +235,27 @@ def _state(moment: Moment, logs: Logs, at: At) -> Blocks:
     state = state_at(moment, logs, at)
     if state is None:
         return
-    for store, entries in state.entries.stores.items():
-        keys, values = iter(entries), iter(entries.values())
-        while block := list(islice(keys, ROWS_MAX)):
-            some = list(islice(values, ROWS_MAX))
+    for store, entries in state.entries.stored():
+        while block := dict(islice(entries, ROWS_MAX)):
+            values = list(block.values())
             yield {
                 "store": pa.repeat(store, len(block)),
-                "key": block,
-                "value": some,
-                "touched_at": _touches(some) if state.entries.is_map else _no_touches(len(some)),
+                "key": list(block),
+                "value": values,
+                "touched_at": _touches(values) if state.entries.is_map else _no_touches(len(values)),
             }
 
 
 def _changes(moment: Moment, logs: Logs, at: At) -> Blocks:
     """Yield the changes of batches whose increment is in the log: a transaction that was given up is not."""
-    waiting: list[tuple[int, ChangesRecord]] = []
+    pending: Pending[tuple[int, LogEntry]] = Pending()
     for offset, entry in _read(moment, logs, at):
-        if isinstance(entry, ChangesRecord):
-            waiting.append((offset, entry))
-        elif isinstance(entry, Claim):
-            waiting = []
-        else:
+        changes = pending.add(KINDS[type(entry)], (offset, entry))
+        if isinstance(entry, Increment):
             yield from _cleared(offset, entry)
-            for place, record in waiting:
+        for place, record in changes or ():
+            if isinstance(record, ChangesRecord):
                 yield from _changed(place, record)
-            waiting = []
 
 
 def _cleared(offset: int, increment: Increment) -> Blocks:
@@ -317,42 +303,15 @@ def _field(name: str, _: int, increment: Increment) -> object:
     return getattr(increment, name)
 
 
-def _read(moment: Moment, logs: Logs, at: At) -> Iterator[tuple[int, Claim | ChangesRecord | Increment]]:
-    """Return what can be read, up to the first batch out of bounds.
-
-    Raises:
-        StateUnreachable: the changes of the first batch that is asked for are gone.
-    """
-    first = at.from_batch or 0
-    check = moment.log_start > 0 and at.from_batch is not None
-    for records in logs.increments(_start(moment, logs, at), moment.log_end):
+def _read(moment: Moment, logs: Logs, at: At) -> Iterator[tuple[int, LogEntry]]:
+    """Return what can be read, up to the first batch out of bounds."""
+    for records in logs.increments(moment.log_start, moment.log_end):
         for record in records:
             entry = judge(record).entry
-            if isinstance(entry, Increment):
-                if not at.admits(Found(record.offset, entry)):
-                    return
-                if check and entry.batch >= first:  # what is before the first increment may be gone
-                    raise _too_early(moment, first, entry.batch)
-                check = False
-            is_early = isinstance(entry, ChangesRecord | Increment) and entry.batch < first
-            if isinstance(entry, Claim | ChangesRecord | Increment) and not is_early:
+            if isinstance(entry, Increment) and not at.admits(Found(record.offset, entry)):
+                return
+            if entry is not None:
                 yield record.offset, entry
-
-
-def _start(moment: Moment, logs: Logs, at: At) -> int:
-    """Start at the increment of the newest snapshot before the first batch: nothing before it is needed."""
-    found = last_batch(moment, logs, At()) if at.from_batch is not None else None
-    pointers = found.increment.pointers if found is not None else []
-    offsets = [p.increment_offset for p in pointers if p.batch < (at.from_batch or 0)]
-    return max([moment.log_start, *offsets])
-
-
-def _too_early(moment: Moment, first: int, there: int) -> StateUnreachable:
-    return StateUnreachable(
-        f"partition {moment.partition}: the changes of batch {first} are gone, because the increments begin at offset"
-        f" {moment.log_start}, with batch {there}",
-        hint=f"ask for batches from {there + 1} on, with the option from.batch",
-    )
 
 
 _INCREMENTS: Table = {

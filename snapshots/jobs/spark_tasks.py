@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -15,17 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from snapreplay.errors import SnapreplayError, StopError
-
-
-class _Part(Protocol):
-    """A part of the work; sent to the executors."""
-
-    @property
-    def partition(self) -> int: ...
-
+from snapreplay.snapshots.proof.records import Moment
 
 C = TypeVar("C")
-P = TypeVar("P", bound=_Part)
 T = TypeVar("T")
 
 _RESULT = pa.schema({"value": pa.binary(), "problem": pa.string(), "hint": pa.string()})
@@ -39,9 +31,9 @@ class TaskFailed(StopError):
 
 def for_each(
     spark: SparkSession,
-    parts: Sequence[P],
+    parts: Sequence[Moment],
     open_client: Callable[[], AbstractContextManager[C]],
-    work: Callable[[C, P], object],
+    work: Callable[[C, Moment], object],
     kind: type[T],
 ) -> list[T]:
     """Return what `work` gives for each part, in one job, with a client that each task opens.
@@ -57,8 +49,6 @@ def for_each(
                     yield pa.RecordBatch.from_pylist(rows, schema=_RESULT)
 
     count = len(parts)
-    if count == 0:
-        return []
     tasks = min(count, _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
     numbers = spark.range(0, count, 1, tasks)
     rows = numbers.mapInArrow(run, from_arrow_schema(_RESULT)).collect()
@@ -68,7 +58,7 @@ def for_each(
     return [msgspec.msgpack.decode(bytes(row.value), type=kind) for row in rows]
 
 
-def _row(work: Callable[[C, P], object], client: C, part: P) -> dict[str, object]:
+def _row(work: Callable[[C, Moment], object], client: C, part: Moment) -> dict[str, object]:
     try:
         return {"value": msgspec.msgpack.encode(work(client, part))}
     except SnapreplayError as error:

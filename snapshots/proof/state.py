@@ -3,9 +3,9 @@ since), proved by the digest. Pure."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,7 +21,7 @@ from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.records import Logs, Moment
 from snapreplay.state.composite import CompositeCursor
 from snapreplay.state.contract import ShardSlice, StateChanges
-from snapreplay.state.digest import Digest, digest_of, digest_of_stores, recorded_digests
+from snapreplay.state.digest import Digest, digest_of_stores, recorded_digests
 from snapreplay.state.shards import SHARD_COUNT, Shards
 from snapreplay.state.steps import all_of
 
@@ -34,27 +34,7 @@ def wrong_entries(manifest: Manifest, found: Digest) -> str:
     )
 
 
-Changes = Mapping[bytes, bytes | None]
-"""Of one store; a value that is None deletes its key."""
-
-
-class _Changing(NullSink, ABC):
-    """Entries by store, a `Sink`, and what changes records do to them."""
-
-    stores: dict[str, Any]
-
-    def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> None:
-        """Apply a changes record. `cleared`: the stores that its batch clears before."""
-        for store in cleared:
-            self.stores.pop(store, None)
-        for store, entries in changes.items():
-            self._write(store, entries)
-
-    @abstractmethod
-    def _write(self, store: str, changes: Changes) -> None: ...
-
-
-class Entries(_Changing):
+class Entries(NullSink):
     """The entries of a state in shards. The digest is that of the moment, so each batch can be compared with what
     it recorded."""
 
@@ -72,6 +52,23 @@ class Entries(_Changing):
         """The digests as an increment records them."""
         return recorded_digests({name: each.digest for name, each in self.stores.items()})
 
+    @property
+    def is_map(self) -> bool:
+        """False for a state of the app's own, which has a single shard and whose values may be any bytes."""
+        return self.shard_count > 1
+
+    def stored(self) -> Iterator[tuple[str, Iterator[tuple[bytes, bytes]]]]:
+        """Yield each store with its keys and values."""
+        for name, shards in self.stores.items():
+            yield name, chain.from_iterable(shard.items() for shard in shards.by_shard())
+
+    def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> None:
+        """Apply a changes record. `cleared`: the stores that its batch clears before."""
+        for store in cleared:
+            self.stores.pop(store, None)
+        for store, entries in changes.items():
+            self.stores.setdefault(store, Shards(self.shard_count)).apply(entries)
+
     def clear(self, shard_count: int = SHARD_COUNT) -> None:
         self.stores, self.shard_count = {}, shard_count
 
@@ -81,42 +78,6 @@ class Entries(_Changing):
     def mark(self) -> CompositeCursor:
         """Begin a cursor over the entries of all stores."""
         return CompositeCursor({name: each.mark() for name, each in sorted(self.stores.items())})
-
-    def _write(self, store: str, changes: Changes) -> None:
-        self.stores.setdefault(store, Shards(self.shard_count)).apply(changes)
-
-
-class PlainEntries(_Changing):
-    """The entries of a state in one dict per store, for a state that only its last digest proves: a change is not
-    hashed (a third of the CPU time of `Entries`, measured).
-
-    Attributes:
-        is_map: False for a state of the app's own, whose values may be any bytes. It has a single shard.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stores: dict[str, dict[bytes, bytes]] = {}
-        self.is_map = True
-
-    def digest(self) -> Digest:
-        """Return the digest of all stores together; hashes every entry."""
-        return digest_of_stores({n: digest_of(each.items()) for n, each in self.stores.items()})
-
-    def clear(self, shard_count: int = SHARD_COUNT) -> None:
-        self.stores, self.is_map = {}, shard_count > 1
-
-    def load(self, slices: Iterable[ShardSlice], store: str) -> None:
-        entries = self.stores.setdefault(store, {})
-        for part in slices:
-            entries.update(part.entries)
-
-    def _write(self, store: str, changes: Changes) -> None:
-        entries: dict[bytes, Any] = self.stores.setdefault(store, {})
-        entries.update(changes)
-        if None in changes.values():
-            for key in [key for key, value in changes.items() if value is None]:
-                del entries[key]
 
 
 def is_there(pointer: Pointer, moment: Moment) -> bool:
@@ -139,17 +100,14 @@ def manifest_of(logs: Logs, pointer: Pointer) -> Manifest:
     )
 
 
-def load(logs: Logs, manifest: Manifest, sink: Sink, *, verify_sums: bool = True) -> None:
+def load(logs: Logs, manifest: Manifest, sink: Sink) -> None:
     """Make `sink` exactly the snapshot's state. Every entry is hashed: false sums would make a wrong state look right.
-
-    Args:
-        verify_sums: False where the entries are hashed later.
 
     Raises:
         DamagedError: one is missing or not what was written, or together they are not what the manifest says.
     """
     topic = names.snapshots_topic(manifest.origin.app_id)
-    steps = loading(topic, manifest, sink, verify_sums=verify_sums)
+    steps = loading(topic, manifest, sink, verify_sums=True)
     try:
         Waiting(lambda source: logs.snapshots(source.start_offset, source.end_offset)).all_of(steps)
     except SnapshotMissing as error:
@@ -178,14 +136,11 @@ class At(msgspec.Struct, frozen=True):
     """The batch after which a state is asked for: the last one before the first that is out of bounds. None bounds
     nothing.
 
-    Attributes:
-        batch, written_at_ms: the last one to count.
-        from_batch: the first one to count, where single batches are asked for.
+    `batch`, `written_at_ms`: the last one to count.
     """
 
     batch: int | None = None
     written_at_ms: int | None = None
-    from_batch: int | None = None
 
     @property
     def is_latest(self) -> bool:
@@ -201,7 +156,7 @@ class StateAfter(NamedTuple):
     """The state of a partition after a batch."""
 
     after: Found
-    entries: PlainEntries
+    entries: Entries
 
 
 def last_batch(moment: Moment, logs: Logs, at: At) -> Found | None:
@@ -275,11 +230,11 @@ def bases(moment: Moment, found: Found, last: Found) -> Iterator[Pointer | None]
         yield None
 
 
-def _brought_forward(moment: Moment, logs: Logs, found: Found, pointer: Pointer | None) -> PlainEntries:
-    """Bring the state forward and hash each entry once: at the end, or in the snapshot if no digest was recorded."""
-    entries, since, recorded = PlainEntries(), moment.log_start, found.increment.digest
+def _brought_forward(moment: Moment, logs: Logs, found: Found, pointer: Pointer | None) -> Entries:
+    """Bring the state forward, each entry hashed."""
+    entries, since, recorded = Entries(), moment.log_start, found.increment.digest
     if pointer is not None:
-        load(logs, manifest_of(logs, pointer), entries, verify_sums=recorded is None)
+        load(logs, manifest_of(logs, pointer), entries)
         since = pointer.increment_offset + 1
     for step in Batches().of(logs.increments(since, found.offset + 1)):
         try:
@@ -288,11 +243,10 @@ def _brought_forward(moment: Moment, logs: Logs, found: Found, pointer: Pointer 
             raise _not_recorded(Found(step.offset, step.increment)) from error
     if recorded is None and pointer is None:
         raise _not_recorded(found)
-    digest = entries.digest() if recorded is not None else None
-    if digest != recorded:
+    if recorded not in {None, entries.digest}:
         raise DamagedError(
-            f"partition {moment.partition}: the state after batch {found.increment.batch} has digest {digest}, but"
-            f" {recorded} was recorded"
+            f"partition {moment.partition}: the state after batch {found.increment.batch} has digest {entries.digest},"
+            f" but {recorded} was recorded"
         )
     return entries
 

@@ -225,7 +225,7 @@ def _read_from_the_log(stage: Stage) -> Read:
         for batch in range(target.found.increment.batch + 1) if target.found.increment.changes is not None else ():
             after = state_at(moment, logs, At(batch=batch))
             assert after is not None
-            states.append(_plain(after.entries.stores.get("default", {})))
+            states.append(_plain(dict(dict(after.entries.stored()).get("default", ()))))
         state: dict[bytes, bytes] = {}
         if target.found.increment.changes is not None:
             slices = all_of(folded_in(app.app_id, moment, logs, target).cursor.slicing(1 << 20))

@@ -4,15 +4,13 @@ import os
 import signal
 from contextlib import nullcontext
 
-import msgspec
 import pytest
 
 from snapreplay.snapshots.jobs.session import SPARK_ERRORS, cause
 from snapreplay.snapshots.jobs.spark_tasks import for_each
+from snapreplay.snapshots.proof.records import Moment
 
-
-class Numbered(msgspec.Struct, frozen=True):
-    partition: int
+MOMENT = Moment(0, 0, 0, 0, 0)
 
 
 def test_a_killed_worker_costs_one_more_attempt(spark, tmp_path) -> None:
@@ -25,14 +23,14 @@ def test_a_killed_worker_costs_one_more_attempt(spark, tmp_path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return part.partition
 
-    assert for_each(spark, [Numbered(0)], nullcontext, once, int) == [0]
+    assert for_each(spark, [MOMENT], nullcontext, once, int) == [0]
     assert (tmp_path / "killed").exists()
 
 
 def test_a_worker_that_is_always_killed_is_named_in_one_line(spark) -> None:
     """With what to do about it."""
     with pytest.raises(SPARK_ERRORS) as error:
-        for_each(spark, [Numbered(0)], nullcontext, lambda *_: os.kill(os.getpid(), 9), int)
+        for_each(spark, [MOMENT], nullcontext, lambda *_: os.kill(os.getpid(), 9), int)
     says, hint = cause(error.value)
     assert says.startswith("a Python worker of Spark was ended from outside: ")
     assert "Run the command again" in hint

@@ -47,8 +47,7 @@ def ended(story, batch):
 def entries_at(story, logs, at):
     state = state_at(now(story), logs, at)
     assert state is not None
-    stores = state.entries.stores.values()
-    return state.after.increment.batch, {k: v for each in stores for k, v in each.items()}
+    return state.after.increment.batch, {k: v for _, each in state.entries.stored() for k, v in each}
 
 
 def test_the_state_after_every_batch_is_the_fold_of_all_before_it() -> None:
