@@ -1,18 +1,15 @@
 """The broker's jars: found in a cache directory, or fetched into it once by Maven.
 
-    python -m snapreplay.devbroker.jars [--check] [VERSION]
+    python -m snapreplay.devbroker.jars [VERSION]
 
-VERSION is a version of Kafka other than pom.xml's. --check fetches nothing. It reports what is missing to fetch and
-run the jars, and needs only the standard library.
+VERSION is a version of Kafka other than pom.xml's.
 
-The directory holds `lib/` (the class path), `formatted/` (an empty, formatted data directory, so
-that a start need not run the storage tool), `stamp.json` (what must be there), and after the first
-orderly stop of a broker a class archive that halves the time of later starts; the archive is not in
-the stamp.
+The directory holds `lib/` (the class path), `formatted/` (an empty, formatted data directory, so that a start need not
+run the storage tool), a stamp (the pom.xml that it was filled for), and after the first orderly stop of a broker a
+class archive that halves the time of later starts.
 
 The directory is `.jars/kafka` of a checkout, else in the user's cache. It is filled under another name and renamed at
-the end, so a kill at any moment leaves nothing that looks complete. The stamp records the pom.xml that it was filled
-for, and the name and size of each file.
+the end, so a kill at any moment leaves nothing that looks complete.
 """
 
 import argparse
@@ -68,19 +65,6 @@ def ensure(report: Say = to_stderr, version: str | None = None) -> KafkaFiles:
         took_s = time.monotonic() - started
         report(f"local broker: fetched {size_of(kafka.root / 'lib')}, in {took_s:.1f} s")
     return kafka
-
-
-def check(version: str | None = None) -> None:
-    """Raise ToolsMissing if `ensure` could not succeed because java or mvn is missing."""
-    whole = is_whole(cache_dir(version), pom(version))
-    try:
-        _java()
-    except ToolsMissing as error:
-        if not whole and not shutil.which("mvn"):
-            error.hint += "; mvn is missing, too: `apt-get install maven`"
-        raise
-    if not whole:
-        find_maven(version)
 
 
 def _java() -> Path:
@@ -151,12 +135,10 @@ def _format(kafka: KafkaFiles, settings: Path) -> None:
 
 
 def is_whole(root: Path, pom: bytes) -> bool:
-    """Say whether it was filled for this pom.xml, and each file is still there with its size."""
+    """Say whether it was filled for this pom.xml: it gets its name when it is whole."""
     try:
-        stamp = json.loads((root / _STAMP).read_text())
-        sizes: dict[str, int] = stamp["sizes"]
-        return stamp["pom"] == _hash(pom) and all((root / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return bool(json.loads((root / _STAMP).read_text())["pom"] == _hash(pom))
+    except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
@@ -176,7 +158,7 @@ def fill(root: Path, pom: bytes, filler: Callable[[Path], None]) -> bool:
             fresh = beside / "fresh"
             fresh.mkdir(parents=True)
             filler(fresh)
-            _write_stamp(fresh, pom)
+            (fresh / _STAMP).write_text(json.dumps({"pom": _hash(pom)}))
             # A directory cannot be renamed over a full one; a JVM that runs from the former jars has
             # them open and goes on.
             if root.exists():
@@ -244,12 +226,6 @@ def run_tool(command: list[str], what_failed: str, *, hint: str, deadline_s: flo
         raise _missing(message, hint)
 
 
-def _write_stamp(root: Path, pom: bytes) -> None:
-    found = sorted(path for path in root.rglob("*") if path.is_file())
-    sizes = {str(path.relative_to(root)): path.stat().st_size for path in found}
-    (root / _STAMP).write_text(json.dumps({"pom": _hash(pom), "sizes": sizes}, indent=1))
-
-
 @contextmanager
 def _only_one(root: Path) -> Iterator[None]:
     """Lock the directory; the lock ends with the process that holds it."""
@@ -273,12 +249,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Fetch the jars if they are missing, and print where they are. Returns the exit code."""
     parser = argparse.ArgumentParser(description="Fetch the jars of a Kafka broker.")
     parser.add_argument("version", nargs="?", type=_version, help=f"{kafka_version()} if not given")
-    parser.add_argument("--check", action="store_true", help="only say what is missing")
     options = parser.parse_args(arguments)
     try:
-        if options.check:
-            check(options.version)
-            return 0
         kafka = ensure(print, options.version)
     except LocalBrokerUnavailable as error:
         to_stderr(str(error))

@@ -11,18 +11,24 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, NoReturn
 
+from snapreplay.app.record import Output
 from snapreplay.devbroker import properties
 from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
 from snapreplay.devbroker.files import KafkaFiles
 from snapreplay.devbroker.free_ports import is_free
+from snapreplay.errors import SnapreplayError, described
 from snapreplay.java import environment
-from snapreplay.service.kafka.probe import ProbeFailed, commit_probe
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka.admin import KafkaAdmin
+from snapreplay.service.kafka.feeding import KafkaFeeder
+from snapreplay.service.ports import NewTopic
 
 _ANSWER_DEADLINE_S = 15.0
 _LEAVE_DEADLINE_S = 10.0
@@ -122,7 +128,7 @@ def _as_code(answer: object) -> int | None:
 
 
 _POLL_S = 0.02
-_PROBE_S = 10.0
+_PROBE_S, _DELETE_S = 10.0, 2.0  # a first transaction takes 0.3 s, and up to 3 s on a loaded machine
 # How long an orderly stop may take. The JVM needs 0.2 s, and 2 s when it writes a class archive.
 _STOP_GRACE_S = 15.0
 _ENDED_BY_SIGTERM = 143
@@ -224,11 +230,11 @@ class LocalNode:
         """Wait until a transaction has been committed. Raises PortTaken or LocalBrokerFailed."""
         while True:
             try:
-                return _commit_probe(self.bootstrap_server, min(_PROBE_S, patience.left_s))
-            except ProbeFailed as error:
+                return _in_thread(_commit_one, self.bootstrap_server, min(_PROBE_S, patience.left_s))
+            except (SnapreplayError, TimeoutError) as error:
                 self.check_alive()
                 if patience.ends():
-                    self._fail(str(error))
+                    self._fail(f"it committed no transaction ({described(error)})")
 
     def kill(self, grace_s: float = 0.0) -> None:
         """Send SIGKILL, as in a crash, at once or after a SIGTERM and `grace_s` seconds of patience; return when the
@@ -305,10 +311,31 @@ def _keeper_for(work_dir: Path) -> KeptProcess:
         raise LocalBrokerUnavailable(message, hint) from error
 
 
-def _commit_probe(bootstrap_server: str, deadline_s: float) -> None:
-    """Probe in a thread of its own, because the caller's thread may run an event loop; that loop waits."""
+def _in_thread(ask: Callable[[str, float], Coroutine[Any, Any, None]], bootstrap_server: str, within_s: float) -> None:
+    """Ask in a thread of its own: the caller's may run an event loop, which waits."""
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(lambda: asyncio.run(commit_probe(bootstrap_server, deadline_s))).result()
+        pool.submit(lambda: asyncio.run(ask(bootstrap_server, within_s))).result()
+
+
+async def _commit_one(bootstrap_server: str, within_s: float) -> None:
+    """Commit one transaction of one record, in a topic of its own. An open port and a list of brokers say less: the
+    coordinator creates its topic at first use, and until then every producer would fail.
+
+    Raises:
+        SnapreplayError, TimeoutError: none was committed.
+    """
+    settings, topic = Settings(kafka={"bootstrap.servers": bootstrap_server}), f"__snapreplay_probe-{uuid.uuid4().hex}"
+    admin, feeder = KafkaAdmin(settings), KafkaFeeder(settings, topic)
+    try:
+        async with asyncio.timeout(within_s):
+            await admin.create_topics([NewTopic(topic, 1)])
+            await feeder.start()
+            await feeder.feed([Output(topic, None, b"probe", None, False, None)])
+    finally:
+        await feeder.close()
+        with contextlib.suppress(SnapreplayError, TimeoutError):  # it says nothing of the transaction
+            async with asyncio.timeout(_DELETE_S):
+                await admin.delete_topics([topic])
 
 
 _TAIL_LINES = 12
@@ -316,21 +343,11 @@ _TAIL_BYTES = 65_536
 _STARTED = "Kafka Server started"
 _PORT_TAKEN = "Address already in use"
 
-# The order matters: an entry may cause those below it.
+# The order matters: an entry may cause those below it. The last one is any other failure.
 _CAUSES: tuple[tuple[str, str], ...] = (
-    (r"UnsupportedClassVersionError", "this Java is older than 17"),
-    (r"Could not reserve enough|insufficient memory|OutOfMemoryError", "not enough memory"),
-    (r"No space left on device", "the disk is full"),
     (_PORT_TAKEN, "the port is taken by another program"),
-    (r"Failed to acquire lock on file", "another broker uses this data directory"),
-    (
-        r"Invalid cluster\.id|InconsistentClusterId|Stored node id|InconsistentBrokerId",
-        "the data directory belongs to another broker",
-    ),
-    (r"NoClassDefFoundError|ClassNotFoundException|Could not find or load main class", "a jar is missing or damaged"),
-    (r"ConfigException: (.+)", "the broker refuses its settings"),
+    (r"Invalid cluster\.id|InconsistentClusterId|Stored node id", "the data directory belongs to another broker"),
     (r"Error occurred during initialization of VM\n(.+)|(Unrecognized VM option.+)", "the JVM does not start"),
-    # Any failure that is not listed above.
     (r"(?:Exception|Error): (.+)", "the broker says"),
 )
 

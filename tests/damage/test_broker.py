@@ -21,7 +21,6 @@ from tests.damage.edits import Slot, of_kind
 from tests.damage.gallery import INCREMENTS, SNAPSHOTS, Case, Trim, ends, table, told
 from tests.damage.memory import book, padded
 from tests.damage.test_gallery import CASES, DOCUMENT
-from tests.support.child import family
 from tests.support.reference import Read
 from tests.support.stage import Stage, processed, snapshot
 from tests.support.tampering import bring_back, trim
@@ -131,16 +130,6 @@ async def test_on_kafka_damage_ends_as_the_document_says(damaged, name):
     assert (case.record, case.damage, end) in table(DOCUMENT.read_text())
 
 
-async def test_foreign_records_between_all_of_ours_are_stepped_over(damaged):
-    """Where the markers were there are foreign records now, in both topics; more of them behind the end."""
-    await damaged.rewrite(())
-    for part in (INCREMENTS, SNAPSHOTS):
-        await damaged.here.send([("0:k", b"hello"), ("0:k", b"")] * 20, damaged.topic(part))
-    restore = await restored(damaged)
-    assert (restore.mode, restore.fallback_reason) == ("changes", None)
-    assert restore.snapshot.snapshot_id == damaged.pointed[0]
-
-
 async def restored(damaged: Damaged) -> Any:
     """The recovery of a service that is started and stopped; the state is right."""
     async with damaged.here.running() as service:
@@ -181,24 +170,3 @@ async def test_increments_trimmed_while_they_are_walked_fail_by_name(damaged, mo
     status = await damaged.here.failure()
     assert status.error.kind == "NoRestoreMode"
     assert str(kept) in status.error.message
-
-
-async def test_a_process_with_a_failed_partition_runs_on_and_ends_with_0(damaged, tmp_path):
-    """A FAILED partition is no crash: the process serves its status, and stops gracefully when told to."""
-
-    def hide(slots: Any) -> None:
-        last = of_kind(slots, RecordKind.INCREMENT)[-1]
-        last.value = (last.value or b"")[:-1]
-
-    await damaged.rewrite(((INCREMENTS, hide),))
-    with family(damaged.here.bootstrap_servers, tmp_path) as children:
-        child = children.start("ledger", damaged.here.app.app_id)
-
-        def failed() -> bool:
-            return [p["phase"] for p in child.partitions().values()] == ["failed"]
-
-        await asyncio.to_thread(child.wait_http)
-        await asyncio.to_thread(child.until, failed, "FAILED")
-        error = child.partitions()[0]["error"]
-        assert error["kind"] == "LogDamaged"
-        assert await asyncio.to_thread(child.terminate) == 0

@@ -13,7 +13,6 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.chain import genesis_increment
-from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Bounds
 from snapreplay.service.recovery.driver import RecoveryDriver
@@ -197,22 +196,6 @@ class Seeker(RecoveryDriver):
 async def ends(context: Context) -> tuple[int, int]:
     """(last stable offset, high watermark)."""
     return (await _bounds(context, True)).end_offset, (await _bounds(context, False)).end_offset
-
-
-async def end_minus_two(context: Context) -> list[int] | str:
-    """Return what the naive search gives: seek to the end − 2 and poll."""
-    bounds = await _bounds(context, True)
-    start = bounds.end_offset - 2
-    if start < 0:
-        return "error"
-    reader = await context.cluster.reader()
-    try:
-        slices = [s async for s in reader.read(context.increments, start, bounds.end_offset)]
-    except OffsetTrimmed:
-        return "error"
-    finally:
-        await reader.close()
-    return [record.offset for records in slices for record in records]
 
 
 async def _bounds(context: Context, committed: bool) -> Bounds:

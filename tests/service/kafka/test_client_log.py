@@ -94,15 +94,6 @@ def client_logger():
     logger.handlers[:], logger.propagate = before
 
 
-def test_it_is_switched_on_once_for_the_process(client_logger, caplog):
-    """Lines of all the client's loggers still arrive at the root's handlers."""
-    summarise_client_log()
-    summarise_client_log()
-    assert len(client_logger.handlers) == 1
-    logging.getLogger("aiokafka.consumer.fetcher").warning("said once")
-    assert [record.getMessage() for record in caplog.records] == ["said once"]
-
-
 @pytest.mark.kafka
 async def test_an_input_that_is_deleted_under_a_service_is_not_a_flood(client_logger, caplog, stage, unique):
     """The client says again and again that it is not there. The log says it once, then at most once a minute."""

@@ -1,7 +1,5 @@
 """The object that the service holds."""
 
-import logging
-
 import pytest
 
 from snapreplay.service.kafka import cluster as module
@@ -32,14 +30,3 @@ async def test_limits_are_asked_for_once_and_again_when_they_are_old(cluster, ne
     monkeypatch.setattr(module, "LIMITS_AGE_S", -1.0)
     await cluster.limits_of([second])
     assert asked[1:] == [{second}]
-
-
-@pytest.mark.parametrize("loaded", [True, False])
-async def test_a_missing_c_extension_is_said_loudly(monkeypatch, caplog, loaded):
-    """Otherwise somebody looks for a factor of 20 for a week."""
-    from snapreplay.service.config.settings import Settings
-
-    monkeypatch.setattr(module, "c_extension_loaded", lambda: loaded)
-    with caplog.at_level(logging.WARNING):
-        KafkaCluster(Settings())
-    assert ("without its C extension" in caplog.text) is not loaded

@@ -10,9 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.kafka import config
 from snapreplay.service.kafka.config import (
-    c_extension_loaded,
     client_arguments,
     consumer_arguments,
     membership_arguments,
@@ -67,47 +65,11 @@ def test_exactly_once_does_not_depend_on_settings():
     assert appender["compression_type"] is None
 
 
-@pytest.mark.parametrize("is_large", [False, True])
-def test_settings_win_over_measured_defaults(is_large):
-    """For chunks, too."""
-    own = Settings(kafka={"max.partition.fetch.bytes": 5000, "retry.backoff.ms": 7})
-    arguments = consumer_arguments(own, read_committed=True, large=is_large)
-    assert (arguments["max_partition_fetch_bytes"], arguments["retry_backoff_ms"]) == (5000, 7)
-
-
-def test_a_member_has_the_name_that_is_set():
-    """`instance_id` makes its membership static."""
-    arguments = membership_arguments(FULL, "app")
-    assert (arguments["group_id"], arguments["group_instance_id"]) == ("app", "one")
-    # Without a name the coordinator gives each process a member id of its own.
-    assert membership_arguments(Settings(), "app")["group_instance_id"] is None
-
-
 def test_addresses_are_shuffled_anew_for_each_client():
     """A new client must have a chance to reach another broker than the last one."""
     seen = {tuple(client_arguments(FULL)["bootstrap_servers"]) for _ in range(200)}
     assert len(seen) == 6
     assert all(sorted(order) == ["a:1", "b:2", "c:3"] for order in seen)
-
-
-def test_the_c_extension_is_recognised(monkeypatch):
-    """Here it is loaded; the pure Python class of the same name is not it."""
-    from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
-
-    assert c_extension_loaded()
-    monkeypatch.setattr(config, "DefaultRecordBatchBuilder", _DefaultRecordBatchBuilderPy)
-    assert not c_extension_loaded()
-
-
-def test_ssl_properties_make_a_context(tmp_path):
-    """The system's authorities by default, and the host name is checked unless somebody says no."""
-    secure = Settings(kafka={"security.protocol": "SSL"})
-    context = client_arguments(secure)["ssl_context"]
-    assert context.verify_mode == ssl.CERT_REQUIRED
-    assert context.check_hostname
-    lax = Settings(kafka={"security.protocol": "SSL", "ssl.check.hostname": "false"})
-    assert not client_arguments(lax)["ssl_context"].check_hostname
-    assert "ssl_context" not in client_arguments(FULL)
 
 
 def test_an_encrypted_key_without_a_password_is_refused_and_nobody_asked(tmp_path, monkeypatch):

@@ -3,11 +3,13 @@
 import pytest
 
 from tests.service.kafka.test_membership import LONG_SESSION_MS, Member
-from tests.support.stage import session_ms, until
+from tests.support.stage import until
 from tests.support.wire import Proxy
 
 pytestmark = pytest.mark.kafka
 HASTY = {"request.timeout.ms": 2000}
+SHORT_SESSION_MS = 6000
+"""Longer than a request of the others may take."""
 JOIN, HEARTBEAT = 11, 12
 
 
@@ -29,7 +31,7 @@ async def test_a_coordinator_that_answers_no_heartbeat_is_noticed(broker, new_to
 async def test_a_join_may_take_longer_than_other_requests(broker, new_topic, unique):
     """The coordinator answers it when all have joined, or the session of one that is dead has timed out."""
     proxy, topic, app = Proxy(broker.bootstrap_servers), await new_topic(partitions=1), unique("app")
-    dead = Member(broker.bootstrap_servers, app, topic, "one", session_timeout_ms=2 * session_ms())
+    dead = Member(broker.bootstrap_servers, app, topic, "one", session_timeout_ms=SHORT_SESSION_MS)
     await until(lambda: dead.owns)
     await dead.crash()
     async with proxy.through():

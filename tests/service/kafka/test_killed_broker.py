@@ -1,28 +1,21 @@
 """Tests of what becomes of our clients when their broker dies: a broker of one's own, killed again and again."""
 
 import asyncio
-import gc
 import time
 
 import psutil
 import pytest
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
 
 from snapreplay.app.record import Output
 from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.core.kafka_errors import CommitInDoubt, Unreachable
-from snapreplay.service.kafka import fetch_by_id, shutdown
+from snapreplay.service.kafka import fetch_by_id
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.config import producer_arguments
-from snapreplay.service.kafka.shutdown import cut_producer
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
-from tests.support.deadlines import scaled, within
+from tests.support.deadlines import scaled
 from tests.support.kafka import Since, hasty, overtaken, values_of
-from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
-LONG_MS = 60_000
 """A request times out later than anything here takes, however busy the machine is."""
 
 
@@ -89,47 +82,6 @@ async def test_a_transaction_leaves_neither_task_nor_socket_nor_record(mortal, u
     await renewed.commit(0, [], [LogRecord(topic, b"after")])
     await renewed.discard()
     assert await values_of(cluster, topic) == [b"kept", b"after"]
-
-
-async def cut_in_the_middle_of_everything(mortal, settings, topic):
-    """A transaction is open, a send answered, one not, a commit waits, and the broker is dead."""
-    producer = AIOKafkaProducer(**producer_arguments(settings, topic))
-    await producer.start()
-    await producer.begin_transaction()
-    await producer.send_and_wait(topic, b"1", partition=0)
-    await asyncio.to_thread(mortal.kill)
-    unanswered = await producer.send(topic, b"2", partition=1)
-    commit = asyncio.create_task(producer.commit_transaction())
-    await asyncio.wait([unanswered, commit], timeout=0.5)
-    # Cancelled alone, the sender would wait for its requests and, cancelled again, leave all but one behind.
-    await until(lambda: len(shutdown._tasks(producer._sender.sender_task)) > 1, "requests under way")
-    started = time.monotonic()
-    await cut_producer(producer)
-    assert time.monotonic() - started < LONG_MS / 2000
-    for waiter in (unanswered, commit):
-        with pytest.raises(KafkaError, match="discarded"):
-            async with within(10):
-                await waiter
-
-
-async def test_cutting_a_producer_ends_everything_at_once(mortal, unique):
-    """No task, no socket, no waiter and no complaint of asyncio is left, long before a request times out."""
-    settings = settings_for(mortal)
-    settings = settings.replaced(kafka={**settings.kafka, "request.timeout.ms": LONG_MS})
-    topic, complaints, loop = unique("all"), [], asyncio.get_running_loop()
-    await KafkaCluster(settings).create_topics([NewTopic(topic, 2)])
-    since = Since(mortal.bootstrap_servers)
-    gc.collect()  # what earlier tests have left is none of it
-    loop.set_exception_handler(lambda _, context: complaints.append(context))
-    try:
-        await cut_in_the_middle_of_everything(mortal, settings, topic)
-        assert not since.tasks
-        assert not since.sockets
-        gc.collect()
-        await asyncio.sleep(0)
-    finally:
-        loop.set_exception_handler(None)
-    assert complaints == []
 
 
 @pytest.mark.whole

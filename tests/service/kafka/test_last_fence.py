@@ -40,6 +40,7 @@ async def test_the_last_fence_is_ours_until_somebody_else_fences(settings, uniqu
         await ours.discard()
 
 
+@pytest.mark.whole
 async def test_our_own_transaction_that_timed_out_is_nobody_else(settings, unique):
     """The broker raises the epoch by one and aborts; nobody has committed anything."""
     # Long enough that a busy machine comes to write in it.

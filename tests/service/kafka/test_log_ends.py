@@ -10,7 +10,6 @@ from aiokafka.protocol.offset import OffsetRequest
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import Bounds, LogRecord, TopicPartition
-from tests.support.deadlines import within
 from tests.support.inside import send_uncommitted
 from tests.support.kafka import hasty
 
@@ -74,40 +73,6 @@ async def test_where_many_logs_end_is_one_request(cluster, new_topic, unique, as
     assert asked == {"requests": 1, "logs": MANY}
     assert found == {log: 4 if log.partition == 1 else 0 for log in logs}
     await reader.close()
-    await producer.discard()
-
-
-async def test_no_answer_is_older_than_its_question(cluster, new_topic, unique, monkeypatch):
-    """What was written before somebody asked is in the answer, although others had asked before and still wait. A
-    reader of committed records would not do: a broker answers a commit before its marker is written."""
-    topic, producer = await new_topic(), await cluster.fence(unique("app"))
-    first, second = [await cluster.reader(read_committed=False) for _ in range(2)]
-    answered, may_arrive, send = asyncio.Event(), asyncio.Event(), AIOKafkaConnection.send
-
-    async def late(answer):
-        found = await answer
-        answered.set()
-        await may_arrive.wait()
-        return found
-
-    def sent(self, request, **keywords):
-        answer = send(self, request, **keywords)
-        is_for_the_end = isinstance(request, OffsetRequest) and request._topics == [(topic, [(0, LATEST)])]
-        return late(answer) if is_for_the_end else answer
-
-    monkeypatch.setattr(AIOKafkaConnection, "send", sent)
-    async with within(30):
-        before = asyncio.create_task(first.bounds(TopicPartition(topic, 0)))
-        await answered.wait()
-        await producer.commit(0, [], [LogRecord(topic, b"x")])
-        asking = asyncio.create_task(second.bounds(TopicPartition(topic, 0)))
-        for _ in range(10):
-            await asyncio.sleep(0)
-        may_arrive.set()
-        await before
-        assert (await asking).end_offset >= 1
-    for each in (first, second):
-        await each.close()
     await producer.discard()
 
 

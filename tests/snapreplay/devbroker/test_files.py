@@ -1,12 +1,11 @@
 """Formatting a data directory, and the archive of classes."""
 
-import base64
 from pathlib import Path
 
 import pytest
 
 from snapreplay.devbroker.errors import LocalBrokerUnavailable
-from snapreplay.devbroker.files import KafkaFiles, new_id
+from snapreplay.devbroker.files import KafkaFiles
 
 META = "#\n#Sat Nov 21 01:39:41 UTC 2026\nnode.id=1\ndirectory.id=AAA\nversion=1\ncluster.id=BBB\n"
 
@@ -46,14 +45,6 @@ def test_each_data_directory_gets_its_own_ids(kafka: KafkaFiles, tmp_path: Path)
     assert meta(tmp_path / "x") == x
 
 
-def test_a_directory_that_cannot_be_used_is_named(kafka: KafkaFiles, tmp_path: Path) -> None:
-    """Not a traceback: somebody typed it."""
-    taken = tmp_path / "taken"
-    taken.touch()
-    with pytest.raises(LocalBrokerUnavailable, match=f"in {taken}: File exists"):
-        kafka.format(taken, 1, "CLUSTER")
-
-
 @pytest.mark.parametrize(
     ("name", "said"), [("a,b", "a,b: Kafka reads a comma"), ("a\udcff", r"a\\udcff: its name is not UTF-8")]
 )
@@ -80,11 +71,3 @@ def test_an_archive_is_taken_over_whole_or_not_at_all(kafka: KafkaFiles, tmp_pat
     assert kafka.class_archive != before, "it holds for one Java only"
     lib = kafka.root / "lib"
     assert kafka.class_path == f"{lib}/a.jar:{lib}/b.jar", "and for one order"
-
-
-def test_ids_are_sixteen_bytes_without_a_leading_dash() -> None:
-    """Kafka's tools would take a leading dash for an option."""
-    ids = {new_id() for _ in range(500)}
-    assert len(ids) == 500
-    assert all(len(base64.urlsafe_b64decode(text + "==")) == 16 for text in ids)
-    assert not any(text.startswith("-") for text in ids)

@@ -31,20 +31,3 @@ def test_a_port_is_waited_for_until_a_broker_of_before_has_ended(monkeypatch: py
         monkeypatch.setattr(free_ports, "PATIENCE_S", scaled(30))
         monkeypatch.setattr(time, "sleep", lambda _: listener.close())
         assert free_ports.is_free_soon(port)
-
-
-@pytest.mark.parametrize(("text", "ceiling"), [("1024\t65535\n", 65_536), ("", 32_768), ("nonsense here", 32_768)])
-def test_a_range_that_leaves_no_port_or_says_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, ceiling: int
-) -> None:
-    """The system chooses, or the usual range counts."""
-    (tmp_path / "range").write_text(text)
-    monkeypatch.setattr(free_ports, "_RANGE_FILE", tmp_path / "range")
-    assert all(0 < port < ceiling for port in free_ports.free_ports(3))
-
-
-def test_no_free_port_is_an_error_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not search for ever."""
-    monkeypatch.setattr(free_ports, "_TRIES", 0)
-    with pytest.raises(OSError, match="no 2 free ports"):
-        free_ports.free_ports(2)

@@ -55,15 +55,14 @@ def run(kept: KeptProcess, command: list[str], log: Path) -> int:
     return pid
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
-def test_nothing_outlives_the_owner(work_dir: Path, end: signal.Signals) -> None:
-    """However the owner ends, keeper, command and directory go; its own death counts, not the last copy of its pipe."""
+def test_nothing_outlives_the_owner(work_dir: Path) -> None:
+    """When the owner is killed, keeper, command and directory go; not only with the last copy of its pipe."""
     with subprocess.Popen([sys.executable, "-c", OWNER, str(work_dir)], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         command, child = (int(word) for word in owner.stdout.readline().split())
         keeper = os.getsid(command)  # a session of their own: Ctrl-C in the terminal does not reach them
         try:
-            owner.send_signal(end)
+            owner.kill()
             owner.wait()
             eventually(lambda: not (is_running(keeper) or is_running(command) or work_dir.exists()), "gone")
             assert is_running(child)
@@ -98,13 +97,6 @@ def test_the_end_is_bounded_and_leaves_nothing(kept: KeptProcess, work_dir: Path
         kept.exit_code()
 
 
-def test_files_can_be_left(kept: KeptProcess, work_dir: Path) -> None:
-    """Somebody wants to read the log."""
-    kept.leave_files()
-    kept.close()
-    assert (work_dir / "file").exists()
-
-
 def test_the_end_of_the_starting_thread_is_not_the_end_of_the_command(work_dir: Path, tmp_path: Path) -> None:
     """A broker started from a worker thread lives on when that thread ends. Ending twice gives the same answer."""
     with ThreadPoolExecutor(1) as pool:
@@ -118,13 +110,10 @@ def test_the_end_of_the_starting_thread_is_not_the_end_of_the_command(work_dir: 
         kept.close()
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_a_keeper_that_ends_takes_the_command_along(
-    kept: KeptProcess, work_dir: Path, tmp_path: Path, end: signal.Signals
-) -> None:
-    """Killed, or ended with the machine; the owner is told, and removes the directory."""
+def test_a_keeper_that_is_killed_takes_the_command_along(kept: KeptProcess, work_dir: Path, tmp_path: Path) -> None:
+    """The owner is told, and removes the directory."""
     pid = run(kept, SLEEP, tmp_path / "log")
-    os.kill(os.getsid(pid), end)
+    os.kill(os.getsid(pid), signal.SIGKILL)
     eventually(lambda: not is_running(pid), "the command outlived its keeper")
     with pytest.raises(KeeperGone):
         eventually(kept.exit_code, "gone")

@@ -1,7 +1,5 @@
 """One broker process: what it does when its port is taken, when it dies, when it is too slow."""
 
-import os
-import signal
 import socket
 import threading
 import time
@@ -87,48 +85,11 @@ def test_a_restart_insists_on_its_port(make_node: Start) -> None:
     assert node.bootstrap_server == before
 
 
-@pytest.mark.whole
-def test_a_restart_gives_up_in_the_end(make_node: Start) -> None:
-    """A port that stays taken is a failure with a name."""
-    node, over = make_node(), threading.Event()
-    with (
-        socket.create_server(("127.0.0.1", node.address.port)),
-        pytest.raises(LocalBrokerFailed, match=r"kept its port|not start in time") as caught,
-    ):
-        restart_refused(node, StartDeadline(scaled(30.0), over), over.set)
-    assert "the port is taken by another program" in caught.value.message
-
-
-@pytest.mark.whole
-def test_a_broker_that_ends_by_itself_leaves_its_log(make_node: Start) -> None:
-    """Killed from outside (by the system, when memory is short), its log can still be read."""
-    node = make_node()
-    node.launch()
-    node.wait_started(patience())
-    os.kill(node.pid, signal.SIGKILL)
-    with pytest.raises(LocalBrokerFailed, match="exit code -9"):
-        eventually(node.check_alive, "ended")  # the first thread of a process may be gone before all others are
-    node.close()
-    assert node.log_path.exists()
-    assert not (node.log_path.parent / "data").exists()
-
-
 def test_a_broker_that_is_too_slow_is_a_failure(frozen: LocalNode) -> None:
     """The wait ends at the deadline, with the log's last lines."""
     with pytest.raises(LocalBrokerFailed, match="did not start in time"):
         frozen.wait_started(patience(0.05))
     frozen.kill()  # it does not hear of an orderly end
-
-
-def test_an_abandoned_start_ends_soon(frozen: LocalNode) -> None:
-    """Who cancels need not wait for the deadline."""
-    abandoned = threading.Event()
-    abandoned.set()
-    deadline = StartDeadline(scaled(30.0), abandoned)
-    with pytest.raises(LocalBrokerFailed):
-        frozen.wait_started(deadline)
-    assert deadline.left_s > 0
-    frozen.kill()
 
 
 @pytest.mark.whole
