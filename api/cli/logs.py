@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import queue
 import select
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
 from types import TracebackType
@@ -20,7 +20,7 @@ from snapreplay.counted import counted
 log = logging.getLogger("snapreplay")
 
 LINE_BYTES_MAX = 32 * 1024
-QUEUE_BYTES_MAX = 4 * 1024 * 1024
+LINES_MAX = 4096
 RETRY_SECONDS = 1.0
 FLUSH_SECONDS = 1.0
 CONTINUED = "  | "
@@ -121,18 +121,6 @@ def _told(dropped: int) -> logging.LogRecord:
     return logging.LogRecord("snapreplay.log", logging.WARNING, "", 0, text, None, None)
 
 
-def _write_some(file: int, line: bytes) -> int:
-    """Write; return the number of bytes that were written. Waits for room, also where another process has made the
-    file non-blocking."""
-    while True:
-        try:
-            return os.write(file, line)
-        except BlockingIOError:
-            room = select.poll()
-            room.register(file, select.POLLOUT)
-            room.poll()
-
-
 class Writer(logging.Handler):
     """Hands its lines to a thread. Whoever logs never waits: when nobody reads, lines are dropped, and a line says how
     many as soon as somebody reads again."""
@@ -140,17 +128,16 @@ class Writer(logging.Handler):
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
-        self._lines: deque[bytes] = deque()
-        self._queued_bytes = 0
+        self._lines: queue.Queue[bytes] = queue.Queue(LINES_MAX)
+        self._is_forked = False
         self.dropped = 0
-        """The lines that were lost, and that nobody has been told of yet."""
-        self._changed = threading.Condition(threading.Lock())
-        self.is_idle = True
-        self._is_forked = False  # then there is no thread
-        self._thread = threading.Thread(target=self._write, name="snapreplay-log", daemon=True)
-        self._thread.start()
-        # A forked process has the queue, but not the thread.
+        """Lines that were lost, and that no line has counted yet."""
+        threading.Thread(target=self._write, name="snapreplay-log", daemon=True).start()
         os.register_at_fork(after_in_child=self._write_directly)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._lines.unfinished_tasks
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -158,25 +145,20 @@ class Writer(logging.Handler):
         except Exception:  # noqa: BLE001 - a line that cannot be formatted must not end the program
             self.handleError(record)
             return
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._count(1)
         if self._is_forked:
-            self._write_whole(line)
-            return
-        with self._changed:
-            if self._queued_bytes + len(line) > QUEUE_BYTES_MAX:
-                self.dropped += 1
-                return
-            self._lines.append(line)
-            self._queued_bytes += len(line)
-            self.is_idle = False
-            self._changed.notify_all()
+            self._write_whole(self._lines.get())
 
     def _line(self, record: logging.LogRecord) -> bytes:
         return f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
 
     def flush(self) -> None:
         """Wait until everything is written, for at most a second."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.is_idle, FLUSH_SECONDS)
+        with self._lines.all_tasks_done:
+            self._lines.all_tasks_done.wait_for(lambda: self.is_idle, FLUSH_SECONDS)
 
     def close(self) -> None:
         """Write what is left, at the end of the process."""
@@ -185,24 +167,20 @@ class Writer(logging.Handler):
 
     def _write(self) -> None:
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._lines)
-                line = self._lines[0]
-            written = self._write_whole(line)
-            with self._changed:
-                self._lines.popleft()
-                self._queued_bytes -= len(line)
-                self.dropped += not written
-                is_read = written and self._queued_bytes < QUEUE_BYTES_MAX // 2
-                dropped = self.dropped if is_read else 0
-            # Without the lock: nobody may read again, and whoever logs would wait for it.
-            told = dropped > 0 and self._write_whole(self._line(_told(dropped)))
-            with self._changed:
-                self.dropped -= dropped if told else 0
-                self.is_idle = not self._lines
-                self._changed.notify_all()
-            if not written:
+            if not self._write_whole(self._lines.get()):
+                self._count(1)
                 time.sleep(RETRY_SECONDS)  # a full disk: the queue fills meanwhile
+                self._lines.task_done()
+                continue
+            dropped = self.dropped if self._lines.qsize() < LINES_MAX // 2 else 0
+            if dropped and self._write_whole(self._line(_told(dropped))):
+                self._count(-dropped)
+            self._lines.task_done()
+
+    def _count(self, lines: int) -> None:
+        self.acquire()
+        self.dropped += lines
+        self.release()
 
     def _write_whole(self, line: bytes) -> bool:
         """Write a line; say whether it was written: the disk may be full, or the other end closed."""
@@ -214,15 +192,19 @@ class Writer(logging.Handler):
             if file is None:
                 self._stream.write(line.decode())
             while line and file is not None:
-                line = line[_write_some(file, line) :]
+                try:
+                    line = line[os.write(file, line) :]
+                except BlockingIOError:  # another process has made it so, for all who share it
+                    room = select.poll()
+                    room.register(file, select.POLLOUT)
+                    room.poll()
         except (OSError, ValueError):
             return False
         return True
 
     def _write_directly(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._lines.clear()
-        self._is_forked = True
+        """Write without the thread, which a forked process does not have."""
+        self._lines, self._is_forked = queue.Queue(LINES_MAX), True
 
 
 _QUIET = ("aiokafka", "asyncio", "kafka", "uvicorn")  # libraries: their warnings are enough

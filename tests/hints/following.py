@@ -13,7 +13,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,15 +30,6 @@ from tests.support import kafka_tools
 from tests.support.stage import Stage, processed, until
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def refused_then_taken(says: str, wrong: Callable[[], object], right: Callable[[], object]) -> None:
-    """Check that code is refused, then taken: refused with a hint that `says` so; done, nothing is refused any
-    more."""
-    with pytest.raises(SnapreplayError) as refused:
-        wrong()
-    assert says in refused.value.hint
-    right()
 
 
 def ways(hint: str) -> list[str]:
