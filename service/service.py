@@ -13,7 +13,6 @@ from snapreplay.app.app import App, check_app
 from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings, used_settings
-from snapreplay.service.config.typed import addressed
 from snapreplay.service.control.address import Address
 from snapreplay.service.control.operations import (
     Command,
@@ -101,7 +100,7 @@ class Service(Generic[S]):
         self._http = http
         self._first_start = first_start
         self._identity = Identity.of_this_process(self.settings.instance_id)
-        self._board = StatusBoard(partial(addressed, settings=self.settings))
+        self._board = StatusBoard()
         self._background = LoopThread("snapreplay-membership")
         self._cluster = KafkaCluster(self.settings)
         self._supervisor: Supervisor | None = None

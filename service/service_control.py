@@ -19,7 +19,6 @@ from snapreplay.app.topic import InternalTopic, Topic
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of, wall_time
 from snapreplay.service.config.settings import Settings, effective
-from snapreplay.service.config.typed import addressed
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
 from snapreplay.service.control.operation_registry import OperationRegistry, Part
@@ -129,7 +128,6 @@ class ServiceControl:
         """Take `pulse`: of the runners' loop."""
         self._settings = effective(settings)
         self._topology = _topology(app)
-        self._shown = partial(addressed, settings=settings)
         self._app = app
         self._identity = identity
         self._board = board
@@ -281,7 +279,7 @@ class ServiceControl:
     @property
     def waiting_for(self) -> str:
         """The obstacle that keeps the process from joining its group, with the command; empty: nothing."""
-        return self._shown(str(self.awaited or ""))
+        return str(self.awaited or "")
 
     @property
     def trouble(self) -> str:

@@ -45,10 +45,7 @@ def restore_status(
             return restore_view.follow(client, output)
         status = client.restore_status()
 
-    def show(found: Json) -> None:
-        restore_view.print_status(found, client.with_url)
-
-    return _shown(status, output, show, restore_view.exit_code)
+    return _shown(status, output, restore_view.print_status, restore_view.exit_code)
 
 
 def _shown(

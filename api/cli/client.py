@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from ssl import SSLContext
 from typing import Any, Self
@@ -13,7 +12,6 @@ import httpx2
 
 from snapreplay.api.cli.output import ExitCode, OperationRefused
 from snapreplay.errors import RetryableError, UsageError
-from snapreplay.service.config.typed import LOCAL, OF_CLUSTER
 from snapreplay.service.control.operations import Command
 
 NOT_FOUND, NO_TYPE = 404, "about:blank"  # together: an unknown path
@@ -30,8 +28,6 @@ COMMANDS = {
     "/readyz": "health --ready",
 }
 """The commands that make the requests which hints of the service name."""
-_OTHERS = "|".join((*OF_CLUSTER, *LOCAL))
-_ASKS = re.compile(rf"(?<=`)snapreplay (?!(?:{_OTHERS})[ `])[a-z-]+(?= |`)(?![^`]* --(?:url|help))[^`]*(?=`)")
 _REQUEST = re.compile(r"GET (/(?:api/v1/)?[a-z-]+)[^ ;,]*")
 
 
@@ -50,18 +46,9 @@ class Client:
     problem document).
     """
 
-    def __init__(
-        self,
-        url: str,
-        headers: Mapping[str, str] | None = None,
-        context: SSLContext | None = None,
-        *,
-        is_given: bool = False,
-    ) -> None:
-        """Take `headers`, which are sent with every request, and how https is spoken; None: as on this machine.
-        `is_given`: the URL was given, so a command without it would ask another service."""
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None, context: SSLContext | None = None) -> None:
+        """Take `headers`, which are sent with every request, and how https is spoken; None: as on this machine."""
         self.url = url
-        self._is_given = is_given
         # No proxy from the environment: the service is on this machine or in this network.
         verify = True if context is None else context
         self._http = httpx2.Client(base_url=url, headers=headers, timeout=TIMEOUT_S, trust_env=False, verify=verify)
@@ -71,10 +58,6 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self._http.close()
-
-    def with_url(self, hint: str) -> str:
-        """Return the hint with this service's `--url` in each command that asks a service, where it is needed."""
-        return _ASKS.sub(lambda found: f"{found[0]} --url {shlex.quote(self.url)}", hint) if self._is_given else hint
 
     def restore_status(self, scope: str | None = None) -> Json:
         """Ask for the partitions of the app or of the process alone; None: of the app, if it has peers."""
@@ -147,9 +130,7 @@ class Client:
             )
         if response.status_code == NOT_FOUND and document.get("type") == NO_TYPE:
             raise self._no_such_path(path)
-        refused = _refusal(response.status_code, document)
-        refused.hint = self.with_url(refused.hint)
-        raise refused
+        raise _refusal(response.status_code, document)
 
     def _late(self, method: str, path: str, timeout_s: float) -> ServiceUnreachable:
         message = f"the service at {self.url} has not answered {method} {path} within {timeout_s:g} s"

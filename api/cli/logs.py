@@ -64,10 +64,8 @@ def _left_out(text: str) -> str:
 class LineFormatter(logging.Formatter):
     """One line per event. A traceback has lines of its own, all of them indented by `CONTINUED`."""
 
-    shown: Callable[[str], str] = staticmethod(str)
-
     def format(self, record: logging.LogRecord) -> str:
-        record.message = one_line(self.shown(record.getMessage()))
+        record.message = one_line(record.getMessage())
         if self.usesTime():
             record.asctime = self.formatTime(record, self.datefmt)
         lines = [self.formatMessage(record)]
@@ -82,10 +80,9 @@ class LineFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """One JSON object per event, on one line of ASCII, whatever a text holds."""
 
-    def __init__(self, app_id: str, shown: Callable[[str], str] = str) -> None:
+    def __init__(self, app_id: str) -> None:
         super().__init__()
         self._app_id = app_id
-        self._shown = shown
 
     def format(self, record: logging.LogRecord) -> str:
         said: dict[str, object] = {
@@ -93,7 +90,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "app": self._app_id,
-            "message": _text(self._shown(record.getMessage())),
+            "message": _text(record.getMessage()),
         }
         if (partition := _partition_of(record)) is not None:
             said["partition"] = partition
@@ -226,19 +223,15 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-def configure(
-    level: Verbosity, form: LogFormat = LogFormat.TEXT, app_id: str = "", shown: Callable[[str], str] = str
-) -> None:
-    """Set up the root logger; libraries stay at warning unless `level` is debug. `shown` makes of a message what is
-    written: hints get the options that lead to this process."""
+def configure(level: Verbosity, form: LogFormat = LogFormat.TEXT, app_id: str = "") -> None:
+    """Set up the root logger; libraries stay at warning unless `level` is debug."""
     formatter: logging.Formatter
     if form is LogFormat.JSON:
-        formatter = JsonFormatter(app_id, shown)
+        formatter = JsonFormatter(app_id)
         sys.excepthook = _log_defect
         logging.captureWarnings(True)
     else:
         formatter = LineFormatter("%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s")
-        formatter.shown = shown
         formatter.converter = time.gmtime
         formatter.datefmt = "%Y-%m-%dT%H:%M:%S"
     handler = Writer(sys.stderr)

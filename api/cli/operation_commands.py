@@ -57,7 +57,7 @@ def _those(client: Client, what: str, is_one: Callable[[Json], bool]) -> list[in
     if not found:
         raise OperationRefused(
             f"as the process at {client.url} knows, no partition is {what}",
-            hint=client.with_url("`snapreplay restore-status` shows their phases"),
+            hint="`snapreplay restore-status` shows their phases",
             code=ExitCode.FINDINGS,
         )
     return found

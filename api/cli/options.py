@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from snapreplay.api.cli.logs import LogFormat, Verbosity
 from snapreplay.api.cli.output import ExitCode, Format
-from snapreplay.errors import SnapreplayError, UsageError
+from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -364,8 +364,7 @@ def _client(url: str | None, http_port: int | None, config: Path | None, token_f
     asked = service_url(url, http_port, config)
     named = token_file or settings_from(config, None).http.token_file
     token = _token_in(Path(named)) if named else ""
-    is_given = (url, http_port, config) != (None, None, None)
-    return Client(asked, authorization(token) if token else None, _context(asked, config), is_given=is_given)
+    return Client(asked, authorization(token) if token else None, _context(asked, config))
 
 
 def _token_in(path: Path) -> str:
@@ -423,21 +422,14 @@ def carry_out(function: Callable[..., Any], given: Mapping[str, Any]) -> int:
     """Call a command's function with the values of its options, and return the exit code. A coroutine is run.
 
     The app is loaded before the function imports the Kafka client: a wrong name is answered at once.
-
-    Raises:
-        SnapreplayError: with the options, in the commands of its hint, with which this command reached its cluster.
     """
     arguments = dict(given)
     for each in _parameters(function):
         if made := _made(each):
             arguments[each.name] = made.make(**{option.name: arguments.pop(option.name) for option in made.options})
-    try:
-        done = function(**arguments)
-        if isinstance(done, Coroutine):
-            done = asyncio.run(done)
-    except SnapreplayError as error:
-        _with_address(error, arguments)
-        raise
+    done = function(**arguments)
+    if isinstance(done, Coroutine):
+        done = asyncio.run(done)
     return ExitCode.OK if done is None else int(done)  # `dev --reload` has that of its child
 
 
@@ -448,12 +440,3 @@ def _parameters(function: Callable[..., object]) -> Iterable[Parameter]:
 def _made(parameter: Parameter) -> Made | None:
     (found,) = parameter.annotation.__metadata__
     return found if isinstance(found, Made) else None
-
-
-def _with_address(error: SnapreplayError, arguments: Mapping[str, object]) -> None:
-    from snapreplay.service.config.settings import Settings
-    from snapreplay.service.config.typed import addressed
-
-    for each in arguments.values():
-        if isinstance(each, Settings):
-            error.hint = addressed(error.hint, each)

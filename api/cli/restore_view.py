@@ -1,18 +1,10 @@
-"""A restore status as text: table, bars, lines. Takes the JSON of `GET /restore-status`.
-
-Followed, it is bars in a terminal, elsewhere a line or a JSON document per change.
-"""
+"""A restore status as text. Takes the JSON of `GET /restore-status`. Followed, it is a line or a JSON document for each
+change."""
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING
-
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.text import Text
+from collections.abc import Callable, Iterator
 
 from snapreplay.api.cli.asking_commands import ANSWERING, last_heard
 from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
@@ -20,12 +12,6 @@ from snapreplay.api.cli.output import ExitCode, Format, OperationRefused, code_o
 from snapreplay.counted import counted, some
 from snapreplay.service.core.phase import ON_THE_WAY
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-
-WIDTH_MAX = 1000
 _COLUMNS = (
     "partition",
     "phase",
@@ -41,14 +27,9 @@ _COLUMNS = (
 )
 
 
-WithUrl = Callable[[str], str]
-"""As `Client.with_url`; str: as it is."""
-
-
-def print_status(status: Json, with_url: WithUrl = str) -> None:
+def print_status(status: Json) -> None:
     """Print one row per partition, then what is wrong with each, the standbys, which of them are missing, the processes
     that cannot be asked, and the summary."""
-    out = console()
     names = _names(status)
     rows = [_row(each) for each in status["partitions"]]
     columns: tuple[str, ...] = _COLUMNS
@@ -56,25 +37,15 @@ def print_status(status: Json, with_url: WithUrl = str) -> None:
         columns = (_COLUMNS[0], "process", *_COLUMNS[1:])
         rows = [[row[0], _process(each, names), *row[1:]] for each, row in zip(status["partitions"], rows, strict=True)]
     if rows:
-        out.print(_fitting(out, columns, rows))
-    hints: dict[str, int] = {}
-    lines = [line for each in status["partitions"] for line in troubles(each, hints, with_url)]
+        right, whole = "partition percent progress rate eta attempts seconds", "partition process phase percent proof"
+        console().print(table(columns, rows, right, whole))
+    lines = [line for each in status["partitions"] for line in troubles(each)]
     lines += [standby(each, names) for each in status.get("standbys", ())] + copies(status)
     lines += [away(each) for each in status.get("processes", ()) if each["state"] not in ANSWERING]
     lines += [f"trouble: {trouble}"] if (trouble := status.get("trouble")) else []
     lines += status.get("topics_not_read", ())  # an older service does not say it
     for line in (*lines, f"{status['app_id']}: {summary(status)}"):
         print(line)
-
-
-def _fitting(out: Console, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """Make the table; where it is too wide, without the columns in which nothing is known."""
-    right, whole = "partition percent progress rate eta attempts seconds", "partition process phase percent proof"
-    made = table(columns, rows, right, whole)
-    if out.measure(made, options=out.options.update(width=WIDTH_MAX)).maximum <= out.width:
-        return made
-    kept = [at for at in range(len(columns)) if any(row[at] is not None for row in rows)]
-    return table([columns[at] for at in kept], [[row[at] for at in kept] for row in rows], right, whole)
 
 
 def _names(status: Json) -> dict[str, str]:
@@ -205,9 +176,8 @@ def _proof(proof: Json | None) -> str | None:
     return "equal" if proof["equal"] else f"{proof['computed']} is not {proof['recorded']}"
 
 
-def troubles(partition: Json, hints: dict[str, int] | None = None, with_url: WithUrl = str) -> list[str]:
-    """Tell what a person must know of this partition; empty if all is well. `hints` are those that were told, each with
-    its partition: the same hint, for another number, is not written out again."""
+def troubles(partition: Json) -> list[str]:
+    """Tell what a person must know of this partition; empty if all is well."""
     lines, name = [], f"partition {partition['partition']}"
     if reason := partition["fallback_reason"]:
         which = partition["fallback_from"]
@@ -216,7 +186,7 @@ def troubles(partition: Json, hints: dict[str, int] | None = None, with_url: Wit
     if error := partition["error"]:
         record = f" (record {error['record_id']})" if error["record_id"] else ""
         lines.append(f"{name}: {error['kind']}: {error['message']}{record}")
-        lines += _hint_once(partition, {} if hints is None else hints, with_url)
+        lines += filter(None, [hint_line(partition)])
     if waiting_for := partition["waiting_for"]:
         lines.append(f"{name}: {waiting_for}")
     if since := partition.get("paused_since"):
@@ -227,18 +197,10 @@ def troubles(partition: Json, hints: dict[str, int] | None = None, with_url: Wit
     return lines
 
 
-def _hint_once(partition: Json, hints: dict[str, int], with_url: WithUrl) -> list[str]:
-    hint, number = hint_line(partition, with_url), partition["partition"]
-    if hint is None:
-        return []
-    first = hints.setdefault(re.sub(rf"\bpartition {number}\b", "partition N", hint), number)
-    return [hint if first == number else f"partition {number}: hint: that of partition {first}, with this number"]
-
-
-def hint_line(partition: Json, with_url: WithUrl = str) -> str | None:
+def hint_line(partition: Json) -> str | None:
     """Tell what a person can do about its error, if there is one."""
     hint = (partition["error"] or {}).get("hint")
-    return f"partition {partition['partition']}: hint: {with_url(hint)}" if hint else None
+    return f"partition {partition['partition']}: hint: {hint}" if hint else None
 
 
 def line(partition: Json) -> str:
@@ -265,20 +227,13 @@ def follow(client: Client, output: Format) -> ExitCode:
         ServiceUnreachable, OperationRefused: at once if it never answered, otherwise after half a minute of silence;
             or at once, if it refuses to answer.
     """
-    out = console()
-    if output is Format.JSON:
-        shown: AbstractContextManager[Callable[[Json], None]] = nullcontext(_each_change())
-    elif out.is_terminal:
-        shown = _bars(out, client.with_url)
-    else:
-        shown = nullcontext(_each_line(client.with_url))
-    with shown as show:
-        status: Json = {}
-        for status in _statuses(client):
-            show(status)
-            phases = set(status["summary"]["partitions_by_phase"])
-            if phases and phases <= {"live", "failed"}:
-                break
+    show = _each_change() if output is Format.JSON else _each_line()
+    status: Json = {}
+    for status in _statuses(client):
+        show(status)
+        phases = set(status["summary"]["partitions_by_phase"])
+        if phases and phases <= {"live", "failed"}:
+            break
     return ExitCode.OK if status["summary"]["all_live"] else ExitCode.FINDINGS
 
 
@@ -315,7 +270,7 @@ def _without_ages(node: object) -> object:
     return [_without_ages(each) for each in node] if isinstance(node, list) else node
 
 
-def _each_line(with_url: WithUrl) -> Callable[[Json], None]:
+def _each_line() -> Callable[[Json], None]:
     last: dict[object, str | None] = {}
 
     def tell(what: object, said: str | None) -> None:
@@ -331,43 +286,6 @@ def _each_line(with_url: WithUrl) -> Callable[[Json], None]:
         for partition in status["partitions"]:
             number = partition["partition"]
             tell(number, line(partition))
-            tell(("hint", number), hint_line(partition, with_url))
+            tell(("hint", number), hint_line(partition))
 
     return show
-
-
-@contextmanager
-def _bars(out: Console, with_url: WithUrl) -> Iterator[Callable[[Json], None]]:
-    """Show one bar per partition; troubles are printed above them, each once."""
-    progress = Progress(
-        TextColumn("partition {task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[percent]:>7}"),
-        TextColumn("{task.fields[text]}", markup=False),
-        console=out,
-    )
-    tasks: dict[int, TaskID] = {}
-    told = {""}
-
-    def show(status: Json) -> None:
-        waits = status.get("waiting_for", "")
-        trouble = status.get("trouble", "")
-        lines = [f"waiting: {waits}" if waits else "", f"trouble: {trouble}" if trouble else ""]
-        for partition in status["partitions"]:
-            number = partition["partition"]
-            if number not in tasks:
-                tasks[number] = progress.add_task(str(number), total=100.0, text="", percent="")
-            progress.update(
-                tasks[number],
-                completed=partition["percent"] or 0.0,
-                percent=percent(partition) or "-",
-                text=line(partition).removeprefix(f"partition {number} "),
-            )
-            lines += troubles(partition, with_url=with_url)
-        for each in lines:
-            if each not in told:
-                told.add(each)
-                out.print(Text(each))
-
-    with progress:
-        yield show

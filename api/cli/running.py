@@ -12,7 +12,6 @@ import threading
 from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin
 
@@ -105,9 +104,7 @@ def run_plainly(given: Mapping[str, Any]) -> int:
 
 
 def run_app(app: App[Any], settings: Settings, log_level: Verbosity, log_format: LogFormat, begin: FirstStart) -> int:
-    from snapreplay.service.config.typed import addressed
-
-    configure(log_level, log_format, app.app_id, partial(addressed, settings=settings, with_port=True))
+    configure(log_level, log_format, app.app_id)
     from snapreplay.service.program import run
 
     return run(app, settings, http=announced_http(), first_start=begin)

@@ -377,9 +377,7 @@ class StandbyStatus(msgspec.Struct, frozen=True):
 class StatusBoard:
     """The newest status of every partition this process owns or owned, and of its warm copies. Thread-safe."""
 
-    def __init__(self, shown: Callable[[str], str] = str) -> None:
-        """`shown` makes of the hint of an error what people read: with the options that its commands need."""
-        self._shown = shown
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._partitions: dict[int, PartitionStatus] = {}
         self._listeners: list[Callable[[PartitionStatus], None]] = []
@@ -387,9 +385,6 @@ class StatusBoard:
 
     def publish(self, status: PartitionStatus) -> None:
         """Publish a status; only the partition's runner calls it."""
-        if (error := status.error) is not None and error.hint:
-            shown = msgspec.structs.replace(error, hint=self._shown(error.hint))
-            status = msgspec.structs.replace(status, error=shown)
         with self._lock:
             self._partitions[status.partition] = status
         for listener in self._listeners:

@@ -11,7 +11,6 @@ from snapreplay.app.ways import beyond_an_older_disk
 from snapreplay.counted import counted
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.clock import time_of
-from snapreplay.service.config.typed import addressed
 from snapreplay.service.core import broker_limits
 from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.core.topic_changes import TopicChange, changes
@@ -460,7 +459,7 @@ class DoctorReport(msgspec.Struct, frozen=True):
 
 
 def report_of(facts: DoctorFacts, seconds: float) -> DoctorReport:
-    found = (*facts.refusals, *(each for check in CHECKS for each in check(facts)))
+    found = [*facts.refusals, *(each for check in CHECKS for each in check(facts))]
     return DoctorReport(
         facts.app.app_id if facts.app else None,
         {
@@ -470,7 +469,6 @@ def report_of(facts: DoctorFacts, seconds: float) -> DoctorReport:
             "partitions": len(facts.logs),
             "states": len(facts.states),
         },
-        # The commands in a remedy get the options with which this command reached its cluster.
-        [msgspec.structs.replace(each, remedy=addressed(each.remedy, facts.settings)) for each in found],
+        found,
         round(seconds, 3),
     )

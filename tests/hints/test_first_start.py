@@ -79,21 +79,6 @@ async def kept(who: Operator, *names: str) -> dict[str, object]:
     return state
 
 
-async def test_a_hint_leads_to_the_cluster_that_it_was_printed_for(newcomer, monkeypatch):
-    """Told by an option, and typed in a shell that knows of no cluster: errors, `doctor`, and a status."""
-    who = newcomer()
-    monkeypatch.delenv("SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS")
-    at = ("--bootstrap-servers", who.here.bootstrap_servers)
-    said = await who.type("run", "hinted:app", "--no-wait", *at, code=2)
-    await who.follow(ways(" ".join(said.split()).split("hint: ")[1].replace("Otherwise ", "; or "))[-1])
-    said = await who.type("doctor", "hinted:app", "-o", "json", *at, code=1)
-    findings = json.loads(said.splitlines()[-1])["findings"]
-    remedies = [each["remedy"] for each in findings if each["check"] == "recovery"]
-    assert f"`snapreplay init hinted:app --bootstrap-servers {who.here.bootstrap_servers}`" in remedies[0]
-    await who.follow(remedies[0].split(". Otherwise")[0])
-    await who.healthy()
-
-
 def delete_own(who: Operator, *suffixes: str) -> None:
     delete(who.here.bootstrap_servers, *(f"{who.here.app.app_id}-{suffix}" for suffix in suffixes))
 

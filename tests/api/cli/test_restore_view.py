@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import threading
 from collections.abc import Callable
@@ -11,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from snapreplay.api import views
 from snapreplay.api.cli import restore_view
@@ -57,36 +55,6 @@ def test_a_partition_that_failed_after_it_was_live_shows_nothing_of_its_restore(
     restore_view.print_status(shown(late))
     row = next(line for line in capsys.readouterr().out.splitlines() if " failed " in line)
     assert row.split() == ["0", "failed", *["-"] * 9]
-
-
-def test_a_hint_of_many_partitions_is_written_out_once(capsys):
-    """The same for another number is named; another one is written out."""
-
-    def failed(number, hint):
-        assert FAILED.error is not None
-        error = msgspec.structs.replace(FAILED.error, hint=hint)
-        return msgspec.structs.replace(FAILED, partition=number, error=error)
-
-    restore_view.print_status(
-        shown(*(failed(each, f"`snapreplay retry --partition {each}`") for each in (1, 2)), failed(3, "wait"))
-    )
-    hints = [line for line in capsys.readouterr().out.splitlines() if "hint" in line]
-    assert hints == [
-        "partition 1: hint: `snapreplay retry --partition 1`",
-        "partition 2: hint: that of partition 1, with this number",
-        "partition 3: hint: wait",
-    ]
-
-
-def test_a_narrow_terminal_cuts_nothing(capsys, monkeypatch):
-    """In 80 columns each word is whole: what is not known of any partition is left out."""
-    monkeypatch.setenv("COLUMNS", "80")
-    covered = app([LIVE], p2=(PeerState.REACHABLE, [msgspec.structs.replace(FAILED, partition=1)]))
-    restore_view.print_status(json.loads(msgspec.json.encode(views.restore_status(covered))))
-    table = capsys.readouterr().out.partition("partition 0:")[0]
-    assert "…" not in table
-    assert {"partition", "process", "phase", "live", "failed", "100.0", "proof", "equal"} <= {*table.split()}
-    assert not {"progress", "rate", "eta"} & {*table.split()}
 
 
 @pytest.mark.parametrize(("status", "phase"), [(LIVE, "live, paused"), (FAILED, "failed, paused")])
@@ -241,19 +209,6 @@ def test_json_is_a_document_per_change(url, scripted, capsys):
         assert restore_view.follow(client, Format.JSON) == ExitCode.OK
     documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [len(each["partitions"]) for each in documents] == [0, 1, 1]
-
-
-def test_terminal_gets_bars(url, scripted, monkeypatch):
-    """In a terminal: a bar per partition, and what is wrong above them, once."""
-    screen = io.StringIO()
-    terminal = Console(file=screen, force_terminal=True, width=120)
-    monkeypatch.setattr(restore_view, "console", lambda: terminal)
-    scripted([LIVE, LOADING], [LIVE, LOADING], [LIVE, ADVANCED])
-    with Client(url) as client:
-        assert restore_view.follow(client, Format.TABLE) == ExitCode.OK
-    assert "partition 1" in screen.getvalue()
-    assert "━" in screen.getvalue()
-    assert screen.getvalue().count("snapshot 88bb was not usable") == 2  # partition 0, then 1
 
 
 def test_silence_is_endured_for_a_while(scripted, monkeypatch):
