@@ -167,7 +167,6 @@ class Fetcher:
         # Where the other inputs go on, after the record whose turn has begun.
         self._later: dict[TopicPartition, int] = {}
         self._anchors_later: dict[TopicPartition, PositionAnchor] = {}
-        self._heard_ends: Mapping[str, Ends] = {}
         self._seen_ends: Mapping[str, Ends] = {}
 
     async def open(self, guard: InputGuard, chain: Chain) -> None:
@@ -324,22 +323,17 @@ class Fetcher:
         """Return each input as it is committed up to `positions`."""
         return tuple(InputStatus(name, position, *self._ends(name)) for name, position in positions.items())
 
-    def heard_ends(self, ends: Mapping[str, Ends]) -> None:
-        """Show these ends of inputs while nothing is fetched. An empty mapping falls back to the ends of fetches."""
-        self._heard_ends = ends
-
     def saw_ends(self, ends: Mapping[str, Ends]) -> None:
-        """Show these ends where they are larger than those of the last fetch, which slow handlers may have delayed."""
+        """Show these ends where they are larger than those of the last fetch: slow handlers may have delayed it, and a
+        paused partition fetches nothing."""
         self._seen_ends = ends
 
     def _ends(self, name: str) -> Ends:
-        if name in self._heard_ends:
-            return self._heard_ends[name]
-        place = self._partitions[name]
+        place, seen = self._partitions[name], self._seen_ends.get(name, Ends())
         if self._reader is None or place in self._later or self._reader.is_silent:
-            return Ends()
+            return seen
         fetched = Ends(self._reader.end_offset(place), self._reader.high_watermark(place))
-        both = zip(fetched, self._seen_ends.get(name, Ends()), strict=True)
+        both = zip(fetched, seen, strict=True)
         return Ends(*(max((each for each in ends if each is not None), default=None) for ends in both))
 
     def is_quiet(self) -> bool:

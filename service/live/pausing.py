@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 
 from msgspec import UNSET
 
-from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.operations import OnDone, OperationState
 from snapreplay.service.live.committer import Committer
-from snapreplay.service.live.fetcher import Ends, Fetcher
-from snapreplay.service.ports import TopicPartition
+from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.runtime.tasks import cancel_and_wait, within
-from snapreplay.service.topics.reading import reading
+from snapreplay.service.runtime.tasks import within
 from snapreplay.snapshots.format.records import NO_REASON, Paused
 
 log = logging.getLogger("snapreplay.partition")
-
-ENDS_SECONDS = 10.0
 
 
 class Pausing:
@@ -35,7 +30,6 @@ class Pausing:
         self._doubt_inputs = doubt_inputs
         self._done: OnDone | None = None
         self._asked = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
 
     @property
     def is_paused(self) -> bool:
@@ -57,7 +51,6 @@ class Pausing:
         self._done = done
         self.wake()
         if paused is None:
-            self._fetcher.heard_ends({})
             self._doubt_inputs("the partition was paused")
 
     def wake(self) -> None:
@@ -67,8 +60,6 @@ class Pausing:
 
     async def rest(self, seconds: float) -> None:
         """Wait for a request while the partition is paused."""
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._look())
         await within(seconds, self._asked)
         self._asked.clear()
 
@@ -84,31 +75,11 @@ class Pausing:
             log.warning("partition %d: paused after batch %d: %s", number, chain.batch, paused.reason or NO_REASON)
         self._end(OperationState.SUCCEEDED, "")
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Fail the pending request: it may not be committed."""
         self._end(OperationState.FAILED, "the partition left LIVE first: its status says whether it is paused")
-        if self._looking is not None:
-            await cancel_and_wait(self._looking)
 
     def _end(self, state: OperationState, detail: str) -> None:
         done, self._done = self._done, None
         if done is not None:
             done(state, None, detail)
-
-    async def _look(self) -> None:
-        """Ask for the ends of the inputs: no fetch shows them now."""
-        inputs = [TopicPartition(name, self._context.partition) for name in self._committer.chain.last.positions]
-        while self.is_paused:
-            try:
-                ends = await self._ends(inputs)
-            except SnapreplayError as error:
-                log.debug("partition %d: cannot ask where its inputs end: %s", self._context.partition, error)
-            else:
-                self._fetcher.heard_ends(ends if self.is_paused else {})
-            await asyncio.sleep(ENDS_SECONDS)
-
-    async def _ends(self, inputs: Collection[TopicPartition]) -> dict[str, Ends]:
-        cluster = self._context.cluster
-        async with reading(cluster) as committed, reading(cluster, read_committed=False) as plain:
-            stable, all_ends = await committed.bounds_of(inputs), await plain.bounds_of(inputs)
-        return {each.topic: Ends(stable[each].end_offset, all_ends[each].end_offset) for each in inputs}

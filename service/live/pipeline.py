@@ -200,7 +200,7 @@ class Live:
                 await self._schemas.close()
             if self._cutting is not None:
                 await self._cutting
-            await self.pausing.close()
+            self.pausing.close()
             await self.snapshots.close()
         finally:
             await self.committer.discard()

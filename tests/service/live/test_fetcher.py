@@ -163,6 +163,8 @@ async def test_what_the_reader_has_passed_is_told() -> None:
     fetcher.saw_ends({"left": Ends(5, 6), "right": Ends(9, 9)})
     assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1, 5, 7), InputStatus("right", 7, 9, 9))
     reader.is_silent = True
+    assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1, 5, 6), InputStatus("right", 7, 9, 9))
+    fetcher.saw_ends({})
     assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1), InputStatus("right", 7))
 
 

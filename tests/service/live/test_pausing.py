@@ -9,7 +9,7 @@ import pytest
 from snapreplay.errors import NotCaughtUp
 from snapreplay.service.embedding import CatchingUp
 from snapreplay.service.live.fetcher import Fetcher
-from snapreplay.service.live.pausing import ENDS_SECONDS
+from snapreplay.service.live.recoverability_monitor import WATCH_SECONDS
 from snapreplay.snapshots.format.records import Paused
 from tests.support import apps
 from tests.support.clocks import time_is
@@ -41,14 +41,14 @@ async def test_nothing_is_processed_until_it_is_resumed(bench, changes):
         assert bench.batches()[-1].paused == WHY
         batch = one.status.batch
         await bench.feed(30)
-        await until(lambda: one.status.inputs[0].lag == 30, "the lag", 2 * ENDS_SECONDS)
+        await until(lambda: one.status.inputs[0].lag == 30, "the lag", 2 * WATCH_SECONDS)
         assert one.status.batch == batch, "nothing was committed"
         await bench.feed(5)
         await one.snapshot()
     async with bench.live() as two:
         assert two.status.restore.proof.equal
         assert two.status.paused_reason == WHY.reason
-        await until(lambda: two.status.inputs[0].lag == 35, "the lag", 2 * ENDS_SECONDS)
+        await until(lambda: two.status.inputs[0].lag == 35, "the lag", 2 * WATCH_SECONDS)
         assert await asked(two, WHY) == ("skipped", "it is paused already")
         assert await asked(two, None) == ("succeeded", "")
         await bench.assert_exactly_once(two)
