@@ -52,72 +52,63 @@ class Drills:
     def __init__(self, context: Context, live: Live, store: Store, reporter: Reporter) -> None:
         """Take the `store` of the processing: a drill needs as much memory again."""
         self._context, self._live, self._store, self._reporter = context, live, store, reporter
-        self._waiting: list[OnDone] = []
+        self._requested: OnDone | None = None  # None: the drill in progress was scheduled
         self._task: asyncio.Task[None] | None = None
-        self._why = "the partition left LIVE"  # it is given up, when it is cancelled
-        self._is_scheduled = self._is_withdrawn = False
+        self._why = ""  # it is given up, when it is cancelled
         self._schedule = asyncio.get_running_loop().create_task(self._scheduled())
 
     def ask(self, done: OnDone) -> None:
-        """Begin one, or wait for the one that is under way."""
-        self._waiting.append(done)
-        self._begin()
+        """Begin a drill, unless one is in progress."""
+        if self._is_running:
+            done(OperationState.FAILED, None, "a drill of the partition is in progress")
+        else:
+            self._begin(done)
 
     def withdraw(self, done: OnDone) -> None:
-        """Withdraw the request of `done`; give up the drill if nobody else waits for it."""
-        if done in self._waiting:
-            self._waiting.remove(done)
-            if not self._waiting and not self._is_scheduled:
-                self._is_withdrawn = True
-                self._give_up("it was cancelled")
+        """Give up the drill that `done` asked for."""
+        if done == self._requested:
+            self._requested = None
+            self._give_up("it was cancelled")
 
     def paused(self) -> None:
         """Give up the drill in progress: a paused partition does nothing."""
-        self._is_withdrawn = False
         self._give_up("the partition was paused")
+
+    async def close(self) -> None:
+        """Give up the drill in progress."""
+        await cancel_and_wait(self._schedule)
+        if self._task is not None:
+            await cancel_and_wait(self._task)
+
+    @property
+    def _is_running(self) -> bool:
+        return self._task is not None and not self._task.done()
 
     def _give_up(self, why: str) -> None:
         self._why = why
         if self._task is not None:
             self._task.cancel()
 
-    async def close(self) -> None:
-        """Give up the drill in progress."""
-        self._is_withdrawn = False
-        await cancel_and_wait(self._schedule)
-        if self._task is not None:
-            await cancel_and_wait(self._task)
-
     async def _scheduled(self) -> None:
         every_seconds = self._context.settings.restore.drill_every_seconds
         while every_seconds:
             share = spread(self._context.app.app_id, self._context.partition)
             await asyncio.sleep(turn_in(every_seconds, share, every_seconds / 2))
-            self._begin()
-            self._is_scheduled = True
+            if not self._is_running:
+                self._begin(None)
 
-    def _begin(self) -> None:
-        if self._task is None or self._task.done():
-            self._why, self._is_scheduled = "the partition left LIVE", False
-            self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(self._done)
+    def _begin(self, done: OnDone | None) -> None:
+        self._why, self._requested = "the partition left LIVE", done
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._ended)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        """Answer if the task was cancelled before it began; begin again if somebody has asked since a withdrawal."""
-        if task is not self._task:
-            return
-        if self._is_withdrawn:
-            self._is_withdrawn = False
-            if self._waiting:
-                self._begin()
-        elif task.cancelled():
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task is self._task and task.cancelled():  # perhaps before it began
             self._answer(OperationState.FAILED, None, self._why)
 
     def _answer(self, state: OperationState, snapshot_id: str | None, said: str) -> None:
-        if self._is_withdrawn:  # those who wait have asked since
-            return
-        waiting, self._waiting = self._waiting, []
-        for done in waiting:
+        done, self._requested = self._requested, None
+        if done is not None:
             done(state, snapshot_id, said)
 
     async def _run(self) -> None:

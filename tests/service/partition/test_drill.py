@@ -120,8 +120,8 @@ async def test_damage_that_a_recovery_would_get_around_is_told(bench, part, kind
         assert (await answer(asked(one)))[0] == "succeeded"
 
 
-async def test_whoever_asks_while_one_is_under_way_hears_of_that_one(bench, gate):
-    """One at a time, also in several partitions of a process."""
+async def test_there_is_one_at_a_time(bench, gate):
+    """Whoever asks meanwhile is told."""
     async with bench.live() as one:
         await fed(bench, one, 10)
         gate.set()
@@ -131,7 +131,8 @@ async def test_whoever_asks_while_one_is_under_way_hears_of_that_one(bench, gate
         await until(lambda: one.status.drill and one.context.spare_state.locked(), "the drill")
         assert one.status.drill.state == "running"
         gate.set()
-        assert await answer(first) == await answer(second)
+        assert await answer(second) == ("failed", None, "a drill of the partition is in progress")
+        assert (await answer(first))[0] == "succeeded"
         assert not one.context.spare_state.locked()
 
 
@@ -158,8 +159,8 @@ async def test_a_drill_is_given_up_with_its_partition(bench, gate, end):
             assert (await answer(asked(one)))[2] == "the partition is paused"
 
 
-async def test_a_drill_that_nobody_waits_for_any_more_is_given_up(bench, gate):
-    """As long as somebody waits it goes on. Whoever has cancelled hears nothing more."""
+async def test_a_drill_that_is_cancelled_is_given_up(bench, gate):
+    """Whoever has cancelled hears nothing more."""
     await bench.prepare()
     async with bench.live() as one:
         gate.set()
@@ -167,14 +168,9 @@ async def test_a_drill_that_nobody_waits_for_any_more_is_given_up(bench, gate):
         await one.snapshot()
         gate.clear()
         told: list[Any] = []
-        first, second = (lambda *news: told.append((1, *news))), (lambda *news: told.append((2, *news)))
-        for done in (first, second):
-            one.runner.request_drill(done)
+        one.runner.request_drill(done := lambda *news: told.append(news))
         await until(lambda: one.status.drill, "its begin")
-        one.runner.withdraw(first)
-        await asyncio.sleep(1)  # virtual
-        assert one.status.drill.state == "running"
-        one.runner.withdraw(second)
+        one.runner.withdraw(done)
         await until(lambda: one.status.drill.state != "running", "its end")
         assert (one.status.drill.state, one.status.drill.detail) == ("given_up", "it was cancelled")
         assert told == []
@@ -313,37 +309,3 @@ async def test_drills_come_on_schedule(bench):
         began = asyncio.get_running_loop().time()
         await until(another, "three drills", 500)
         assert 200 <= asyncio.get_running_loop().time() - began <= 350
-
-
-async def test_who_asks_after_a_cancel_has_a_drill_of_his_own(bench, gate, monkeypatch):
-    """The cancelled one still closes its readers then."""
-    close = Examiner.close
-
-    async def slow(self):
-        await asyncio.sleep(1)
-        await close(self)
-
-    monkeypatch.setattr(Examiner, "close", slow)
-    async with bench.live() as one:
-        gate.set()
-        await fed(bench, one, 30)
-        gate.clear()
-        first, second = [], []
-        one.runner.request_drill(cancelled := lambda *news: first.append(news))
-        await until(lambda: one.status.drill, "its begin")
-        one.runner.withdraw(cancelled)
-        one.runner.request_drill(lambda *news: second.append(news))
-        gate.set()
-        await until(lambda: second, "the answer")
-        assert (first, second[0][0]) == ([], "succeeded")
-
-
-async def test_a_scheduled_drill_is_not_cancelled_by_who_joined_it(bench, gate):
-    """The next one would come a day later."""
-    await bench.prepare(restore={"drill_every_seconds": 60.0})
-    async with bench.live() as one:
-        await until(lambda: one.status.drill, "the scheduled one", 200)
-        one.runner.request_drill(joined := lambda *_: None)
-        one.runner.withdraw(joined)
-        gate.set()
-        await until(lambda: one.status.drill.state == "succeeded", "its end")
