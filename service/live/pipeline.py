@@ -7,16 +7,21 @@ is merged here, so its image is a committed state) → seal N+1 and start its tr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
+
+from msgspec import UNSET
 
 from snapreplay.app.batch import Applied, ErrorPolicy, Portion
 from snapreplay.app.fold import Fold
 from snapreplay.app.ranges import Anchor, PositionAnchor, anchor_of
 from snapreplay.app.record import InputRecord, id_of
 from snapreplay.errors import RecordError, SnapreplayError
+from snapreplay.service.control.operations import OnDone, OperationState
 from snapreplay.service.core.batch_failures import BatchBisection, HalfApplied, HandlerFailed, handler_failed
 from snapreplay.service.core.chain import positions_after
 from snapreplay.service.core.retained import RetainedState
@@ -25,14 +30,16 @@ from snapreplay.service.live.committer import Committed, Committer
 from snapreplay.service.live.fetcher import Fetcher, InputGuard
 from snapreplay.service.live.live_report import DeadLetterCheck, DeadLetterLimitReached, LiveReport
 from snapreplay.service.live.pace import AtWork, IdleTime, Pace, StateDigests, idle_poll_ms
-from snapreplay.service.live.pausing import Pausing
 from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler
 from snapreplay.service.recovery.driver import Recovered
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import feeding, pause, run_cooperatively
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.schemas import SchemasOf, SchemaWait
-from snapreplay.snapshots.format.records import Increment
+from snapreplay.service.runtime.tasks import within
+from snapreplay.snapshots.format.records import NO_REASON, Increment, Paused
+
+log = logging.getLogger("snapreplay.partition")
 
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
 POLLED_RECORDS = 1024  # unpacked in one go, a millisecond
@@ -47,6 +54,72 @@ class _Refused(NamedTuple):
     def is_replaced_by(self, record: InputRecord) -> bool:
         """Say whether another record has the offset of the refused one: the log was cut since."""
         return self.error.record_id == id_of(record) and self.anchor != anchor_of(record)
+
+
+class Pausing:
+    """Lives and dies with one LIVE incarnation. A pause or its end is done when an increment says so."""
+
+    def __init__(
+        self, context: Context, committer: Committer, fetcher: Fetcher, doubt_inputs: Callable[[str], None]
+    ) -> None:
+        """Take `doubt_inputs`, which makes the inputs be compared and read again from the committed positions."""
+        self._context, self._committer, self._fetcher = context, committer, fetcher
+        self._doubt_inputs = doubt_inputs
+        self._done: OnDone | None = None
+        self._asked = asyncio.Event()
+
+    @property
+    def is_paused(self) -> bool:
+        return self._committer.chain.paused is not None
+
+    @property
+    def committed(self) -> Paused | None:
+        """The pause in the log, unless its end was requested."""
+        return self._committer.chain.last.paused if self.is_paused else None
+
+    def ask(self, paused: Paused | None, done: OnDone) -> None:
+        """Pause after the batch in progress, or resume (None). `done` is called when that is committed."""
+        if self.is_paused == (paused is not None):
+            state = "it is paused already" if paused else "it is not paused"
+            done(OperationState.SKIPPED, None, state if self._done is None else "the same is asked for already")
+            return
+        self._end(OperationState.FAILED, "the opposite was asked for before it was committed")
+        self._committer.chain = replace(self._committer.chain, asked_pause=paused)
+        self._done = done
+        self.wake()
+        if paused is None:
+            self._doubt_inputs("the partition was paused")
+
+    def wake(self) -> None:
+        """End `rest` and the wait of the fetcher at once."""
+        self._asked.set()
+        self._fetcher.wake()
+
+    async def rest(self, seconds: float) -> None:
+        """Wait for a request while the partition is paused."""
+        await within(seconds, self._asked)
+        self._asked.clear()
+
+    def look(self) -> None:
+        """Answer the request once an increment has the pause, or its end."""
+        chain = self._committer.chain
+        if self._done is None or chain.asked_pause is not UNSET:
+            return
+        number, paused = self._context.partition, chain.paused
+        if paused is None:
+            log.info("partition %d: resumed", number)
+        else:
+            log.warning("partition %d: paused after batch %d: %s", number, chain.batch, paused.reason or NO_REASON)
+        self._end(OperationState.SUCCEEDED, "")
+
+    def close(self) -> None:
+        """Fail the pending request: it may not be committed."""
+        self._end(OperationState.FAILED, "the partition left LIVE first: its status says whether it is paused")
+
+    def _end(self, state: OperationState, detail: str) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(state, None, detail)
 
 
 class Live:
