@@ -1,7 +1,6 @@
 """The audit: checks, from the own topics alone, that what was written is whole and right. Without Spark in it.
 
-Each partition is proved on its own: in this process one after the other, on Spark by a task each. Its newest snapshot
-is read once more, and every entry is hashed.
+Each partition is proved on its own: in this process one after the other, on Spark by a task each.
 """
 
 from __future__ import annotations
@@ -14,17 +13,14 @@ from typing import Any
 
 import msgspec
 
-from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.load import checked_app, load_app
-from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError, UnknownFormatError, UsageError
+from snapreplay.errors import RetryableError, SnapreplayError, StopError, UsageError
 from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs, freeze, moment_of, starts_of
-from snapreplay.snapshots.log.loading import NullSink
 from snapreplay.snapshots.proof.partition import PartitionReport, audit_partition
-from snapreplay.snapshots.proof.records import Logs, Moment
+from snapreplay.snapshots.proof.records import Moment
 from snapreplay.snapshots.proof.replay import SegmentReport, prove
-from snapreplay.snapshots.proof.report import AuditReport, Level, Violation
-from snapreplay.snapshots.proof.state import load
+from snapreplay.snapshots.proof.report import AuditReport, Level
 
 ATTEMPTS = 3
 
@@ -37,11 +33,9 @@ class Trimmed(RetryableError):
 
 
 class Audited(msgspec.Struct, frozen=True):
-    """The audit of one partition. `wrong`: what a second reading of its newest snapshot has found. `replayed`: its
-    segments; None: nothing was to be replayed."""
+    """The audit of one partition. `replayed`: its segments; None: nothing was to be replayed."""
 
     report: PartitionReport
-    wrong: Violation | None
     replayed: list[SegmentReport] | None
 
 
@@ -76,7 +70,7 @@ def audited(
         try:
             report = audit_partition(app_id, moment, logs, level)
             replayed = [prove(app, each, logs) for each in report.segments] if app is not None else None
-            return Audited(report, _read_again(app_id, report, logs), replayed)
+            return Audited(report, replayed)
         except SnapreplayError:
             before, moment = moment, moment_of(reader, app_id, moment.partition)
             if starts_of(moment) == starts_of(before):
@@ -85,19 +79,6 @@ def audited(
         f"partition {moment.partition} of {app_id!r} was trimmed {ATTEMPTS} times while it was read",
         hint="take snapshots less often while auditing",
     )
-
-
-def _read_again(app_id: str, report: PartitionReport, logs: Logs) -> Violation | None:
-    """Read the newest snapshot once more, and hash every entry."""
-    newest = report.newest
-    if newest is None:
-        return None
-    try:
-        load(logs, newest.manifest, NullSink())
-    except (DamagedError, UnknownFormatError) as error:
-        topic = names.snapshots_topic(app_id)
-        return Violation("digest", topic, report.partition, newest.manifest_offset, error.message)
-    return None
 
 
 def replayable(app_id: str, app: str | None) -> App[Any]:
@@ -132,11 +113,8 @@ def imported(app: str, version: str) -> App[Any]:
 def report_of(app_id: str, level: Level, audited: Sequence[Audited], seconds: float) -> AuditReport:
     """Put the reports of all partitions together."""
     parts = [each.report for each in audited]
-    findings = [*(each.wrong for each in audited if each.wrong), *(each for part in parts for each in part.findings)]
-    newest = [part.newest.manifest for part in parts if part.newest is not None]
+    findings = [each for part in parts for each in part.findings]
     checked = _summed(part.checked for part in parts)
-    checked["snapshots_hashed"] = len(newest)
-    checked["entries_hashed"] = sum(manifest.entries_digest.count for manifest in newest)
     notes = _summed(part.notes for part in parts)
     if level is Level.REPLAY:
         replayed = [each for part in audited for each in part.replayed or ()]

@@ -9,6 +9,7 @@ from zlib import crc32
 
 import msgspec
 
+from snapreplay.snapshots.format.chunks import sums_of
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Chunk, ChunkRef, Increment, Manifest
 from snapreplay.snapshots.plan import LogStarts, trimmed
@@ -21,27 +22,14 @@ from snapreplay.snapshots.proof.state import wrong_entries
 from snapreplay.state.digest import EMPTY, Digest, digest_of, digest_of_stores
 
 
-class Newest(msgspec.Struct, frozen=True):
-    """The newest snapshot that is pointed to; every chunk of it is what its manifest says."""
-
-    manifest_offset: int
-    manifest: Manifest
-
-
 class PartitionReport(msgspec.Struct, frozen=True):
-    """The report on one partition; see `AuditReport`.
-
-    Attributes:
-        newest: None where it is not whole, or where there is none.
-        segments: to be replayed; empty below level REPLAY.
-    """
+    """The report on one partition; see `AuditReport`. `segments`: to be replayed; empty below level REPLAY."""
 
     partition: int
     checked: dict[str, int]
     notes: dict[str, int]
     findings: list[Violation]
     decisions: list[RecordedDecision]
-    newest: Newest | None
     segments: list[Segment]
 
 
@@ -49,16 +37,15 @@ def audit_partition(app_id: str, moment: Moment, logs: Logs, level: Level) -> Pa
     """Read both logs, and the increments once more where some of them lead nowhere."""
     place = AuditedPartition(app_id, moment.partition, moment.log_start, moment.snapshots_start)
     findings = Findings(moment.partition)
-    hashes = level is not Level.INTEGRITY
     snapshots = SnapshotsProof(place, findings)
     for records in logs.snapshots(moment.snapshots_start, moment.snapshots_end):
         for record in records:
-            snapshots.add(judge(record, opens_chunks=hashes))
+            snapshots.add(judge(record))
     whole_ones = {at: each for at, each in snapshots.manifests.items() if snapshots.is_whole(each)}
     lost = Orphans()
     while True:
         found = Findings(moment.partition)
-        folding = Folding(place, found, whole_ones, logs) if hashes else None
+        folding = Folding(place, found, whole_ones, logs) if level is not Level.INTEGRITY else None
         proof = IncrementsProof(place, found, lost, folding)
         proof.of(logs, moment.log_end)
         if lost or not proof.orphans:
@@ -109,22 +96,11 @@ def _report(
         checked["batches_proven"] = folding.batches_proven
         checked["changes_folded"] = folding.changes_folded
         notes["batches_not_proven"] = proof.counts["increments"] - folding.batches_proven
-    return PartitionReport(
-        place.partition, checked, notes, sorted(findings.found), proof.decisions, _newest(proof, snapshots), replayed
-    )
-
-
-def _newest(proof: IncrementsProof, snapshots: SnapshotsProof) -> Newest | None:
-    for each in proof.pointed.values():
-        offset = each.pointer.manifest_offset
-        manifest = snapshots.manifests.get(offset)
-        if each.is_newest and manifest is not None and snapshots.is_whole(manifest):
-            return Newest(offset, manifest)
-    return None
+    return PartitionReport(place.partition, checked, notes, sorted(findings.found), proof.decisions, replayed)
 
 
 class _Measured(NamedTuple):
-    """A record of the topic that is no manifest. `digest`: of a chunk's entries, if they were hashed."""
+    """A record of the topic that is no manifest. `digest`: of a chunk's entries."""
 
     is_chunk: bool
     is_whole: bool
@@ -146,7 +122,7 @@ class SnapshotsProof:
         self._measured: dict[int, _Measured] = {}
 
     def add(self, record: Judged) -> None:
-        """Judge the next record of the topic. A chunk is hashed where it was decoded."""
+        """Judge the next record of the topic. Every entry of a chunk is hashed."""
         if record.condition is Condition.FOREIGN:
             self.foreign_records += 1
         self._findings.of_condition(self._place.snapshots, record)
@@ -154,6 +130,10 @@ class SnapshotsProof:
             self.manifests[record.offset] = record.entry
             return
         chunk = record.entry if isinstance(record.entry, Chunk) else None
+        for part in chunk.slices if chunk is not None else ():
+            if sums_of(part) != digest_of(part.entries.items()):
+                says = f"the sums of the slice for shard {part.index} are not those of its entries"
+                self._findings.add("digest", self._place.snapshots, record.offset, says)
         self._measured[record.offset] = _Measured(
             record.kind == RecordKind.CHUNK,
             record.condition is Condition.OK,
@@ -178,7 +158,7 @@ class SnapshotsProof:
                 self._findings.add(check, self._place.snapshots, at, says)
 
     def _hashed(self, manifest: Manifest) -> Digest | None:
-        """Return what the entries of all its chunks add up to; None when one of them is missing or was not hashed."""
+        """Return what the entries of all its chunks add up to; None when one of them is missing."""
         total = EMPTY
         for ref in manifest.chunks:
             found = self._measured.get(ref.offset)

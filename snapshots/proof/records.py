@@ -12,7 +12,7 @@ import msgspec
 
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import SnapreplayError
-from snapreplay.snapshots.format.envelope import FORMAT_VERSION, HEADER_BYTES, MAGIC, RecordKind, decode
+from snapreplay.snapshots.format.envelope import FORMAT_VERSION, HEADER_BYTES, MAGIC, decode
 from snapreplay.snapshots.format.records import LogEntry
 from snapreplay.snapshots.log.place import is_ours
 
@@ -64,12 +64,12 @@ class Judged(NamedTuple):
     problem: str = ""
 
 
-def judge(record: InputRecord, *, opens_chunks: bool = True) -> Judged:
-    """Judge a record. Without `opens_chunks` the body of a chunk stays closed, and an OK one has no entry."""
+def judge(record: InputRecord) -> Judged:
+    """Judge a record."""
     value = record.value or b""
     kind = value[5] if len(value) > 5 else None
     condition = _condition(value, record)
-    if condition is not Condition.OK or (kind == RecordKind.CHUNK and not opens_chunks):
+    if condition is not Condition.OK:
         return Judged(record.offset, value, condition, kind)
     try:
         return Judged(record.offset, value, condition, kind, decode(value))

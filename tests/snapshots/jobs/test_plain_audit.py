@@ -20,8 +20,8 @@ def audited(story, level=Level.INTEGRITY, step=None, app_id=None):
 
 
 def test_each_level_finds_its_faults():
-    """A damaged record, a batch whose changes are not its digest, and a snapshot that is not its digest, which the
-    second reading finds at every level."""
+    """A damaged record, a batch whose changes are not its digest, and a snapshot that is not its
+    digest."""
     faults = {
         0: Fault("batch3", values=lambda values: [flipped(values[0]), *values[1:]]),
         1: Fault("batch3", values=other_changes),

@@ -58,6 +58,17 @@ def another_value(values):
     raise AssertionError("the snapshot is empty")
 
 
+def lying_sums(values):
+    """The first chunk's first slice does not say what its entries add up to."""
+    chunk = decode(values[0])
+    assert isinstance(chunk, Chunk)
+    first, *rest = chunk.slices
+    return [
+        encode(msgspec.structs.replace(chunk, slices=[msgspec.structs.replace(first, digest_a=1), *rest])),
+        *values[1:],
+    ]
+
+
 def other_changes(values):
     """One value is another one, all checksums are right: what a wrong program would write."""
     changes, increment = decode(values[0]), decode(values[-1])
@@ -219,6 +230,9 @@ CASES: dict[str, Case] = {
     ),
     "manifest_counts": Case(
         Fault("manifest4", manifest=other_counts), "manifests", "snaps", "manifest4", 0, "entries"
+    ),
+    "lying_sums": Case(
+        Fault("snapshot4", values=lying_sums), "digest", "snaps", "snapshot4", 0, "sums of the slice for shard 0"
     ),
     "wrong_digest": Case(
         Fault("snapshot4", values=another_value), "digest", "snaps", "manifest4", 0, "have digest"
