@@ -22,14 +22,13 @@ from snapreplay.snapshots.format.records import ChunkRef, Increment
 from snapreplay.snapshots.jobs.fixed_logs import LogClient, PartitionLogs, moment_of, starts_of
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.compaction import (
-    ChangedMeanwhile,
+    NotCompactable,
     SnapshotSuperseded,
     Written,
     check_still_wanted,
     chunk_records,
     folded,
     proposal,
-    target_of,
 )
 from snapreplay.snapshots.proof.records import Moment, judge
 from snapreplay.snapshots.proof.state import At, last_batch
@@ -113,7 +112,7 @@ def compacted(
                 if isinstance(error, RetryableError):
                     raise
                 return _without(partition, Outcome.NOT_POSSIBLE, error)
-    trimmed = ChangedMeanwhile(f"partition {partition} was trimmed {_ATTEMPTS} times while it was read")
+    trimmed = NotCompactable(f"partition {partition} was trimmed {_ATTEMPTS} times while it was read")
     return _without(partition, Outcome.NOT_POSSIBLE, trimmed)
 
 
@@ -152,17 +151,15 @@ def _looked_again(app_id: str, client: LogClient, written: Written, ids: dict[st
     """Return what the log holds now at the offset of the batch, for which a manifest is still wanted.
 
     Raises:
-        SnapshotSuperseded, ChangedMeanwhile: no manifest may be written.
+        SnapshotSuperseded, NotCompactable: no manifest may be written.
     """
     if (now := client.topic_ids(names.own_pair(app_id))) != ids:
-        raise ChangedMeanwhile(
-            f"the topics of {app_id!r} were created again: their ids were {dict(ids)}, they are {now}"
-        )
-    increment, offset = written.found.increment, written.found.offset
+        raise NotCompactable(f"the topics of {app_id!r} were created again: their ids were {dict(ids)}, they are {now}")
+    increment, offset = written.state.found.increment, written.state.found.offset
     for topic, topic_id in ids.items():
         recorded = increment.topic_ids.get(topic, topic_id)
         if recorded != topic_id:
-            raise ChangedMeanwhile(
+            raise NotCompactable(
                 f"{topic} was created again: its id is {topic_id}, but batch {increment.batch} recorded {recorded}"
             )
     moment = moment_of(client, app_id, written.partition)
@@ -172,33 +169,32 @@ def _looked_again(app_id: str, client: LogClient, written: Written, ids: dict[st
             f"the owner has trimmed the snapshots topic to offset {moment.snapshots_start}, above the first chunk"
             f" at {written.chunks[0].offset}: it has newer snapshots"
         )
-    check_still_wanted(written.found, last_batch(moment, logs, At()))
+    check_still_wanted(written.state.found, last_batch(moment, logs, At()))
     if moment.log_start <= offset < moment.log_end:
         for records in logs.increments(offset, offset + 1):
             entry = judge(records[0]).entry
             if isinstance(entry, Increment):
                 return Found(records[0].offset, entry)
-    raise ChangedMeanwhile(f"offset {offset} of the increments topic holds no increment any more")
+    raise NotCompactable(f"offset {offset} of the increments topic holds no increment any more")
 
 
 def _written(app_id: str, client: LogClient, moment: Moment) -> Written | None:
     """Fold the last batch's state and write its chunks; None: there is nothing to do."""
     logs = PartitionLogs(client, app_id, moment.partition)
-    target = target_of(moment, logs)
-    if target is None:
+    state = folded(app_id, moment, logs)
+    if state is None:
         return None
-    state = folded(app_id, moment, logs, target)
     snapshot_id, refs = uuid.uuid4().hex, list[ChunkRef]()
     topic, headers = names.snapshots_topic(app_id), headers_for(RecordKind.CHUNK, snapshot_id)
     for value in chunk_records(snapshot_id, state.cursor, RECORD_BYTES_MAX):
         offset = client.append(topic, moment.partition, value, headers)
         if refs and offset <= refs[-1].offset:  # a log only grows
-            raise ChangedMeanwhile(
+            raise NotCompactable(
                 f"{topic} was created again: a chunk appended after offset {refs[-1].offset} lies at {offset}"
             )
         refs.append(ChunkRef(offset, len(refs), len(value), crc32(value)))
     digest = _read_back(logs, refs, snapshot_id, state.shard_count)
-    return Written(moment.partition, target.found, state, snapshot_id, refs, digest)
+    return Written(moment.partition, state, snapshot_id, refs, digest)
 
 
 def _read_back(logs: PartitionLogs, refs: Sequence[ChunkRef], snapshot_id: str, shard_count: int) -> Digest:

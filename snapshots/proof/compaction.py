@@ -35,23 +35,13 @@ class SnapshotSuperseded(StopError):
     """A snapshot of this batch, or of a later one, exists by now."""
 
 
-class ChangedMeanwhile(StopError):
-    """The logs have changed since the snapshot was made."""
-
-
-class CompactionTarget(NamedTuple):
-    """The batch to make a snapshot of, and the snapshots to begin with: the newest first, None for the genesis."""
-
-    found: Found
-    bases: Sequence[Pointer | None]
-
-
 class Folded(NamedTuple):
-    """The state after the target's batch; its digest is the recorded one.
+    """The state after the batch of `found`; its digest is the recorded one.
 
-    `cursor`: over all of its entries. `shard_count`: as a manifest says it.
+    `cursor`: over all of its entries. `shard_count`: as a manifest says it. `base`: None for the genesis.
     """
 
+    found: Found
     cursor: Cursor
     shard_count: int
     base: Pointer | None
@@ -60,22 +50,22 @@ class Folded(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Chunks in the snapshots topic, which hold the state after `found`. `digest`: of their entries, as read back."""
+    """The chunks of a state in the snapshots topic. `digest`: of their entries, as read back."""
 
     partition: int
-    found: Found
     state: Folded
     snapshot_id: str
     chunks: list[ChunkRef]
     digest: Digest
 
 
-def target_of(moment: Moment, logs: Logs) -> CompactionTarget | None:
-    """Find the last batch. None: there is none, or a snapshot of its state exists.
+def folded(app_id: str, moment: Moment, logs: Logs) -> Folded | None:
+    """Return the state after the last batch, from the first base that leads there; every batch on the way is proved.
+    None: there is no batch, or a snapshot of its state exists.
 
     Raises:
-        DamagedError: the last increment cannot be read.
-        NotCompactable: it has no digest, or nothing is left to begin with.
+        NotCompactable: something on the way is not as it was recorded, or only a replay leads there.
+        SnapreplayError: the log cannot be read.
     """
     last = last_batch(moment, logs, At())
     if last is None or _is_current(logs, moment, last):
@@ -85,13 +75,20 @@ def target_of(moment: Moment, logs: Logs) -> CompactionTarget | None:
             f"batch {last.increment.batch} recorded no digest of the state, so no snapshot of it could be proved",
             hint="a state that is no map is compacted by its owner alone, by the snapshots that it takes",
         )
-    starts = [each for each in bases(moment, last, last) if each is None or each in last.increment.pointers]
-    if not starts:
+    damage: SnapreplayError | None = None
+    for base in bases(moment, last, last):
+        try:
+            return _folded_from(app_id, moment, logs, last, base)
+        except DamagedError as error:
+            damage = damage or error
+    if damage is None:
         raise NotCompactable(
             f"neither a snapshot nor the genesis is left to begin with: the increments begin at {moment.log_start},"
             f" the snapshots at {moment.snapshots_start}"
         )
-    return CompactionTarget(last, starts)
+    raise NotCompactable(
+        damage.message, hint=f"`snapreplay audit --app-id {app_id} --level changes` lists what is wrong"
+    )
 
 
 def _is_current(logs: Logs, moment: Moment, last: Found) -> bool:
@@ -110,26 +107,6 @@ def _is_current(logs: Logs, moment: Moment, last: Found) -> bool:
     return manifest.positions == last.increment.positions and manifest.digest in {None, last.increment.digest}
 
 
-def folded(app_id: str, moment: Moment, logs: Logs, target: CompactionTarget) -> Folded:
-    """Return the state after the target's batch, from the first base that leads there; every batch on the way is
-    proved.
-
-    Raises:
-        NotCompactable: something on the way is not as it was recorded, or only a replay leads there.
-        SnapreplayError: the log cannot be read.
-    """
-    damage: SnapreplayError | None = None
-    for base in target.bases:
-        try:
-            return _folded_from(app_id, moment, logs, target.found, base)
-        except DamagedError as error:
-            damage = damage or error
-    raise NotCompactable(
-        damage.message if damage is not None else "there is nothing to begin with",
-        hint=f"`snapreplay audit --app-id {app_id} --level changes` lists what is wrong",
-    )
-
-
 def _folded_from(app_id: str, moment: Moment, logs: Logs, found: Found, base: Pointer | None) -> Folded:
     increment = found.increment
     state, bridged = _walked(app_id, moment, logs, found, base)
@@ -144,7 +121,7 @@ def _folded_from(app_id: str, moment: Moment, logs: Logs, found: Found, base: Po
             f"the state after batch {increment.batch} has digest {cursor.digest}, but {increment.digest} was recorded"
         )
     batches = increment.batch - (0 if base is None else base.batch)
-    return Folded(cursor, state.shard_count, base, batches, bridged)
+    return Folded(found, cursor, state.shard_count, base, batches, bridged)
 
 
 def _walked(
@@ -202,12 +179,12 @@ def check_still_wanted(found: Found, last: Found | None) -> None:
     """Check that a snapshot of the batch of `found` is still wanted; `last`: the last increment as it is now.
 
     Raises:
-        SnapshotSuperseded, ChangedMeanwhile: no manifest may be written.
+        SnapshotSuperseded, NotCompactable: no manifest may be written.
     """
     batch, offset = found.increment.batch, found.offset
     if last is None or last.increment.batch < batch:
         there = "none" if last is None else f"batch {last.increment.batch}"
-        raise ChangedMeanwhile(f"the log has lost batch {batch}: its last one is now {there}")
+        raise NotCompactable(f"the log has lost batch {batch}: its last one is now {there}")
     for pointer in last.increment.pointers[:1]:
         if pointer.batch >= batch:
             raise SnapshotSuperseded(
@@ -215,7 +192,7 @@ def check_still_wanted(found: Found, last: Found | None) -> None:
             )
     begun_at = begun_anew_at(last.increment, last.offset)
     if begun_at > offset:
-        raise ChangedMeanwhile(f"a decision at offset {begun_at} has begun a new chain since")
+        raise NotCompactable(f"a decision at offset {begun_at} has begun a new chain since")
 
 
 def proposal(written: Written, read_again: Found, proposed_by: str, created_at_ms: int) -> Manifest:
@@ -225,12 +202,12 @@ def proposal(written: Written, read_again: Found, proposed_by: str, created_at_m
         read_again: what the log holds at the offset of the batch's increment, just now.
 
     Raises:
-        ChangedMeanwhile: the log holds another increment there.
+        NotCompactable: the log holds another increment there.
         DamagedError: the chunks do not hold the state of that batch.
     """
     increment, digest = read_again.increment, written.digest
-    if read_again != written.found:
-        raise ChangedMeanwhile(
+    if read_again != written.state.found:
+        raise NotCompactable(
             f"offset {read_again.offset} holds batch {increment.batch} of owner epoch {increment.owner_epoch} with"
             f" digest {increment.digest} now, not what was folded"
         )

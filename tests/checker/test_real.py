@@ -16,14 +16,11 @@ from snapreplay.service.control.operations import TriggerSnapshot
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.recovery.driver import RecoveryDriver
-from tests.chaos.processes import Place, Slot
-from tests.chaos.timeline import Timeline
 from tests.checker import Check, app, load, outcomes, verify
-from tests.support.accepting import accepted
 from tests.support.deadlines import scaled
 from tests.support.stage import Stage
 from tests.support.stage import until as stage_until
-from tests.support.tampering import log_start, trim
+from tests.support.tampering import log_start
 from tests.support.waiting import eventually
 
 DEADLINE_S = scaled(60.0)
@@ -77,46 +74,6 @@ async def test_two_lives_with_trimmed_logs_are_found_good(
     assert len(verdict.unchecked) == 2, verdict.unchecked
 
 
-@pytest.mark.whole
-async def test_a_killed_process_has_lost_nothing(broker: Any, unique: Callable[[str], str], tmp_path: Path) -> None:
-    """SIGKILL at work, another process of that name: all rules hold; one address given twice is two owners."""
-    app_id, servers = unique("killed"), broker.bootstrap_servers
-    await prepared(broker, app_id, 1)
-
-    def story() -> None:
-        place = Place(servers, app_id, {}, tmp_path, Timeline())
-        slot = Slot("p0", place)
-        try:
-            with load.Load(servers, app_id, 1, seed=7, rate=1000, holds=0.2) as feeding:
-                for enough in (1000, 2000):
-                    slot.start()
-                    until(partial(at_work, slot, feeding, enough))
-                    slot.kill()
-                slot.start()
-            until(lambda: slot.process.get("/healthz"))
-            url = slot.process.url
-            judge(servers, app_id, place.outcomes, [url], good=True)
-            judge(servers, app_id, place.outcomes, [url, url], good=False)
-        finally:
-            slot.end_all()
-
-    await asyncio.to_thread(story)
-
-
-def at_work(slot: Slot, feeding: load.Load, enough: int) -> bool:
-    """LIVE, and that many records were sent."""
-    return slot.process.phases() == {0: "live"} and feeding.sent > enough
-
-
-def judge(servers: str, app_id: str, journal: Path, urls: list[str], *, good: bool) -> None:
-    seconds = DEADLINE_S if good else 0.5
-    verdict = verify(servers, app_id, outcomes=journal, urls=urls, deadline_seconds=seconds)
-    assert set(verdict.totals) == (set() if good else {Check.HEALED}), str(verdict)
-    assert verdict.counts["restores reported"] == 3
-    assert verdict.counts["restores checked"] > 0
-    assert verdict.counts["input records"] > 2000
-
-
 async def test_what_does_not_heal_is_a_violation(broker: Any, unique: Callable[[str], str]) -> None:
     """Input that nobody processes, and a transaction that nobody ends, are seen as what they are."""
     app_id, servers = unique("sick"), broker.bootstrap_servers
@@ -136,27 +93,6 @@ async def test_what_does_not_heal_is_a_violation(broker: Any, unique: Callable[[
     producer.flush(DEADLINE_S)
     assert f"accounts-{app_id}-0: last stable offset 0, high watermark 1" in await asyncio.to_thread(found)
     producer.abort_transaction(DEADLINE_S)
-
-
-@pytest.mark.whole
-async def test_an_operators_decision_is_judged_from_there_on(broker: Any, unique: Callable[[str], str]) -> None:
-    """After an accepted gap the chain begins anew, from the state that was accepted; that much is said."""
-    app_id, servers = unique("decided"), broker.bootstrap_servers
-    stage = await prepared(broker, app_id, 1)
-    for seed in (1, 2):
-        async with stage.running() as service:
-            await asyncio.to_thread(load.send, servers, app_id, 1, seed, 100)
-            await stage.all_processed(service)
-        if seed == 1:
-            await asyncio.to_thread(load.send, servers, app_id, 1, 3, 50)
-            high = (await stage.read(f"payments-{app_id}"))[0][-1].offset
-            trim(servers, f"payments-{app_id}", 0, high)
-            failed = await stage.failure()
-            await accepted(stage, failed.error.hint)
-    verdict = await asyncio.to_thread(verify, servers, app_id, deadline_seconds=DEADLINE_S)
-    assert verdict.good, str(verdict)
-    assert any("an operator's decision begins the chain anew" in why for why in verdict.unchecked)
-    assert verdict.counts["input records"] > 100
 
 
 async def test_an_app_that_keeps_a_hold_too_long_is_found(broker: Any, unique: Callable[[str], str]) -> None:

@@ -96,13 +96,6 @@ class Ground:
         what = f"{records} records"
         await asyncio.to_thread(child.until, lambda: child.processed() >= records, what, PATIENCE_S)
 
-    def coordinator(self, here: Stage) -> int:
-        """Return which of the three brokers coordinates the app's group."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
-        asked = admin.describe_consumer_groups([here.app.app_id], request_timeout=ANSWER_S)
-        (answer,) = asked.values()
-        return int(answer.result(ANSWER_S).coordinator.id) - 1
-
     async def judge(self, here: Stage) -> Sequence[History]:
         """Exactly once, by outputs against input and state against both; one chain of increments in each partition,
         each owner's after its predecessor's; and no violation of any rule of the checker's, which shares no code with

@@ -15,11 +15,10 @@ from snapreplay.service.decisions.inputs import NotDrained, NotRetirable, Wish, 
 from snapreplay.service.publish.state import LogWentOn
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, moment_of
 from snapreplay.snapshots.proof.compaction import folded as folded_in
-from snapreplay.snapshots.proof.compaction import target_of
 from snapreplay.snapshots.proof.partition import audit_partition
 from snapreplay.snapshots.proof.replay import SegmentReport, prove
 from snapreplay.snapshots.proof.report import Level
-from snapreplay.snapshots.proof.state import At, state_at
+from snapreplay.snapshots.proof.state import At, last_batch, state_at
 from snapreplay.state.steps import all_of
 from tests.support.accepting import finding_in
 from tests.support.in_memory import virtual
@@ -220,15 +219,18 @@ def _read_from_the_log(stage: Stage) -> Read:
     app.validate()
     with BlockingReader(stage.settings()) as client:
         logs, moment = PartitionLogs(client, app.app_id, 0), moment_of(client, app.app_id, 0)
-        target = target_of(moment, logs)
-        assert target is not None
-        for batch in range(target.found.increment.batch + 1) if target.found.increment.changes is not None else ():
+        last = last_batch(moment, logs, At())
+        assert last is not None
+        has_changes = last.increment.changes is not None
+        for batch in range(last.increment.batch + 1) if has_changes else ():
             after = state_at(moment, logs, At(batch=batch))
             assert after is not None
             states.append(_plain(dict(dict(after.entries.stored()).get("default", ()))))
         state: dict[bytes, bytes] = {}
-        if target.found.increment.changes is not None:
-            slices = all_of(folded_in(app.app_id, moment, logs, target).cursor.slicing(1 << 20))
+        if has_changes:
+            found = folded_in(app.app_id, moment, logs)
+            assert found is not None
+            slices = all_of(found.cursor.slicing(1 << 20))
             state = {key: value for each in slices for key, value in each.entries.items()}
         report = audit_partition(app.app_id, moment, logs, Level.REPLAY)
         assert report.findings == []

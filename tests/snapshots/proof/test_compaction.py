@@ -7,7 +7,7 @@ from snapreplay.app.topic import Topic
 from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import Chunk
 from snapreplay.snapshots.jobs.compaction import Outcome
-from snapreplay.snapshots.proof.compaction import NotCompactable, chunk_records, folded, target_of
+from snapreplay.snapshots.proof.compaction import NotCompactable, chunk_records, folded
 from snapreplay.state.digest import EMPTY, Digest
 from snapreplay.state.map import MapState
 from snapreplay.state.stores import Stores
@@ -20,11 +20,10 @@ from tests.support.entries import stated_digest
 
 
 def made(world):
-    """Target and state."""
-    logs, moment = Logs(world), now(world)
-    target = target_of(moment, logs)
-    assert target is not None
-    return target, folded(world.app.app_id, moment, logs, target)
+    """The state after the last batch."""
+    state = folded(world.app.app_id, now(world), Logs(world))
+    assert state is not None
+    return state
 
 
 def test_without_changes_the_owner_takes_the_snapshots():
@@ -54,13 +53,13 @@ def several():
 
 def test_each_store_has_chunks_of_its_own():
     """Each with its own digest."""
-    target, state = made(memory.world(app=several()))
+    state = made(memory.world(app=several()))
     found: dict[str, Digest] = {}
     for value in chunk_records("s", state.cursor, 900_000):
         chunk = decode(value)
         assert isinstance(chunk, Chunk)
         found[chunk.store] = found.get(chunk.store, EMPTY).plus(stated_digest(chunk))
-    assert found == target.found.increment.store_digests
+    assert found == state.found.increment.store_digests
     assert found.keys() == {"counts", "sums"}
 
 
