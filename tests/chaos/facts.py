@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from snapreplay.app import names
 
@@ -44,16 +42,6 @@ class Facts:
         leaders = self.replicas(TRANSACTIONS)
         number = java_hash(names.transactional_id(self._app_id, partition)) % len(leaders)
         return leaders[number][0]
-
-    def ends(self, topic: str, partitions: int, *, committed: bool) -> list[int]:
-        """Last stable offsets, or with `committed` False high watermarks."""
-        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
-        # A client of its own: one that has missed a change of leader is refused with FENCED_LEADER_EPOCH, for ever.
-        client = self._client()
-        answers = client.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_S)
-        by_number = {one.partition: answer.result(ANSWER_S).offset for one, answer in answers.items()}
-        return [by_number[number] for number in range(partitions)]
 
     def _client(self) -> AdminClient:
         timeout_ms = int(ANSWER_S * 1000)

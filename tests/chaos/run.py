@@ -7,9 +7,8 @@ import shutil
 import time
 import traceback
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +28,9 @@ from tests.chaos.wires import Wires
 from tests.chaos.world import World
 from tests.checker import app as checked
 from tests.checker import verify
+from tests.checker.healing import troubles
 from tests.checker.load import Load
+from tests.checker.reading import Logs, Names
 from tests.support.deadlines import scaled
 from tests.support.stage import Stage
 from tests.support.three_brokers import SIZE, ThreeBrokers, three_brokers
@@ -112,7 +113,7 @@ def _run(plan: Plan, outcome: report.Outcome, brokers: ThreeBrokers, logs: Path,
                 timeline.start()
                 carry_out(world, outcome.planned, plan.seconds)
             timeline.note("run", "no input any more")
-            outcome.settle_seconds = settle(world, inputs)
+            outcome.settle_seconds = settle(world, inputs, outputs[0])
             for slot in world.slots:
                 slot.stop()
             _prove_again(world, OTHER_MODE[str(outcome.settings["restore.mode"])])
@@ -198,14 +199,15 @@ STEADY_LOOKS = 3
 """In a row without a finding: a partition may be LIVE twice for a moment after it moved."""
 
 
-def settle(world: World, inputs: tuple[str, ...]) -> float:
+def settle(world: World, inputs: tuple[str, ...], output: str) -> float:
     """Wait until nothing is left to wait for; seconds it took. What is still wrong after two minutes is a problem."""
     began = time.monotonic()
     good, said_at = 0, began
+    topics = Names(world.app_id, inputs, output, world.partitions)
     while good < STEADY_LOOKS:
         for slot in world.slots:
             slot.check()
-        findings = unsettled(world, inputs)
+        findings = unsettled(world, topics)
         good = 0 if findings else good + 1
         if findings and time.monotonic() - said_at > SAY_S:
             said_at = time.monotonic()
@@ -220,37 +222,12 @@ def settle(world: World, inputs: tuple[str, ...]) -> float:
     return seconds
 
 
-def unsettled(world: World, inputs: tuple[str, ...]) -> list[str]:
+def unsettled(world: World, topics: Names) -> list[str]:
     """Return what is not as it should be once everything is healed and no input comes any more."""
     try:
-        ends = {topic: _end(world, topic) for topic in inputs}
-        pinned = [t for t in world.topics if not t.startswith("__") and _pinned(world, t)]
-    except KafkaException as error:
-        return [f"the cluster does not answer: {error}"]
-    findings = [f"{topic}: last stable offset below the high watermark" for topic in pinned]
-    answers = [slot.process.get("/api/v1/partitions?scope=local") for slot in world.slots]
-    silent = [s.process.name for s, a in zip(world.slots, answers, strict=True) if a is None]
-    items = [item for answer in answers if answer for item in answer["items"]]
-    live = Counter(item["partition"] for item in items if item["phase"] == "live")
-    findings += [f"{name} does not answer" for name in silent]
-    findings += [
-        f"partition {partition} is live in {live[partition]} processes"
-        for partition in range(world.partitions)
-        if live[partition] != 1
-    ]
-    findings += [
-        f"partition {item['partition']} is at {each['position']} of {each['topic']}, its end is {end}"
-        for item in items
-        if item["phase"] == "live"
-        for each in item["inputs"]
-        if each["position"] != (end := ends[each["topic"]][item["partition"]])
-    ]
-    return findings
-
-
-def _end(world: World, topic: str) -> list[int]:
-    return world.facts.ends(topic, world.partitions, committed=False)
-
-
-def _pinned(world: World, topic: str) -> bool:
-    return _end(world, topic) != world.facts.ends(topic, world.partitions, committed=True)
+        # A client of its own: one that has missed a change of leader is refused with FENCED_LEADER_EPOCH, for ever.
+        with closing(Logs(world.brokers.bootstrap_servers)) as logs:
+            found = troubles(logs, topics, [slot.process.url for slot in world.slots])
+    except (KafkaException, LookupError) as error:
+        return [f"the cluster or a process does not answer: {error}"]
+    return [f"{where}: {what}" for where, what in found]

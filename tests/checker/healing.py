@@ -22,17 +22,17 @@ Trouble = tuple[str, str]
 def wait_healed(logs: Logs, names: Names, urls: Sequence[str], deadline_seconds: float, verdict: Verdict) -> None:
     """Wait until nothing is the matter; what still is at the deadline is a violation. Says how long it took."""
     began = time.monotonic()
-    while troubles := _troubles(logs, names, urls):
+    while left := troubles(logs, names, urls):
         if time.monotonic() - began > deadline_seconds:
-            for where, what in troubles:
+            for where, what in left:
                 verdict.add(Check.HEALED, where, f"{what}, after {deadline_seconds:.0f} s")
             return
         time.sleep(ASK_AGAIN_S)  # between two looks at the cluster; bounded by the deadline
     verdict.counts["milliseconds to heal"] += int((time.monotonic() - began) * 1000)
 
 
-def _troubles(logs: Logs, names: Names, urls: Sequence[str]) -> list[Trouble]:
-    """The cheap questions first; the dearer ones only when those are answered well."""
+def troubles(logs: Logs, names: Names, urls: Sequence[str]) -> list[Trouble]:
+    """Return what is the matter. The cheap questions first; the dearer ones only when those are answered well."""
     return (
         [*_pinned(logs, names)]
         or [t for n in range(names.partitions) for t in _lag(logs, names, n)]
