@@ -8,7 +8,6 @@ comment twice a second says how old that is. `bye` says that the service ends in
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -49,10 +48,10 @@ def members(document: StatusDocument) -> dict[str, bytes]:
     return {name: encoded(getattr(document, name)) for name in MEMBERS}
 
 
-def status(event_id: str, encoded: Mapping[str, bytes]) -> bytes:
+def status(encoded: Mapping[str, bytes]) -> bytes:
     """Write a status event of encoded members."""
     data = b",".join(b'"%s":%s' % (name.encode(), value) for name, value in encoded.items())
-    return b"event: status\nid: %s\ndata: {%s}\n\n" % (event_id.encode(), data)
+    return b"event: status\ndata: {%s}\n\n" % data
 
 
 def ages(said: Ages) -> bytes:
@@ -167,7 +166,6 @@ class StatusEvents:
         self._document: StatusDocument | None = None
         self._said: dict[str, bytes] = {}
         self._change = b""
-        self._life = secrets.token_hex(4)
         self._number = 0
         self._not_before = 0.0
         self._turn = asyncio.Event()
@@ -194,14 +192,13 @@ class StatusEvents:
             self._look(at_once=at_once)
             self._next_turn()
 
-    async def stream(self, document: StatusDocument, last_event_id: str = "") -> AsyncGenerator[bytes]:
-        """Yield the events for one reader: first the whole status, `document` unless one was told a moment ago, or what
-        has changed since the event that the reader had last on an earlier stream."""
+    async def stream(self, document: StatusDocument) -> AsyncGenerator[bytes]:
+        """Yield the events for one reader: first the whole status, `document` unless one was told a moment ago."""
         self.readers += 1
         try:
             if self._document is None or self._is_late_enough():
                 self._say(document)
-            told = self._number_of(last_event_id)
+            told = -1
             while True:
                 pieces, told = self._since(told), self._number
                 for piece in pieces:
@@ -214,22 +211,14 @@ class StatusEvents:
         finally:
             self.readers -= 1
 
-    def _number_of(self, event_id: str) -> int:
-        """Return the number of an event of this process; -1: it is of an earlier process, or no id."""
-        life, _, number = event_id.partition("-")
-        return int(number) if life == self._life and number.isdecimal() else -1
-
     def _since(self, told: int) -> Iterator[bytes]:
         if self._number == told:
             event = b""
         elif self._number == told + 1:
             event = self._change
         else:  # it is new, or it reads slowly and has missed a change
-            event = status(self._id(), self._said)
+            event = status(self._said)
         return _pieces(event, self._ages())
-
-    def _id(self) -> str:
-        return f"{self._life}-{self._number}"
 
     def _next_turn(self) -> None:
         turn, self._turn = self._turn, asyncio.Event()
@@ -250,7 +239,7 @@ class StatusEvents:
         cost_bytes = sum(map(len, said.values()))
         if change:
             self._number += 1
-            self._change = status(self._id(), change)
+            self._change = status(change)
             cost_bytes += len(self._change) * self.readers
         pause_seconds = max(STATUS_SECONDS, cost_bytes / BYTES_PER_SECOND)
         self._not_before = asyncio.get_running_loop().time() + pause_seconds

@@ -23,7 +23,7 @@ from snapreplay.service.clock import boot_seconds, time_of, wall_ms
 from snapreplay.service.control.metrics import lag_records, predicted_seconds
 from snapreplay.service.control.protocol import StatusDocument
 from snapreplay.service.control.status import NO_COMMITS, CommitTimes
-from snapreplay.service.control.vocabulary import Count, Seconds, Time, one_of, said
+from snapreplay.service.control.vocabulary import Count, Seconds, Time, said
 from snapreplay.service.core.phase import Phase
 
 log = logging.getLogger("snapreplay.http")
@@ -212,7 +212,6 @@ class LastHour(msgspec.Struct, frozen=True):
     """The last hour of the app or of a partition, a column for each measure. Each column has a value for each ten
     seconds from `first_at` on; null: not known."""
 
-    scope: Annotated[str, one_of(*Scope), said("`app`: processes that have seen more than this one were asked, too.")]
     partition: Annotated[Count | None, said("Null: the whole app.")]
     every_seconds: Count
     first_at: Annotated[Time | None, said("The end of the first ten seconds; null: nothing is known yet.")]
@@ -229,33 +228,13 @@ class LastHour(msgspec.Struct, frozen=True):
 _NOTHING = Row(0, 0, *(None,) * 6)
 
 
-def view(rows: Mapping[int, Row], partition: int | None, scope: Scope) -> LastHour:
+def view(rows: Mapping[int, Row], partition: int | None) -> LastHour:
     """Return the rows as columns; what lies between two of them is not known."""
     first, last = (min(rows), max(rows)) if rows else (0, -1)
     whole = [rows.get(slot, _NOTHING) for slot in range(first, last + 1)]
     columns: dict[str, Any] = {name: tuple(row[index] for row in whole) for index, name in enumerate(Row._fields)}
     began = time_of(first * EVERY_SECONDS * 1000) if rows else None
-    return LastHour(scope=scope, partition=partition, every_seconds=EVERY_SECONDS, first_at=began, **columns)
-
-
-def rows_of(told: LastHour) -> dict[int, Row]:
-    """Return the rows of an answer, by slot."""
-    if told.first_at is None or told.every_seconds != EVERY_SECONDS:
-        return {}
-    first = round(told.first_at.timestamp() / EVERY_SECONDS)
-    columns = zip(*(getattr(told, name) for name in Row._fields), strict=True)
-    return {first + index: Row(*row) for index, row in enumerate(columns) if row[0]}
-
-
-def joined(told: Iterable[Mapping[int, Row]], slots: range) -> dict[int, Row]:
-    """Return each row of these slots once: as the one says that has seen most of the app then, of equals the first
-    one."""
-    found: dict[int, Row] = {}
-    for each in told:
-        for slot, row in each.items():
-            if slot in slots and (slot not in found or row.partitions > found[slot].partitions):
-                found[slot] = row
-    return found
+    return LastHour(partition=partition, every_seconds=EVERY_SECONDS, first_at=began, **columns)
 
 
 def slots(now: datetime, since: datetime | None) -> range:

@@ -6,7 +6,6 @@ Handlers are `async` and only ask a `ServiceSource`. Nothing here may block, bec
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -14,22 +13,19 @@ from contextlib import aclosing
 from operator import attrgetter
 from typing import Annotated, Any
 
-import msgspec
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 from pydantic import AwareDatetime, BeforeValidator, Field
 
 from snapreplay.api import events, last_hour, probing, problems, views
 from snapreplay.api.context import ApiContext, Covers, Here
-from snapreplay.api.fleet_views import Covered, Process, Scope, find_partition, held
-from snapreplay.api.forwarding import Forwarder
+from snapreplay.api.fleet_views import find_partition, held
 from snapreplay.api.guard import IS_STILL_KNOWN
 from snapreplay.api.limits import connections_max
 from snapreplay.api.operation_routes import canonical
 from snapreplay.api.probing import Probing
 from snapreplay.errors import UnknownPartition
-from snapreplay.service.clock import time_of
 from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.histories import PartitionHistory
 from snapreplay.service.control.metrics import DocumentCollector
@@ -160,43 +156,19 @@ def written(value: object) -> object:
 @_fleet.get(last_hour.PATH, responses=views.answered(last_hour.LastHour, problems.UNKNOWN_PARTITION, problems.INVALID))
 async def get_last_hour(
     here: Here,
-    covered: Covers,
     partition: Annotated[PartitionNumber | None, Query(description="Without it: the whole app.")] = None,
     since: Annotated[
         Annotated[AwareDatetime, BeforeValidator(written)] | None, Query(description="Only what came after it.")
     ] = None,
 ) -> Response:
     """Tell throughput, commits, sizes, predicted restores and lags of the last hour, as this process has seen them of
-    all processes of the app; `scope=app` also asks the others what they have seen."""
-    count = covered.own.facts.partition_count
+    all processes of the app."""
+    count = here.status.facts.partition_count
     if partition is not None and count is not None and partition >= count:
         raise UnknownPartition(partition, count)
     slots = last_hour.slots(here.now(), since)
-    told = [here.hour.rows(partition, slots[-1])] if slots else []
-    if slots and covered.scope is Scope.APP:
-        told += await seen_by_others(here.forwarder, covered, partition, slots)
-    return views.answer(last_hour.view(last_hour.joined(told, slots), partition, covered.scope))
-
-
-async def seen_by_others(
-    forwarder: Forwarder, covered: Covered, partition: int | None, slots: range
-) -> list[dict[int, last_hour.Row]]:
-    """Ask the other processes for these slots. One that does not answer, or is of a version without the path, adds
-    nothing."""
-    since = time_of((slots.start - 1) * last_hour.EVERY_SECONDS * 1000).strftime("%Y-%m-%dT%H:%M:%SZ")
-    target = f"{last_hour.PATH}?scope=local&since={since}" + ("" if partition is None else f"&partition={partition}")
-    async with asyncio.TaskGroup() as group:
-        others = [each.process for each in covered.says[1:] if each.process.can_be_asked]
-        tasks = [group.create_task(_rows_seen_by(forwarder, each, target)) for each in others]
-    return [each.result() for each in tasks]
-
-
-async def _rows_seen_by(forwarder: Forwarder, process: Process, target: str) -> dict[int, last_hour.Row]:
-    try:
-        status, document = await forwarder.read(process, target)
-        return last_hour.rows_of(msgspec.json.decode(document, type=last_hour.LastHour)) if status == 200 else {}
-    except (problems.ProblemError, msgspec.MsgspecError, ValueError):
-        return {}
+    rows = here.hour.rows(partition, slots[-1]) if slots else {}
+    return views.answer(last_hour.view({slot: row for slot, row in rows.items() if slot in slots}, partition))
 
 
 LOGIN_SECONDS = 1.0
@@ -217,9 +189,6 @@ async def follow_events(
     follower: Annotated[
         str, Query(max_length=200, description="The process id of a peer that follows; others leave it out.")
     ] = "",
-    last_event_id: Annotated[
-        str, Header(max_length=100, description="The id of the last event on an earlier stream: only news comes.")
-    ] = "",
 ) -> Response:
     """Tell what this process does while it goes on, as server-sent events. `status`: a status document as JSON; the
     first one has all members, each further one those that changed, at most once a second. Twice a second a comment says
@@ -231,7 +200,7 @@ async def follow_events(
     if here.events.readers >= (places if is_peer else places - places // 2):
         raise problems.too_many_streams(here.events.readers)
     return StreamingResponse(
-        _while_known(here.events.stream(document, last_event_id), request.scope[IS_STILL_KNOWN]),
+        _while_known(here.events.stream(document), request.scope[IS_STILL_KNOWN]),
         media_type=events.MEDIA_TYPE,
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -43,7 +43,7 @@ from snapreplay.service.control.status import (
 )
 from snapreplay.service.control.vocabulary import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
 from snapreplay.service.core.group_changes import GroupChange
-from snapreplay.service.core.phase import ON_THE_WAY, Phase
+from snapreplay.service.core.phase import Phase
 
 JSON = "application/json"
 _Shown = TypeVar("_Shown", bound=msgspec.Struct)
@@ -87,10 +87,6 @@ class RestoreSummary(msgspec.Struct, frozen=True):
     percent: Annotated[
         Percent | None,
         said("Mean of the partitions, 0 for those that are not on the way to live; null without partitions."),
-    ]
-    eta_seconds: Annotated[
-        Seconds | None,
-        said("Until all are live, by the pace of the restores that have ended; null: all are, or it is not known."),
     ]
     copies_wanted: Annotated[Count | None, said("Warm copies of all these partitions together; null: not known.")]
     copies_warm: Annotated[
@@ -264,47 +260,9 @@ def _summary(found: Sequence[Held], covered: Covered) -> RestoreSummary:
         partitions_by_phase=dict(phases),
         all_live=bool(found) and phases[Phase.LIVE] == len(found),
         percent=sum(percents) / len(percents) if percents else None,
-        eta_seconds=seconds_until_live(found),
         copies_wanted=None if covered.own.copies is None else covered.own.copies.wanted * len(found),
         copies_warm=covered.copies_warm,
     )
-
-
-ENDED_MIN, ENDED_MAX = 3, 10
-"""Restores of a process whose pace counts: the last ones. The first ones run beside the fences and claims of all."""
-
-
-def seconds_until_live(partitions: Iterable[Held]) -> float | None:
-    """Return the time until all partitions are live, by the pace of the restores that have ended: that of the process
-    that takes the longest. None: all are live, or a pace is not known.
-
-    The prediction of a restore leaves out that it waits for others. If a process restores many, that is most of its
-    time."""
-    of_process: dict[str, list[Held]] = {}
-    for each in partitions:
-        of_process.setdefault(each.process.process_id if each.process else "", []).append(each)
-    found = [_of_process(each) for each in of_process.values()]
-    wait = [each for each in found if each != 0.0]
-    return None if not wait or None in wait else max(each or 0.0 for each in wait)
-
-
-def _of_process(partitions: Sequence[Held]) -> float | None:
-    waiting = [each for each in partitions if each.phase_now in ON_THE_WAY]
-    if not waiting:
-        return 0.0
-    begun = [each.started_at for each in _restores(waiting) if each.started_at]
-    live = _restores(each for each in partitions if each.phase_now == Phase.LIVE)
-    # An earlier restore says nothing of how these get on. Times are compared within one process, by its clock.
-    first = min(begun, default=None)
-    ended = sorted(each.finished_at for each in live if each.finished_at and first and each.finished_at >= first)
-    ended = ended[-ENDED_MAX:]
-    if len(ended) < ENDED_MIN or ended[0] == ended[-1]:
-        return None
-    return len(waiting) * (ended[-1] - ended[0]).total_seconds() / (len(ended) - 1)
-
-
-def _restores(partitions: Iterable[Held]) -> list[RecoveryStatus]:
-    return [each.status.restore for each in partitions if each.status and each.status.restore]
 
 
 def _restore(found: Held) -> Restore:

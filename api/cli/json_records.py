@@ -1,5 +1,5 @@
-"""Records as JSON documents, one per line: what `feed` reads and `tail` prints. `tail` also has a line for people,
-decoded by the app's codecs, or as our own formats say. Pure.
+"""Records as JSON documents, one per line: what `feed` reads and `tail` prints, decoded by the app's codecs. `tail`
+also has a line for people. Pure.
 
 {"key": "ada", "value": {"amount": 5}, "timestamp_ms": 1700000000000, "headers": {"id": "7"}, "partition": 0}
 
@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from snapreplay.api.cli.logs import escaped
-from snapreplay.api.json_values import builtins_of, document_of_bytes, shown_key, shown_value
+from snapreplay.api.json_values import builtins_of, document_of_bytes
 from snapreplay.app.app import App
 from snapreplay.app.codecs import Codec, unencoded
 from snapreplay.app.failure import PREFIX
@@ -27,11 +27,7 @@ from snapreplay.app.out import headers_upper_bound, size_upper_bound
 from snapreplay.app.record import InputRecord, Output
 from snapreplay.app.topic import Topic
 from snapreplay.counted import counted, lines_of
-from snapreplay.errors import SnapreplayError, UsageError
-from snapreplay.snapshots.format.envelope import MAGIC, decode
-from snapreplay.snapshots.format.records import ChangesRecord, Chunk
-from snapreplay.state.contract import PERIODS_STORE, TIMERS_STORE
-from snapreplay.state.timers import TimerKey
+from snapreplay.errors import UsageError
 from snapreplay.times import NO_TIMESTAMP, time_text
 
 Document = dict[str, Any]
@@ -166,8 +162,6 @@ class Shower:
             "offset": record.offset,
             "timestamp_ms": record.timestamp,
         }
-        if (record.value or b"").startswith(MAGIC):
-            return found | _own(record)
         headers = [pair for pair in record.headers if not pair[0].startswith(PREFIX)]
         topic = self._topic(record.topic)
         if record.topic == self._dead_letters:
@@ -210,43 +204,7 @@ def _plain(data: bytes | None) -> Any:
     return None if data is None else document_of_bytes(data)
 
 
-def _own(record: InputRecord) -> Document:
-    """Show a claim, changes, an increment, a chunk or a manifest."""
-    try:
-        entry = decode(record.value or b"")
-    except SnapreplayError as error:  # damaged, or of a newer version: the message says which
-        return {"kind": "unreadable", "value_error": str(error)}
-    kind = type(entry).__name__.removesuffix("Record").lower()
-    match entry:
-        case ChangesRecord(batch, part, stores):
-            changed = {name: _entries(name, changes) for name, changes in stores.items()}
-            return {"kind": kind, "batch": batch, "part": part, "stores": changed}
-        case Chunk(snapshot_id, sequence, store, slices):
-            entries = {k: v for one in slices for k, v in one.entries.items()}
-            found = {"snapshot_id": snapshot_id, "sequence": sequence, "store": store}
-            return {"kind": kind, **found, "entries": _entries(store, entries)}
-        case _:
-            return {"kind": kind, **builtins_of(entry)}
-
-
-def _entries(store: str, entries: dict[bytes, bytes | None] | dict[bytes, bytes]) -> list[list[Any]]:
-    """Show pairs, because keys need not be text. A deleted key has null."""
-    key_of = _timer if store in (TIMERS_STORE, PERIODS_STORE) else shown_key
-    return [[key_of(key), None if value is None else shown_value(value)] for key, value in entries.items()]
-
-
-def _timer(data: bytes) -> Any:
-    try:
-        timer = TimerKey.decoded(data)
-    except msgspec.MsgspecError:
-        return document_of_bytes(data)
-    return [timer.store, timer.name, shown_key(timer.key) if timer.key else None]
-
-
 def _text(document: Document) -> str:
-    if "kind" in document:
-        rest = [f"{k} {_compact(document[k])}" for k in _SHOWN if document.get(k) not in _NOTHING]
-        return f"{document['kind']}: {', '.join(rest)}"
     parts = [f"{_compact(document['key'])} → {_compact(document['value'])}"]
     if document["headers"]:
         parts.append(f"headers {_compact(document['headers'])}")
@@ -255,15 +213,6 @@ def _text(document: Document) -> str:
         why = document["dead_letter"]
         parts.append(f"dead letter: {why['message']}" if "message" in why else "a note, no dead letter")
     return "  ".join(parts)
-
-
-_NOTHING: tuple[object, ...] = (None, "", [], {}, -1)
-_SHOWN = (
-    *("instance_id", "host", "pid"),
-    *("snapshot_id", "batch", "part", "sequence", "record_count", "positions", "skipped", "outputs"),
-    *("entry_count", "stores", "entries", "decision", "value_error"),
-)
-"""Of our own records, in a line; JSON has every field."""
 
 
 def _compact(value: object) -> str:

@@ -96,7 +96,7 @@ async def tail(
 ) -> None:
     """Print the last committed records of a topic of the app, decoded.
 
-    TOPIC is an input, an output, or one of increments, snapshots and dead-letters."""
+    TOPIC is an input, an output, or dead-letters."""
     name = readable_of(app, topic)
     records = _records(app, settings, name, partition, None if start else count, follow=follow)
     try:
@@ -193,13 +193,13 @@ def input_of(app: App[Any], name: str) -> Topic[Any, Any]:
 
 
 def readable(app: App[Any]) -> dict[str, Topic[Any, Any] | None]:
-    """Return every topic that belongs to the app, by name; None for its own ones."""
-    own = (names.increments_topic(app.app_id), names.snapshots_topic(app.app_id), names.dead_letters_topic(app.app_id))
-    return {topic.name: topic for topic in (*app.inputs, *app.outputs)} | dict.fromkeys(own)
+    """Return the topics of the app that `tail` shows, by name; None for its dead letters."""
+    shown = {topic.name: topic for topic in (*app.inputs, *app.outputs)}
+    return {**shown, names.dead_letters_topic(app.app_id): None}
 
 
 def readable_of(app: App[Any], name: str) -> str:
-    """Complete the name, "increments" for "<app_id>-increments", or raise UsageError: not a topic of the app."""
+    """Complete the name, "dead-letters" for "<app_id>-dead-letters", or raise UsageError: not a topic of the app."""
     known = readable(app)
     for each in (name, f"{app.app_id}-{name}"):
         if each in known or app.declaration(each):

@@ -113,8 +113,7 @@ def summary(status: Json) -> str:
     listed = ", ".join(f"{count} {phase}" for phase, count in phases.items())
     if phases.keys().isdisjoint(ON_THE_WAY):
         return listed
-    eta = status["summary"].get("eta_seconds")
-    return f"{listed}; {status['summary']['percent']:.1f} %{'' if eta is None else f'; all live in about {eta:,.0f} s'}"
+    return f"{listed}; {status['summary']['percent']:.1f} %"
 
 
 def exit_code(status: Json) -> ExitCode:

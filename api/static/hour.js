@@ -42,7 +42,7 @@ class Hour {
     if (performance.now() - this.#askedAt < AGAIN_MS) return;
     this.#askedAt = performance.now();
     try {
-      this.rows = rowsOf(await get(`api/v1/last-hour?scope=app${this.partition === null ? "" : `&partition=${this.partition}`}`));
+      this.rows = rowsOf(await get(`api/v1/last-hour${this.partition === null ? "" : `?partition=${this.partition}`}`));
       this.error = null;
     } catch (error) {
       this.error = this.rows.length ? null : error;

@@ -16,7 +16,7 @@ from tests.support.fake_control import FAILED, LIVE, FakeControl
 
 DOCUMENT = FakeControl([LIVE, FAILED]).document()
 STREAM = (
-    events.status("a-1", events.members(DOCUMENT))
+    events.status(events.members(DOCUMENT))
     + events.ages(Ages(0.25, 1.5))
     + b": hello\n\nevent: of a newer version\ndata: {}\n\n"
     + events.BYE

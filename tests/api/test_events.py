@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -46,35 +45,6 @@ def large(length: int) -> FakeControl:
 def statuses(read: list[Ages | ServerEvent]) -> list[set[str]]:
     """The members of each status."""
     return [set(json.loads(each.data)) for each in read if isinstance(each, ServerEvent) and each.event == "status"]
-
-
-def test_a_reader_that_comes_back_gets_what_has_changed_since(monkeypatch):
-    """By `Last-Event-ID`: nothing, one change, or the whole status if it missed more or names an event of another
-    process."""
-    monkeypatch.setattr("snapreplay.api.events.STATUS_SECONDS", 0.0)
-    monkeypatch.setattr("snapreplay.api.events.BYTES_PER_SECOND", 1e15)
-    control = FakeControl()
-
-    def read_after(last_event_id: str) -> tuple[str, set[str]]:
-        answer = client.get("/api/v1/events", headers={"Last-Event-ID": last_event_id})
-        found = re.search(rb"^id: (.+)$", answer.content, re.MULTILINE)
-        members = statuses(list(Parser(1 << 20).feed(answer.content)))
-        return (found[1].decode(), members[0]) if found else (last_event_id, set())
-
-    def change(batch: int) -> None:
-        control.statuses[0] = msgspec.structs.replace(control.statuses[0], batch=batch)
-
-    with TestClient(create_app(Local(control), events=StatusEvents(), now=lambda: NOW)) as client:
-        first, whole = read_after("")
-        assert read_after(first) == (first, set())
-        change(1001)
-        second, changed = read_after(first)
-        assert changed == {"partitions"}
-        change(1002)
-        third, changed = read_after(second)
-        assert changed == {"partitions"}
-        for other in (first, "1", "another-1", f"{third}0", "-", "x" * 100):
-            assert read_after(other) == (third, whole)
 
 
 class Changing:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-import httpx2
 import msgspec
 import pytest
 from fastapi.testclient import TestClient
@@ -15,28 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapreplay.api.app import create_app
-from snapreplay.api.fleet_views import Covered, Held, Scope
-from snapreplay.api.forwarding import Forwarder
-from snapreplay.api.last_hour import (
-    EVERY_SECONDS,
-    PATH,
-    ROWS,
-    LastHourRecorder,
-    Ring,
-    Row,
-    joined,
-    of_the_app,
-    rows_of,
-    view,
-)
-from snapreplay.api.peer_client import UNKNOWN
-from snapreplay.api.routes import seen_by_others
+from snapreplay.api.fleet_views import Held
+from snapreplay.api.last_hour import EVERY_SECONDS, PATH, ROWS, LastHourRecorder, Ring, Row, of_the_app
 from snapreplay.service.control.status import CommitTimes, InputStatus, PartitionStatus
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.live.live_report import CommitClock
-from tests.support.deadlines import scaled
 from tests.support.fake_control import LIVE, NOW, FakeControl, Local, ago, alone
-from tests.support.served import control_of, program, served, until
 
 NOTHING = (None,) * 6
 SLOTS = st.integers(0, 3 * ROWS)
@@ -182,37 +162,6 @@ def test_the_app_is_the_sum_of_its_partitions_and_the_longest_of_its_times():
     assert hour.hour.rows(2, newest) == {}
 
 
-ROWS_OF = st.dictionaries(
-    st.integers(START // 10, START // 10 + ROWS - 1),
-    st.builds(lambda known, value: Row(known, known, value, *NOTHING[1:]), st.integers(1, 9), VALUES),
-    max_size=20,
-)
-
-
-@given(ROWS_OF)
-def test_an_answer_has_all_rows_and_gaps_where_there_is_none(rows: Mapping[int, Row]):
-    """As it comes back from another process. Its columns are as long as from the first row to the last."""
-    answer = msgspec.json.decode(msgspec.json.encode(view(rows, None, Scope.APP)), type=type(view({}, 0, Scope.APP)))
-    assert rows_of(answer) == rows
-    columns = [getattr(answer, name) for name in Row._fields]
-    assert {len(each) for each in columns} == {max(rows) - min(rows) + 1 if rows else 0}
-    if rows:
-        assert answer.first_at is not None
-        assert answer.first_at.timestamp() == min(rows) * EVERY_SECONDS
-
-
-@given(ROWS_OF, ROWS_OF)
-def test_a_row_is_of_the_one_that_saw_most(own: dict[int, Row], other: dict[int, Row]):
-    """Of equals the first one says it. What another process says of other times, however wrong its clock is, makes the
-    answer no longer."""
-    slots = range(START // 10, START // 10 + ROWS)
-    found = joined([own, {**other, 7: Row(99, 99, *NOTHING), 10**12: Row(99, 99, *NOTHING)}], slots)
-    assert set(found) == {*own, *other}
-    for slot, row in found.items():
-        seen = [each[slot] for each in (own, other) if slot in each]
-        assert row == max(seen, key=lambda each: each.partitions)
-
-
 def test_the_longest_commit_is_forgotten_after_a_while():
     """It is the longest of the window that runs, and of the one before."""
     clock = CommitClock()
@@ -249,7 +198,7 @@ def test_an_answer_is_of_the_hour_before_now_and_no_longer_than_asked_for():
     """What is older is gone, and `since` leaves out more. A partition that nobody has spoken of has no row."""
     client = served_hour(400, 359, 2, 0)
     whole = client.get(PATH).json()
-    assert (whole["partition"], whole["scope"], whole["every_seconds"]) == (None, "local", 10)
+    assert (whole["partition"], whole["every_seconds"]) == (None, 10)
     assert len(whole["lag"]) == ROWS
     assert whole["records_per_second"][:1] + whole["records_per_second"][-3:] == [1.0, 1.0, None, 1.0]
     assert whole["partitions"][-3:] == [1, 0, 1]
@@ -265,61 +214,3 @@ def test_a_partition_that_does_not_exist_is_a_problem():
     """It says how many there are."""
     answer = served_hour(1).get(PATH, params={"partition": 6})
     assert (answer.status_code, answer.json()["partition_count"]) == (404, 6)
-
-
-ROW = Row(4, 4, 1.0, *NOTHING[1:])
-SLOT = START // EVERY_SECONDS
-VALID = msgspec.json.encode(view({SLOT: ROW}, None, Scope.LOCAL))
-UNEQUAL = VALID.replace(b'"lag":[', b'"lag":[1.0,')
-
-
-def response(status: bytes, body: bytes) -> bytes:
-    return b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body)
-
-
-@pytest.mark.parametrize(
-    ("answer", "found"),
-    [
-        (response(b"200 OK", VALID), {SLOT: ROW}),
-        (response(b"404 Not Found", b"{}"), {}),
-        (response(b"200 OK", b"{}"), {}),
-        (response(b"200 OK", UNEQUAL), {}),
-        (b"", {}),
-    ],
-    ids=["valid", "of an older version", "of another one", "of unequal columns", "none"],
-)
-async def test_a_process_that_cannot_tell_adds_nothing(answer: bytes, found: dict[int, Row]):
-    """The others count all the same."""
-    asked_for: list[bytes] = []
-
-    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked_for.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(answer)
-        writer.close()
-
-    server = await asyncio.start_server(answers, "127.0.0.1", 0)
-    async with server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        own = alone([LIVE]).says[0]
-        there = own._replace(process=msgspec.structs.replace(own.process, state="reachable", url=url))
-        away = own._replace(process=msgspec.structs.replace(own.process, state="dead"))
-        covered = Covered([own, there, away], Scope.APP)
-        assert await seen_by_others(Forwarder(UNKNOWN), covered, 3, range(SLOT, SLOT + 9)) == [found]
-    (request,) = asked_for
-    assert request.startswith(b"GET /api/v1/last-hour?scope=local&since=2026-11-18T11:06:30Z&partition=3 ")
-
-
-async def test_a_process_that_has_just_started_asks_the_others():
-    """Both are processes of their own. The first one has looked at itself before the second one is there."""
-    with program("p2") as two:
-        async with httpx2.AsyncClient(trust_env=False, timeout=scaled(10)) as client:
-
-            async def first(url: str, scope: str) -> Any:
-                answer = await client.get(url + PATH, params={"scope": scope})
-                return answer.json()["first_at"]
-
-            await until(lambda: first(two.url, "local"), "a row")
-            async with served(control_of("p1", two.peer)) as url:
-                began = await first(url, "local")
-                await until(lambda: first(url, "app"), "the row of the other process")
-                assert began is None

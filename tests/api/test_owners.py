@@ -279,7 +279,7 @@ async def test_a_request_for_one_process_alone_is_not_passed_on(both):
 async def test_what_is_passed_on_says_that_it_is_for_that_process_alone():
     """Whatever the other one believes, it asks nobody else; an answer that cannot be read is told."""
     asked_for: list[str] = []
-    told = events.status("a-1", events.members(control_of("p2").document())) + events.ages(Ages(0, 0))
+    told = events.status(events.members(control_of("p2").document())) + events.ages(Ages(0, 0))
 
     async def owner(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         method, target, _ = (await reader.readuntil(b"\r\n\r\n")).decode().split(" ", 2)

@@ -201,7 +201,7 @@ async def test_an_address_of_another_process_is_named_and_never_used(app_id, pro
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-WHOLE = events.status("a-1", events.members(control_of("p2").document()))
+WHOLE = events.status(events.members(control_of("p2").document()))
 
 
 def chunk(part: bytes) -> bytes:
@@ -389,7 +389,7 @@ async def test_a_suspected_process_is_not_found_again_by_what_was_said_of_its_se
     )
 
     async def parts() -> AsyncIterator[bytes]:
-        yield events.status("a-0", events.members(control_of("p2").document()))
+        yield events.status(events.members(control_of("p2").document()))
         for silent_seconds in (4.5, 5.5):
             yield events.ages(events.Ages(silent_seconds, 0.0))
             follower.tick(time.monotonic() + 0.75, 0.0)

@@ -100,7 +100,7 @@ async def test_headers_that_python_clients_do_not_make_pass_through_everything(d
         assert passed_on == {1: {}, 2: shown, 3: {}, 4: {"trace": None}}
         (letter,) = await desk.tail("dead-letters")
         assert (letter["key"], letter["headers"]) == ("bad", shown)
-        for topic in (here.input, f"{desk.name}-out", "dead-letters", "increments"):
+        for topic in (here.input, f"{desk.name}-out", "dead-letters"):
             await desk.type("tail", topic)
     here.write(poison=14)
     async with desk.harness() as harness:
@@ -137,7 +137,7 @@ async def test_records_without_a_time_and_of_another_time_stop_nobody(desk, brok
         assert set(letters) == {"bad", "far"}
         assert f"{here.input}-0-3: the timestamp {far_ms} lies 5" in letters["far"]["message"]
         assert "looks like microseconds since the epoch (20" in letters["far"]["message"]
-        for topic in (here.input, f"{desk.name}-out", "dead-letters", "increments"):
+        for topic in (here.input, f"{desk.name}-out", "dead-letters"):
             shown = (await desk.type("tail", topic)).stdout
             assert ("no timestamp" in shown) is (topic == here.input)
     here.write(poison=14)
@@ -208,6 +208,6 @@ async def test_documents_that_are_nested_deep_are_kept_and_shown(desk, broker):
         letters = {each["key"]: each["dead_letter"]["message"] for each in await desk.tail("dead-letters")}
         assert set(letters) == {"801", "5000"}
         assert "nested deeper than 800 levels" in letters["801"]
-        for topic in (here.input, "dead-letters", "increments"):
+        for topic in (here.input, "dead-letters"):
             await desk.type("tail", topic)
             await desk.type("tail", topic, "-o", "json")

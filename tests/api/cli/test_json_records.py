@@ -12,10 +12,6 @@ from snapreplay import App, MapState, Topic, i64, json, msgpack, nullable, raw
 from snapreplay.api.cli.json_records import Shower, document_of, headers_of, records_of
 from snapreplay.app.record import RawRecord
 from snapreplay.errors import UsageError
-from snapreplay.snapshots.format.envelope import encode
-from snapreplay.snapshots.format.records import ChangesRecord
-from snapreplay.state.steps import all_of
-from snapreplay.state.stores import Stores, TimedStore
 
 
 class Payment(msgspec.Struct):
@@ -100,30 +96,6 @@ def test_headers_that_occur_twice_are_pairs():
     assert pairs == [("a", "1"), ("a", "2")]
     line = stdlib_json.dumps({"key": "k", "value": {"amount": 1}, "headers": pairs})
     assert fed(line)[0].headers == (("a", b"1"), ("a", b"2"))
-
-
-@pytest.mark.parametrize(
-    ("key_type", "key", "shown"),
-    [
-        (str, "ada", "ada"),
-        (int, -7, -7),
-        (tuple[str, int], ("tea", -1), ["tea", -1]),
-        (bytes, b"\xff", {"base64": "/w=="}),
-    ],
-)
-def test_changes_are_shown_as_the_app_wrote_them(key_type, key, shown):
-    """Tuple keys, values with the time of their last touch, and timers by store, name and key."""
-    state = Stores(items=MapState(key_type, dict, ttl_ms=5))
-    store = TimedStore(state.__snapreplay_store__(), ["ring"])
-    store.stream_time_ms = 3
-    state.items[key] = {"n": 1}
-    state.items.schedule(key, 9, timer="ring")
-    all_of(store.staging())
-    changes = all_of(store.sealing()).changes
-    entry = encode(ChangesRecord(1, 0, changes))
-    app: App[Any] = App("a", inputs=[Topic("t")], state=lambda: state)
-    document = Shower(app).document(RawRecord("a-increments", 0, 5, 0, None, entry))
-    assert document["stores"] == {"items": [[shown, {"n": 1}]], "_timers": [[["items", "ring", shown], 9]]}
 
 
 def test_a_line_for_people_is_one_line_and_changes_no_terminal():
