@@ -102,9 +102,6 @@ class Asking:
             answer = await self._in_time(self._reads.read(read, boot_seconds()), READ_SECONDS)
             return await self._converted(shown, answer)
 
-    def completed(self, store: str, stored: bytes) -> bytes:
-        return self._control.completed(store, stored)
-
     async def history(self, partition: int) -> PartitionHistory:
         return await self._of_kafka(lambda: self._control.history(partition))
 

@@ -127,7 +127,7 @@ async def list_entries(
     except UnicodeDecodeError:
         raise problems.wrong("query", "it is not UTF-8, percent-encoded") from None
     read = ReadRange(asked_store, partition, prefix, start, end, after, limit, stale, min_batch)
-    shown = partial(_entries, request, asked_store)
+    shown = partial(_entries, asked_store)
     return views.answer(await _one(request, read, scope, state_views.StateEntries, shown))
 
 
@@ -150,7 +150,7 @@ async def get_key_history(
     """Read from the log of a partition which batches changed a key, newest first. Any process may be asked. It reads
     for at most 5 s and 64 MiB; the answer says how far it looked."""
     read = ReadKeyHistory(*_raw(request, HISTORY_PATH), partition, limit, before)
-    shown = partial(state_views.changes, read, completed=_completed(request, read.store))
+    shown = partial(state_views.changes, read)
     return views.answer(await _source(request).key_history(read, shown))
 
 
@@ -172,19 +172,15 @@ def _source(request: Request) -> ServiceSource:
     return source
 
 
-def _completed(request: Request, store: str) -> Callable[[bytes], bytes]:
-    return partial(_source(request).completed, store)
-
-
 async def _value(request: Request, read: ReadKey, scope: Scope | None) -> StateValues:
     """Look a key up in one partition."""
-    return await _one(request, read, scope, StateValues, partial(_values, request, read))
+    return await _one(request, read, scope, StateValues, partial(_values, read))
 
 
 async def _everywhere(request: Request, read: ReadKey, scope: Scope | None) -> StateValues:
     """Look a key up in all partitions of this process, and unless it is asked for itself alone, in all others."""
     partition_count, here = await _source(request).read(
-        read, lambda answer: (answer.partition_count, _values(request, read, answer))
+        read, lambda answer: (answer.partition_count, _values(read, answer))
     )
     others = [number for number in range(partition_count) if number not in here.read]
     if scope is Scope.LOCAL:
@@ -226,19 +222,13 @@ async def _asked(request: Request, scope: Scope | None) -> ForwardedRead:
     return ForwardedRead(here.forwarder, covered, target.decode())
 
 
-def _values(request: Request, read: ReadKey, answer: StateAnswer) -> StateValues:
+def _values(read: ReadKey, answer: StateAnswer) -> StateValues:
     numbers = tuple(each.at.partition for each in answer.parts)
-    return StateValues(
-        read.store,
-        read.key,
-        state_views.values(answer.parts, _completed(request, read.store)),
-        numbers,
-        answer.not_read,
-    )
+    return StateValues(read.store, read.key, state_views.values(answer.parts), numbers, answer.not_read)
 
 
-def _entries(request: Request, store: str, answer: StateAnswer) -> StateEntries:
-    return state_views.entries(store, answer.parts[0], answer.partition_count, _completed(request, store))
+def _entries(store: str, answer: StateAnswer) -> StateEntries:
+    return state_views.entries(store, answer.parts[0], answer.partition_count)
 
 
 # ---- reads of partitions in other processes: each is asked for itself alone, and the answers are put together

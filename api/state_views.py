@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
@@ -74,16 +74,12 @@ class ShownChanges(Looked, frozen=True, kw_only=True):
     items: tuple[ShownChange, ...]
 
 
-Completed = Callable[[bytes], bytes]
-"""Adds to a stored value the fields that it leaves out."""
-
-
-def changes(read: ReadKeyHistory, found: KeyHistory, completed: Completed) -> ShownChanges:
+def changes(read: ReadKeyHistory, found: KeyHistory) -> ShownChanges:
     """Return the history of a key."""
     items = [
         ShownChange(
             **{name: getattr(each, name) for name in ChangeAt.__struct_fields__},
-            value=None if each.stored is None else shown_value(completed(each.stored)),
+            value=None if each.stored is None else shown_value(each.stored),
             deleted=each.stored is None,
         )
         for each in found.changes
@@ -98,18 +94,18 @@ def changes(read: ReadKeyHistory, found: KeyHistory, completed: Completed) -> Sh
     )
 
 
-def values(parts: Iterable[PartRead], completed: Completed) -> tuple[StateValue, ...]:
+def values(parts: Iterable[PartRead]) -> tuple[StateValue, ...]:
     """Return the values that were found."""
     found = [(each.at, stored) for each in parts for _, stored in each.items]
-    return tuple(StateValue(**_fields(at), value=shown_value(completed(stored))) for at, stored in found)
+    return tuple(StateValue(**_fields(at), value=shown_value(stored)) for at, stored in found)
 
 
-def entries(store: str, part: PartRead, partition_count: int, completed: Completed) -> StateEntries:
+def entries(store: str, part: PartRead, partition_count: int) -> StateEntries:
     """Return the entries of one page."""
     return StateEntries(
         **_fields(part.at),
         store=store,
-        items=tuple(StateEntry(_key(key), shown_value(completed(stored))) for key, stored in part.items),
+        items=tuple(StateEntry(_key(key), shown_value(stored)) for key, stored in part.items),
         next_after=part.next_after,
         partition_count=partition_count,
     )

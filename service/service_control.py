@@ -203,9 +203,6 @@ class ServiceControl:
         key, log = self._reads.encoded_key(read), self._log(read.partition)
         return await key_history_of(supervisor.cluster, log, read, key, partition_count)
 
-    def completed(self, store: str, stored: bytes) -> bytes:
-        return self._reads.completed(store, stored)
-
     def _log(self, partition: int) -> TopicPartition:
         return TopicPartition(names.increments_topic(self._app.app_id), partition)
 

@@ -34,7 +34,6 @@ from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.keys import KeyCodec, WrongKey, bound_of, key_of, text_of
 from snapreplay.state.sorted_entries import KeyBounds
 from snapreplay.state.stores import maps_of
-from snapreplay.state.values import completing
 
 
 class StateReads:
@@ -44,7 +43,6 @@ class StateReads:
         self._app = app
         self._identity = identity
         self._codecs: dict[str, KeyCodec[Any]] | None = None
-        self._complete: dict[str, Callable[[bytes], bytes]] = {}
 
     def read(self, read: StateRead, supervisor: Supervisor, partition_count: int) -> StateAnswer:
         """Answer as of now.
@@ -83,23 +81,14 @@ class StateReads:
         codec = self._codec(read.store)
         return codec.encode(_checked("path.key", key_of, read.key, codec))
 
-    def completed(self, store: str, stored: bytes) -> bytes:
-        """Return a stored value of a store that was read, with the fields that it leaves out, as handlers see it. Any
-        thread: it takes tenths of a second for a page of 1 MB, and the
-        runners' loop has no time for that."""
-        complete = self._complete.get(store)
-        return stored if complete is None else complete(stored)
-
     def _codec(self, store: str) -> KeyCodec[Any]:
         """Return the codec of the keys of a store that the app declares, whatever is live here."""
         if self._codecs is None:
             maps = maps_of(self._app.state())
             self._codecs = {}
             for name, each in maps.items():
-                key_type, value_type = each.__snapreplay_types__()
+                key_type, _ = each.__snapreplay_types__()
                 self._codecs[name or DEFAULT_STORE] = KeyCodec(key_type)
-                if complete := completing(value_type, each.__snapreplay_fields__()):
-                    self._complete[name or DEFAULT_STORE] = complete
         if not self._codecs:
             raise NoMap
         if store not in self._codecs:

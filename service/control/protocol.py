@@ -151,7 +151,7 @@ class StatusDocument(msgspec.Struct, frozen=True):
 
 
 class Control(Protocol):
-    """A running service for HTTP. `document`, `completed`, `suspect` and `ended` may be called from any thread, all
+    """A running service for HTTP. `document`, `suspect` and `ended` may be called from any thread, all
     others from the loop of the runners, in which `Http.serve` was called."""
 
     def document(self) -> StatusDocument:
@@ -170,9 +170,6 @@ class Control(Protocol):
         Raises:
             UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable, BatchNotReached: it cannot be answered (yet).
         """
-
-    def completed(self, store: str, stored: bytes) -> bytes:
-        """Return a stored value of a store that was read with the fields that it leaves out. Any thread."""
 
     async def history(self, partition: int) -> PartitionHistory:
         """Read the history of a partition from its log.
@@ -229,9 +226,6 @@ class ServiceSource(Protocol):
             ReadLate: there was no answer in time.
             TooManyCommands: others are waiting already.
         """
-
-    def completed(self, store: str, stored: bytes) -> bytes:
-        """Return a stored value of a store that was read as handlers see it."""
 
     async def history(self, partition: int) -> PartitionHistory:
         """Read the history of a partition. Raises: as `read`."""

@@ -7,13 +7,12 @@ without nesting (0.1 to 0.2 µs); everything else is decoded again and compared,
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
 from operator import methodcaller
 from struct import Struct
-from typing import Any, Final, Generic, TypeVar, get_args
+from typing import Final, Generic, TypeVar, get_args
 
 import msgspec
 from msgspec import inspect
@@ -21,7 +20,7 @@ from msgspec import inspect
 from snapreplay.errors import RecordError, StopError, UsageError
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.canonical import encoder_of, nodes_in
-from snapreplay.state.fields import StoreFields, store_fields
+from snapreplay.state.fields import store_fields
 from snapreplay.state.read_back import LEVELS_MAX, MutableObjects, Place, comparing, differing, nested_deeper
 from snapreplay.state.round_trip import FlatCheck, flat_check, is_shareable, shown_apart, unwritable
 from snapreplay.state.steady import refuse_unsteady
@@ -233,47 +232,3 @@ def touched_at(stored: bytes) -> int | None:
 def bare(stored: bytes) -> bytes:
     """Return the value as msgpack, with or without a stamp before."""
     return stored if touched_at(stored) is None else stored[_STAMP.size :]
-
-
-_encode = msgspec.msgpack.Encoder().encode
-
-
-# --------------------------------------------------------------------- all fields, also those at their default
-
-
-def completing(value_type: Any, fields: StoreFields) -> Callable[[bytes], bytes] | None:
-    """Return what turns a stored value into one with all its fields, for those who read it without its type; None:
-    values of this type are stored with all of them. A value that the type does not read stays as it is."""
-    if not fields.layout.absent:
-        return None
-    decode = msgspec.msgpack.Decoder(value_type).decode
-
-    def complete(stored: bytes) -> bytes:
-        try:
-            return _encode(_with_all_fields(decode(bare(stored))))
-        except BaseException as error:  # whatever the user's type raises
-            if of_a_signal(error):
-                raise
-            return stored
-
-    return complete
-
-
-def _with_all_fields(value: Any) -> Any:
-    if isinstance(value, msgspec.Struct):
-        config, names = value.__struct_config__, value.__struct_encode_fields__
-        parts = [_with_all_fields(getattr(value, name)) for name in value.__struct_fields__]
-        if config.array_like:
-            return parts if config.tag is None else [config.tag, *parts]
-        named = {name: part for name, part in zip(names, parts, strict=True) if part is not msgspec.UNSET}
-        return named if config.tag is None else {config.tag_field: config.tag, **named}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        given = ((each.name, getattr(value, each.name, msgspec.UNSET)) for each in dataclasses.fields(value))
-        return {name: _with_all_fields(part) for name, part in given if part is not msgspec.UNSET}
-    if isinstance(value, dict):
-        return {key: _with_all_fields(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_all_fields(part) for part in value]
-    if isinstance(value, set | frozenset):
-        return sorted(map(_with_all_fields, value), key=_encode)
-    return value

@@ -11,7 +11,9 @@ import httpx2
 import msgspec
 import pytest
 
+from snapreplay.api import state_views
 from snapreplay.api.asking import WAITING_MAX, Asking
+from snapreplay.api.json_values import shown_value
 from snapreplay.service.control.histories import KeyChange
 from snapreplay.service.control.operations import TriggerSnapshot
 from snapreplay.service.control.protocol import TooManyCommands
@@ -129,16 +131,16 @@ async def test_as_many_as_may_wait_do(control):
     assert await asking.read(ReadKey("default", "ada"), as_it_is) == ANSWER
 
 
-async def test_probes_are_answered_while_an_answer_is_converted(control):
+async def test_probes_are_answered_while_an_answer_is_converted(control, monkeypatch):
     """However long it takes, for each route that shows values."""
     is_converting, may_end = threading.Event(), threading.Event()
 
-    def completed(_store, stored):
+    def shown(stored):
         is_converting.set()
         assert may_end.wait(scaled(20))
-        return stored
+        return shown_value(stored)
 
-    control.completed = completed
+    monkeypatch.setattr(state_views, "shown_value", shown)
     control.key_histories = lambda _: msgspec.structs.replace(NO_CHANGES, changes=(CHANGE,))
     paths = ["state/default?partition=0", "state/default/ada?partition=0", "state/default/ada?scope=local",
              "key-history/default/ada?partition=0"]  # fmt: skip

@@ -214,9 +214,6 @@ class FakeControl:
             raise NotReadable(partition, "unknown", "its log cannot be read: no broker")
         return self.histories
 
-    def completed(self, _store: str, stored: bytes) -> bytes:
-        return stored
-
     def ended(self, process_id: str) -> None:
         self.ended_peers.append(process_id)
 
@@ -280,9 +277,6 @@ class Local:
 
     async def read(self, read: StateRead, shown: Callable[[StateAnswer], T]) -> T:
         return shown(self._control.read(read))
-
-    def completed(self, store: str, stored: bytes) -> bytes:
-        return self._control.completed(store, stored)
 
     async def savepoints(self, name: str) -> SavepointList:
         return await self._control.savepoints(name)
