@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from snapreplay.app.turns import other_periods
 from snapreplay.counted import some
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.operations import OnDone, OperationState
@@ -255,8 +254,6 @@ class Incarnation:
     async def _process(self, live: Live, recovered: Recovered) -> None:
         await check_values(recovered.store)
         self._went_live(live, recovered.worked)
-        for line in other_periods(self._context.app.timers, recovered.store):
-            log.info("partition %d: %s", self._context.partition, line)
         self._drills = Drills(self._context, live, recovered.store, self._reporter)
         lifecycle = self._lifecycle
         if lifecycle.interrupted.is_set() or lifecycle.is_holding:

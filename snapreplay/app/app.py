@@ -8,7 +8,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 import msgpack
 import msgspec
@@ -63,6 +63,15 @@ SHARDS_OF_A_TEST = 16
 
 _LEGAL_TIMER = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _LEGAL_APP_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{APP_ID_MAX}}}")
+
+
+class _OfStreams(TypedDict):
+    """The options of a join of two topics, for the overloads of `App.join`."""
+
+    name: str
+    within_ms: int
+    grace_ms: int
+    stores: tuple[str, str]
 
 
 class App(Generic[S]):
@@ -410,27 +419,11 @@ class App(Generic[S]):
     ) -> Callable[[PairHandler[K, L | None, R | None, S]], PairHandler[K, L | None, R | None, S]]: ...
     @overload
     def join(
-        self,
-        left: Topic[K, L],
-        right: Topic[K, R],
-        *,
-        name: str,
-        within_ms: int,
-        grace_ms: int,
-        stores: tuple[str, str],
-        how: Literal["inner"] = "inner",
+        self, left: Topic[K, L], right: Topic[K, R], *, how: Literal["inner"] = "inner", **options: Unpack[_OfStreams]
     ) -> Callable[[PairHandler[K, L, R, S]], PairHandler[K, L, R, S]]: ...
     @overload
     def join(
-        self,
-        left: Topic[K, L],
-        right: Topic[K, R],
-        *,
-        name: str,
-        within_ms: int,
-        grace_ms: int,
-        stores: tuple[str, str],
-        how: Literal["left"],
+        self, left: Topic[K, L], right: Topic[K, R], *, how: Literal["left"], **options: Unpack[_OfStreams]
     ) -> Callable[[PairHandler[K, L, R | None, S]], PairHandler[K, L, R | None, S]]: ...
     def join(
         self,

@@ -34,7 +34,6 @@ from snapreplay.app.made_record import (
 )
 from snapreplay.app.record import Output, RawRecord, span_of
 from snapreplay.app.topic import Topic
-from snapreplay.app.turns import other_periods
 from snapreplay.app.upgrade import upgrading
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.calls import Numbered
@@ -178,11 +177,6 @@ class Harness(Generic[S]):
     def stream_time_ms(self) -> int:
         """The highest timestamp so far; -1 before the first record."""
         return self._store.stream_time_ms
-
-    @property
-    def other_periods(self) -> list[str]:
-        """The log lines of a recovery about periodic timers that are due by an earlier period."""
-        return other_periods(self._app.timers, self._store)
 
     @property
     def all_outputs(self) -> list[Output]:

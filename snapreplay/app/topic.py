@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, Literal, TypeVar, cast, get_args, overload
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
 from snapreplay.app.codecs import Codec, json, utf8
 from snapreplay.app.names import INTERNAL, OWN_SUFFIXES, SAVEPOINT, internal_topic, is_internal_topic
@@ -24,6 +24,13 @@ Partitioner = Literal["murmur2", "crc32", "fnv1a"]
 librdkafka's `murmur2_random`, crc32 is librdkafka's default `consistent_random`, fnv1a is Sarama's."""
 
 
+class _Options(TypedDict, total=False):
+    """The options of `Topic`, for its overloads."""
+
+    partitioner: Partitioner | None
+    ahead_max_ms: int | None
+
+
 class Topic(Generic[K, V]):
     """An input or output topic: its name, and a codec each for its keys and its values.
 
@@ -40,37 +47,13 @@ class Topic(Generic[K, V]):
     partitioner: Partitioner | None
 
     @overload
-    def __init__(
-        self: Topic[str, Any], name: str, *, partitioner: Partitioner | None = None, ahead_max_ms: int | None = None
-    ) -> None: ...
+    def __init__(self: Topic[str, Any], name: str, **options: Unpack[_Options]) -> None: ...
     @overload
-    def __init__(
-        self: Topic[K, Any],
-        name: str,
-        *,
-        key: Codec[K],
-        partitioner: Partitioner | None = None,
-        ahead_max_ms: int | None = None,
-    ) -> None: ...
+    def __init__(self: Topic[K, Any], name: str, *, key: Codec[K], **options: Unpack[_Options]) -> None: ...
     @overload
-    def __init__(
-        self: Topic[str, V],
-        name: str,
-        *,
-        value: Codec[V],
-        partitioner: Partitioner | None = None,
-        ahead_max_ms: int | None = None,
-    ) -> None: ...
+    def __init__(self: Topic[str, V], name: str, *, value: Codec[V], **options: Unpack[_Options]) -> None: ...
     @overload
-    def __init__(
-        self,
-        name: str,
-        *,
-        key: Codec[K],
-        value: Codec[V],
-        partitioner: Partitioner | None = None,
-        ahead_max_ms: int | None = None,
-    ) -> None: ...
+    def __init__(self, name: str, *, key: Codec[K], value: Codec[V], **options: Unpack[_Options]) -> None: ...
     def __init__(
         self,
         name: str,

@@ -32,25 +32,6 @@ from snapreplay.times import FAR_AHEAD_MS
 NO_PORTION = Portion()
 
 
-def other_periods(timers: Mapping[str, TimerSpec], store: Store) -> list[str]:
-    """Say which periodic timers are due next at another time than their periods give: these were changed."""
-    periods = None if store.timetable is None else store.timetable.periods
-    if periods is None:
-        return []
-    pending, now_ms, found = periods.committed_view(), store.stream_time_ms, []
-    for name, spec in sorted(timers.items()):
-        due_ms = pending.get(TimerKey("", name, b"").encoded())
-        if spec.every_ms is None or due_ms is None or due_ms <= now_ms:
-            continue
-        next_ms = _next_ms(now_ms, spec.every_ms)
-        if due_ms != next_ms:
-            found.append(
-                f"the periodic timer {name!r} fires next at {due_ms}, by an earlier period, and not at {next_ms}; from"
-                f" then on every {spec.every_ms} ms"
-            )
-    return found
-
-
 def _next_ms(now_ms: int, every_ms: int) -> int:
     return (now_ms // every_ms + 1) * every_ms
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, get_args, overload
 
@@ -45,7 +46,31 @@ class Closed(msgspec.Struct, Generic[K, A], frozen=True):
 WindowHandler = Callable[[Closed[K, A], S, Out], None]
 
 
-class Windows(Generic[K, A, S]):
+class _Windowed(Generic[K, A, S]):
+    """What windows and sessions have in common: a store, and a timer of their name that closes an entry of it."""
+
+    def __init__(
+        self, name: str, grace_ms: int, store: str, late: Topic[Any, Any] | None, closed: WindowHandler[K, A, S]
+    ) -> None:
+        self.name, self.store, self.grace_ms = name, store, grace_ms
+        self._late, self._closed = late, closed
+
+    def close(self, timer: Timer[tuple[K, int]], state: S, out: Out) -> None:
+        value = store_in(state, self.store).pop(timer.key, _NOTHING)
+        if value is not _NOTHING:
+            self._closed(Closed(*timer.key, self._end_ms(timer), value), state, out)
+
+    @abstractmethod
+    def _end_ms(self, timer: Timer[tuple[K, int]]) -> int:
+        """Return the end of the window that a timer closes."""
+
+    def _note_late(self, record: Record[Any, Any], out: Out) -> None:
+        out.note_late(self.name)
+        if self._late is not None:
+            out.send(self._late, key=record.key, value=record.value, headers=record.headers)
+
+
+class Windows(_Windowed[K, A, S]):
     """The windows of an app under one name; made by `App.window`.
 
     The state has an entry (key, start) → aggregate for each open window, and a timer of this name at its end plus the
@@ -62,7 +87,7 @@ class Windows(Generic[K, A, S]):
         late: Topic[Any, Any] | None,
         closed: WindowHandler[K, A, S],
     ) -> None:
-        self.name, self.store, self.grace_ms, self.late, self.closed = name, store, grace_ms, late, closed
+        super().__init__(name, grace_ms, store, late, closed)
         self._size_ms, self._every_ms = size_ms, every_ms
 
     @overload
@@ -93,14 +118,11 @@ class Windows(Generic[K, A, S]):
                 kept.schedule(entry, closes_ms, timer=self.name)
             found.append(entry)
         if is_late:
-            note_late(self.name, self.late, record, out)
+            self._note_late(record, out)
         return found
 
-    def close(self, timer: Timer[tuple[K, int]], state: S, out: Out) -> None:
-        value = store_in(state, self.store).pop(timer.key, _NOTHING)
-        if value is not _NOTHING:
-            key, start_ms = timer.key
-            self.closed(Closed(key, start_ms, start_ms + self._size_ms, value), state, out)
+    def _end_ms(self, timer: Timer[tuple[K, int]]) -> int:
+        return timer.key[1] + self._size_ms
 
     def check(self, state: object) -> None:
         """Raise UsageError if the state has no store for it."""
@@ -110,7 +132,7 @@ class Windows(Generic[K, A, S]):
         return f"window {self.name}"
 
 
-class Sessions(Generic[K, A, S]):
+class Sessions(_Windowed[K, A, S]):
     """The sessions of an app under one name; made by `App.session`.
 
     The state has an entry (key, start) → aggregate for each open session, in an ordered store. A session ends when its
@@ -127,7 +149,7 @@ class Sessions(Generic[K, A, S]):
         late: Topic[Any, Any] | None,
         closed: WindowHandler[K, A, S],
     ) -> None:
-        self.name, self.store, self.grace_ms, self.late, self.closed = name, store, grace_ms, late, closed
+        super().__init__(name, grace_ms, store, late, closed)
         self._gap_ms, self._merge = gap_ms, merge
 
     @overload
@@ -159,7 +181,7 @@ class Sessions(Generic[K, A, S]):
             joined.append((entry, value))
             end_ms = max(end_ms, session.end_ms)
         if not joined and end_ms + self.grace_ms <= kept.stream_time_ms:
-            note_late(self.name, self.late, record, out)
+            self._note_late(record, out)
             return []
         start_ms = min(at_ms, joined[-1][0][1]) if joined else at_ms
         entry = (key, start_ms)
@@ -176,12 +198,8 @@ class Sessions(Generic[K, A, S]):
         closes_ms = kept.scheduled(entry, timer=self.name) or 0
         return Window(entry[1], max(closes_ms - self.grace_ms, entry[1] + self._gap_ms))
 
-    def close(self, timer: Timer[tuple[K, int]], state: S, out: Out) -> None:
-        value = store_in(state, self.store).pop(timer.key, _NOTHING)
-        if value is not _NOTHING:
-            key, start_ms = timer.key
-            end_ms = max(timer.at_ms - self.grace_ms, start_ms + self._gap_ms)
-            self.closed(Closed(key, start_ms, end_ms, value), state, out)
+    def _end_ms(self, timer: Timer[tuple[K, int]]) -> int:
+        return max(timer.at_ms - self.grace_ms, timer.key[1] + self._gap_ms)
 
     def check(self, state: object) -> None:
         """Raise UsageError if the state has no store for it."""
@@ -214,12 +232,6 @@ def time_of(record: Record[Any, Any]) -> int:
             hint="its producer must send milliseconds",
         )
     return record.timestamp_ms
-
-
-def note_late(name: str, late: Topic[Any, Any] | None, record: Record[Any, Any], out: Out) -> None:
-    out.note_late(name)
-    if late is not None:
-        out.send(late, key=record.key, value=record.value, headers=record.headers)
 
 
 def store_in(state: object, name: str) -> MapState[Any, Any]:

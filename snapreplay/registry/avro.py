@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import partial
@@ -20,7 +20,6 @@ from fastavro.validation import ValidationError, validate
 from snapreplay.app.codecs import Codec
 from snapreplay.counted import counted
 from snapreplay.errors import UsageError
-from snapreplay.registry.avro_depth import check_depth, is_recursive
 from snapreplay.registry.avro_schema import NoSchema, schema_of
 from snapreplay.registry.framing import PREFIX_BYTES, Decode, Encode, Registered, text_of
 
@@ -45,28 +44,25 @@ class AvroFormat:
                 self.schema = Registered(self.kind, json.dumps(schema_of(type_)))
             else:
                 self.schema = Registered(self.kind, schema)
-                self._read_as, _ = parsed(self.schema)
+                self._read_as = parsed(self.schema)
         except NoSchema as error:
             self.why_no_schema = str(error)
         except ValueError as error:
             raise UsageError(f"{self.name}: schema={(schema or '')[:80]!r} is no Avro schema: {error}") from error
 
     def full_name(self, schema: Registered) -> str:
-        found, _ = parsed(schema)
+        found = parsed(schema)
         return str(found["name"] if isinstance(found, dict) and "name" in found else found)
 
     def reader(self, schema: Registered, at: int = PREFIX_BYTES) -> Decode:
         """Take `at`: where values begin."""
-        written_by, named = parsed(schema)
+        written_by = parsed(schema)
         read_as, made, read = self._read_as, _making(self._type), fastavro.schemaless_reader
-        may_be_deep = is_recursive(written_by, named)
 
         def decode(data: bytes) -> Any:
             stream = io.BytesIO(data)
             stream.seek(at)
             try:
-                if may_be_deep:
-                    check_depth(written_by, named, data, at)
                 value = read(stream, written_by, read_as)
             except (EOFError, IndexError) as error:
                 raise ValueError(f"the bytes end inside the value ({type(error).__name__})") from error
@@ -78,7 +74,7 @@ class AvroFormat:
         return decode
 
     def writer(self, schema: Registered) -> Encode:
-        write_by, _ = parsed(schema)
+        write_by = parsed(schema)
         taken, write = _taking(self._type), fastavro.schemaless_writer
         has_moments = '"timestamp-' in schema.text
 
@@ -111,10 +107,27 @@ def codec_without_registry(type_: Any, schema: str | Path | None, written_by: st
     return Codec(name, decode, form.writer(form.schema))
 
 
-def parsed(schema: Registered) -> tuple[Any, dict[str, Any]]:
-    """Return a schema for fastavro, and the types that have a name, or raise ValueError."""
+def parsed(schema: Registered) -> Any:
+    """Return a schema for fastavro, or raise ValueError."""
     named: dict[str, Any] = {}
-    return _parse(schema, named), named
+    found = _parse(schema, named)
+    if _is_recursive(found, named):  # fastavro's reader, in C, recurses until the process crashes
+        raise ValueError("a type in it contains itself, so a value could be nested without end")
+    return found
+
+
+def _is_recursive(schema: Any, named: Mapping[str, Any], inside: frozenset[str] = frozenset()) -> bool:
+    if isinstance(schema, list):
+        return any(_is_recursive(each, named, inside) for each in schema)
+    if isinstance(schema, str):
+        return schema in inside or (schema in named and _is_recursive(named[schema], named, inside))
+    if name := schema.get("name"):
+        if name in inside:
+            return True
+        inside |= {name}
+    parts = [each["type"] for each in schema.get("fields", ())]
+    parts += [schema[each] for each in ("items", "values") if each in schema]
+    return any(_is_recursive(each, named, inside) for each in parts)
 
 
 def _parse(schema: Registered, named: dict[str, Any]) -> Any:

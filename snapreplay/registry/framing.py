@@ -21,6 +21,9 @@ PREFIX_BYTES = _PREFIX.size
 REFUSED_SECONDS = 5.0
 """How long a schema that a registry lacks is not asked for again, so that a flood of such records costs little."""
 
+REFUSED_MAX = 1000
+"""Of refused schemas: damaged records may name a new one each."""
+
 _CODECS = {"AVRO": "registry.avro(…)", "JSON": "registry.json(…)", "PROTOBUF": "registry.protobuf(…)"}
 
 Decode = Callable[[bytes], Any]
@@ -135,6 +138,8 @@ class _Reader:
 
     def _refuse(self, schema_id: int, why: str) -> None:
         self._refused[schema_id] = why, time.monotonic()
+        while len(self._refused) > REFUSED_MAX:
+            del self._refused[next(iter(self._refused))]
 
 
 class TopicSchemas:
@@ -235,23 +240,6 @@ class TopicSchemas:
 class _Writing(NamedTuple):
     prefix: bytes
     encode: Encode
-
-
-def zigzag(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number of Avro or of a message index, seven bits a byte, and where it ends.
-
-    Raises:
-        IndexError: the bytes end inside it.
-        ValueError: it has more than 64 bits.
-    """
-    number = 0
-    for shift in range(0, 64, 7):
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), at
-    raise ValueError("a number in it has more than 64 bits")  # following it further would take time squared
 
 
 def _unlike(data: bytes) -> str:

@@ -9,7 +9,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from snapreplay.errors import UsageError
-from snapreplay.registry.framing import PREFIX_BYTES, Decode, Encode, Registered, zigzag
+from snapreplay.registry.framing import PREFIX_BYTES, Decode, Encode, Registered
 
 _KNOWN = "google/protobuf/"  # every registry has these files
 
@@ -85,14 +85,14 @@ def _indexes_of(descriptor: Any) -> list[int]:
 def _read_indexes(data: bytes) -> tuple[list[int], int]:
     """Return the message indexes behind the prefix, and where they end."""
     try:
-        count, at = zigzag(data, PREFIX_BYTES)
+        count, at = _unzigzag(data, PREFIX_BYTES)
         if count == 0:
             return [0], at
         if count > len(data):
             raise ValueError(f"it has {count} message indexes")
         indexes = []
         for _ in range(count):
-            index, at = zigzag(data, at)
+            index, at = _unzigzag(data, at)
             indexes.append(index)
     except IndexError:
         raise ValueError("the bytes end inside the message indexes") from None
@@ -103,6 +103,23 @@ def _indexes_as_bytes(indexes: list[int]) -> bytes:
     if indexes == [0]:
         return b"\0"
     return b"".join(map(_zigzag, [len(indexes), *indexes]))
+
+
+def _unzigzag(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number of a message index, seven bits a byte, and where it ends.
+
+    Raises:
+        IndexError: the bytes end inside it.
+        ValueError: it has more than 64 bits.
+    """
+    number = 0
+    for shift in range(0, 64, 7):
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+    raise ValueError("a number in it has more than 64 bits")  # following it further would take time squared
 
 
 def _zigzag(number: int) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from snapreplay.app.codecs import Codec
 from snapreplay.errors import UsageError
@@ -12,6 +12,14 @@ from snapreplay.registry.client import Client, Subjects
 from snapreplay.registry.framing import codec_of, text_of
 
 T = TypeVar("T")
+
+
+class _Options(TypedDict, total=False):
+    """The options of a codec, for its overloads."""
+
+    schema: str | Path | None
+    subject: str | None
+    version: int | None
 
 
 class SchemaRegistry:
@@ -45,23 +53,9 @@ class SchemaRegistry:
         self._client = Client(url, config or {}, subjects, auto_register=auto_register)
 
     @overload
-    def avro(
-        self,
-        type_: type[T],
-        *,
-        schema: str | Path | None = None,
-        subject: str | None = None,
-        version: int | None = None,
-    ) -> Codec[T]: ...
+    def avro(self, type_: type[T], **options: Unpack[_Options]) -> Codec[T]: ...
     @overload
-    def avro(
-        self,
-        type_: object = Any,
-        *,
-        schema: str | Path | None = None,
-        subject: str | None = None,
-        version: int | None = None,
-    ) -> Codec[Any]: ...
+    def avro(self, type_: object = Any, **options: Unpack[_Options]) -> Codec[Any]: ...
     def avro(
         self,
         type_: Any = Any,
@@ -91,23 +85,9 @@ class SchemaRegistry:
         return codec_of(self._client, AvroFormat(type_, text_of(schema)), subject, version)
 
     @overload
-    def json(
-        self,
-        type_: type[T],
-        *,
-        schema: str | Path | None = None,
-        subject: str | None = None,
-        version: int | None = None,
-    ) -> Codec[T]: ...
+    def json(self, type_: type[T], **options: Unpack[_Options]) -> Codec[T]: ...
     @overload
-    def json(
-        self,
-        type_: object = Any,
-        *,
-        schema: str | Path | None = None,
-        subject: str | None = None,
-        version: int | None = None,
-    ) -> Codec[Any]: ...
+    def json(self, type_: object = Any, **options: Unpack[_Options]) -> Codec[Any]: ...
     def json(
         self,
         type_: Any = Any,

@@ -12,7 +12,7 @@ front says that the field was dropped.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -32,44 +32,32 @@ class StoreFields(msgspec.Struct, frozen=True):
 
     Attributes:
         dropped: paths whose stored values may be lost.
-        repeated: place of a recursive type where it is not followed → the place where it is.
+        cycles: places of a type inside itself, where its fields are not followed again.
     """
 
     paths: frozenset[str]
     dropped: tuple[str, ...] = ()
-    repeated: Mapping[str, str] = {}
-
-    def at(self, path: str) -> str:
-        """Return the path in the place where the type that has the field is followed."""
-        for _ in range(path.count(".")):  # each step leaves a shorter part below its place
-            place = next((each for each in self.repeated if path.startswith(f"{each}.")), None)
-            if place is None:
-                break
-            path = _joined(self.repeated[place], path[len(place) + 1 :])
-        return path
+    cycles: tuple[str, ...] = ()
 
 
 class _Place(NamedTuple):
-    """The place of a type. `followed`: the types of the cycle around it, each with the place where it is followed."""
+    """The place of a type."""
 
     node: inspect.Type
     path: str
-    followed: dict[int, str] | None = None
 
 
 def store_fields(node: inspect.Type, dropped: tuple[str, ...] = ()) -> StoreFields:
-    """Return the paths of all fields of a declared type.
-
-    Types that contain each other are followed once from where the first of them is met, nearest first: there are more
-    ways through a few of them than can be counted.
-    """
+    """Return the paths of all fields of a declared type. A type that contains itself is followed once, at its shortest
+    path: there are more ways through a few of them than can be counted."""
     paths: set[str] = set()
-    repeated: dict[str, str] = {}
+    cycles: list[str] = []
     recursive = {
         id(each)
         for each in nodes_in(node)
         if isinstance(each, OBJECTS) and any(inner is each for inner in nodes_in(each.fields))
     }
+    seen: set[int] = set()
     waiting = deque([_Place(node, "")])
     while waiting:
         place = waiting.popleft()
@@ -78,36 +66,33 @@ def store_fields(node: inspect.Type, dropped: tuple[str, ...] = ()) -> StoreFiel
             if isinstance(place.node, inspect.AnyType | inspect.DictType):
                 paths.add(_joined(place.path, ANY))
             continue
-        path, followed = _with_tag(place), None
-        if id(place.node) in recursive:
-            followed = {} if place.followed is None else place.followed
-            first = followed.setdefault(id(place.node), path)
-            if first != path:
-                repeated[path] = first
-                continue
+        path = _with_tag(place)
+        if id(place.node) in recursive & seen:
+            cycles.append(path)
+            continue
+        seen.add(id(place.node))
         for found, field in _fields(place.node, path):
             paths.add(found)
-            waiting.append(_Place(field.type, found, followed))
-    return StoreFields(frozenset(paths), dropped, repeated)
+            waiting.append(_Place(field.type, found))
+    return StoreFields(frozenset(paths), dropped, tuple(cycles))
 
 
 def _parts(place: _Place) -> Iterator[_Place]:
-    node, path, followed = place
+    node, path = place
     match node:
         case inspect.Metadata():
-            yield _Place(node.type, path, followed)
+            yield _Place(node.type, path)
         case inspect.UnionType():
-            shared = {} if followed is None else followed
-            yield from (_Place(member, path, shared) for member in node.types)
+            yield from (_Place(member, path) for member in node.types)
         case inspect.DictType(value_type=inspect.AnyType()):
             return
         case inspect.DictType():
-            yield _Place(node.value_type, f"{path}{{}}", followed)
+            yield _Place(node.value_type, f"{path}{{}}")
         case inspect.TupleType():
             for number, item in enumerate(node.item_types):
-                yield _Place(item, f"{path}[{number}]", followed)
+                yield _Place(item, f"{path}[{number}]")
         case inspect.CollectionType():
-            yield _Place(node.item_type, f"{path}[]", followed)
+            yield _Place(node.item_type, f"{path}[]")
         case _:
             return
 

@@ -119,15 +119,22 @@ def nested_deeper(value: object, levels: int) -> bool:
     return any(_kind(each).inside is not None for each in kinds)
 
 
-def differing(value: object, back: object, path: str = "") -> Steps[tuple[str, object, object] | None]:
+def differing(value: object, back: object) -> Steps[tuple[str, object, object] | None]:
     """Return (path in the value, part, what it reads back as) of the first part that differs, or None."""
-    while same(value, back):
-        child = yield from _first_differing(_children(value, back))
-        if child is None:
-            return None
-        name, value, back = child
-        path += name
-    return path, value, back
+    waiting, number = [iter([("", value, back)])], 0
+    while waiting:
+        for path, part, part_back in waiting[-1]:
+            number += 1
+            if number % PARTS == 0:
+                yield
+            if not same(part, part_back):
+                return path, part, part_back
+            if type(part) not in SCALARS:
+                waiting.append(_children(path, part, part_back))
+                break
+        else:
+            waiting.pop()
+    return None
 
 
 def met_twice(values: Mapping[Any, Any]) -> Steps[tuple[Place, Place] | None]:
@@ -237,26 +244,6 @@ def _counterparts(elements: Iterable[Any], backs: Iterable[Any]) -> Iterator[Any
 # --------------------------------------------------------------------- one by one, to name the place
 
 
-Child = tuple[str, Any, Any]
-"""Name in its parent, part, what it reads back as."""
-
-
-def _first_differing(children: Iterator[Child]) -> Steps[Child | None]:
-    while chunk := list(islice(children, PARTS)):
-        if (yield from _alike(chunk)):
-            continue
-        for child in chunk:
-            if not (yield from _alike([child])):
-                return child
-    return None
-
-
-def _alike(children: Sequence[Child]) -> Steps[bool]:
-    _, parts, backs = zip(*children, strict=True)
-    scalars_agree = all(type(part) not in SCALARS or same(part, back) for part, back in zip(parts, backs, strict=True))
-    return scalars_agree and (yield from comparing(parts, backs, MutableObjects()))
-
-
 def _parts_inside(value: object) -> Iterator[tuple[str, Any]]:
     rest = [("", parts_in(value))]
     while rest:
@@ -270,7 +257,8 @@ def _parts_inside(value: object) -> Iterator[tuple[str, Any]]:
             rest.pop()
 
 
-def _children(value: Any, back: Any) -> Iterator[Child]:
+def _children(path: str, value: Any, back: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the path of each part, the part, and what it reads back as."""
     backs: Iterable[Any] = back
     if isinstance(value, dict):
         backs = (back.get(key, _MISSING) for key in value)
@@ -278,4 +266,4 @@ def _children(value: Any, back: Any) -> Iterator[Child]:
         backs = _counterparts(value, back)
     elif not isinstance(value, list | tuple):
         backs = (part for _, part in parts_in(back))
-    return ((name, part, part_back) for (name, part), part_back in zip(parts_in(value), backs, strict=False))
+    return ((path + name, part, part_back) for (name, part), part_back in zip(parts_in(value), backs, strict=False))

@@ -31,7 +31,7 @@ def recorded_after(recorded: StoredFields, declared: Mapping[str, StoreFields]) 
         gone = {path for path in before if not path.startswith(DROPPED)}
         dropped = {f"{DROPPED}{path}" for path in gone if not _covers(fields, path)}
         dropped |= {path for path in before if path.startswith(DROPPED)}
-        kept = (path for path in dropped if fields.at(path[1:]) not in fields.paths)
+        kept = (path for path in dropped if path[1:] not in fields.paths)
         paths = sorted((*fields.paths, *kept))
         if paths:
             found[name] = paths
@@ -63,9 +63,7 @@ def refuse_fields(recorded: StoredFields, declared: Mapping[str, StoreFields], b
         missing = [
             path[1:]
             for path in before
-            if path.startswith(DROPPED)
-            and fields.at(path[1:]) in fields.paths
-            and not is_below(path[1:], fields.dropped)
+            if path.startswith(DROPPED) and path[1:] in fields.paths and not is_below(path[1:], fields.dropped)
         ]
         if missing:
             return _missing(name, _topmost(missing), by)
@@ -74,7 +72,9 @@ def refuse_fields(recorded: StoredFields, declared: Mapping[str, StoreFields], b
 
 def _covers(fields: StoreFields, path: str) -> bool:
     """Say whether code with these fields keeps the field: it has it, or keeps whatever there is in its place."""
-    paths, path = fields.paths, fields.at(path)
+    paths = fields.paths
+    if is_below(path, fields.cycles):
+        return True  # the same type is followed elsewhere
     tops = [each.removesuffix(ANY).removesuffix(".") for each in paths if last_name(each) == ANY]
     return path in paths or any(_keeps(top, paths, path) for top in tops)
 

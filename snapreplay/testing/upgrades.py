@@ -23,7 +23,6 @@ class UpgradeReport:
     Attributes:
         cuts: after how many records the new app took over, once each.
         other_outputs: the records for which the new app, on the old one's state, sends other outputs than the old app.
-        other_periods: the periodic timers that fire once more by the period of the old app, each as a sentence.
         no_way_back: why the old app could not take the state back from the new one, in a rollback; empty if it could.
         other_state: the records after which the new app has another state than the old app, upgraded if there is an
             upgrade.
@@ -35,7 +34,6 @@ class UpgradeReport:
     other_outputs: tuple[RecordId, ...]
     other_state: tuple[RecordId, ...]
     no_way_back: str = ""
-    other_periods: tuple[str, ...] = ()
     other_inputs: tuple[str, ...] = ()
 
 
@@ -96,9 +94,8 @@ def check_upgrade(
         heir.handed_over(old_app)
     except (SnapreplayError, Diverged) as error:
         way_back = str(error)
-    periods = tuple(_taken_over(old, new_app, len(given)).other_periods)
     inputs = tuple(_other_inputs(old_app, new_app))
-    return UpgradeReport(len(given) + 1, tuple(other_outputs), tuple(other_state), way_back, periods, inputs)
+    return UpgradeReport(len(given) + 1, tuple(other_outputs), tuple(other_state), way_back, inputs)
 
 
 def _other_inputs(old_app: App[Any], new_app: App[Any]) -> Iterator[str]:

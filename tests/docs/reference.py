@@ -176,7 +176,6 @@ NOT_FOR_USERS = {
         "new_store",
         "validate",
     },
-    "Harness": {"other_periods"},
     "HttpServer": {"bind", "serve", "close"},
     "Out": {"learn_limits", "carry", "note_late", "mark", "cut", "take_late", "take"},
     "Sessions": {"close", "check"},

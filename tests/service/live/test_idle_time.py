@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import random
 from collections import Counter
 from typing import Any
@@ -21,7 +20,7 @@ from tests.support import timed_bench
 from tests.support.clocks import time_is
 from tests.support.in_memory import virtual
 from tests.support.stage import until
-from tests.support.timed_bench import DO, EVERY, ByHand, TimedBench, timed_app
+from tests.support.timed_bench import DO, ByHand, TimedBench, timed_app
 
 START_MS = 1_000_000
 DEAD_LETTER = {"policy": "dead_letter"}
@@ -317,22 +316,6 @@ async def test_a_renamed_timer_is_refused_before_the_first_record(bench):
         assert one.runner.store.timetable.pending_timers == 0
     told = [json.loads(each.value)[0] for each in bench.log("told").committed()]
     assert "bell" in told
-
-
-@virtual
-async def test_a_changed_period_is_told_at_the_recovery(bench, caplog):
-    """Until the time of the earlier one has come; with the same period nothing is told."""
-    caplog.set_level(logging.INFO, "snapreplay")
-    await bench.prepare(timed_app())
-    bench.log("steps").append(b"a", json.dumps(["put", 1]).encode(), (), START_MS, None)
-    slower = timed_app()
-    slower.timers["tick"] = slower.timers["tick"]._replace(every_ms=START_MS)
-    for app in (timed_app(), timed_app(), slower):
-        assert "earlier period" not in caplog.text
-        async with bench.live(app) as one:
-            await one.position(1)
-    due = (START_MS // EVERY + 1) * EVERY
-    assert f"partition 0: the periodic timer 'tick' fires next at {due}, by an earlier" in caplog.text
 
 
 def untimed(**options):

@@ -122,22 +122,6 @@ def test_no_records_are_no_check():
         check_upgrade(ledger(), ledger(), [])
 
 
-@pytest.mark.parametrize(("every_ms", "told"), [(60_000, False), (20_000, True), (600_000, True)])
-def test_a_periodic_timer_that_waits_for_its_earlier_period_is_told(every_ms, told):
-    """With the time at which it fires, and the one at which it would."""
-
-    def timed(every_ms: int) -> App[Any]:
-        app = ledger()
-        app.timer("report", every_ms=every_ms)(lambda timer, state, out: None)
-        return app
-
-    given = [record(payments, key="k", value=1, timestamp_ms=at_ms) for at_ms in (10, 130_000)]
-    report = check_upgrade(timed(60_000), timed(every_ms), given)
-    due = {20_000: 140_000, 600_000: 600_000}
-    line = "the periodic timer 'report' fires next at 180000, by an earlier period, and not at"
-    assert report.other_periods == ((f"{line} {due[every_ms]}; from then on every {every_ms} ms",) if told else ())
-
-
 class Cents(msgspec.Struct):
     cents: int = 0
 
