@@ -208,39 +208,22 @@ def lost_attribute(place: str, name: str) -> RecordError:
     )
 
 
-_Judge = Callable[[object], tuple[str, str] | None]
-
-
 def unwritable(value: object, cause: BaseException) -> Unwritable | None:
     """Return what in `value` made an encoder raise `cause`; None: it is not known."""
-    judge = _judge(cause)
-    if judge is not None:
-        for path, part in _parts(value, "", 0):
-            found = judge(part)
-            if found is not None:
-                return Unwritable(path, *found)
-    return None
-
-
-def _judge(cause: BaseException) -> _Judge | None:
-    match cause:
-        case UnicodeEncodeError():
-            return _surrogates
-        case OverflowError():
-            return _too_long
-        case TypeError() | ValueError():
-            return _other_keys
-        case _:
-            return None
-
-
-def _other_keys(part: object) -> tuple[str, str] | None:
-    for key in part if isinstance(part, dict) else ():
-        if not isinstance(key, str):
-            return (
-                f"is a dict with the key {shown(key)}, but keys of a dict must be str",
-                f"use dicts with str keys: {_as_str(key)}",
-            )
+    for path, part in _parts(value, "", 0):
+        keys = list(part) if isinstance(part, dict) else []
+        if isinstance(cause, UnicodeEncodeError):
+            hint = "use strings without lone surrogates, or bytes"
+            if _has_surrogates(part):
+                return Unwritable(path, f"is {shown(part)}", hint)
+            if wrong := [key for key in keys if _has_surrogates(key)]:
+                return Unwritable(path, f"is a dict with the key {shown(wrong[0])}", hint)
+        elif isinstance(cause, OverflowError):
+            if isinstance(part, int) and not _INT_MIN <= part <= _INT_MAX:
+                return Unwritable(path, f"is {shown(part)}", "use ints of at most 64 bits, or text")
+        elif isinstance(cause, TypeError | ValueError) and (wrong := [k for k in keys if not isinstance(k, str)]):
+            why = f"is a dict with the key {shown(wrong[0])}, but keys of a dict must be str"
+            return Unwritable(path, why, f"use dicts with str keys: {_as_str(wrong[0])}")
     return None
 
 
@@ -249,22 +232,6 @@ def _as_str(key: object) -> str:
     if key is None:
         return "leave the entry out that has no key"
     return f"`{key!r}.decode()`" if isinstance(key, bytes) else f"`{str(key)!r}` for `{key!r}`"
-
-
-def _too_long(part: object) -> tuple[str, str] | None:
-    if isinstance(part, int) and not _INT_MIN <= part <= _INT_MAX:
-        return f"is {shown(part)}", "use ints of at most 64 bits, or text"
-    return None
-
-
-def _surrogates(part: object) -> tuple[str, str] | None:
-    hint = "use strings without lone surrogates, or bytes"
-    if _has_surrogates(part):
-        return f"is {shown(part)}", hint
-    for key in part if isinstance(part, dict) else ():
-        if _has_surrogates(key):
-            return f"is a dict with the key {shown(key)}", hint
-    return None
 
 
 def _has_surrogates(part: object) -> bool:
