@@ -16,7 +16,6 @@ asyncio_mode = auto
 asyncio_default_fixture_loop_scope = function
 pythonpath = .
 """
-HEAVY = ("aiokafka", "msgspec", "pydantic", "fastapi", "snapreplay.app", "snapreplay.testing")
 APP = """
 from snapreplay import App, MapState, Topic
 
@@ -57,13 +56,6 @@ async def test_what_is_left_running_is_killed(real_harness):
     await harness.start()
     Path("pid").write_text(str(harness.pid))
 """
-WITHOUT = f"""
-import sys
-
-
-def test_nothing():
-    assert [name for name in {HEAVY!r} if name in sys.modules] == []
-"""
 
 
 def pytest_in(folder: Path, *arguments: str, **environment: str) -> str:
@@ -92,10 +84,3 @@ def test_the_fixtures_give_each_test_an_app_of_its_own(broker, tmp_path):
     assert "3 passed" in said
     pid = (tmp_path / "pid").read_text()
     assert not Path(f"/proc/{pid}").exists()
-
-
-def test_who_does_not_use_it_pays_nothing(tmp_path):
-    """A run without our fixtures imports neither the Kafka client nor anything else of ours but the plugin."""
-    (tmp_path / "test_nothing.py").write_text(WITHOUT)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    assert "snapreplay.pytest_plugin" in pytest_in(tmp_path, "--trace-config")  # the plugin is there

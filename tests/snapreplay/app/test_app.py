@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from snapreplay.app import names
-from snapreplay.app.app import APP_ID_MAX, App, fingerprint
+from snapreplay.app.app import APP_ID_MAX, App
 from snapreplay.app.topic import TOPIC_NAME_MAX, Topic
 from snapreplay.errors import UsageError
 from snapreplay.state.map import MapState
@@ -163,13 +163,6 @@ def test_the_version_follows_the_handlers():
     before = app.version
     app.handler(payments)(handle)
     assert app.version != before
-
-
-def test_fingerprint_names_python_machine_and_codecs():
-    """One line, no addresses, the same in one process."""
-    assert fingerprint() == fingerprint()
-    for word in ("cpython-3.", "little", "msgspec-", "msgpack-"):
-        assert word in fingerprint()
 
 
 @pytest.mark.parametrize(

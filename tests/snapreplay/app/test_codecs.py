@@ -39,7 +39,7 @@ def test_utf8_reads_back(text):
     assert utf8.decode(utf8.encode(text)) == text
 
 
-@pytest.mark.parametrize("number", [*range(1, 301), 2**31 - 1, -1, -128, -(2**31)])
+@pytest.mark.parametrize("number", [1, 65, 255, 256, 300, 2**31 - 1, -1, -128, -(2**31)])
 @pytest.mark.parametrize("codec", [i64, i32], ids=["LongSerializer", "IntegerSerializer"])
 def test_a_number_of_another_serializer_is_no_text(codec, number):
     """172 of 300 were: b"\\0\\0\\0\\0\\0\\0\\0A" is seven NULs and an A."""

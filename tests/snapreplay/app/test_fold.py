@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-from dataclasses import replace
 
 import pytest
 
@@ -269,15 +268,6 @@ def test_state_that_can_undo_is_isolated_like_a_map():
     applied = all_of(fold.isolating({"rates": 0}, Portion(records)))
     assert store.view.total == 12
     assert applied.skipped == [SkippedRange("rates", 1, 2)]
-
-
-def test_applied_is_not_changed_by_the_next_batch():
-    """The transaction of a batch is under way while the next one is applied."""
-    bench = Bench()
-    first = bench.batch([raw("payments", 0, {})])
-    kept = replace(first, outputs=list(first.outputs), positions=dict(first.positions))
-    bench.batch([raw("payments", 1, {}), doing(2, "raise")])
-    assert first == kept
 
 
 @pytest.mark.parametrize("what", ["raise", "unwritable"])

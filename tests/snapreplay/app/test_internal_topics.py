@@ -6,7 +6,7 @@ from snapreplay import App, MapState, Topic, i64, json
 from snapreplay.app.harness import Harness
 from snapreplay.app.names import is_internal_topic
 from snapreplay.errors import UsageError
-from snapreplay.testing import check, check_upgrade, record
+from snapreplay.testing import check, record
 from tests.support import apps
 
 
@@ -45,13 +45,6 @@ def test_names_are_refused_that_kafka_or_another_app_would_take(name, words):
         app.topic(name)
 
 
-def test_a_pattern_of_the_inputs_must_not_match_it():
-    """It would be declared twice."""
-    app = App("shop", inputs=[Topic.matching("shop-.nternal.*")], state=lambda: MapState(str, int))
-    with pytest.raises(UsageError, match="matches it"):
-        app.topic("by-customer")
-
-
 @pytest.mark.parametrize(
     ("topic", "is_one"),
     [
@@ -84,16 +77,6 @@ def test_a_harness_handles_what_is_sent_to_an_internal_topic():
     apart.feed_batch(orders_of(app))
     assert len(apart.outputs(app.inputs[1])) == 30
     assert len(apart.state) == 0
-
-
-def test_check_runs_the_handler_of_an_internal_topic():
-    """In all its ways, each record at the same place; the handler was not left out."""
-    app = apps.rekeyed("shop")
-    report = check(app, orders_of(app))
-    assert report.record_count == 30
-    assert not [line for line in report.left_out if "handler" in line]
-    again = apps.rekeyed("shop")
-    assert not check_upgrade(app, again, orders_of(app)).other_outputs
 
 
 def test_check_does_not_depend_on_when_an_internal_record_is_handled():

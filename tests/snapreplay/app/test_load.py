@@ -8,9 +8,8 @@ import uuid
 import pytest
 
 from snapreplay.app.app import App
-from snapreplay.app.load import load_app, name_in_main, name_of
+from snapreplay.app.load import load_app, name_of
 from snapreplay.app.topic import Topic
-from snapreplay.app.ways import app_name
 from snapreplay.errors import UsageError
 from snapreplay.state.map import MapState
 
@@ -73,14 +72,6 @@ def test_a_file_finds_its_neighbours(here):
     assert load_app(str(here / "sub" / f"{name}.py")).app_id == "ledger"
 
 
-def test_an_app_of_another_directory_is_named_by_its_file(here):
-    """The name of an app is for another process to load it, started where this one was."""
-    name = write(here / "sub", GOOD)
-    app = load_app(f"sub/{name}.py")
-    assert name_of(app) == f"sub/{name}.py:app"
-    assert load_app(f"sub/{name}.py:app") is app
-
-
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -118,16 +109,6 @@ def test_what_is_no_file_and_no_module_is_named(here):
     refused(f"{'x' * 300}.py", "File name too long")
 
 
-def test_an_app_of_another_name_is_named_as_it_can_be_typed(here):
-    """With the file as it was given, which need not be in the working directory; of a package, its modules."""
-    name = write(here / "sub", GOOD.replace("app = other", "first = second").replace("@app", "@first"))
-    refused(f"sub/{name}.py", f"apps in it: first, second; use sub/{name}.py:first")
-    package = write(here / f"pkg_{name}", "", "__init__") and f"pkg_{name}"
-    write(here / package, GOOD, "inside")
-    refused(package, f"modules in it: {package}.inside")
-    assert load_app(f"{package}.inside").app_id == "ledger"
-
-
 def test_incomplete_apps_are_refused(here):
     """No handler, and an async one: found before any broker is asked."""
     refused(write(here, GOOD.replace("@app.handler(payments)\n", "")), "no handler")
@@ -144,16 +125,3 @@ def test_apps_made_in_functions_have_no_name():
     def on_payment(record, state, out): ...
 
     assert name_of(app) is None
-
-
-def test_an_app_of_the_program_itself_is_named_by_its_file_and_only_to_people(monkeypatch):
-    """`multiprocessing` gives its module a second name. A child that imported the file would run the program again."""
-    topic = Topic("payments")
-    app = App("ledger", inputs=[topic], state=lambda: MapState(str, int))
-    main = sys.modules["__main__"]
-    monkeypatch.setitem(sys.modules, "__mp_main__", main)
-    assert name_in_main(app) is None
-    monkeypatch.setattr(main, "their_app", app, raising=False)
-    monkeypatch.setattr(main, "__file__", "programs/serve.py", raising=False)
-    assert name_of(app) is None
-    assert name_in_main(app) == app_name(app) == "programs/serve.py:their_app"

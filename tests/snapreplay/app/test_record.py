@@ -8,14 +8,9 @@ from hypothesis import strategies as st
 
 from snapreplay.app import record as module
 from snapreplay.app.out import checked_headers
-from snapreplay.app.record import PIECE_OUTPUTS, Output, RawRecord, Record, hashing
+from snapreplay.app.record import PIECE_OUTPUTS, Output, Record, hashing
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.steps import all_of
-
-
-def test_id_names_topic_partition_and_offset():
-    """A record's id is its place in Kafka."""
-    assert Record("app", "pay-ments", 3, 1042, 0, "k", None).id == "pay-ments-3-1042"
 
 
 def test_random_depends_on_app_and_record_only():
@@ -26,12 +21,6 @@ def test_random_depends_on_app_and_record_only():
     assert len(set(draws)) == 1
     assert Record("app", "payments", 3, 8, 5, "k", None).random.random() != draws[0]
     assert Record("other", "payments", 3, 7, 5, "k", None).random.random() != draws[0]
-
-
-def test_records_are_frozen():
-    """A handler cannot change what the next line of its batch would see."""
-    with pytest.raises(AttributeError):
-        setattr(RawRecord("payments", 0, 0, 0, None, None), "offset", 1)  # noqa: B010 - mypy knows better
 
 
 def test_pairs_are_taken_in_their_order():

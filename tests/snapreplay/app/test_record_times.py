@@ -15,8 +15,7 @@ from snapreplay.app.record import Output, RawRecord, hashing
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.steps import all_of
 from snapreplay.testing import Harness, record
-from snapreplay.times import is_far_ahead, suspected_unit, time_text
-from snapreplay.windows import hopping, tumbling
+from snapreplay.times import is_far_ahead
 
 NOW_MS = 1_790_000_000_000
 YEAR_MS = 365 * 86_400_000
@@ -66,15 +65,6 @@ def test_a_record_without_a_timestamp_comes_at_stream_time():
     assert [value for value, _ in sent(harness)][4:] == ["reminded"] * 3 + [NOW_MS + 60_000]
 
 
-def test_before_the_first_timestamp_there_is_no_stream_time():
-    """The output gets the time of writing: `None`."""
-    harness = Harness(dunning())
-    harness.feed(bills, key="ada", value=1, timestamp_ms=-1)
-    harness.feed(bills, key="ada", value=1)
-    assert sent(harness) == [(-1, None), (1, 1)]
-    harness.crash()
-
-
 @pytest.mark.parametrize(("given_ms", "at_ms"), [(None, NOW_MS), (-1, None), (7, 7)])
 @pytest.mark.parametrize("policy", ErrorPolicy)
 def test_an_output_has_the_time_of_its_record(given_ms, at_ms, policy):
@@ -108,14 +98,6 @@ def test_a_time_that_was_not_given_is_no_part_of_the_fingerprint():
     plain = Output("reminders", b"a", b"1", None, True, None)
     assert applied.outputs_xxh64 == all_of(hashing([plain]))
     assert [each.timestamp_ms for each in applied.outputs] == [NOW_MS]
-
-
-def test_an_output_of_a_timer_has_its_time():
-    harness = Harness(dunning())
-    harness.feed(bills, key="ada", value=1, timestamp_ms=NOW_MS)
-    harness.feed(bills, key="bob", value=1, timestamp_ms=NOW_MS + 90_000)
-    assert sent(harness)[1:] == [("reminded", NOW_MS + 60_000), (NOW_MS + 90_000, NOW_MS + 90_000)]
-    harness.crash()
 
 
 FAR = {
@@ -204,15 +186,6 @@ def test_a_bound_that_cannot_be_is_refused(wrong):
         Topic("a", ahead_max_ms=wrong)
 
 
-def test_the_unit_that_a_timestamp_seems_to_have_is_named():
-    harness = Harness(dunning())
-    with pytest.raises(RecordError) as caught:
-        harness.feed(bills, key="far", value=1, timestamp_ms=NOW_MS * 1000)
-    assert "looks like microseconds since the epoch (2026-09-21T" in caught.value.message
-    assert dict(harness.state) == {}
-    harness.feed(bills, key="ada", value=1, timestamp_ms=NOW_MS)
-
-
 def test_an_app_without_timers_takes_any_timestamp():
     """Nothing would fire."""
     harness = Harness(dunning(is_timed=False))
@@ -280,24 +253,7 @@ def test_what_is_far_ahead(stream_time_ms, at_ms, is_far):
     assert is_far_ahead(at_ms, stream_time_ms) is is_far
 
 
-def test_times_are_shown_as_far_as_there_is_a_calendar():
-    assert time_text(NOW_MS + 5, "milliseconds") == "2026-09-21T14:13:20.005Z"
-    assert (time_text(-1), time_text(-5), time_text(1 << 60)) == ("no timestamp", "-5 ms", f"{1 << 60} ms")
-    assert suspected_unit(NOW_MS) == suspected_unit(0) == suspected_unit(-1) == ""
-
-
 SECONDS = NOW_MS // 1000
-
-
-@pytest.mark.parametrize("call", [lambda at: tumbling(at, 60), lambda at: hopping(at, 60, 10)])
-@pytest.mark.parametrize("at", [time.time(), SECONDS, SECONDS + 0.5], ids=["now", "whole", "half"])
-def test_windows_of_seconds_are_suspected(call, at):
-    with pytest.raises(UsageError) as caught:
-        call(at)
-    assert "looks like seconds since the epoch (20" in caught.value.message
-    with pytest.raises(UsageError, match="not a time in milliseconds"):
-        call("12")
-    call(int(at * 1000))  # as the hint says
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapreplay import App, MapState, Out, Pair, Record, RecordError, Stores, Topic, UsageError, json, nullable, utf8
+from snapreplay import App, MapState, Out, Pair, RecordError, Stores, Topic, UsageError, json, nullable, utf8
 from snapreplay.app.batch import ErrorPolicy
-from snapreplay.testing import Harness, check, record
+from snapreplay.testing import Harness, record
 
 orders, payments = Topic("orders", value=json(int)), Topic("payments", value=json(int))
 names = Topic("names", value=nullable(json(str)))
@@ -58,7 +58,6 @@ def matching(how: How, within_ms: int, grace_ms: int) -> App[Shop]:
     return app
 
 
-Changes = list[tuple[bool, str, str | None]]
 changes = st.lists(
     st.tuples(st.booleans(), st.sampled_from("ab"), st.one_of(st.none(), st.sampled_from("xyz"))), max_size=20
 )
@@ -178,17 +177,6 @@ def test_what_could_not_be_sent_alone_is_left_in_no_store():
     assert (dict(harness.state.orders), len(harness.dead_letters)) == ({}, 1)
 
 
-@pytest.mark.parametrize("app", [matching("left", 1, 5), rows("left"), enriching("inner")], ids=lambda app: app.app_id)
-def test_check_runs_them_in_every_way(app):
-    """On two inputs that are behind each other."""
-    topics: list[Any] = list(app.inputs)
-    given = [
-        record(topics[n % 2], key="abc"[n % 3], value=n if topics[n % 2] in (orders, payments) else str(n % 4))
-        for n in range(60)
-    ]
-    assert all("timer" not in line for line in check(app, given, until_ms=500).left_out)
-
-
 def refusing(declare: Any) -> None:
     app = App("refusing", inputs=[orders, payments, names, any_pay], outputs=[joined], state=Shop)
     declare(app)
@@ -222,21 +210,3 @@ OPTIONS: dict[str, Any] = {"name": "j", "within_ms": 1, "grace_ms": 0, "stores":
 def test_what_cannot_work_is_refused_before_the_first_record(declare, why):
     with pytest.raises(UsageError, match=why):
         refusing(declare)
-
-
-def test_an_order_finds_its_customer_by_another_key():
-    """Through an internal topic."""
-    app = App("shop", inputs=[orders, names], outputs=[joined], state=Shop)
-    by_name = app.topic("by-name", value=json(int))
-
-    @app.handler(orders)
-    def rekey(record: Record[str, int], state: Shop, out: Out) -> None:
-        out.send(by_name, key="ab"[record.value % 2], value=record.value)
-
-    app.join(by_name, app.table(names, store="names"), how="left")(send)
-    harness = Harness(app)
-    harness.feed(names, key="a", value="Ada", timestamp_ms=5)
-    harness.feed(orders, key="o", value=2, timestamp_ms=7)
-    harness.feed(orders, key="o", value=3, timestamp_ms=8)
-    assert sent(harness) == [("a", 2, "Ada", 7), ("b", 3, None, 8)]
-    harness.crash()

@@ -1,9 +1,7 @@
 """Tests of how an app declares timers, and what their handlers get."""
 
-import weakref
 from datetime import timedelta
 
-import msgspec
 import pytest
 
 from snapreplay.app.app import App
@@ -17,7 +15,6 @@ from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
 from snapreplay.state.stores import Stores
-from snapreplay.testing import check, record
 
 steps, told = Topic("steps"), Topic("told")
 
@@ -67,17 +64,6 @@ def test_handlers_of_timers_are_checked_as_those_of_records():
         app.timer("c")(lambda timer: None)
 
 
-def test_the_code_of_a_timer_counts_for_the_version():
-    """And so does that there is one."""
-    versions = set()
-    for handler in (None, nothing, lambda timer, state, out: state.clear()):
-        app = make()
-        if handler is not None:
-            app.timer("a")(handler)
-        versions.add(app.version)
-    assert len(versions) == 3
-
-
 class Tape:
     def snapshot(self):
         return []
@@ -93,30 +79,6 @@ def test_a_state_that_is_no_map_has_no_timers(every_ms):
     app.timer("a", every_ms=every_ms)(nothing)
     with pytest.raises(UsageError, match="Tape is no map, so it cannot have timers: pending"):
         app.validate()
-
-
-class Totals(msgspec.Struct):
-    count: int = 0
-
-
-def test_the_same_state_as_an_entry_of_a_map_has_timers():
-    """What the refusal says: a Struct of one's own, changed in place, restored with its timers."""
-    sent = Topic("sent")
-    app = App("timed", inputs=[steps], outputs=[sent], state=lambda: Stores(main=MapState(str, Totals, default=Totals)))
-
-    @app.handler(steps)
-    def on_record(record, state, out):
-        state.main["all"].count += 1
-
-    @app.timer("report", every_ms=60_000)
-    def report(timer, state, out):
-        out.send(sent, key="all", value=[timer.at_ms, state.main["all"].count])
-
-    harness = Harness(app)
-    for at_ms in (1, 2, 60_000, 120_001):
-        harness.feed(steps, key="x", value=1, timestamp_ms=at_ms)
-        harness.crash()
-    assert [each.value for each in harness.outputs(sent)] == [[60_000, 2], [120_000, 3]]
 
 
 @pytest.mark.parametrize(
@@ -180,14 +142,6 @@ def test_what_cannot_be_set_is_an_error_of_the_record(use, why):
     app.timer("tick", every_ms=1_000)(nothing)
     with pytest.raises(RecordError, match=f"steps-0-0: .*{why}"):
         Harness(app).feed(steps, key="a", value=1)
-
-
-def test_an_app_without_timers_cannot_set_one():
-    app = make(handler=lambda record, state, out: state.schedule("a", 1, timer="ring"))
-    with pytest.raises(RecordError, match="the app has no timers"):
-        Harness(app).feed(steps, key="a", value=1)
-    app.timer("ring")(nothing)
-    Harness(app).feed(steps, key="a", value=1)
 
 
 def scheduling(record, state, out):
@@ -255,31 +209,6 @@ def test_a_periodic_timer_that_the_broker_refused_is_left_out_once():
     refused.timer_id = "nothing at 59"
     applied = all_of(fold.isolating({"steps": 0}, Portion(records, refused=refused)))
     assert (applied.timers_count, applied.skipped_timers, applied.errors) == (3, (1,), [refused])
-
-
-def test_the_records_of_a_batch_are_not_held_after_it():
-    """A quiet partition would hold the last ones for as long as it is quiet."""
-    fold, records = each_minute()
-    seen = weakref.ref(records)
-    fold.begin({"steps": 0}, Portion(records))
-    all_of(fold.applying(Portion(records)))
-    fold.finish()
-    del records
-    assert seen() is None
-
-
-def test_check_knows_timers_and_expiry():
-    """An app with both passes, and both happen."""
-
-    def storing(record, state, out):
-        state[record.key] = record.value
-        scheduling(record, state, out)
-
-    app = make(lambda: MapState(str, int, ttl_ms=9), storing)
-    app.timer("ring")(lambda timer, state, out: out.send(told, key=timer.key, value=timer.at_ms))
-    report = check(app, [record(steps, key=f"k{n // 3}", value=n * 4) for n in range(40)])
-    assert report.record_count == 40
-    assert len(report.left_out) == 1, "another process cannot import it"
 
 
 @pytest.mark.parametrize("key", ["ada", 7, b"k", ("ada", 7)])

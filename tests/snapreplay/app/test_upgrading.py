@@ -7,7 +7,6 @@ import pytest
 
 from snapreplay import App, MapState, Stores, Topic, UsageError
 from snapreplay.app.upgrade import UpgradeFailed, upgrading
-from snapreplay.state.contract import largest_entry_bytes
 from snapreplay.state.steps import all_of
 
 IN = Topic("in")
@@ -78,10 +77,6 @@ def v2(function, key=None, state=lambda: MapState(str, V2)):
     return made
 
 
-def largest(store):
-    return max(largest_entry_bytes(entries) for _, entries in store.stored())
-
-
 @pytest.mark.parametrize("count", [0, 1, 3, 2000])
 def test_each_value_becomes_one_of_the_new_type(count):
     """In blocks, and with the digest of a state that was written so."""
@@ -103,17 +98,6 @@ def test_an_entry_becomes_none_or_several():
     store = upgraded(v2(halves), stores_v1())
     assert dict(store.view) == {"k0/a": V2(0), "k0/b": V2(0), "k2/a": V2(100), "k2/b": V2(100)}
     assert dict(upgraded(v2(lambda key, old: None), stores_v1()).view) == {}
-
-
-def test_an_entry_of_half_of_its_limit_becomes_entries_of_its_elements():
-    """Under tuple keys, as docs/state.md says; none of them is large any more."""
-    old = of(app(lambda: MapState(str, list[str])), (0, lambda state: state.update({"a": ["x" * 100_000] * 5})))
-    assert largest(old) > 400_000
-    new = app(lambda: MapState(tuple[str, int], str, ordered=True), 2)
-    new.upgrade(1, list[str], key=str)(lambda key, old: [((key, at), each) for at, each in enumerate(old)])
-    store = upgraded(new, old)
-    assert list(store.view) == [("a", at) for at in range(5)]
-    assert largest(store) < 110_000
 
 
 def test_keys_change_their_type():
@@ -273,12 +257,6 @@ class Tape:
 
     def restore(self, entries):
         pass
-
-
-def test_an_upgrade_is_part_of_the_version_of_the_code():
-    """Another upgrade is another version."""
-    one, other = v2(lambda key, old: (key, V2(1))), v2(lambda key, old: (key, V2(2)))
-    assert one.version != other.version
 
 
 def test_an_entry_that_moves_onto_one_of_another_store_is_refused_whichever_comes_first():

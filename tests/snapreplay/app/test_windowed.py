@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,46 +107,6 @@ def test_a_late_record_still_joins_a_session_that_is_open(given, gap_ms, grace_m
     expected, late = windows_by_hand.sessions(given, gap_ms, grace_ms)
     harness = fed(sessioned(gap_ms, grace_ms), given, batches)
     assert (sent(harness), lates(harness)) == (expected, late)
-
-
-@pytest.mark.parametrize("app", [windowed(10, 5, 3), sessioned(10, 3)], ids=["hopping", "session"])
-def test_check_runs_them_in_every_way(app):
-    given = [record(clicks, key="ab"[n % 2], value=n, timestamp_ms=n * 7 % 90 + n) for n in range(80)]
-    assert all("timer" not in line for line in check(app, given, until_ms=500).left_out)
-
-
-class Stats(msgspec.Struct):
-    count: int = 0
-    most: int = 0
-
-
-class Shop(Stores):
-    def __init__(self) -> None:
-        self.stats = MapState(tuple[str, int], Stats, default=Stats)
-        self.names = MapState(str, str)
-
-
-def test_the_aggregate_may_be_a_struct_the_key_another_one_and_each_change_may_be_sent():
-    app = App("stats", inputs=[clicks], outputs=[counted], state=Shop)
-
-    @app.window("stats", size_ms=10, grace_ms=0, store="stats")
-    def close(closed: Closed[str, Stats], state: Shop, out: Out) -> None:
-        out.send(counted, key=closed.key, value=["closed", closed.value.count, closed.value.most])
-
-    @app.handler(clicks)
-    def on_click(record: Record[str, int], state: Shop, out: Out) -> None:
-        for window in close.of(record, state, out, key=record.key[0]):
-            stats = state.stats[window]
-            stats.count += 1
-            stats.most = max(stats.most, record.value)
-            out.send(counted, key=window[0], value=stats.count)
-
-    harness = Harness(app)
-    for value, at_ms in ((3, 1), (7, 2), (5, 11)):
-        harness.feed(clicks, key="anna", value=value, timestamp_ms=at_ms)
-    told = [(each.key, each.value, each.timestamp_ms) for each in harness.outputs(counted)]
-    assert told == [("a", 1, 1), ("a", 2, 2), ("a", ["closed", 2, 7], 10), ("a", 1, 11)]
-    harness.crash()
 
 
 def test_a_record_that_failed_is_not_counted_as_late():
@@ -260,12 +219,3 @@ def test_two_may_not_share_a_store():
     app.session("visits", gap_ms=5, grace_ms=0, merge=max, store="w")(lambda closed, state, out: None)
     with pytest.raises(UsageError, match="window minutes and session visits share the store 'w'"):
         app.validate()
-
-
-def test_the_code_of_what_closes_a_window_counts_for_the_version():
-    def closing(send: Any) -> str:
-        app = make()
-        collects(app, app.window("w", size_ms=5, grace_ms=0)(send))
-        return app.version
-
-    assert closing(send) != closing(lambda closed, state, out: None)

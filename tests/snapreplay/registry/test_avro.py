@@ -15,7 +15,7 @@ import pytest
 
 from snapreplay import App, MapState, RegistryUnavailable, SchemaRegistry, Topic, UsageError, nullable
 from snapreplay.registry.avro_schema import NoSchema, schema_of
-from snapreplay.testing import ErrorPolicy, Harness, check, record
+from snapreplay.testing import ErrorPolicy, Harness
 from tests.support.scripted_registry import ScriptedRegistry, scripted_registry
 from tests.support.wire import refusing
 
@@ -335,21 +335,3 @@ def test_a_record_whose_schema_cannot_be_fetched_is_no_dead_letter(closed_port):
     with pytest.raises(RegistryUnavailable, match="schema 5"):
         harness.feed_raw(orders, b"k", b"\0\0\0\0\5x")
     assert not harness.dead_letters
-
-
-def test_harness_and_check_need_no_registry(closed_port):
-    """What a test writes names schemas of the process; outputs, too."""
-    registry = SchemaRegistry(f"http://127.0.0.1:{closed_port}")
-    orders = Topic("orders", value=registry.avro(Order))
-    sums = Topic("sums", value=registry.avro(Item))
-    app: App[Any] = App("tested", inputs=[orders], outputs=[sums], state=lambda: MapState(str, int, default=int))
-
-    @app.handler(orders)
-    def on_order(one: Any, state: Any, out: Any) -> None:
-        state[one.value.id] += sum(each.count for each in one.value.items)
-        out.send(sums, key=one.key, value=Item(one.value.id, state[one.value.id]))
-
-    check(app, [record(orders, key=f"k{n % 2}", value=ORDER) for n in range(6)])
-    harness = Harness(app)
-    harness.feed(orders, key="k", value=ORDER)
-    assert [each.value for each in harness.outputs(sums)] == [Item("a", 3)]

@@ -110,11 +110,3 @@ def test_a_dict_with_other_keys_than_texts_is_refused_at_once(value_type):
     assert "dict[str, …]" in refused.value.hint
     MapState(str, dict[str, str])
     MapState(tuple[str, int], str)
-
-
-def test_only_dicts_that_were_not_made_in_order_have_other_bytes_than_in_earlier_builds():
-    """Those builds sorted: docs/upgrades.md says for which values a replay over their batches ends."""
-    sorted_before = msgspec.msgpack.Encoder(order="deterministic").encode
-    now = encoder_of(inspect.type_info(dict[str, int]))
-    assert now({"a": 1, "b": 2}) == sorted_before({"b": 2, "a": 1})
-    assert now({"b": 2, "a": 1}) != sorted_before({"b": 2, "a": 1})

@@ -51,33 +51,6 @@ def test_slices_are_the_image_in_bounded_steps(
     assert sums.b == sum(d.b for d in every) & MASK
 
 
-def test_parts_of_a_large_shard_are_filled() -> None:
-    """A part ends only where the next entry would not fit."""
-    shard = {b"%02d" % i: b"12345678" for i in range(10)}
-    cursor = ShardCursor([shard], digest_of(shard.items()))
-    parts = list(iter(lambda: all_of(cursor.slicing(35)), []))
-    assert [len(part.entries) for (part,) in parts] == [3, 3, 3, 1]
-
-
-def test_whole_shards_are_given_as_they_are() -> None:
-    """A restore takes the dict over: it is neither copied nor cut without need."""
-    shard = {b"a": b"1", b"b": b"2"}
-    (part,) = all_of(ShardCursor([{}, shard], digest_of(shard.items())).slicing(4))
-    assert part.index == 1
-    assert part.entries is shard
-
-
-def test_release_ends_the_reading_and_is_told_once() -> None:
-    """Whether the image was read to its end or not."""
-    told: list[ShardCursor] = []
-    cursor = ShardCursor([{b"a": b"1"}, {b"b": b"2"}], digest_of([]), told.append)
-    assert all_of(cursor.slicing(2))
-    cursor.release()
-    cursor.release()
-    assert told == [cursor]
-    assert all_of(cursor.slicing(2)) == []
-
-
 @given(st.dictionaries(st.binary(max_size=6), st.binary(max_size=6), min_size=2, max_size=9))
 def test_halves_have_exact_sums(entries: dict[bytes, bytes]) -> None:
     """Both are true slices, the second one by subtraction."""
@@ -88,12 +61,6 @@ def test_halves_have_exact_sums(entries: dict[bytes, bytes]) -> None:
         sums = digest_of(half.entries.items())
         assert (half.index, half.digest_a, half.digest_b) == (3, sums.a, sums.b)
         assert sums.count >= len(entries) // 2
-
-
-def test_a_single_entry_cannot_be_split() -> None:
-    """The writer must say that it is too large."""
-    with pytest.raises(ValueError, match="1 entry"):
-        split(ShardSlice(0, 0, 0, {b"a": b"1"}))
 
 
 @pytest.mark.parametrize("raw_bytes", [1, 40, 10_000])

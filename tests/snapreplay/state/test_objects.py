@@ -67,19 +67,6 @@ def test_a_snapshot_restores_an_equal_object() -> None:
     assert other.size_bytes == store.size_bytes > 0
 
 
-def test_an_empty_snapshot_restores_an_empty_object() -> None:
-    """Not the one that the factory makes."""
-    store = ObjectStore(Book())
-    store.view.orders.clear()
-    slices = read(store)
-    other = ObjectStore(Book())
-    other.clear()
-    other.load(slices)
-    other.loaded()
-    assert slices == []
-    assert other.view.orders == []
-
-
 def test_the_image_stays_while_the_object_changes() -> None:
     """It was taken as a whole."""
     store = ObjectStore(Book())
@@ -194,13 +181,3 @@ def test_what_only_a_map_can_do_is_refused() -> None:
     assert (store.digest, store.keeps_changes) == (None, False)
     with pytest.raises(UsageError, match="by replay"):
         store.apply_changes({"default": {b"a": None}})
-
-
-def test_the_stream_time_is_shown_to_objects_that_want_it() -> None:
-    """They say so by having the attribute."""
-    store, plain = ObjectStore(UndoBook()), ObjectStore(Book())
-    store.stream_time_ms = plain.stream_time_ms = 5
-    assert store.view.stream_time_ms == store.stream_time_ms == plain.stream_time_ms == 5
-    assert not hasattr(plain.view, "stream_time_ms")
-    store.clear()
-    assert store.view.stream_time_ms == -1

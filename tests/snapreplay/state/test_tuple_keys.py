@@ -94,12 +94,6 @@ def test_the_quick_decoder_of_pairs_is_right_or_leaves_it(
     assert tuple(map(type, found)) == types
 
 
-def test_most_pairs_are_decoded_quickly() -> None:
-    """Otherwise it would be right, and slow."""
-    for types, key in (((str, int), ("tea", -1)), ((bytes, str), (b"\xff", "\u00e4"))):
-        assert tuple_unpacker(types, leave)(tuple_packer(types)(key)) == key
-
-
 @given(
     st.sampled_from([tuple[str, int], tuple[bytes, int], tuple[int, int], tuple[str, bytes, int]]),
     st.lists(st.tuples(two_keys(), st.integers(1, 12)), max_size=6),
@@ -120,17 +114,3 @@ def decoded(codec: KeyCodec[Any], encoded: bytes) -> object:
         return codec.unpack(encoded)
     except MsgspecError as error:
         return str(error)
-
-
-def test_keys_of_one_entity_are_decoded_more_quickly() -> None:
-    """The parts before the last one are decoded once, and again when they change."""
-    slowly: list[bytes] = []
-
-    def unpack_slowly(encoded: bytes) -> Any:
-        slowly.append(encoded)
-        return unpack_tuple(encoded)
-
-    unpack = tuple_unpacker((str, str, int), unpack_slowly)
-    packed = {(a, "x", n): tuple_packer((str, str, int))((a, "x", n)) for a in "ab" for n in (1, 2)}
-    assert [unpack(encoded) for encoded in packed.values()] == list(packed)
-    assert slowly == [packed["a", "x", 1], packed["b", "x", 1]]

@@ -9,14 +9,12 @@ import signal
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
 
 from snapreplay.errors import UnknownPartition, UsageError
 from snapreplay.testing import RealHarness, ServiceEnded
 from snapreplay.testing.real_harness import _HOLDERS
-from tests.support import apps
 from tests.support.deadlines import is_running, scaled
-from tests.support.tested import app, balances, naps, payments, rekeyed, sleepy, tape, tapes
+from tests.support.tested import app, balances, naps, payments, rekeyed, sleepy
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kafka
@@ -76,23 +74,6 @@ async def test_what_is_sent_to_an_internal_topic_is_waited_for(harness_of):
     assert states == {f"c{n}": {"n": 2, "sum": 2 * n + 13} for n in range(13)}
 
 
-@pytest.mark.whole
-async def test_what_was_fed_in_a_transaction_is_waited_for(harness_of, broker):
-    """Its commit is answered before the marker is there, and it looks like this one until then."""
-    async with harness_of(app) as harness:
-        topic = harness.prefixed(payments)
-        async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id=topic) as producer:
-            await producer.begin_transaction()
-            await producer.send_and_wait(topic, b'{"amount": 1}', b"k", partition=0)
-            patience, harness._deadline_s = harness._deadline_s, scaled(2)
-            with pytest.raises(ServiceEnded, match="payments-0 has an open transaction"):
-                await harness.caught_up()
-            harness._deadline_s = patience
-            await producer.commit_transaction()
-            await harness.caught_up()
-        assert [each.value for each in await harness.outputs(balances)] == [{"sum": 1}]
-
-
 async def test_a_failing_record_is_told_and_a_dead_letter_read(harness_of):
     """Policy fail: `caught_up` says which record; with dead_letter it goes there, and the rest is processed."""
     async with harness_of(app) as harness:
@@ -113,17 +94,6 @@ async def test_a_failing_record_is_told_and_a_dead_letter_read(harness_of):
         assert await harness.state() == {"k": {"sum": 1}}
     assert dead.value == b"no json"
     assert (sent.value, sent.offset) == ({"sum": 1}, 0)
-
-
-@pytest.mark.whole
-async def test_a_state_that_is_no_map_is_read_as_well(harness_of):
-    """It comes from the last snapshot and a replay, as in a recovery."""
-    async with harness_of(tape) as harness:
-        for n in range(3):
-            await harness.feed(tapes, key="k", value={"amount": n})
-        await harness.caught_up()
-        state = await harness.state()
-        assert state.ids == [f"{harness.prefixed(tapes)}-0-{n}" for n in range(3)]
 
 
 async def test_the_service_ends_with_its_parent(harness_of):
@@ -179,11 +149,3 @@ async def test_two_harnesses_never_share_an_app(broker, unique):
         await first.caught_up()
     async with RealHarness(app, broker, **options) as heir:
         assert await heir.state() == {"k": {"sum": 1}}
-
-
-def test_an_app_without_a_name_is_refused(broker):
-    """No other process could load it; assigned at the top of a module, as the hint says, it is taken."""
-    with pytest.raises(UsageError, match="cannot load the app") as refused:
-        RealHarness(apps.ledger("nameless"), broker)
-    assert "`app = make_app()`" in refused.value.hint
-    RealHarness(tape, broker).close()
