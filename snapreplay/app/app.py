@@ -31,7 +31,7 @@ from snapreplay.app.upgrade import (
     fields_read,
     upgraded_stores,
 )
-from snapreplay.app.windowed import Sessions, WindowHandler, Windows, in_place_of
+from snapreplay.app.windowed import Sessions, WindowHandler, Windows, check_durations, in_place_of
 from snapreplay.errors import UsageError
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import DEFAULT_STORE
@@ -41,7 +41,6 @@ from snapreplay.state.map import MapState
 from snapreplay.state.shards import SHARD_COUNT
 from snapreplay.state.stores import fields_of, maps_of, store_of
 from snapreplay.state.values import ValueCodec
-from snapreplay.windows import check_durations, hopping
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -359,7 +358,9 @@ class App(Generic[S]):
             UsageError: as `timer`, or a duration that cannot work, or `late` is no output.
         """
         check_durations(0, grace_ms=grace_ms)
-        hopping(0, size_ms, size_ms if every_ms is None else every_ms)
+        check_durations(size_ms=size_ms, every_ms=size_ms if every_ms is None else every_ms)
+        if every_ms is not None and every_ms > size_ms:  # there would be gaps
+            raise UsageError(f"{self.app_id}: window {name}: every_ms={every_ms} is more than size_ms={size_ms}")
         self._check_late(name, late)
 
         def register(closed: WindowHandler[K, A, S]) -> Windows[K, A, S]:

@@ -11,9 +11,8 @@ from snapreplay.app.out import Out
 from snapreplay.app.record import Record
 from snapreplay.app.timer import Timer
 from snapreplay.app.topic import Topic
-from snapreplay.app.windowed import check_store, store_in, time_of
+from snapreplay.app.windowed import check_durations, check_store, store_in, time_of
 from snapreplay.errors import RecordError, UsageError
-from snapreplay.windows import check_durations
 
 K = TypeVar("K")
 V = TypeVar("V")

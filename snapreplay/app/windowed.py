@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, get_args, overload
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, overload
 
 import msgspec
 
@@ -18,7 +18,6 @@ from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.map import MapState
 from snapreplay.state.stores import maps_of
 from snapreplay.times import suspected_unit
-from snapreplay.windows import Window, hopping
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -26,6 +25,27 @@ A = TypeVar("A")
 S = TypeVar("S")
 
 _NOTHING: Any = object()
+
+
+class Window(NamedTuple):
+    """Milliseconds since the epoch, half-open: `end_ms` is not in it."""
+
+    start_ms: int
+    end_ms: int
+
+
+def hopping(at_ms: int, size_ms: int, every_ms: int) -> list[Window]:
+    """Return the windows that `at_ms` lies in, the oldest first; one begins at each multiple of `every_ms`."""
+    last_ms = at_ms - at_ms % every_ms
+    first_ms = last_ms - (size_ms - 1 - at_ms % every_ms) // every_ms * every_ms
+    return [Window(start, start + size_ms) for start in range(first_ms, last_ms + 1, every_ms)]
+
+
+def check_durations(least_ms: int = 1, **durations_ms: int) -> None:
+    """Raise UsageError if one is no number of milliseconds, or below the least."""
+    for name, duration_ms in durations_ms.items():
+        if type(duration_ms) is not int or duration_ms < least_ms:
+            raise UsageError(f"{name}={duration_ms!r} is not a number of milliseconds from {least_ms} on")
 
 
 class Closed(msgspec.Struct, Generic[K, A], frozen=True):

@@ -234,7 +234,6 @@ def stored_key(encoded: bytes) -> object:
 Part = str | bytes | int
 
 FIRST = b"\xc1"
-_FIRST = FIRST[0]
 _BYTES, _STR, _INT = 1, 2, 3
 _MIDDLE = 1 << 63
 
@@ -265,12 +264,8 @@ def tuple_packer(part_types: tuple[type, ...]) -> Callable[[Any], bytes]:
     return pack
 
 
-def tuple_unpacker(part_types: tuple[type, ...], otherwise: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Return the decoder of tuples with parts of exactly these types: `otherwise`, or a faster one that calls it for
-    what is not as simple."""
-    decode = otherwise
-    if len(part_types) == 2 and part_types[0] is not int:
-        decode = _pair_unpacker(part_types, otherwise)
+def tuple_unpacker(part_types: tuple[type, ...], decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Return the decoder of tuples with parts of exactly these types: `decode`, or a faster one that calls it."""
     return _with_memory(decode) if len(part_types) > 1 and part_types[-1] is int else decode
 
 
@@ -291,49 +286,6 @@ def _with_memory(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         return key
 
     return unpack
-
-
-def _pair_unpacker(part_types: tuple[type, ...], otherwise: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Return a decoder of pairs that begin with a text or bytes, which takes a quarter of the time. It calls
-    `otherwise` for a zero byte in a part, and for other bytes."""
-    one, other = (_TAGS[each] for each in part_types)
-
-    def unpack_with_int(encoded: bytes) -> Any:
-        stop = len(encoded) - 10
-        part = encoded[2:stop]
-        try:
-            if 0 in part or encoded[1] != one or encoded[stop] or encoded[stop + 1] != _INT:
-                return otherwise(encoded)
-            number = int.from_bytes(encoded[stop + 2 :]) - _MIDDLE
-            if encoded[0] == _FIRST and stop > 1:
-                return part.decode() if one == _STR else part, number
-        except (IndexError, UnicodeDecodeError):
-            pass
-        return otherwise(encoded)
-
-    known: tuple[bytes, Any] = (b"", None)  # as above
-    is_text, other_is_text = one == _STR, other == _STR
-
-    def unpack_two(encoded: bytes) -> Any:
-        nonlocal known
-        end = len(encoded) - 1
-        head, part = known
-        try:
-            if not head or not encoded.startswith(head):
-                stop = encoded.find(0, 2)
-                if encoded[0] != _FIRST or encoded[1] != one or encoded[stop + 1] != other:
-                    return otherwise(encoded)
-                head, raw = encoded[: stop + 2], encoded[2:stop]
-                part = raw.decode() if is_text else raw
-                known = head, part
-            second = encoded[len(head) : end]
-            if 0 in second or encoded[end] or end < len(head):
-                return otherwise(encoded)
-            return part, second.decode() if other_is_text else second
-        except (IndexError, UnicodeDecodeError):
-            return otherwise(encoded)
-
-    return unpack_with_int if other == _INT else unpack_two
 
 
 def unpack_tuple(encoded: bytes) -> tuple[Part, ...]:
@@ -367,7 +319,6 @@ def behind_prefix(encoded: bytes) -> bytes:
     return encoded + b"\xff"
 
 
-_TAGS: dict[type, int] = {bytes: _BYTES, str: _STR, int: _INT}
 _PACKERS: dict[type, Callable[[Any], bytes]] = {
     bytes: lambda part: b"\x01%b\0" % part.replace(b"\0", b"\0\xff"),
     str: lambda part: b"\x02%b\0" % part.encode().replace(b"\0", b"\0\xff"),

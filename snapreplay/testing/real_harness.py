@@ -14,8 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any, Generic, NamedTuple, Protocol, Self, TypeVar, overload
-from weakref import WeakValueDictionary
+from typing import IO, Any, Generic, Protocol, Self, TypeVar, overload
 
 import msgspec
 
@@ -54,13 +53,6 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-class _Place(NamedTuple):
-    """One app on one broker: two harnesses there would take it from each other."""
-
-    bootstrap_servers: str
-    app_id: str
-
-
 class Reachable(Protocol):
     """A broker: what `snapreplay.testing.broker` gives, or anything else with its address."""
 
@@ -77,10 +69,6 @@ class Received(msgspec.Struct, Generic[K, V], frozen=True):
     partition: int
     offset: int
     timestamp_ms: int
-
-
-_HOLDERS: WeakValueDictionary[_Place, RealHarness[Any]] = WeakValueDictionary()
-"""The last one that had a place. What it left behind is not alive."""
 
 
 class RealHarness(Generic[S]):
@@ -126,8 +114,7 @@ class RealHarness(Generic[S]):
         kafka = {**given.get("kafka", {}), "bootstrap.servers": broker.bootstrap_servers}
         given["kafka"] = kafka
         self._settings = Settings(**given)
-        self._order = Order(name, prefix, partitions, given, follows=False)
-        self._place = _Place(broker.bootstrap_servers, prefix + app.app_id)
+        self._order = Order(name, prefix, partitions, given)
         self._thread = LoopThread("snapreplay-real-harness")
         self._folder = tempfile.TemporaryDirectory(prefix="snapreplay-harness-")
         log_path = Path(self._folder.name) / "service.log"
@@ -170,24 +157,10 @@ class RealHarness(Generic[S]):
 
         Raises:
             ServiceEnded: it refused to start, a partition FAILED, or it was too slow.
-            UsageError: another harness has these names.
         """
-        follows = self._take_place()
         self._open()
-        order = msgspec.structs.replace(self._order, follows=follows)
-        await asyncio.to_thread(self._process.launch, order)
+        await asyncio.to_thread(self._process.launch, self._order)
         await self._process.ask(Request(Ask.LIVE, self._deadline_s))
-
-    def _take_place(self) -> bool:
-        """Take the place of this harness among processes; say whether a process that is gone had it."""
-        holder = _HOLDERS.get(self._place)
-        if holder is None or holder is self or not holder._opened:  # noqa: SLF001 - of the same class
-            _HOLDERS[self._place] = self
-            return holder is not None
-        raise UsageError(
-            f"another RealHarness has the app id {self.app_id!r} on this broker, and is not closed",
-            hint="give each one names of its own: `RealHarness(app, broker, prefix=…)`",
-        )
 
     async def kill(self) -> None:
         """Send SIGKILL to the service process; return when it is gone."""
@@ -382,14 +355,12 @@ _LENGTH_BYTES = 4
 
 
 class Order(msgspec.Struct, frozen=True):
-    """The first frame: which app to run. Its id and the names of its topics get the prefix. `follows`: a process that
-    is gone had the app, and may still count as a member of its group."""
+    """The first frame: which app to run. Its id and the names of its topics get the prefix."""
 
     app: str
     prefix: str
     partition_count: int
     settings: dict[str, Any]
-    follows: bool
 
 
 class Ask(StrEnum):

@@ -14,7 +14,6 @@ from typing import IO, Any
 
 from snapreplay.app.app import App
 from snapreplay.app.load import load_app
-from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError, StopError, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.decisions.init import init_app
@@ -41,7 +40,6 @@ from snapreplay.testing.real_harness import (
 )
 
 LOOK_S = 0.01
-GONE_FACTOR = 2  # session timeouts, after which a process that is gone has left its group
 INSTANCE_ID = "real-harness"
 
 
@@ -90,8 +88,6 @@ class RealService:
         until = loop.time() + deadline_s
         try:
             async with asyncio.timeout_at(until):
-                if not self._order.follows:
-                    await _alone(app, settings, cluster)
                 await ensure_topics(app, settings, cluster, create_io_partitions=count)
                 await init_app(app, settings, cluster)
         except TimeoutError:
@@ -149,19 +145,6 @@ async def _inputs(service: Service[Any], cluster: KafkaCluster) -> list[TopicPar
     topics = (*service.app.input_names, *view.matched)
     facts = await cluster.topics(topics)
     return [TopicPartition(topic, number) for topic in topics for number in range(facts[topic].partition_count)]
-
-
-async def _alone(app: App[Any], settings: Settings, cluster: KafkaCluster) -> None:
-    """Wait until a process that is gone counts no longer, or raise UsageError: the app runs, in another process."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + GONE_FACTOR * settings.group.session_timeout_ms / 1000
-    while count := await cluster.member_count(app.app_id):
-        if loop.time() > until:
-            raise UsageError(
-                f"app {app.app_id!r} runs already: its group has {counted(count, 'member')}",
-                hint="give this harness names of its own: `RealHarness(app, broker, prefix=…)`",
-            )
-        await asyncio.sleep(LOOK_S)  # between two looks: a group has no events for others
 
 
 def _behind(service: Service[Any], ends: dict[TopicPartition, int]) -> str:

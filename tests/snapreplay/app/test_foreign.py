@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
-import gzip
 import struct
 
 import msgspec
@@ -55,23 +53,16 @@ BAD_VALUES = [
     ),
     (utf8, PREFIX + b"ada lovelace", "the prefix of a schema registry (id 7) before 'ada lovelace'", "docs/records"),
     (json(), b'\xef\xbb\xbf{"amount":5}', "text with a byte order mark", "UTF-8 without it"),
-    (json(), codecs.BOM_UTF16_LE + '{"a":1}'.encode("utf-16-le"), "UTF-16 text", "value=raw"),
     (json(), b'{"amount": NaN}', "JSON with NaN", "allow_nan=False"),
     (json(), b"NaN", "JSON with NaN", "allow_nan=False"),
     (json(), b"[1,-Infinity]", "JSON with -Infinity", "allow_nan=False"),
     (json(), b"null", "the JSON null, which is not a null", "no value"),
     (json(), b"", "an empty text, which is not a null", "null for a deletion"),
-    (json(), b"Obj\x01\x04\x14avro.codec", "an Avro file", "value=raw"),
     (json(), b"\x02\x0aada\xfe\x00", "binary data, such as Avro", "value=raw"),
-    (json(), b"\x81\xa6amount\x05", "MessagePack", "value=msgpack()"),
-    (json(), gzip.compress(b"{}", mtime=0), "gzip", "value=raw"),
-    (json(), b"\xac\xed\x00\x05sr\x00", "an object of Java's own serialization", "value=raw"),
-    (json(), b"{'amount': 5}", "a Python value as `str()`", "json.dumps"),
-    (json(), b'{"a": None}', "a Python value as `str()`", "json.dumps"),
+    (json(), b"\x81\xa6amount\x05", "binary data, such as Avro, Protobuf or MessagePack", "msgpack()"),
     (json(), b"no json", "text, 'no json'", "value=utf8"),
     (json(), LONG(300), "the number 300 as LongSerializer", "value=i64"),
     (json(), INT(300), "the number 300 as IntegerSerializer", "value=i32"),
-    (json(Pay), b'"{\\"amount\\":5}"', "JSON inside a JSON text", "encode it once"),
     (msgpack(), b'{"amount":5}', "JSON", "value=json()"),
     (i64, b"12", "text, '12'", "value=utf8"),
     (i64, INT(5), "the number 5 as IntegerSerializer", "value=i32"),

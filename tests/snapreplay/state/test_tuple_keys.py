@@ -6,16 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import MsgspecError
 
-from snapreplay.state.keys import KeyCodec, is_tuple_key, stored_key, tuple_packer, tuple_unpacker, unpack_tuple
-
-
-class Left(Exception):
-    """The quick decoder left a key to the slow one."""
-
-
-def leave(_encoded: bytes) -> Any:
-    raise Left
-
+from snapreplay.state.keys import KeyCodec, is_tuple_key, stored_key, tuple_packer, unpack_tuple
 
 PARTS: dict[type, st.SearchStrategy[Any]] = {
     str: st.text(st.characters(codec="utf-8"), max_size=4) | st.sampled_from(["", "\0", "\0\0", "a\0", "\x7f\x80"]),
@@ -67,31 +58,6 @@ def test_other_bytes_are_refused_or_are_a_key(encoded: bytes) -> None:
     except ValueError:
         return
     assert all(type(part) in PARTS for part in key)
-
-
-@given(
-    two_keys(),
-    TYPES,
-    st.lists(st.tuples(st.integers(0, 30), st.sampled_from([b"", b"\0", b"\x03", b"\xff"])), max_size=2),
-)
-@example(((str, int), ("a\0", 0), ("", 0)), (str, int), [])
-@example(((str, str), ("", ""), ("", "")), (str, str), [(2, b"")])
-@example(((bytes, int), (b"\xc3", 5), (b"", 0)), (str, int), [(1, b"\x02")])
-@example(((str, int), ("", 0), ("", 0)), (str, int), [(5, b"")] * 6)
-@example(((str, int), ("aaaa", 0), ("", 0)), (str, int), [(8, b"")] * 8)
-def test_the_quick_decoder_of_pairs_is_right_or_leaves_it(
-    keys: Any, types: tuple[type, ...], changes: list[tuple[int, bytes]]
-) -> None:
-    """Whatever the key, its types, and the bytes that were damaged in it."""
-    packed = tuple_packer(keys[0])(keys[1])
-    for at, new in changes:
-        packed = packed[:at] + new + packed[at + 1 :]
-    try:
-        found = tuple_unpacker(types, leave)(packed)
-    except Left:
-        return
-    assert found == unpack_tuple(packed)
-    assert tuple(map(type, found)) == types
 
 
 @given(

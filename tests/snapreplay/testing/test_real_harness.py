@@ -6,13 +6,11 @@ import asyncio
 import os
 import re
 import signal
-from typing import Any
 
 import pytest
 
 from snapreplay.errors import UnknownPartition, UsageError
 from snapreplay.testing import RealHarness, ServiceEnded
-from snapreplay.testing.real_harness import _HOLDERS
 from tests.support.deadlines import is_running, scaled
 from tests.support.tested import app, balances, naps, payments, rekeyed, sleepy
 from tests.support.waiting import eventually
@@ -127,25 +125,3 @@ async def test_a_handler_that_waits_is_named_at_the_deadline(harness_of):
             await harness.caught_up()
         assert "`RealHarness(…, deadline_s=…)`" in ended.value.hint
         assert re.search(r'apps\.py", line \d+ in sleep_when_told', ended.value.message)
-
-
-@pytest.mark.whole
-async def test_two_harnesses_never_share_an_app(broker, unique):
-    """Of one program: refused at once. Of two: once it is clear that the process that is there does not go. The first
-    one goes on; when it is closed, its place is free."""
-    prefix = f"{unique('same')}-"
-    options: dict[str, Any] = {"prefix": prefix, "deadline_s": scaled(60)}
-    async with RealHarness(app, broker, **options) as first:
-        with pytest.raises(UsageError, match="another RealHarness has the app id") as second:
-            async with RealHarness(app, broker, **options):
-                pass
-        assert "`RealHarness(app, broker, prefix=…)`" in second.value.hint
-        _HOLDERS.clear()  # as in another program
-        with pytest.raises(ServiceEnded, match="runs already: its group has 1 member") as ended:
-            async with RealHarness(app, broker, **options):
-                pass
-        assert "`RealHarness(app, broker, prefix=…)`" in ended.value.hint
-        await first.feed(payments, key="k", value={"amount": 1})
-        await first.caught_up()
-    async with RealHarness(app, broker, **options) as heir:
-        assert await heir.state() == {"k": {"sum": 1}}
