@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from snapreplay.app.app import App
-from snapreplay.app.codecs import Schemas
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import RegistryUnavailable
+from snapreplay.registry.framing import TopicSchemas
 from snapreplay.service.runtime.tasks import cancel_and_wait, within
 
 AGAIN_SECONDS = (1.0, 2.0, 5.0)
@@ -20,7 +20,7 @@ _THREADS = ThreadPoolExecutor(4, "snapreplay-registry")
 """Not those of the loop, in which Kafka's addresses are looked up and snapshots are written: a registry that does not
 answer would keep all of them busy."""
 
-Wanted = tuple[Schemas, int | None]
+Wanted = tuple[TopicSchemas, int | None]
 """A schema to read by; None: what writing needs."""
 
 
@@ -29,7 +29,7 @@ class SchemasOf:
 
     def __init__(self, app: App[Any]) -> None:
         self._app = app
-        self._inputs: dict[str, tuple[Schemas | None, Schemas | None]] = {}
+        self._inputs: dict[str, tuple[TopicSchemas | None, TopicSchemas | None]] = {}
         self._of_outputs = [each for topic in app.outputs for each in (topic.key.schemas, topic.value.schemas) if each]
         self.are_any = bool(self._of_outputs) or any(t.key.schemas or t.value.schemas for t in app.inputs)
 
@@ -46,7 +46,7 @@ class SchemasOf:
                     wanted.add((schemas, found))
         return wanted
 
-    def _input(self, name: str) -> tuple[Schemas | None, Schemas | None]:
+    def _input(self, name: str) -> tuple[TopicSchemas | None, TopicSchemas | None]:
         topic = self._app.declaration(name)
         found = (topic.key.schemas, topic.value.schemas) if topic is not None else (None, None)
         self._inputs[name] = found
@@ -74,7 +74,7 @@ async def fetching(wanted: set[Wanted], waiting_for: Callable[[str], None]) -> N
         waiting_for("")
 
 
-def _fetch(schemas: Schemas, schema_id: int | None, since_s: float) -> None:
+def _fetch(schemas: TopicSchemas, schema_id: int | None, since_s: float) -> None:
     if schema_id is None:
         schemas.prepare()
     else:

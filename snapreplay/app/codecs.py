@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from json import JSONEncoder
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, overload
 
 import msgspec
 from msgspec import inspect
@@ -24,6 +24,9 @@ from snapreplay.state.round_trip import parts_in, unwritable
 from snapreplay.state.steady import unsteady_default
 from snapreplay.state.values import unsupported_type
 
+if TYPE_CHECKING:
+    from snapreplay.registry.framing import TopicSchemas
+
 T = TypeVar("T")
 
 _INT64, _INT32 = struct.Struct(">q"), struct.Struct(">i")
@@ -31,30 +34,6 @@ _SHOWN = 40
 _BEGINNING = {*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF}  # of a map or an array in MessagePack
 _NO_BEGINNING = bytes(each for each in range(256) if each not in _BEGINNING)
 _encode_finite = JSONEncoder(allow_nan=False).encode
-
-
-class Schemas(Protocol):
-    """What a codec must fetch from a schema registry before it reads or writes. The methods that fetch block, and raise
-    RegistryUnavailable."""
-
-    def unknown(self, data: bytes) -> int | None:
-        """Return the id of the schema that these bytes need, unless it is known."""
-
-    def fetch(self, schema_id: int, since_s: float | None = None) -> None:
-        """Fetch a schema for reading. One that does not exist is the fault of the records that name it. `since_s`: when
-        they were met, by `time.monotonic`; None: now."""
-
-    def prepare(self) -> None:
-        """Fetch what writing needs. Raises UsageError: nothing can be written by this codec."""
-
-    def check(self) -> str:
-        """Say in a line whether the registry takes what this codec writes. Raises UsageError: it does not."""
-
-    def rehearse(self) -> None:
-        """Write without a registry until `prepare` is called, so that a test needs none."""
-
-    def of_topic(self, codec: Codec[Any], topic: str, side: str) -> Codec[Any]:
-        """Return the codec as it is for one topic; `side`: "key" or "value"."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +52,7 @@ class Codec(Generic[T]):
     decode: Callable[[bytes], T]
     encode: Callable[[T], bytes]
     nullable: bool = False
-    schemas: Schemas | None = None
+    schemas: TopicSchemas | None = None
 
 
 def _same_bytes(data: bytes) -> bytes:

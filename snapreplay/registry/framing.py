@@ -102,6 +102,7 @@ class _Reader:
         return decode(data)
 
     def unknown(self, data: bytes) -> int | None:
+        """Return the id of the schema that these bytes need, unless it is known."""
         if len(data) < PREFIX_BYTES or data[0]:
             return None
         schema_id: int = _PREFIX.unpack_from(data)[1]
@@ -143,7 +144,7 @@ class _Reader:
 
 
 class TopicSchemas:
-    """The schemas of the keys, or of the values, of one topic. Has the methods of `app.codecs.Schemas`."""
+    """The schemas of the keys, or of the values, of one topic. What fetches blocks, and raises RegistryUnavailable."""
 
     def __init__(
         self,
@@ -162,6 +163,7 @@ class TopicSchemas:
         self.unknown, self.fetch = reader.unknown, reader.fetch
 
     def of_topic(self, codec: Codec[Any], topic: str, side: str) -> Codec[Any]:
+        """Return the codec as it is for one topic; `side`: "key" or "value"."""
         own = TopicSchemas(self._registry, self._form, self._reader, self._given, self._version, (topic, side))
         return replace(codec, encode=own.encode, schemas=own)
 
@@ -172,6 +174,7 @@ class TopicSchemas:
         return writing.prefix + writing.encode(value)  # type: ignore[union-attr] # `prepare` has set it, or raised
 
     def prepare(self) -> None:
+        """Fetch what writing needs. Raises UsageError: nothing can be written by this codec."""
         if self._writing is not None and not self._is_rehearsed:
             return
         registry, subject = self._registry, self._subject()
@@ -187,11 +190,13 @@ class TopicSchemas:
         self._is_rehearsed = False
 
     def check(self) -> str:
+        """Say in a line whether the registry takes what this codec writes. Raises UsageError: it does not."""
         self.prepare()
         done = "registered" if self._registry.auto_register and self._version is None else "has"
         return f"ok {self._registry.shown_url} {done} the schema of subject {self._subject()}"
 
     def rehearse(self) -> None:
+        """Write without a registry until `prepare` is called, so that a test needs none."""
         if self._writing is None and self._form.schema is not None:
             self._write_by(self._registry.rehearsed(self._form.schema), self._form.schema)
             self._is_rehearsed = True
