@@ -24,15 +24,12 @@ from functools import cache, partial
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
-from threading import Lock
 from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 from snapreplay.errors import UsageError
 
 _STDLIB = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
-_PARSING = Lock()
-"""CPython before 3.11.5 fails where two threads parse at the same time (gh-106905)."""
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
@@ -243,8 +240,7 @@ def _read(
     """Hash of the code, and the names that it may import. Raises UsageError: it is not valid Python; perhaps it is only
     half written."""
     try:
-        with _PARSING:
-            return _parsed(Path(file).read_bytes(), package)
+        return _parsed(Path(file).read_bytes(), package)
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"{file}, a module of the app, cannot be compiled: {error}") from error
 

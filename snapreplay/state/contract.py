@@ -9,10 +9,8 @@ Life of a batch in a store, and of two batches when the next one is applied whil
     sealing → `Sealed`: what changed, digest after it           the batch goes into its transaction
     merge | drop                                                its commit was answered OK | anything else
 
-Invariants: at most one sealed batch waits at a time; reads see live objects over staged over sealed
-over base; `mark()` is taken only while nothing is sealed, so a snapshot never holds an uncommitted
-batch. Staging and sealing are done in steps, because in one piece they would block the event loop
-for 4 to 14 ms with batches of 5,000 (measured in a service that was writing a snapshot).
+At most one sealed batch waits. Reads see live objects over staged over sealed over base. `mark()` is taken only while
+nothing is sealed. Staging and sealing are done in steps: in one piece they block the event loop for 4 to 14 ms.
 """
 
 from __future__ import annotations
@@ -101,14 +99,11 @@ class Cursor(Protocol):
     """Of the slices that were returned last."""
 
     def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
-        """Return the next slices, all of one store, together at most `raw_bytes_max` bytes; none only at the end.
-
-        Only a single larger entry exceeds the limit. 4 MiB take a few milliseconds; a step hashes at most 1,024
-        entries. The dicts are the store's own: encode them before `release`, and never change them.
-        """
+        """Return the next slices, all of one store, together at most `raw_bytes_max` bytes, or a single larger entry;
+        none at the end. The dicts are the store's own: encode them before `release`, and never change them."""
 
     def release(self) -> None:
-        """Let writes go to the shards again. Idempotent; must be called, even after a failure."""
+        """Let writes go to the shards again. Idempotent; must be called."""
 
 
 class Image(Protocol):
@@ -174,8 +169,7 @@ class Store(Protocol):
 
     @property
     def digest(self) -> Digest | None:
-        """The digest of the merged base plus the sealed batch, if any. Must not be read while a batch is being
-        sealed."""
+        """The digest of the base plus the sealed batch. Must not be read while a batch is being sealed."""
 
     @property
     def store_digests(self) -> dict[str, Digest]:
@@ -183,8 +177,7 @@ class Store(Protocol):
         return {}
 
     def digesting(self) -> Steps[Digest | None]:
-        """Return the digest, as `digest`. If none is kept, it hashes all of `snapshot()`, and the state must not change
-        meanwhile. Raises UsageError: a user's `snapshot()` breaks its contract."""
+        """Return the digest; if none is kept, hash all of `snapshot()`. Raises UsageError: it breaks its contract."""
 
     @property
     def size_bytes(self) -> int:
@@ -192,8 +185,7 @@ class Store(Protocol):
 
     @property
     def sizes(self) -> tuple[StoreSize, ...]:
-        """The size of each store, by name, also of those that the app does not have; empty for a state that is no
-        map."""
+        """The size of each store, also of those that the app does not have; empty for a state that is no map."""
         return ()
 
     @property
@@ -205,95 +197,72 @@ class Store(Protocol):
 
     def staging(self) -> Steps[None]:
         """Encode what was touched since `begin`. After an error, and if it is abandoned half-way, nothing is staged.
-        Raises RecordError: a value would not read back equal and of the same type, is too large, or is stored under two
-        keys."""
+        Raises RecordError: a value would not read back as it is, is too large, or is stored under two keys."""
 
     def rollback(self) -> None:
         """Drop what was touched since `begin`. Never raises on a store with `can_roll_back`."""
 
     def sealing(self) -> Steps[Sealed]:
-        """Turn what was staged into the sealed batch. If it is abandoned half-way, only `drop` may follow. Raises
-        RuntimeError: a sealed batch is still waiting."""
+        """Seal what was staged. If it is abandoned half-way, only `drop` may follow. RuntimeError: a sealed batch
+        waits."""
 
     def merge(self) -> None:
-        """Merge the sealed batch, which was committed: it becomes part of the base. RuntimeError: there is none."""
+        """Make the sealed batch, which was committed, part of the base. RuntimeError: there is none."""
 
     def drop(self) -> None:
-        """Forget the sealed batch and everything staged or touched after it.
-
-        If `can_drop` was False, only `clear` may follow.
-        """
+        """Forget the sealed batch and all that came after it. If `can_drop` was False, only `clear` may follow."""
 
     def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> None:
-        """Fold, in a recovery, one batch's changes into the base, digest included. First the stores named in `cleared`
-        lose all their entries. Raises UnknownStore: the state cannot even hold the entries of a store that the app does
-        not have."""
+        """Fold a batch's changes into the base in a recovery; first clear the stores named in `cleared`. Raises
+        UnknownStore: the state cannot hold entries of another store."""
 
     def retire(self) -> None:
-        """Let sealed batches clear the stores that the app has retired, from now on. Only a live partition decides
-        this; a recovery follows what was recorded."""
+        """Let sealed batches clear the stores that the app has retired; a recovery follows what was recorded."""
         return
 
     def refusing_pending(self) -> Steps[None]:
-        """Read the names of all pending timers of keys and calls; nothing may be merged meanwhile. Raises UnknownTimer,
-        UnknownCall: the app has no handler for one of them."""
+        """Read the names of all pending timers and calls; nothing may be merged meanwhile. Raises UnknownTimer,
+        UnknownCall: the app has no handler for one."""
         return
         yield
 
     def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
-        """Read every entry of the base as a handler would, or at most so many of each shard. Each step yields how many
-        it read. Batches may be merged between two steps. An `ObjectStore` reads nothing.
-
-        Raises:
-            UnknownStore: there are entries in a store that the app neither has nor retires.
-            StoredValueUnreadable: names the key.
-        """
+        """Read every entry of the base, or so many of each shard, as a handler would. Yields how many a step read.
+        Batches may be merged between two steps. Raises UnknownStore, StoredValueUnreadable."""
         del each_shard_max
         return iter(())
 
     def mark(self) -> Cursor:
-        """Begin a cursor over the state as it is now.
-
-        Raises:
-            RuntimeError: a batch is sealed, or another cursor is not released.
-            UsageError: a user's `snapshot()` breaks its contract.
-        """
+        """Begin a cursor over the state as it is now. RuntimeError: a batch is sealed, or another cursor is open.
+        UsageError: a user's `snapshot()` breaks its contract."""
 
     def settle(self) -> bool:
-        """Do a part of the work that the last snapshot left after its `release`, for at most about a millisecond. True
-        if none is left; otherwise the next `mark` does it in one go."""
+        """Do about a millisecond of the work that the last snapshot left. True if none is left."""
         return True
 
     def clear(self, shard_count: int = ...) -> None:
-        """Return to the state that the factory made, with the number of shards of the manifest to load. Raises
-        DamagedError: the number of shards is not possible."""
+        """Return to the state that the factory made. Raises DamagedError: no possible number of shards."""
 
     def freeing(self) -> Steps[None]:
-        """Become empty as by `clear`, in steps: freeing a million entries at once takes a tenth of a second."""
+        """Become empty in steps: freeing a million entries at once takes a tenth of a second."""
         ...
 
     def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:
-        """Take over, in a recovery, entries of a snapshot. Sums are added, entries are not hashed again.
-
-        The slices' dicts become the store's own.
-
-        Raises:
-            DamagedError: a slice has entries of another shard.
-            UnknownStore: as `apply_changes`.
-        """
+        """Take over entries of a snapshot in a recovery, dicts included; sums are added, not computed. Raises
+        DamagedError: entries of another shard. UnknownStore: as `apply_changes`."""
 
     def loaded(self) -> None:
-        """Note, in a recovery, that all slices are in. An `ObjectStore` calls the user's `restore` here."""
+        """Note that all slices are loaded. An `ObjectStore` calls the user's `restore` here."""
         return
 
     def indexing(self) -> Steps[None]:
-        """Sort, in a recovery, the keys of ordered maps, if that is to be done. Otherwise the first one who needs them
-        waits. Nothing may be written meanwhile. Raises StoredValueUnreadable: a stored key has another type."""
+        """Sort the keys of ordered maps in a recovery. Nothing may be written meanwhile. Raises
+        StoredValueUnreadable: a stored key has another type."""
         yield
 
     def committed_view(self) -> Any:
-        """Read-only view of the last committed batch, for other tasks of the same loop: a mapping, or an object with
-        such a mapping for each store. Raises UsageError: the state is not a map."""
+        """Read-only view of the last committed batch: a mapping, or an object with one for each store. Raises
+        UsageError: the state is not a map."""
 
 
 def largest_entry_bytes(entries: Mapping[bytes, bytes | None]) -> int:
