@@ -61,7 +61,16 @@ def test_other_bytes_are_refused_or_are_a_key(encoded: bytes) -> None:
 
 
 @given(
-    st.sampled_from([tuple[str, int], tuple[bytes, int], tuple[int, int], tuple[str, bytes, int]]),
+    st.sampled_from(
+        [
+            tuple[str, int],
+            tuple[bytes, int],
+            tuple[int, int],
+            tuple[str, bytes, int],
+            tuple[str, str],
+            tuple[int, str, str],
+        ]
+    ),
     st.lists(st.tuples(two_keys(), st.integers(1, 12)), max_size=6),
 )
 @example(tuple[str, int], [(((str, int), ("abc", 1), ("abd", 1)), 1)])
