@@ -18,7 +18,6 @@ import ast
 import hashlib
 import pkgutil
 import sys
-import sysconfig
 from collections.abc import Callable, Container, Iterable, Iterator
 from functools import cache, partial
 from importlib.machinery import ModuleSpec
@@ -29,7 +28,6 @@ from typing import Any, NamedTuple
 
 from snapreplay.errors import UsageError
 
-_STDLIB = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
@@ -141,9 +139,7 @@ def is_own(name: str, tops: Iterable[str] = ()) -> bool:
 
 def _is_own(name: str, place: _Place, tops: Iterable[str]) -> bool:
     top, file = _top(name), place.file
-    if file is None or top == "snapreplay":
-        return False
-    if top in sys.stdlib_module_names and _is_in_stdlib(Path(file)):
+    if file is None or top == "snapreplay" or top in sys.stdlib_module_names:
         return False
     return top in tops or INSTALLED.isdisjoint(Path(file).parts)
 
@@ -180,14 +176,6 @@ def _spec_of(name: str) -> ModuleSpec | None:
     namespace = ModuleSpec(name, None, is_package=True)
     namespace.submodule_search_locations = portions
     return namespace
-
-
-@cache
-def _is_in_stdlib(file: Path) -> bool:
-    """Judge a file by its place: a file of the author may have the name of a module of the standard library."""
-    if not INSTALLED.isdisjoint(file.parts):
-        return False
-    return any(file.is_relative_to(place) or file.resolve().is_relative_to(Path(place).resolve()) for place in _STDLIB)
 
 
 def code_text(code: CodeType) -> str:

@@ -78,7 +78,7 @@ class Turns:
         self._refused = portion.refused
         self._last: Timer[Any] | None = None
         periods = self._timetable.periods
-        self._new = [key for key, _ in self._periodic if periods is not None and periods.at_ms(key) is None]
+        self._new = [key for key, _ in self._periodic if periods is not None and periods.look(key) is None]
 
     def counted(self, positions: Mapping[str, int]) -> dict[str, Any]:
         """Return what `Applied` says of the batch, which ends at these positions."""

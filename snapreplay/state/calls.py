@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +13,7 @@ from snapreplay.state.contract import CALLS_STORE, ENTRY_BYTES_MAX
 from snapreplay.state.keys import KeyCodec
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.steps import Steps
-from snapreplay.state.values import ABSENT, DELETED, ValueCodec
+from snapreplay.state.values import ValueCodec
 
 _COUNTER = ""
 """The key of the entry whose `number` the last call had."""
@@ -62,36 +62,20 @@ class CallStore(MapStore[str, PendingCall]):
 
     def next_number(self) -> int:
         """Count a call, and return its number."""
-        last = self._find(_COUNTER)
+        last = self.look(_COUNTER)
         number = 1 if last is None else last.number + 1
-        self._put(_COUNTER, PendingCall("", number))
+        self.put(_COUNTER, PendingCall("", number))
         return number
 
     def add(self, call_id: str, call: PendingCall) -> None:
-        self._put(call_id, call)
+        self.put(call_id, call)
 
     def take(self, call_id: str) -> PendingCall | None:
         """Remove a pending call; None: it is not pending."""
-        found = self._find(call_id) if call_id != _COUNTER else None
+        found = self.look(call_id) if call_id != _COUNTER else None
         if found is not None:
-            self.live[call_id] = DELETED
-            self.key_removed(call_id)
+            self.remove(call_id)
         return found
-
-    def _find(self, call_id: str) -> PendingCall | None:
-        value: Any = self.live.get(call_id, ABSENT)
-        if value is ABSENT:
-            value = self.touch(call_id)
-        return None if value in (ABSENT, DELETED) else value
-
-    def _put(self, call_id: str, call: PendingCall) -> None:
-        before = self.live.get(call_id, ABSENT)
-        if before is ABSENT:
-            self.touch(call_id, call)
-            return
-        self.live[call_id] = call
-        if before is DELETED:
-            self.key_added(call_id)
 
     # ------------------------------------------------------------------ what is committed
 

@@ -132,6 +132,27 @@ class MapStore(Generic[K, V]):
         self._places.append((encoded, below, index))
         return value
 
+    def look(self, key: K) -> V | None:
+        """Return the value of a key that the view does not check; None: there is none."""
+        value: Any = self.live.get(key, ABSENT)
+        if value is ABSENT:
+            value = self.touch(key)
+        return None if value is ABSENT or value is DELETED else value
+
+    def put(self, key: K, value: V) -> None:
+        before = self.live.get(key, ABSENT)
+        if before is ABSENT:
+            self.touch(key, value)
+            return
+        self.live[key] = value
+        if before is DELETED:
+            self.key_added(key)
+
+    def remove(self, key: K) -> None:
+        """Remove a key that `look` has found."""
+        self.live[key] = DELETED
+        self.key_removed(key)
+
     def encoded_key(self, key: K) -> bytes:
         """Encode a key. Raises RecordError: it is none of this map."""
         return self._keys.encode(key)

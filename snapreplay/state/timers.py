@@ -20,7 +20,7 @@ from snapreplay.state.contract import ENTRY_BYTES_MAX
 from snapreplay.state.keys import KeyCodec
 from snapreplay.state.scheduled import ExpiringStore, ScheduledStore
 from snapreplay.state.steps import Steps
-from snapreplay.state.values import ABSENT, DELETED, ValueCodec
+from snapreplay.state.values import ValueCodec
 from snapreplay.times import is_far_ahead, suspected_unit
 
 AT_MS_MAX = (1 << 62) - 1
@@ -59,28 +59,16 @@ class TimerStore(ScheduledStore[bytes, int]):
     def due_ms(self, stored: bytes | None) -> int | None:
         return None if stored is None else self._unpack(stored)
 
-    def at_ms(self, key: bytes) -> int | None:
-        """Say when this timer is due; None: it is not set."""
-        value: Any = self.live.get(key, ABSENT)
-        if value is ABSENT:
-            value = self.touch(key)
-        return None if value in (ABSENT, DELETED) else value
-
     def set(self, key: bytes, at_ms: int | None) -> None:
         """Set the timer; None: remove it, if it is there."""
-        before_ms = self.at_ms(key)
+        before_ms = self.look(key)
         if before_ms == at_ms:
             return
         self.move(key, before_ms, at_ms)
         if at_ms is None:
-            self.live[key] = DELETED
-            self.key_removed(key)
-        elif key not in self.live:
-            self.touch(key, at_ms)
+            self.remove(key)
         else:
-            self.live[key] = at_ms
-            if before_ms is None:
-                self.key_added(key)
+            self.put(key, at_ms)
 
 
 class _RawKeys(KeyCodec[bytes]):
@@ -135,13 +123,13 @@ class Scheduler:
     def cancel(self, store: str, key: bytes, name: str) -> bool:
         """Cancel a timer; say whether it was set. Raises as `set`."""
         timer = self._encoded(store, key, name)
-        was_set = self._store.at_ms(timer) is not None
+        was_set = self._store.look(timer) is not None
         self._store.set(timer, None)
         return was_set
 
     def at_ms(self, store: str, key: bytes, name: str) -> int | None:
         """Say when it is due; None: it is not set. Raises as `set`."""
-        return self._store.at_ms(self._encoded(store, key, name))
+        return self._store.look(self._encoded(store, key, name))
 
     def _encoded(self, store: str, key: bytes, name: str) -> bytes:
         names = self._names

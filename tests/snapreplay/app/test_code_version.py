@@ -1,17 +1,15 @@
 """Tests that changed code has another version; the same code has the same one, in every process."""
 
-import ast
 import functools
 import importlib
 import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from snapreplay.app.code_version import code_version, is_own, own_modules, place_of
+from snapreplay.app.code_version import code_version, own_modules, place_of
 from snapreplay.errors import UsageError
 from tests.support.files import app_in, changed
 
@@ -210,14 +208,3 @@ def test_of_an_installed_app_its_own_modules_count(version_in):
         }.items()
     }
     assert installed["app"] != installed["as it is"] == installed["other"]
-
-
-def test_a_file_of_the_author_may_be_named_like_one_of_the_standard_library(tmp_path, monkeypatch):
-    """Where it lies says whose it is."""
-    for name, place, own in (
-        ("statistics", tmp_path / "statistics.py", True),
-        ("statistics", Path(ast.__file__).with_name("statistics.py"), False),
-        ("queue", tmp_path / "site-packages" / "queue.py", False),
-    ):
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace(__file__=str(place)))
-        assert is_own(name) is own, place

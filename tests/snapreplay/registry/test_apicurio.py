@@ -13,7 +13,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from snapreplay import RegistryUnavailable, SchemaRegistry, Topic, UsageError
-from snapreplay.registry.avro_schema import schema_of
+from snapreplay.registry.avro import schema_of
 from snapreplay.testing import RealHarness
 from tests.snapreplay.registry import test_avro, test_formats
 from tests.support import registry_app

@@ -14,7 +14,7 @@ import pydantic
 import pytest
 
 from snapreplay import App, MapState, RegistryUnavailable, SchemaRegistry, Topic, UsageError, nullable
-from snapreplay.registry.avro_schema import NoSchema, schema_of
+from snapreplay.registry.avro import NoSchema, schema_of
 from snapreplay.testing import ErrorPolicy, Harness
 from tests.support.scripted_registry import ScriptedRegistry, scripted_registry
 from tests.support.wire import refusing

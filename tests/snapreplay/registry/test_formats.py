@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import snapreplay
 from snapreplay import App, MapState, SchemaRegistry, Topic, UsageError, avro
-from snapreplay.registry.avro_schema import schema_of
+from snapreplay.registry.avro import schema_of
 from snapreplay.testing import Harness
 from tests.support.scripted_registry import ScriptedRegistry, scripted_registry
 
