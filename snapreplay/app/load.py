@@ -45,29 +45,8 @@ def load_module(place: str, what: str = "app") -> ModuleType:
             f"{what} module {place!r} is another module in every process",
             hint="name the file, path/to/file.py, or the module that it can be imported as",
         )
-    if _is_folder(place):
-        raise _folder(place, what)
-    is_file = place.endswith(".py") or "/" in place
+    is_file = place.endswith(".py") or "/" in place or not place.strip(".")
     return _import_file(Path(place), what) if is_file else _import_module(place, what)
-
-
-def _is_folder(place: str) -> bool:
-    """Say whether it can only mean a directory. Raises UsageError: no file can have this name."""
-    try:
-        return Path(place).is_dir() and (place.endswith(".py") or "/" in place or not place.strip("."))
-    except OSError as error:
-        raise UsageError(f"{place[:80]!r} does not name an app: {error.strerror}", hint=_FORMS) from error
-
-
-def _folder(place: str, what: str) -> UsageError:
-    return UsageError(
-        f"{what} {place} is a directory, not a file or a module",
-        hint=_near(place, _files_in(Path(place)), "files there"),
-    )
-
-
-def _files_in(folder: Path) -> list[str]:
-    return sorted(str(each) for each in folder.glob("*.py") if each.is_file())
 
 
 def checked_app(app: str, app_id: str) -> App[Any]:
@@ -124,11 +103,6 @@ def _place_of(module: ModuleType) -> str:
 
 
 def _import_module(name: str, what: str) -> ModuleType:
-    if name.startswith("."):
-        raise UsageError(
-            f"{what} module {name!r} is a relative name, and there is no package that it would be relative to",
-            hint=_FORMS,
-        )
     _put_first(Path.cwd())
     try:
         return _import(name, name, what)
@@ -140,9 +114,11 @@ def _import_module(name: str, what: str) -> ModuleType:
 
 
 def _import_file(path: Path, what: str) -> ModuleType:
-    if not path.is_file():
-        state = "is no file" if os.path.lexists(path) else "does not exist"
-        raise UsageError(f"{what} file {path} {state}", hint=_near(str(path), _files_in(path.parent), "files there"))
+    if not os.path.isfile(path):  # noqa: PTH113 - `Path.is_file` raises for a name that no file can have
+        is_folder = os.path.isdir(path)  # noqa: PTH112 - as above
+        state = "is a directory" if is_folder else "is no file" if os.path.lexists(path) else "does not exist"
+        there = sorted(map(str, (path if is_folder else path.parent).glob("*.py")))
+        raise UsageError(f"{what} file {path} {state}", hint=_near(str(path), there, "files there"))
     stem = path.stem
     if not stem.isidentifier() or stem in sys.stdlib_module_names:
         raise UsageError(
@@ -214,8 +190,6 @@ def _attribute(module: ModuleType, attribute: str, place: str) -> App[Any]:
     if apps:
         hint += f"; use {place}:{apps[0]}"
     elif hasattr(module, "__path__"):
-        if module.__file__ is None and Path(place).is_dir():
-            raise _folder(place, "app")
         inner = sorted(each.stem for folder in module.__path__ for each in Path(folder).glob("[!_]*.py"))
         hint = _near(attribute, (f"{place}.{each}" for each in inner), "modules in it")
     raise UsageError(f"app module {module.__name__} {what}", hint=hint)

@@ -169,24 +169,6 @@ def test_a_handler_that_returns_something_is_refused():
     assert "returned a int" in applied.errors[0].message
 
 
-def test_pipelined_batches_build_on_the_sealed_one():
-    """The next batch is applied, and may fail and be isolated, while the last one still commits."""
-    piped, plain = Bench(), Bench()
-    first, second = ([raw("payments", 0, {}, at=1)], [doing(1, "raise"), raw("payments", 2, {}, at=2)])
-    piped.batch(first, merge=False)
-    piped.fold.begin(piped.positions)
-    with pytest.raises(RecordError):
-        piped.fold.feed(second)
-    piped.fold.abandon()
-    piped.store.merge()
-    piped.applied.append(all_of(piped.fold.isolating(piped.positions, Portion(second))))
-    piped.store.merge()
-    piped.positions = piped.applied[-1].positions
-    for records in (first, second):
-        plain.batch(records)
-    assert piped.effect() == plain.effect()
-
-
 @pytest.mark.parametrize("offsets", [(0,), (1,), (2, 2)])
 def test_records_below_the_position_are_refused(offsets):
     """A record fed twice, in two batches or in one, would be counted twice: the caller's bug, no handler error."""
@@ -208,14 +190,6 @@ class Sum:
 
     def restore(self, entries):
         self.total = int.from_bytes(dict(entries)[b"total"], "big")
-
-
-class UndoableSum(Sum):
-    def begin(self):
-        self.before = self.total
-
-    def rollback(self):
-        self.total = self.before
 
 
 def summing(factory):
@@ -254,20 +228,6 @@ def test_abandoning_a_state_that_cannot_undo_makes_it_unusable():
     fold.begin({"rates": 0})
     fold.feed([raw("rates", 0, 5)])
     assert store.view.total == 5
-
-
-def test_state_that_can_undo_is_isolated_like_a_map():
-    """begin and rollback are called per record: the failing one leaves nothing."""
-    store = store_of(UndoableSum())
-    fold = Fold(summing(UndoableSum), store, 0, policy=ErrorPolicy.DEAD_LETTER)
-    records = [raw("rates", offset, value) for offset, value in enumerate([5, -3, 7])]
-    fold.begin({"rates": 0})
-    with pytest.raises(RecordError):
-        fold.feed(records)
-    fold.abandon()
-    applied = all_of(fold.isolating({"rates": 0}, Portion(records)))
-    assert store.view.total == 12
-    assert applied.skipped == [SkippedRange("rates", 1, 2)]
 
 
 @pytest.mark.parametrize("what", ["raise", "unwritable"])

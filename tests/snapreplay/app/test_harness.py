@@ -15,8 +15,6 @@ from snapreplay.app.made_record import Sent, record
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState
-from snapreplay.state.stores import Stores
-from tests.support import apps
 
 payments, balances = Topic("payments"), Topic("balances")
 
@@ -130,26 +128,6 @@ def test_a_view_is_of_the_last_committed_batch():
     assert view["ada"] == {"n": 6}
     harness.crash()
     assert dict(view) == {"ada": {"n": 6}}
-
-
-def test_a_view_of_several_maps_and_of_none():
-    """Each map under its name; a state that is no map has no view."""
-    harness: Harness[Stores] = Harness(
-        make(lambda r, s, o: s.a.update(x=r.value), lambda: Stores(a=MapState(str, int)))
-    )
-    harness.feed(payments, key="ada", value=5)
-    assert harness.view().of(lambda state: state.a)["x"] == 5
-    with pytest.raises(UsageError, match="Tape is not a map"):
-        Harness(make(add, apps.Tape)).view()
-
-
-def test_a_test_can_meet_the_limits_of_production():
-    """Those of output topics, which it may give; an unfinished app is refused."""
-    harness = Harness(make(add), output_limits={"balances": 50})
-    with pytest.raises(RecordError, match="at most 50"):
-        harness.feed(payments, key="ada", value=1)
-    with pytest.raises(UsageError, match="no handler"):
-        Harness(App("ledger", inputs=[payments], state=lambda: MapState(str, int)))
 
 
 COUNTS = itertools.count()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
 
 import pytest
@@ -251,26 +250,6 @@ def test_a_replay_moves_stream_time_as_far_as_the_log_says(is_stopped):
 )
 def test_what_is_far_ahead(stream_time_ms, at_ms, is_far):
     assert is_far_ahead(at_ms, stream_time_ms) is is_far
-
-
-SECONDS = NOW_MS // 1000
-
-
-@pytest.mark.parametrize(
-    ("at", "unit"),
-    [(SECONDS, "seconds"), (time.time(), "seconds"), (NOW_MS * 1000, "microseconds"), (time.time_ns(), "nanoseconds")],
-    ids=["fixed", "now", "micro", "nano"],
-)
-def test_a_timer_in_another_unit_is_suspected(at, unit):
-    """The time of a record whose producer sends seconds, and what the module `time` gives."""
-    app: App[MapState[str, int]] = App("units", inputs=[bills], state=lambda: MapState(str, int))
-    app.handler(bills)(lambda record, state, out: state.schedule(record.key, record.value or at, timer="ring"))
-    app.timer("ring")(lambda timer, state, out: None)
-    harness = Harness(app)
-    with pytest.raises(RecordError) as caught:
-        harness.feed(bills, key="ada", value=0, timestamp_ms=NOW_MS)
-    assert f"looks like {unit} since the epoch (20" in caught.value.message
-    harness.feed(bills, key="ada", value=SECONDS * 1000, timestamp_ms=NOW_MS)  # as the hint says
 
 
 def test_a_replay_skips_a_far_record_although_others_reach_its_time():
