@@ -114,7 +114,7 @@ def _import_module(name: str, what: str) -> ModuleType:
 
 
 def _import_file(path: Path, what: str) -> ModuleType:
-    if not os.path.isfile(path):  # noqa: PTH113 - `Path.is_file` raises for a name that no file can have
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a name that no file can have
         is_folder = os.path.isdir(path)  # noqa: PTH112 - as above
         state = "is a directory" if is_folder else "is no file" if os.path.lexists(path) else "does not exist"
         there = sorted(map(str, (path if is_folder else path.parent).glob("*.py")))
