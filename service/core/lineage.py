@@ -86,13 +86,6 @@ def fencer(last: LastFence | None) -> Fencer:
     return Fencer.INIT if is_first_one or was_ended else Fencer.OWNER
 
 
-class StartFinding(StrEnum):
-    """The findings of a starting process."""
-
-    BEGUN = "the partitions can be recovered, or fail with what they lost"
-    AWAITED = "the app is new: its genesis is awaited"
-
-
 @dataclass(frozen=True)
 class PartitionTraces:
     """What one partition's logs show.
@@ -100,32 +93,27 @@ class PartitionTraces:
     Attributes:
         is_at_beginning: its last increment is the one that `init` wrote.
         is_untouched: nothing was written behind that increment.
-        log_start_offset: of its increments; above 0, records were deleted.
+        is_empty: no batch was ever committed. A claim shows none: an interrupted `init` leaves one.
         fenced_by: who fenced the partition, if its log has no increment.
     """
 
     has_increment: bool = False
     is_at_beginning: bool = False
     is_untouched: bool = False
-    log_start_offset: int = 0
-    has_snapshots: bool = False
+    is_empty: bool = False
     fenced_by: Fencer = Fencer.NOBODY
 
-    @property
-    def is_empty(self) -> bool:
-        """Its logs do not show that a batch was ever committed. Claims do not: an interrupted `init` leaves one."""
-        return not (self.has_increment or self.has_snapshots or self.log_start_offset)
 
+def awaits_genesis(partitions: Iterable[PartitionTraces]) -> bool:
+    """Say whether the app is new and its genesis is awaited; else its partitions recover, or fail with what they lost.
 
-def beginning(partitions: Iterable[PartitionTraces]) -> StartFinding:
-    """Judge the beginning; `init` begins one partition after the other. While some are at their beginning and the
-    others empty, it is under way or was interrupted. A fence without a claim is its own if no owner came to what it has
-    begun."""
+    `init` begins one partition after the other. While some are at their beginning and the others empty, it is under way
+    or was interrupted. A fence without a claim is its own if no owner came to what it has begun.
+    """
     found = tuple(partitions)
     init_fenced = any(each.is_untouched for each in found)
     is_new = all(
         each.is_at_beginning or (each.is_empty and (init_fenced or each.fenced_by is not Fencer.OWNER))
         for each in found
     )
-    is_whole = all(each.has_increment for each in found)
-    return StartFinding.AWAITED if is_new and not is_whole else StartFinding.BEGUN
+    return is_new and not all(each.has_increment for each in found)

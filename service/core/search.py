@@ -23,11 +23,10 @@ class SearchWindow(NamedTuple):
 
 @dataclass(frozen=True)
 class FoundIncrement:
-    """The last increment before our claim, at its offset; `foreign_records`: records after it that are not ours."""
+    """The last increment before our claim, and its offset in the increments topic."""
 
     increment: Increment
     offset: int
-    foreign_records: int = 0
 
 
 def first_window(claim_offset: int, log_start_offset: int) -> SearchWindow | None:

@@ -49,18 +49,6 @@ class Takeover:
     began_at: float
     epoch: int | None = None
 
-    def is_ended(self, *, is_given: bool, is_known: bool, is_fenced: bool, is_elsewhere: bool) -> bool:
-        """Say whether an assignment ends it.
-
-        Args:
-            is_given: the assignment gives us the partition.
-            is_known: it was made by a leader that knew our claim. Else it is from before, and decides nothing.
-            is_fenced: another process has claimed the partition after us.
-            is_elsewhere: it gives the partition to a third process that has joined the group. That one will fence us.
-                If we went on, each would fence the other.
-        """
-        return is_given or is_known or is_fenced or is_elsewhere
-
 
 @dataclass(frozen=True)
 class Watch:
@@ -213,7 +201,9 @@ def _claimed(watch: Watch, event: Claimed) -> Stepped:
 
 
 def _assigned(watch: Watch, event: Assigned, now: float) -> Stepped:
-    """End the takeovers that the assignment decides. A process that it names although our claim was known lives."""
+    """End the takeovers that the assignment decides: it gives us the partition, or was made in knowledge of our claim,
+    another process has claimed since, or a third process is given it. A process that it names although our claim was
+    known lives."""
     share, under_way, judged = event.share, dict(watch.under_way), set[str]()
     joined = (peer for peer in share.peers if peer.process_id not in share.absent)
     owner = {number: peer.process_id for peer in joined for number in peer.owned} if under_way else {}
@@ -221,7 +211,7 @@ def _assigned(watch: Watch, event: Assigned, now: float) -> Stepped:
         is_known = number in share.claimed
         is_given, is_fenced = number in event.partitions, number in event.fenced
         is_elsewhere = owner.get(number, takeover.process_id) != takeover.process_id
-        if takeover.is_ended(is_given=is_given, is_known=is_known, is_fenced=is_fenced, is_elsewhere=is_elsewhere):
+        if is_given or is_known or is_fenced or is_elsewhere:
             del under_way[number]
             if is_known:
                 judged.add(takeover.process_id)

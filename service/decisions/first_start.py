@@ -12,7 +12,7 @@ from snapreplay.app.ways import app_name
 from snapreplay.errors import DamagedError, NotBegun, ReleaseError, StopError, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import CommitInDoubt, OffsetTrimmed
-from snapreplay.service.core.lineage import Fencer, PartitionTraces, StartFinding, beginning
+from snapreplay.service.core.lineage import Fencer, PartitionTraces, awaits_genesis
 from snapreplay.service.core.refusals import wrong_log
 from snapreplay.service.decisions.before_init import StartFrom, fenced_before, never_owned
 from snapreplay.service.decisions.init import init_app
@@ -98,7 +98,7 @@ async def awaited_genesis(app: App[Any], settings: Settings, cluster: Cluster, v
     if last.has_increment:
         return None
     found = [*[await _found(context) for context in contexts[:-1]], last]
-    if beginning(found) is StartFinding.BEGUN or await cluster.member_count(app.app_id):
+    if not awaits_genesis(found) or await cluster.member_count(app.app_id):
         return None  # a process that waits is no member: one with members has run
     return _not_begun(app, _how_far(found))
 
@@ -163,7 +163,6 @@ async def _found(context: Context, *, asks_coordinator: bool = True) -> Partitio
             return PartitionTraces(True, is_at_beginning=begins, is_untouched=begins and is_last)
         snapshots = await reader.bounds(context.snapshots)
     return PartitionTraces(
-        log_start_offset=bounds.start_offset,
-        has_snapshots=snapshots.end_offset > 0,
+        is_empty=bounds.start_offset == snapshots.end_offset == 0,
         fenced_by=await fenced_before(context) if asks_coordinator else Fencer.NOBODY,
     )

@@ -40,11 +40,11 @@ async def last_in_window(reader: Reader, log: TopicPartition, window: SearchWind
                 candidate, behind = record, []
             else:
                 behind.append(record)
-    foreign = sum(_foreign(log, record) for record in reversed(behind))
+    for record in reversed(behind):
+        _refuse_damaged(log, record)
     if candidate is None:
         return None
-    increment = decode_as(Increment, candidate.value or b"", log, candidate.offset)
-    return FoundIncrement(increment, candidate.offset, foreign)
+    return FoundIncrement(decode_as(Increment, candidate.value or b"", log, candidate.offset), candidate.offset)
 
 
 async def last_increment(reader: Reader, log: TopicPartition, within: Bounds) -> FoundIncrement | None:
@@ -67,14 +67,12 @@ async def last_in_log(context: Context) -> FoundIncrement | None:
         return await last_increment(reader, context.increments, await reader.bounds(context.increments))
 
 
-def _foreign(log: TopicPartition, record: InputRecord) -> bool:
-    """Check a record of ours whole: neither a flipped kind nor another record in its place must hide an increment.
-
-    Behind the last increment there are claims only: changes are committed together with theirs.
-    """
+def _refuse_damaged(log: TopicPartition, record: InputRecord) -> None:
+    """Raise DamagedError if a record of ours is not a claim: neither a flipped kind nor another record in its place
+    must hide an increment. Changes are committed together with theirs, so behind the last one there are claims only."""
     value = record.value or b""
     if not is_ours(value, record.headers):
-        return True
+        return
     entry, named = decode_as(object, value, log, record.offset), named_kind(record)
     if isinstance(entry, ChangesRecord):
         problem = f"changes of batch {entry.batch}, whose increment is gone: the log was cut, or is damaged"
@@ -83,7 +81,7 @@ def _foreign(log: TopicPartition, record: InputRecord) -> bool:
     elif named not in {RecordKind.CLAIM, None}:
         problem = f"a claim, but its header says {named}"
     else:
-        return False
+        return
     raise DamagedError(
         f"{log} offset {record.offset} holds {problem}", topic=log.topic, partition=log.partition, offset=record.offset
     )

@@ -15,7 +15,7 @@ from tests.simulation.run import replay_command, run_block
 from tests.simulation.scenario import Event
 from tests.simulation.test_regressions import QUIET, Script
 
-AT = 0.95
+AT = 0.75
 CLIENTS = ("patch", "inputs")
 DECIDING = replace(QUIET, epilogue="none", records=20, chaos_seconds=2.0)
 REWIRED = replace(DECIDING, inputs=2, inputs_at_first=2)

@@ -130,11 +130,6 @@ def test_one_doubt_is_an_accident_and_the_second_may_be_the_batch():
     assert twice.doubted(failed(3, 0, 25)).limit_at({"payments": 0}) == 6
 
 
-def test_a_refusal_cuts_at_once():
-    """The broker has said so: it is the batch."""
-    assert BatchBisection().refused(failed(3, 0, 100)).limit_at({"payments": 99}) == 25
-
-
 def test_the_limit_ends_where_the_failed_batch_ended():
     """What comes behind it is none of its business."""
     caution = BatchBisection().refused(failed(3, 0, 100))
@@ -199,11 +194,6 @@ def test_a_row_of_failures_is_a_flood():
     """Counted over batches; the limit itself is none."""
     assert after((0, 2), (0, 3)).flooded(LIMITS) is None
     assert "6 records in a row" in (after((0, 2), (0, 3), (0, 1)).flooded(LIMITS) or "")
-
-
-def test_an_applied_record_ends_the_row():
-    """A poison record now and then is none."""
-    assert after((0, 4), (1, 0), (0, 4)).in_a_row == 4
 
 
 def test_a_percentage_is_judged_when_the_window_is_full():

@@ -191,14 +191,6 @@ def test_every_increment_names_the_newest_decision_before_it():
     assert second.last_decision_offset == 40
 
 
-def test_a_decision_begins_the_chain_anew_behind_its_claim():
-    """Only a decision may: any other increment that names its own claim as its predecessor is no chain."""
-    anew = increment(9, owner_epoch=60, previous_offset=60, decision={"finding": "x"})
-    assert anew.begins_anew
-    assert not increment(9, owner_epoch=60, previous_offset=57, decision={"finding": "x"}).begins_anew
-    assert not increment(9, owner_epoch=60, previous_offset=60).begins_anew
-
-
 def test_topic_ids_are_those_of_the_last_increment_until_a_recovery_found_others():
     """Then every increment has the new ones; none is lost."""
     last = increment(4, topic_ids={"payments": "A"})

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from snapreplay.service.core.assignment import Share
-from snapreplay.service.core.group_changes import KEPT, GroupHistory
+from snapreplay.service.core.group_changes import GroupHistory
 from snapreplay.service.core.peers import Peer
 
 AT = datetime(2026, 11, 26, tzinfo=UTC)
@@ -35,14 +35,3 @@ def test_who_joins_and_who_goes_is_told_with_the_generation() -> None:
     assert seen(history, "expelled") == [["b"], [], []]
     assert seen(history, "gone") == [["d"], [], []]
     assert history.changes[0].partitions == (0,)
-
-
-def test_the_history_is_bounded() -> None:
-    """However often the group changes: the oldest changes go."""
-    history = GroupHistory()
-    for number in range(2000):
-        history.ended(f"p{number}")
-        history.note(AT, number, "m", share("a", f"p{number}"))
-    assert [each.generation for each in history.changes] == list(range(1999, 1999 - KEPT, -1))
-    assert seen(history, "left")[0] == ["p1998"]
-    assert len(history._ends) < 600

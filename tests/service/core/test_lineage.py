@@ -9,8 +9,7 @@ from snapreplay.service.core.lineage import (
     LastFence,
     Lineage,
     PartitionTraces,
-    StartFinding,
-    beginning,
+    awaits_genesis,
     fencer,
     is_ending,
     is_first,
@@ -115,17 +114,20 @@ def test_a_transaction_that_ends_keeps_the_coordinator_from_answering(state, end
     assert is_ending(LastFence(Lineage(1, 2), state)) is ends
 
 
-EMPTY, GENESIS, RUNS = PartitionTraces(), PartitionTraces(True, True), PartitionTraces(True)
-UNTOUCHED, FENCED = (PartitionTraces(True, True, is_untouched=True), PartitionTraces(fenced_by=Fencer.OWNER))
-KILLED = PartitionTraces(fenced_by=Fencer.INIT)
-TRACES = [PartitionTraces(log_start_offset=3), PartitionTraces(has_snapshots=True)]
-KINDS = [EMPTY, KILLED, GENESIS, UNTOUCHED, FENCED, RUNS, *TRACES]
+EMPTY, GENESIS, RUNS = PartitionTraces(is_empty=True), PartitionTraces(True, True), PartitionTraces(True)
+UNTOUCHED, FENCED = (
+    PartitionTraces(True, True, is_untouched=True),
+    PartitionTraces(is_empty=True, fenced_by=Fencer.OWNER),
+)
+KILLED = PartitionTraces(is_empty=True, fenced_by=Fencer.INIT)
+TRACES = PartitionTraces()  # records were deleted, or there are snapshots
+KINDS = [EMPTY, KILLED, GENESIS, UNTOUCHED, FENCED, RUNS, TRACES]
 
 
 @pytest.mark.parametrize("kinds", [(EMPTY,), (EMPTY, EMPTY), (GENESIS, EMPTY), (EMPTY, GENESIS), (KILLED, EMPTY)])
 def test_only_a_new_app_is_awaited(kinds):
     """Nothing at all, or an `init` that is under way or was interrupted."""
-    assert beginning(kinds) is StartFinding.AWAITED
+    assert awaits_genesis(kinds)
 
 
 @pytest.mark.parametrize("kinds", [k for n in (1, 2, 3) for k in product(KINDS, repeat=n)])
@@ -134,4 +136,4 @@ def test_whatever_shows_that_the_app_ran_is_left_to_the_recoveries(kinds):
     `init` only beside a genesis that no owner has claimed."""
     empty = {EMPTY, KILLED, FENCED} if UNTOUCHED in kinds else {EMPTY, KILLED}
     awaited = bool(empty & set(kinds)) and set(kinds) <= {*empty, GENESIS, UNTOUCHED}
-    assert beginning(kinds) is (StartFinding.AWAITED if awaited else StartFinding.BEGUN)
+    assert awaits_genesis(kinds) is awaited

@@ -50,14 +50,6 @@ def test_a_frozen_service_is_noticed_although_its_http_answers(life):
     assert life.due(103.5) == "silent for 3.5 s"
 
 
-def test_how_long_nothing_was_heard_leaves_out_no_time_in_which_we_stood_still(life):
-    """A suspicion does leave it out. But what another process did in that time came later than what was heard."""
-    life.overslept(60.0)
-    life.heard(163.0, 3.5)
-    assert life.due(165.0) == "silent for 5.5 s"
-    assert life.silent_seconds(165.0) == 65.5
-
-
 def test_refused_connections_mean_death_after_a_moment(life):
     """Not before: its service may start another process for HTTP. Not at all while something else happens."""
     life.lost(100.1, "its stream ended")

@@ -115,7 +115,7 @@ def test_nothing_is_due_without_records_and_little_without_hope():
     st.integers(1, 5000),
     st.integers(1, 20),
 )
-@settings(max_examples=200)
+@settings(max_examples=50)
 def test_an_owner_that_follows_the_rule_keeps_the_objective(seconds, arrival, size_bytes, write, batch, per_second):
     """By its own model: batches at a steady rate, a snapshot takes as long as said. At each moment the prediction is
     within the limit, unless snapshots would take more than their share of the time: then they keep to it."""

@@ -14,15 +14,7 @@ from snapreplay.service.publish.owned import reader_behind_claim
 from snapreplay.service.publish.state import LogWentOn
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps
-from tests.support.accepting import (
-    REASON,
-    accepted,
-    command_in,
-    finding_in,
-    killed_before_its_increment,
-    overtaken,
-    proposed,
-)
+from tests.support.accepting import REASON, accepted, command_in, finding_in, killed_before_its_increment, proposed
 from tests.support.entries import read_entry
 
 REPLAY = {"restore": {"mode": "replay"}}
@@ -68,15 +60,6 @@ async def test_a_decision_is_one_fenced_increment_that_points_to_the_accepted_st
     assert manifest.digest == increment.digest
 
 
-async def test_a_proposal_writes_nothing(bench):
-    """As --dry-run: both topics are as they were, no claim, no chunk."""
-    hint = await gap(bench)
-    before = [await bench.read(topic) for topic in (bench.increments, bench.snapshots)]
-    acceptance = await proposed(bench, hint)
-    assert f"{bench.input}: resumes at offset 130; offsets 120 to 130 are never processed" in acceptance.plan
-    assert [await bench.read(topic) for topic in (bench.increments, bench.snapshots)] == before
-
-
 async def test_something_else_than_what_is_the_matter_is_refused_with_both(bench):
     """The gap has grown since the hint was printed: its id is refused, the new one named with its command."""
     hint = await gap(bench)
@@ -88,21 +71,6 @@ async def test_something_else_than_what_is_the_matter_is_refused_with_both(bench
     assert finding_in(hint) in refused.value.message
     assert "15 offsets are gone" in refused.value.message
     assert command_in(refused.value.hint)[:2] == ["snapreplay", "accept"]
-
-
-async def test_a_healthy_partition_whose_owner_goes_on_during_the_look_accepts_nothing(bench, monkeypatch):
-    """A snapshot that is newer than the end that the look began with is no lost end of the log."""
-    await bench.past()
-    async with bench.live() as one:
-
-        async def go_on():
-            await bench.feed(20)
-            await one.position(bench.sent)
-            await one.snapshot()
-
-        overtaken(monkeypatch, 1, go_on)
-        with pytest.raises(NotTheFinding, match="has no finding"):
-            await propose(bench.app, bench.settings(), bench.cluster, 0, "increments-behind-0", REASON)
 
 
 async def test_what_nobody_can_decide_is_not_acceptable(bench):

@@ -48,21 +48,6 @@ async def test_without_a_whole_snapshot_nothing_can_be_accepted(bench):
     assert "snapreplay init" in refused.value.hint
 
 
-async def test_lean_and_without_a_snapshot_a_lost_input_cannot_be_accepted(bench):
-    """The state is nowhere any more: an empty one is never put in its place."""
-    await bench.prepare(changelog={"enabled": False})
-    async with bench.live() as one:
-        await bench.feed(20)
-        await one.position(20)
-    await bench.feed(20)
-    bench.trim(bench.input, 30)
-    status = await bench.failure()
-    assert status.error.kind == "InputTrimmed"
-    assert "snapreplay accept" not in status.error.hint
-    with pytest.raises(NoBaseline, match="there is no snapshot"):
-        await propose(bench.app, bench.settings(), bench.cluster, 0, "any", REASON)
-
-
 async def test_what_was_dropped_and_a_pause_are_still_known_after_an_older_state_was_accepted(bench):
     """What the last increment records: its fields, or a version that has a dropped one would not be refused; its pause,
     or the partition would go on by itself."""
@@ -107,18 +92,6 @@ async def test_an_input_that_was_made_again_with_the_increments_is_named_in_the_
     told = f"topic {bench.input} was deleted and created again"
     assert (told in str(same.plan), told in str(other.plan)) == (False, True)
     assert "nothing is left that shows whether offset 80 means the same in it" in other.decision["decided"]
-
-
-async def test_an_input_that_was_made_again_and_is_shorter_than_it_was_is_named_in_the_plan(bench):
-    """The last processed record is not there yet: later another one lies at its offset, and nothing compares them."""
-    await bench.past()
-    bench.tamper(bench.increments, RecordKind.INCREMENT, with_fields(digest=Digest(20, 1, 1)))
-    bench.recreate(bench.input)
-    await bench.feed(100)
-    proposal = await proposed(bench, (await bench.failure()).error.hint)
-    assert "the state becomes that of snapshot" in proposal.plan[0]
-    assert f"topic {bench.input} was deleted and created again" in str(proposal.plan)
-    assert "nothing is left that shows whether offset 80 means the same in it" in proposal.decision["decided"]
 
 
 def is_increment(record):

@@ -8,7 +8,7 @@ from snapreplay.app import names
 from snapreplay.errors import StopError
 from snapreplay.service.decisions import savepoints
 from snapreplay.service.decisions.deletion import NoSuchApp, NotOurs, StillRuns, carry_out, propose
-from snapreplay.service.decisions.init import OwnedBefore, init_app, init_with_state
+from snapreplay.service.decisions.init import init_with_state
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.topics.requirements import ensure_topics
 from tests.support import apps, tampering
@@ -107,17 +107,3 @@ async def test_records_of_somebody_else_are_not_deleted(broker, unique):
     tampering.append(here.bootstrap_servers, here.increments, b"somebody's")
     with pytest.raises(NotOurs, match="snapreplay has not written"):
         await propose(here.app.app_id, here.cluster)
-
-
-async def test_an_app_of_the_same_id_begins_anew_when_it_is_said_that_the_state_is_gone(stage, unique):
-    """The transaction coordinator remembers the owner of before: without the option that looks like a lost log."""
-    here = await with_a_past(stage, unique("ledger"))
-    await carry_out(await propose(here.app.app_id, here.cluster), here.cluster)
-    await ensure_topics(here.app, here.settings(), here.cluster)
-    with pytest.raises(OwnedBefore) as refused:
-        await init_app(here.app, here.settings(), here.cluster)
-    assert "--state-is-lost" in refused.value.hint
-    await init_app(here.app, here.settings(), here.cluster, state_is_lost=True)
-    async with here.running() as service:
-        await here.all_processed(service)
-        assert len(service.view(0)) == 20

@@ -144,19 +144,6 @@ async def test_between_the_creation_of_two_topics_it_is_patient():
 
 
 @virtual
-async def test_begun_in_one_command():
-    """Topics and genesis; where the inputs are read from is as said; a second time changes nothing."""
-    here = fresh(1)
-    await here.feed(7)
-    here.delete_own_topics()
-    await Start(here, "latest").task
-    (genesis,) = here.batches()
-    assert genesis.positions == {here.input: 7}
-    await Start(here, "earliest").task
-    assert here.batches() == [genesis]
-
-
-@virtual
 async def test_several_processes_begin_it_together():
     """Whoever is fenced by another one looks again: one genesis, all go on."""
     here = fresh(1)
@@ -269,15 +256,6 @@ async def test_a_log_that_was_emptied_is_not_begun_anew(left):
     here.trim(here.increments, log.end - left)
     here.recreate(here.snapshots)
     await refuses(here)
-
-
-@virtual
-async def test_snapshots_without_increments_are_not_waited_for():
-    """Also without any memory of the coordinator."""
-    here = fresh(1)
-    here.log(here.snapshots).append(b"", b"", (), 1000, None)
-    await Start(here, "earliest").task
-    assert here.batches() == []
 
 
 @virtual

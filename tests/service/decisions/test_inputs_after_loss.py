@@ -8,10 +8,8 @@ import pytest
 from snapreplay.app.names import witness_group
 from snapreplay.service.core.refusals import HangingTransaction
 from snapreplay.service.core.witness import IncrementsBehind
-from snapreplay.service.decisions import inputs
 from snapreplay.service.decisions.inputs import Wish, carry_out, propose
 from snapreplay.service.ports import TopicPartition
-from snapreplay.service.topics.log_bounds import refuse_lost_end
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support.in_memory import virtual
 from tests.support.rewired import sums
@@ -61,30 +59,6 @@ async def test_a_lost_batch_that_only_the_witness_knows_is_not_hidden_by_a_chang
         await carry_out(proposed)
     assert bench.batches() == before
     assert (await bench.failure()).error.kind == "IncrementsBehind"
-
-
-@virtual
-async def test_what_an_owner_has_written_that_came_meanwhile_is_no_loss(bench, monkeypatch):
-    """The command stands still behind its claim; the snapshot of the owner that comes is ahead of what it has read."""
-    one, two = sums("late", "a"), sums("late", "a", "b")
-    looks = []
-
-    async def stand_still(context, last):
-        looks.append(last.increment.batch)
-        if len(looks) == 2:  # behind its claim
-            async with bench.live() as owner:
-                await bench.send([("k0", 3)], "a-late")
-                await owner.position(3, "a-late")
-                await owner.snapshot()
-        await refuse_lost_end(context, last)
-
-    async with with_an_end_to_lose(bench, one):
-        pass
-    (proposed,) = await propose(two, bench.settings(), bench.cluster, Wish("earliest"))
-    monkeypatch.setattr(inputs, "refuse_lost_end", stand_still)
-    changed = await carry_out(proposed)
-    assert changed.increment.batch > looks[0] + 1
-    assert len(looks) == 4
 
 
 @virtual

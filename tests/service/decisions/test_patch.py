@@ -7,14 +7,12 @@ import msgspec
 import pytest
 
 from snapreplay import App, MapState, Stores, Topic
-from snapreplay.errors import UsageError
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.decisions.patch import OtherVersion, OwnerTookItBack, carry_out, close, propose
 from snapreplay.service.publish.state import LogWentOn
 from snapreplay.service.recovery.input_identity import InputTrimmed
 from snapreplay.state.correction import NotCorrected
-from tests.support import apps
-from tests.support.accepting import fenced_while_writing, killed_before_its_increment, overtaken
+from tests.support.accepting import fenced_while_writing, overtaken
 
 WRONG, RIGHT = {"n": 7, "sum": 420}, {"n": 7, "sum": 400}
 LINE = {"key": "k0", "expected": WRONG, "value": RIGHT}
@@ -63,15 +61,6 @@ async def test_an_entry_is_corrected_by_one_fenced_increment_that_says_so(bench)
         await one.position(160)
         assert one.view()["k0"] == {"n": 8, "sum": 400 + 140}
         assert [each.finding for each in one.status.decisions] == [said["finding"]]
-
-
-async def test_a_proposal_writes_nothing(bench):
-    """As --dry-run."""
-    await past(bench)
-    before = [await bench.read(topic) for topic in (bench.increments, bench.snapshots)]
-    (patch,) = await proposed(bench, LINE)
-    assert [str(each) for each in patch.corrections] == ["""state['k0']: {"n":7,"sum":420} → {"n":7,"sum":400}"""]
-    assert [await bench.read(topic) for topic in (bench.increments, bench.snapshots)] == before
 
 
 @pytest.mark.parametrize(
@@ -250,17 +239,6 @@ async def test_a_patch_that_is_fenced_every_time_gives_up_with_a_way_out(bench, 
     await patched(bench, LINE)
 
 
-async def test_killed_before_its_increment_nothing_was_decided(bench, monkeypatch):
-    """Claim and snapshot are there; the state is the old one, and the patch can be made."""
-    await past(bench)
-    killed_before_its_increment(monkeypatch)
-    with pytest.raises(asyncio.CancelledError):
-        await patched(bench, LINE)
-    monkeypatch.undo()
-    await bench.restored()
-    await patched(bench, LINE)
-
-
 async def test_a_partition_that_could_not_recover_is_not_patched(bench):
     """The error of the recovery, with its own hint."""
     await bench.past()
@@ -330,26 +308,6 @@ async def test_stores_are_named_and_tuples_are_keys(bench):
         assert dict(state.offers) == {("k0", 1): 0, ("k2", 1): 6}
 
 
-async def test_an_entry_that_expires_meanwhile_is_not_corrected(bench):
-    """A record an hour later came between look and claim."""
-    await bench.prepare(shop("app"))
-    async with bench.live() as one:
-        await bench.feed(1)
-        await one.position(1)
-        (patch,) = await proposed(bench, {"store": "offers", "key": ["k0", 1], "expected": 0, "value": 6})
-        bench.log(bench.input).append(b"late", b'{"amount": 1}', (), 4_000_000, None)
-        await one.position(2)
-        with pytest.raises(NotCorrected, match=r"state.offers\[\('k0', 1\)\] is not there, but 0 was expected"):
-            await carry_out(patch)
-
-
-async def test_an_entry_stands_in_one_line_also_if_only_one_names_the_partition(bench):
-    """Their order would decide."""
-    await past(bench)
-    with pytest.raises(NotCorrected, match=r"line 2: .*is in line 1 already"):
-        await proposed(bench, LINE, {"key": "k0", "expected": WRONG, "delete": True, "partition": 0})
-
-
 async def test_an_input_that_was_copied_since_the_look_is_the_one_that_was_gone_on_with(bench):
     """The owner has gone on with a faithful copy: the decision names the topic that its positions are in."""
     await past(bench)
@@ -382,23 +340,6 @@ async def test_other_fields_than_the_running_version_has_are_not_recorded(bench)
         await bench.feed(1)
         await one.position(2)
     await patched(bench, {"key": "k0", "expected": {"n": 2}, "value": {"n": 2, "more": 1}}, app=typed(Wider))
-
-
-async def test_a_decision_names_twenty_entries_and_counts_the_others(bench):
-    """An increment is one record: its size is bounded."""
-    await past(bench)
-    lines = [{"key": f"n{i}", "absent": True, "value": {"n": i}, "partition": 0} for i in range(30)]
-    (begun,) = await patched(bench, *lines)
-    decided = begun.increment.decision["decided"]
-    assert decided.count("no entry → ") == 20
-    assert "; and 10 more; digest" in decided
-
-
-async def test_a_state_that_is_no_map_has_no_entries_to_name(bench):
-    """Refused before anything is restored."""
-    await bench.prepare(apps.tape("app"))
-    with pytest.raises(UsageError, match="the state is no map but Tape"):
-        await patched(bench, LINE)
 
 
 def timed_shop(name):

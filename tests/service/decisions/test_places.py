@@ -83,15 +83,6 @@ async def test_the_newest_anchor_that_still_stands_is_found(bench):
     assert await common(bench) is None
 
 
-async def test_anchors_that_were_trimmed_are_not_asked_for(bench):
-    """What is gone can be compared no more; what is left can."""
-    await bench.past()
-    bench.trim(bench.input, 90)
-    assert await common(bench) == 119
-    bench.trim(bench.input, 120)
-    assert await common(bench) is None
-
-
 @pytest.mark.parametrize(
     ("finding", "offset"),
     [*((f"{kind}-0", 59) for kind in (OWN_KIND, UPGRADED_KIND, PATCHED_KIND)), ("input-replaced-0", None)],

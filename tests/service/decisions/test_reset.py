@@ -92,14 +92,6 @@ async def test_an_app_begins_again(stage, unique):
     assert account["n"] == 1
 
 
-async def test_a_time_is_a_place_in_the_inputs(stage, unique):
-    """The first record that is not older. After all of them, that is the end."""
-    here = await kept_and_gone_on(stage, unique("ledger"))
-    for time, position in (("2000-01-01T00:00:00+00:00", 0), ("2100-01-01T00:00:00+00:00", 50)):
-        (proposed,) = await propose(here, start=time)
-        assert proposed.before.positions == {here.input: position}
-
-
 @pytest.mark.parametrize(
     ("savepoint", "start", "said"),
     [

@@ -6,7 +6,6 @@ import logging
 import pytest
 
 from snapreplay.service.control.status import StatusBoard
-from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.publish.owned import await_claim, claim_record
 from snapreplay.service.recovery import driver as module
@@ -84,27 +83,6 @@ async def test_a_newer_claim_ends_it(bench, monkeypatch):
         await recovered(context)
     assert ended.value.newer.instance_id == "two"
     assert str(ended.value.newer.pid) in ended.value.message
-
-
-@virtual
-async def test_what_fails_for_a_while_is_tried_again_with_patience(bench):
-    """Unreachable twice: the third attempt is LIVE, the status counts attempts and shows the error."""
-    await bench.past()
-    context = await bench.context()
-    engine, _, board = recoverer(context)
-    fence, failures = context.cluster.fence, [Unreachable("no broker"), Unreachable("still none")]
-    seen = []
-
-    async def unlucky(transactional_id):
-        if failures:
-            raise failures.pop(0)
-        seen.append(board.get(0).error)
-        return await fence(transactional_id)
-
-    context.cluster.fence = unlucky
-    await engine.recover()
-    assert board.get(0).restore.attempts == 3
-    assert seen[0].message == "still none"
 
 
 async def without_a_place(bench):

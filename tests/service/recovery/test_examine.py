@@ -4,10 +4,8 @@ import pytest
 
 from snapreplay.service.recovery.examine import Examiner
 from snapreplay.service.recovery.input_identity import InputReplaced
-from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.state.stores import store_of
 from tests.support.in_memory import virtual
-from tests.support.tampering import flip
 
 
 async def examined(bench, **tables):
@@ -30,16 +28,6 @@ async def test_a_partition_that_would_go_live_has_nothing_the_matter(bench):
     assert examiner.store.digest == examiner.last.increment.digest
     assert await bench.read(bench.increments) == before
     assert examiner.end_offset > before[0][-1].offset
-
-
-@virtual
-async def test_it_fails_as_a_recovery_does(bench):
-    """The same class and message as the status of a service that tried."""
-    await bench.past()
-    bench.tamper(bench.increments, RecordKind.INCREMENT, flip)
-    _, error = await examined(bench)
-    status = await bench.failure()
-    assert (type(error).__name__, error.message) == (status.error.kind, status.error.message)
 
 
 @virtual

@@ -1,10 +1,6 @@
 """The reading half of a recovery it needs no owner, and makes none."""
 
 import asyncio
-from typing import Any
-from unittest.mock import patch
-
-import pytest
 
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
@@ -16,9 +12,6 @@ from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.runtime.rates import Work
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.plan import FromSnapshot
-from snapreplay.state import mapstore
-from snapreplay.state.map import MapState
-from snapreplay.state.sorted_entries import SortedEntries
 from snapreplay.state.stores import store_of
 from tests.support.in_memory import virtual
 
@@ -91,22 +84,3 @@ async def test_only_work_teaches_the_rates_of_restores(bench, monkeypatch):
     assert seconds[Work.LOADING] < 4
     assert seconds[Work.ADVANCING] < 4
     assert seconds[Work.FINISHING] > 4
-
-
-@virtual
-@pytest.mark.parametrize("mode", RestoreMode)
-async def test_an_ordered_map_is_sorted_once_and_in_steps(bench, mode):
-    """By changes at the end, else each change would have to find its place. By replay first: it may read ranges."""
-    await bench.past()
-    context = await bench.context()
-    store = store_of(MapState(str, dict, default=lambda: {"n": 0, "sum": 0}, ordered=True))
-    made: Any = RecoveryExecutor(context, store, Reporter(StatusBoard(), 0))
-    last = await last_of(made, context)
-    loaded = await made.perform(effects.Load(FromSnapshot(last.increment.pointers[0]), last))
-    put = patch.object(SortedEntries, "put", autospec=True, side_effect=SortedEntries.put)
-    in_one_go = patch.object(mapstore, "all_of", side_effect=AssertionError("all in one go"))
-    with put as placed, in_one_go:
-        await made.perform(effects.Advance(loaded.base, last, mode))
-        assert list(store.view) == sorted(store.view) != []
-    assert store.digest == last.increment.digest
-    assert placed.called == (mode is RestoreMode.REPLAY)

@@ -9,21 +9,19 @@ import pytest
 
 from snapreplay.app.record import RawRecord
 from snapreplay.service.control.status import StatusBoard
-from snapreplay.service.core.chain import genesis_increment
 from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import TopicPartition
-from snapreplay.service.recovery.comparison import DigestMismatch
-from snapreplay.service.recovery.follower import Follower, Tally, prove
+from snapreplay.service.recovery.follower import Follower
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.snapshots.format.envelope import RecordKind, encode
 from snapreplay.snapshots.log.batches import Base
-from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.state.digest import Digest
 from snapreplay.state.map import MapState
 from snapreplay.state.stores import store_of
 from tests.support import apps
-from tests.support.entries import GENESIS, ORIGIN, increment
+from tests.support.entries import increment
 from tests.support.in_memory import virtual
 from tests.support.tampering import flip, with_fields
 
@@ -41,28 +39,6 @@ async def test_both_modes_lead_to_the_recorded_digest(bench, changes, mode, repl
     assert (restore.mode, restore.records_replayed) == (mode, replayed)
     assert restore.proof.equal
     assert restore.proof.batches_compared == 3
-
-
-@pytest.mark.parametrize("mode", ["changes", "replay"])
-@virtual
-async def test_stream_time_is_that_of_the_last_batch(bench, mode):
-    """No handler runs in the first mode, so only the increments say how late it is."""
-    await bench.past()
-    async with bench.live(restore={"mode": mode}) as one:
-        assert one.runner.store.stream_time_ms == bench.batches()[-1].stream_time_ms == 1119
-
-
-@virtual
-async def test_changes_can_be_switched_on_and_off(bench):
-    """Batches without changes are replayed once: a snapshot is taken at once, and then it goes by changes."""
-    await bench.past(changelog={"enabled": False})
-    async with bench.live(changelog={"enabled": True}) as one:
-        assert one.status.restore.mode == "replay"
-        await one.pointed("fallback")
-        await bench.feed(20)
-        await bench.assert_exactly_once(one)
-    restore = await bench.restored(changelog={"enabled": True})
-    assert (restore.mode, restore.fallback_reason) == ("changes", None)
 
 
 @virtual
@@ -188,13 +164,3 @@ async def test_a_way_of_many_small_batches_lets_others_in():
     await follower.advance(base, FoundIncrement(last, 3000), RestoreMode.CHANGES)
     await cancel_and_wait(counting)
     assert len(turns) > 10
-
-
-async def test_another_state_than_the_last_increments_is_not_live():
-    """The comparison that ends a recovery, also of one that had no batch to advance."""
-    store = store_of(MapState(str, int))
-    proof = await prove(store, genesis_increment(ORIGIN, 0, GENESIS, EMPTY, 0, {}), Tally())
-    assert proof is not None
-    assert proof.equal
-    with pytest.raises(DigestMismatch, match="batch 0 recorded"):
-        await prove(store, genesis_increment(ORIGIN, 0, GENESIS, WRONG, 0, {}), Tally())

@@ -11,13 +11,12 @@ import pytest
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.custody import IncrementsMissing, IncrementsReplaced, Verdict
 from snapreplay.service.core.kafka_errors import OffsetTrimmed, Unreachable
-from snapreplay.service.core.owners import NotAssigned
 from snapreplay.service.core.retained import Ending, RetainedState
 from snapreplay.service.ports import LogRecord, NewTopic
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.recovery import memory as module
 from snapreplay.service.recovery.driver import RecoveryDriver
-from snapreplay.service.recovery.memory import Memory, nobody_since, require_given
+from snapreplay.service.recovery.memory import Memory, nobody_since
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.runtime.report import Reporter
 from tests.service.core.test_refusals import EXPECTED
@@ -159,22 +158,6 @@ async def test_a_fence_of_ours_whose_answer_was_lost_is_known_by_what_it_has_end
     assert not await nobody_since(context, Memory(context, kept=memory.kept))
     await (await context.cluster.fence(context.transactional_id)).discard()
     assert not await nobody_since(context, memory)
-
-
-class Nobodys:
-    """A group that gives us nothing."""
-
-    async def is_assigned_to_us(self, partition):
-        return partition < 0
-
-
-@virtual
-async def test_whom_the_group_does_not_give_the_partition_fences_nobody(bench):
-    """Without a group the log alone decides."""
-    context = await (await bench.past()).here.context()
-    await require_given(context)
-    with pytest.raises(NotAssigned, match="partition 0"):
-        await require_given(replace(context, group=Nobodys()))
 
 
 @pytest.mark.parametrize("app", [apps.ledger("app"), apps.tape("app")], ids=["a map", "no map"])
