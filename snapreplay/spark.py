@@ -43,13 +43,11 @@ def _reader(kafka: Mapping[str, str]) -> BlockingReader:
     return BlockingReader(Settings(kafka=dict(kafka)))
 
 
-def compact(settings: Settings, app_id: str, *, master: str | None = None) -> CompactionReport:
+def compact(settings: Settings, app_id: str) -> CompactionReport:
     """Make a snapshot of the last batch of each partition, and propose it to the owner. The owners may run meanwhile.
 
-    Uses the Spark session of this process. Without one it starts one (about 5 s) and stops it again.
-
-    Args:
-        master: of a Spark cluster, such as `spark://HOST:7077`. None: this process, or what spark-submit has chosen.
+    Uses the Spark session of this process, or the cluster that spark-submit has chosen. Without either it starts a
+    session (about 5 s) and stops it again.
 
     Returns one outcome per partition, in order. A partition whose state is not proven has no proposal and a reason.
 
@@ -63,31 +61,24 @@ def compact(settings: Settings, app_id: str, *, master: str | None = None) -> Co
         from snapreplay.snapshots.jobs.spark_tasks import for_each  # noqa: PLC0415 - as above
     started = time.monotonic()
     open_client = partial(BlockingClient, settings)
-    check(master)
+    check()
     with open_client() as client:  # before Spark is started for nothing
         moments = freeze(client, app_id)
     by = f"compact@{socket.gethostname()}/{os.getpid()}"
-    with spark_session("snapreplay compact", master) as spark, stopping("compaction"):
+    with spark_session("snapreplay compact") as spark, stopping("compaction"):
         results = for_each(spark, moments, open_client, partial(compacted, app_id, by, wall_ms), PartitionResult)
     return CompactionReport(app_id, results, round(time.monotonic() - started, 3))
 
 
-def audit(
-    settings: Settings,
-    app_id: str,
-    level: Level = Level.INTEGRITY,
-    app: str | None = None,
-    *,
-    master: str | None = None,
-) -> AuditReport:
+def audit(settings: Settings, app_id: str, level: Level = Level.INTEGRITY, app: str | None = None) -> AuditReport:
     """Prove what the app's own two topics hold at this moment. The owners may write and trim meanwhile.
 
-    Uses the Spark session of this process. Without one it starts one (about 5 s) and stops it again.
+    Uses the Spark session of this process, or the cluster that spark-submit has chosen. Without either it starts a
+    session (about 5 s) and stops it again.
 
     Args:
         level: what is proven; each level includes those before it.
         app: `module:app` or a path, as the tasks import it. Level REPLAY needs it.
-        master: of a Spark cluster, such as `spark://HOST:7077`. None: this process, or what spark-submit has chosen.
 
     Returns the report; it is clean if `findings` is empty.
 
@@ -101,11 +92,11 @@ def audit(
     load = None
     if level is Level.REPLAY:
         load = partial(imported, app or "", replayable(app_id, app).version)
-    check(master)
+    check()
     started, open_reader = time.monotonic(), partial(BlockingReader, settings)
     with open_reader() as reader:
         moments = freeze(reader, app_id)
-    with spark_session("snapreplay audit", master) as spark, stopping("audit"):
+    with spark_session("snapreplay audit") as spark, stopping("audit"):
         parts = for_each(spark, moments, open_reader, partial(audited, app_id, level, load), Audited)
     return report_of(app_id, level, parts, time.monotonic() - started)
 

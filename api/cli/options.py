@@ -107,7 +107,6 @@ TokenFile = Annotated[
 Url = Annotated[
     str | None, Option("--url", "URL of the running service. Default: http.host and http.port of the settings.", "URL")
 ]
-Master = Annotated[str | None, Option("--master", "Spark cluster. Default: this process.", "URL")]
 LogLevel = Annotated[Verbosity, Option("--log-level", "The lowest level in the log on standard error.")]
 LogForm = Annotated[LogFormat, Option("--log-format", "The form of the log: text, or JSON, one object a line.")]
 

@@ -25,7 +25,6 @@ def audit(
     app_id: options.AuditedId = None,
     level: options.ProofLevel = "integrity",
     engine: options.Engine = "spark",
-    master: options.Master = None,
     settings: options.OfCluster,
     output: options.Output = Format.TABLE,
 ) -> ExitCode:
@@ -40,15 +39,13 @@ def audit(
         from snapreplay.snapshots.jobs.audit import audit as in_this_process
         from snapreplay.snapshots.jobs.audit import replayable
 
-        if master is not None:
-            raise UsageError("--engine python uses no Spark cluster", hint="leave out --master, or --engine python")
         replayed = replayable(audited, app) if proved is Level.REPLAY else None
         with BlockingReader(settings) as reader:
             report = in_this_process(reader, audited, proved, replayed)
     else:
         from snapreplay.spark import audit as with_spark
 
-        report = with_spark(settings, audited, proved, app, master=master)
+        report = with_spark(settings, audited, proved, app)
     print_audit(report, output)
     return ExitCode(report.exit_code)
 
@@ -94,7 +91,6 @@ def compact(
     app: options.AppOrId = None,
     *,
     app_id: options.CompactedId = None,
-    master: options.Master = None,
     settings: options.OfCluster,
     output: options.Output = Format.TABLE,
 ) -> ExitCode:
@@ -105,7 +101,7 @@ def compact(
     from snapreplay.spark import compact as run
 
     compacted = app_id_of("compact", app, app_id)
-    report = run(settings, compacted, master=master)
+    report = run(settings, compacted)
     print_compaction(report, output)
     return ExitCode(report.exit_code)
 

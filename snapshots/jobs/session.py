@@ -60,7 +60,7 @@ _ENDED = ("Python worker exited unexpectedly", "Broken pipe", "Connection reset"
 """What Spark says of a worker that is gone, whichever socket noticed it first."""
 _HINTS = {
     _KILLED: "by the kernel, perhaps, because memory ran out (`dmesg` shows it). Run the command again with more"
-    " memory, or with fewer workers at a time: `--master local[1,3]`",
+    " memory, or with fewer workers at a time: `spark-submit --master local[1,3]`",
     "No module named 'snapreplay'": _INSTALL,
     "No module named": _INSTALL,
     "PYTHON_VERSION_MISMATCH": "set PYSPARK_PYTHON to a Python of the driver's minor version that the executors have",
@@ -83,11 +83,11 @@ def stopping(job: str) -> Iterator[None]:
 
 
 @contextmanager
-def spark_session(name: str, master: str | None = None) -> Iterator[SparkSession]:
+def spark_session(name: str) -> Iterator[SparkSession]:
     """Provide the session of this process, whichever thread made it; else one that is started here and stopped at the
     end.
 
-    Without `master` a new one runs in this process, on all cores, or where `spark-submit` has sent this program.
+    A new one runs in this process, on all cores, or where `spark-submit` has sent this program.
 
     Raises:
         JavaUnavailable, UsageError: it cannot be started.
@@ -95,22 +95,17 @@ def spark_session(name: str, master: str | None = None) -> Iterator[SparkSession
     if SparkContext._active_spark_context is not None:  # noqa: SLF001 - Spark has no public way to ask
         yield SparkSession.builder.getOrCreate()
         return
-    spark = _started(name, master)
+    submitted = SparkSession.builder.appName(name)
+    spark = _opened(submitted, "spark-submit", {}) if _is_submitted() else local_session(name)
     try:
         yield spark
     finally:
         spark.stop()
 
 
-def check(master: str | None) -> None:
-    """Raise JavaUnavailable or UsageError if `spark_session` would fail at once."""
-    if _is_submitted():
-        if master is not None:
-            raise UsageError(
-                f"--master {master} was given, but spark-submit has chosen one already",
-                hint="give the master to spark-submit only",
-            )
-    elif SparkContext._active_spark_context is None:  # noqa: SLF001 - Spark has no public way to ask
+def check() -> None:
+    """Raise JavaUnavailable if `spark_session` would fail at once."""
+    if not _is_submitted() and SparkContext._active_spark_context is None:  # noqa: SLF001 - Spark has no public way to ask
         find_java("Spark")
 
 
@@ -137,18 +132,6 @@ def local_session(name: str) -> SparkSession:
             "spark.sql.codegen.wholeStage": "false",
         },
     )
-
-
-def _started(name: str, master: str | None) -> SparkSession:
-    if _is_submitted():
-        return _opened(SparkSession.builder.appName(name), "spark-submit", {})
-    if master is None:
-        return local_session(name)
-    java = _prepared()
-    if master.startswith("local"):
-        _use_this_interpreter()
-    builder = SparkSession.builder.appName(name).master(master)
-    return _opened(builder, java, {"spark.driver.extraJavaOptions": _java_options()})
 
 
 def _use_this_interpreter() -> None:

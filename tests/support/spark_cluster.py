@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
 import pyspark
 
 from snapreplay.devbroker.free_ports import free_ports, is_free
@@ -23,16 +22,10 @@ SPARK_HOME = Path(pyspark.__file__).parent
 
 
 class SparkCluster(NamedTuple):
-    """`workers`: their processes. Executors run below `folder`, in a folder of their own."""
+    """A master and two workers, whose executors run below `folder`, each in a folder of its own."""
 
     master: str
-    workers: list[psutil.Process]
     folder: Path
-
-    def executors(self) -> list[psutil.Process]:
-        """Return those of all workers that run now."""
-        found = [child for worker in self.workers for child in worker.children()]
-        return [each for each in found if "CoarseGrainedExecutorBackend" in _command(each)]
 
     def worked(self) -> int:
         """Return how many executors there have been."""
@@ -58,8 +51,7 @@ def spark_cluster(folder: Path) -> Iterator[SparkCluster]:
                 eventually(lambda: not is_free(port), "a master", 60)
         log = folder / "master.log"
         eventually(lambda: log.read_text().count("Registering worker") == 2, "two workers", 60)
-        workers = [psutil.Process(each.pid) for each in started[1:]]
-        yield SparkCluster(f"spark://127.0.0.1:{port}", workers, folder)
+        yield SparkCluster(f"spark://127.0.0.1:{port}", folder)
     finally:
         for each in reversed(started):
             each.terminate()
@@ -79,19 +71,10 @@ def _started(folder: Path, name: str, words: list[str]) -> subprocess.Popen[byte
         return subprocess.Popen(main, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
 
-def _command(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
-
-
-def executors_python(folder: Path, *, with_package: bool = True) -> Path:
+def executors_python(folder: Path) -> Path:
     """An environment without this tree on its path: the package as in a wheel, and the libraries of this one."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     (site,) = folder.glob("lib/python3.*/site-packages")
-    if with_package:
-        (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / "snapreplay", site / "snapreplay", ignore=ignored)
+    (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    shutil.copytree(ROOT / "snapreplay", site / "snapreplay", ignore=shutil.ignore_patterns("__pycache__"))
     return folder / "bin/python"

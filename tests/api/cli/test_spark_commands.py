@@ -53,7 +53,7 @@ def test_table_tells_what_operators_accepted(capsys):
 
 
 def test_an_audit_without_spark_has_the_same_verdicts(invoke, monkeypatch):
-    """Its engine is named; a Spark cluster is refused beside it."""
+    """Its engine is named."""
     asked = []
 
     def audit(*arguments, **options):
@@ -63,9 +63,6 @@ def test_an_audit_without_spark_has_the_same_verdicts(invoke, monkeypatch):
     monkeypatch.setattr("snapreplay.snapshots.jobs.audit.audit", audit)
     assert invoke("audit", "--app-id", "ledger", "--engine", "python").exit_code == 1
     assert asked == [("ledger", "integrity", None, {})]
-    refused = invoke("audit", "--app-id", "ledger", "--engine", "python", "--master", "spark://h:7077")
-    assert (refused.exit_code, len(asked)) == (2, 1)
-    assert "uses no Spark cluster" in refused.stderr
 
 
 @pytest.mark.parametrize("command", ["audit", "compact"])
@@ -115,10 +112,8 @@ def test_service_settings_reach_the_audit(invoke, monkeypatch):
 
     monkeypatch.setattr("snapreplay.spark.audit", audit)
     options = ["--bootstrap-servers", "k:1", "--set", "kafka.client.id=me"]
-    options += ["--master", "spark://m:7077"]
     assert invoke("audit", "--app-id", "ledger", "--level", "changes", *options).exit_code == 0
-    settings, app_id, level, app, others = seen
-    assert others == {"master": "spark://m:7077"}
+    settings, app_id, level, app, _ = seen
     assert settings.kafka == {"bootstrap.servers": "k:1", "client.id": "me"}
     assert (app_id, level, app) == ("ledger", Level.CHANGES, None)
 

@@ -60,20 +60,13 @@ async def told(broker, unique, tmp_path):
     return here, path
 
 
-AUDIT = ("audit", "--level", "replay")
-
-
-def run(cluster, told, python, *options, name=None, submit=(), command=AUDIT):
-    """`snapreplay audit`, level replay, or another job in a process of its own."""
+def run(cluster, told, python, *submit):
+    """Audit the log with spark-submit, at level replay."""
     here, path = told
-    words = [sys.executable, "-m", "snapreplay.api.cli"]
-    if submit:
-        words = [f"{SPARK_HOME}/bin/spark-submit", "--master", cluster.master, *submit, str(MAIN)]
+    words = [f"{SPARK_HOME}/bin/spark-submit", "--master", cluster.master, *submit, str(MAIN), "audit"]
+    words += [f"{path.stem}:app", "--level", "replay", "-o", "json", "--bootstrap-servers", here.bootstrap_servers]
     return subprocess.Popen(
-        [
-            *words, *command, name or f"{path.stem}:app", "-o", "json",
-            "--bootstrap-servers", here.bootstrap_servers, *options,
-        ],
+        words,
         cwd=path.parent,
         env={
             **os.environ,
@@ -85,7 +78,7 @@ def run(cluster, told, python, *options, name=None, submit=(), command=AUDIT):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )  # fmt: skip
+    )
 
 
 def ended(process):
@@ -108,29 +101,22 @@ def assert_proved(process):
     assert report["level"] == "replay"
 
 
-async def test_both_workers_prove_the_log(cluster, told, python) -> None:
-    """From an interpreter of their own, in a folder of their own."""
-    give(python, told[1])
-    before = cluster.worked()
-    assert_proved(run(cluster, told, python, "--master", cluster.master))
-    assert cluster.worked() == before + 2
-
-
 async def test_spark_submit_brings_the_environment(cluster, told, python, tmp_path) -> None:
-    """Packed, with --archives. The same entry, and no option of ours."""
+    """Packed, with --archives, to both workers."""
     give(python, told[1])
     packed = tmp_path / "environment.tar.gz"
     with tarfile.open(packed, "w:gz", compresslevel=1) as archive:
         archive.add(python.parents[1], arcname=".")
-    submit = ["--archives", f"{packed}#environment"]
-    assert_proved(run(cluster, told, "./environment/bin/python", submit=submit))
+    before = cluster.worked()
+    assert_proved(run(cluster, told, "./environment/bin/python", "--archives", f"{packed}#environment"))
+    assert cluster.worked() == before + 2
 
 
 async def test_an_app_that_executors_cannot_import_is_named(cluster, told, python) -> None:
     """It is in the driver's folder only."""
-    code, _, errors = ended(run(cluster, told, python, "--master", cluster.master))
+    code, _, errors = ended(run(cluster, told, python))
     assert code == 2
     assert "cannot import the app" in errors
     assert "--py-files" in errors
     give(python, told[1])
-    assert_proved(run(cluster, told, python, "--master", cluster.master))
+    assert_proved(run(cluster, told, python))
