@@ -377,8 +377,6 @@ class Service(Generic[S]):
 
         async def assigned(partitions: set[int]) -> None:
             loop.call_soon_threadsafe(take, set(partitions), membership.share)
-            if membership.suspects_duplicate:
-                loop.call_soon_threadsafe(supervisor.suspect)
 
         async def revoked(partitions: set[int]) -> None:
             log.info("rebalance: partitions %s run on until the new assignment", sorted(partitions))

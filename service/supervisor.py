@@ -158,11 +158,6 @@ class Supervisor:
         if not self._stopped and self._refused is None:
             self._takeovers.suspect(process_id, why, silent_seconds=silent_seconds)
 
-    def suspect(self) -> None:
-        """Ask the log in each partition who owns it: another process seems to use our instance id."""
-        for runner in self._runners.values():
-            runner.suspect()
-
     def retry(self, number: int, done: OnDone) -> None:
         """Let a FAILED partition recover again; the cluster is inspected before. `done` hears what became of it."""
         runner = self._runners.get(number)

@@ -1,5 +1,5 @@
 """Asks, beside the processing, whether the partition is still ours and its log still holds what we wrote: after the
-process stood still, while nothing is committed, and when another process seems to have our instance id."""
+process stood still, and while nothing is committed."""
 
 from __future__ import annotations
 
@@ -77,12 +77,6 @@ class OwnershipWatch:
         self._since = asyncio.get_running_loop().time()
         if self._committer is not None:
             self._check(self._committer, f"the process stood still for {seconds:.1f} s")
-
-    def suspect(self) -> None:
-        """Doubt the ownership: another process seems to have our instance id. Without input no fence would tell."""
-        if self._committer is not None:
-            self._since = asyncio.get_running_loop().time()
-            self._check(self._committer, "another process seems to have the instance id of this one")
 
     def went_live(self, committer: Committer) -> None:
         self._committer = committer

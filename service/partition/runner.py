@@ -219,10 +219,6 @@ class PartitionRunner:
         self._context.metrics.failed(type(error).__name__, problem_of(error).reaction)
         self._on_failed(error)
 
-    def suspect(self) -> None:
-        """Ask the log who owns the partition: the group threw us out again and again."""
-        self._incarnation.watch.suspect()
-
     def view_seen(self, found: ClusterView) -> None:
         """Use what is new in the cluster: the largest record that each output takes, and topics that match a pattern
         of the inputs."""

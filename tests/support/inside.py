@@ -31,6 +31,11 @@ def live(runner: Any) -> Any:
     return runner._live
 
 
+def watch(runner: Any) -> Any:
+    """The watch over its ownership."""
+    return runner._incarnation.watch
+
+
 def reporter(runner: Any) -> Any:
     return runner._reporter
 

@@ -12,6 +12,7 @@ from snapreplay.service.partition import ownership_watch
 from snapreplay.service.topics import increments, reading
 from snapreplay.snapshots.format.records import Paused
 from tests.simulation.reader import SimReader
+from tests.support import inside
 from tests.support.in_memory import virtual
 from tests.support.owner import ends
 from tests.support.stage import until
@@ -111,7 +112,7 @@ async def test_a_doubt_that_comes_during_a_look_ends(bench, monkeypatch, error):
     async with quiet(bench) as one:
         monkeypatch.setattr(ownership_watch.OwnershipWatch, "_why_lost", slow)
         await asyncio.wait_for(begun.wait(), 120)
-        one.runner.suspect()
+        inside.watch(one.runner).stood_still(2.0)
         assert one.status.ownership_doubt
         answered.set()
         await until(lambda: not one.status.ownership_doubt, "no doubt")

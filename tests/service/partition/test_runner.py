@@ -194,12 +194,12 @@ async def test_who_steps_down_stops_also_where_nobody_claimed(bench):
 
 @virtual
 async def test_without_input_the_log_tells_of_a_younger_process_too(bench):
-    """Asked when the group makes us suspicious; the younger one asks and goes on."""
+    """The end of the log shows its claim."""
     one = await live(bench)
+    watching = asyncio.create_task(one.watch_end())
     two = await live(bench)
-    two.runner.suspect()
-    one.runner.suspect()
     await one.phase("fenced")
+    watching.cancel()
     assert isinstance(one.failures[0], DuplicateInstance)
     await bench.feed(10)
     await two.position(10)
