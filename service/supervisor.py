@@ -41,11 +41,8 @@ _NOTHING = Share()
 
 
 class Supervisor:
-    """Starts and ends runners as the group says. `assigned` and `stop` from the runners' loop only.
-
-    Partitions stay with their runner through a rebalance: safety is the fence's, so nothing stops until the
-    group has really given a partition to somebody else.
-    """
+    """Starts and ends runners as the group says, in the runners' loop. A partition keeps its runner through a
+    rebalance, until the group has given it to another process: the fence keeps that safe."""
 
     def __init__(
         self,
@@ -102,8 +99,8 @@ class Supervisor:
 
     @property
     def holding(self) -> Holding:
-        """The partitions that are processed or copied here. A partition that the group has given to another process is
-        left out, although its runner has not ended yet. If it were named, the group would give it back. Any thread."""
+        """The partitions that are processed or copied here, without those that the group has given away: it would give
+        them back. Any thread."""
         given, share = self._given  # a restarted static member is given what the share names as its predecessor's
         given_away = share.owned_besides(self._common.identity.process_id) - given - self.taken_over
         facts = {number: runner.facts for number, runner in dict(self._runners).items() if number not in given_away}
@@ -129,9 +126,8 @@ class Supervisor:
         return frozenset(self._runners).union(ending)
 
     def assigned(self, partitions: set[int], share: Share = _NOTHING) -> None:
-        """Take the whole new assignment, and hold the copies of this share, no others. Partitions that we keep run on.
-        Nothing starts after `stop`: we are members a little longer, and a rebalance in that time would start runners
-        that nobody ends."""
+        """Apply the whole new assignment, and hold the copies of this share only. After `stop` nothing starts: this
+        process is a member a little longer."""
         if self._stopped:
             return
         self._given = partitions, share
@@ -154,7 +150,7 @@ class Supervisor:
             self.standbys.hold(set(share.copies), frozenset(share.next), self._rejoin)
 
     def take_over(self, process_id: str, why: str, *, silent_seconds: float | None) -> None:
-        """Take over what another process owned that seems to be dead. The group hears of it when we have claimed."""
+        """Take over from a process that seems to be dead. The group learns of it by our claim."""
         if not self._stopped and self._refused is None:
             self._takeovers.suspect(process_id, why, silent_seconds=silent_seconds)
 
@@ -186,8 +182,7 @@ class Supervisor:
             runner.refuse(error)
 
     async def stop(self, *, final_snapshot: bool, deadline_seconds: float) -> None:
-        """End every runner: the batch under way is finished, a last snapshot written if asked for. What is not
-        done by the deadline is cut off: the log is complete without it."""
+        """End every runner after its batch, and a last snapshot if asked for. What is late is cut off."""
         self._stopped = True
         self._takeovers.end()
         copies = asyncio.get_running_loop().create_task(self.standbys.end())
@@ -221,8 +216,7 @@ class Supervisor:
         self.unsaved += self._unsaved_before
 
     async def _shrink(self, partitions: set[int]) -> None:
-        """Ignore an assignment while the topic is deleted: a group assigns no partitions of it. The group
-        rebalances again when the topic is back."""
+        """Release what is not assigned, unless the topic is deleted: then the group assigns nothing."""
         increments, said = self._increments, Repeats()
         while True:
             try:
@@ -264,8 +258,7 @@ class Supervisor:
         task.add_done_callback(partial(tell_defect, runner))
 
     def _taken_back(self, number: int) -> bool:
-        """Let a runner go on that still holds the state of a partition that is ours again: another one would wait
-        for its end, and hide what delays it."""
+        """Resume a runner that still has the state of a partition that is ours again."""
         task = self._ending.get(number)
         runner = self._held.get(task) if task is not None else None
         if task is None or runner is None or not runner.take_back():
@@ -321,7 +314,7 @@ class Supervisor:
             runner.retry(found, done)
 
     async def _inspected(self) -> ClusterView | SnapreplayError:
-        """Return the cluster as it is now, or why all partitions are refused; remembered for those that start later.
+        """Return the cluster as it is now, or why all partitions are refused, also those that start later.
 
         Raises:
             Unreachable: the cluster could not be inspected.
@@ -350,7 +343,7 @@ class Supervisor:
         return self._view
 
     async def _watch_cluster(self) -> None:
-        """Watch for partitions added to an input, which move keys at once: the next restart is too late."""
+        """Watch for partitions added to an input: they move keys at once."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             try:
@@ -370,8 +363,7 @@ class Supervisor:
             runner.refuse(found) if isinstance(found, SnapreplayError) else runner.view_seen(found)
 
     async def _watch_topics(self) -> None:
-        """Watch for a topic that was deleted and created again: it has the same name but another id. One small
-        request a second, whatever the number of partitions."""
+        """Watch for topics that are deleted or get another id, by one small request a second."""
         own = own_topics(self._app, self._settings)[:2]
         inputs = set(self._app.input_names)
         watch = self.cluster.topic_watch()
@@ -393,8 +385,7 @@ class Supervisor:
             await watch.close()
 
     async def _watch_ends(self) -> None:
-        """Watch for increments of others where no commit of ours shows a fence. One request a second to each leader,
-        whatever the number of partitions."""
+        """Watch for increments of others where no commit of ours shows a fence, by one request a second per leader."""
         reader: Reader | None = None
         loop = asyncio.get_running_loop()
         try:

@@ -74,8 +74,8 @@ class Pace:
 
 
 class AtWork:
-    """Calls back once when a batch was committed, or when there was none to commit for a second. LIVE alone proves
-    little: a partition that failed at a record meets it again in its first turn."""
+    """Calls back once when a batch was committed, or none was to commit for a second: a partition that failed at a
+    record meets it again in its first turn."""
 
     def __init__(self, batch: int) -> None:
         """Take `batch`, the last one that was committed before."""
@@ -102,11 +102,10 @@ class AtWork:
 
 
 class IdleTime:
-    """Stream time on quiet input. It follows the time of day at a distance, and only where something is due: the log
-    records what happened."""
+    """Stream time on quiet input: it follows the time of day at a distance, where something is due."""
 
     def __init__(self, store: Store, idle_advance_ms: int, clock: SteadyClock) -> None:
-        """Take `idle_advance_ms`: the distance, and how long the input must have been quiet; 0: stream time stands."""
+        """Take the distance, which is also how long the input must have been quiet; 0: stream time does not move."""
         self._store = store
         self._clock = clock
         self._distance_ms = idle_advance_ms if store.timetable is not None else 0
@@ -118,12 +117,11 @@ class IdleTime:
         return bool(self._distance_ms)
 
     def heard(self) -> None:
-        """Note a record, or that there may be one that is not fetched yet."""
+        """Begin the quiet time again: there is a record, or may be one that is not fetched yet."""
         self._quiet_since = asyncio.get_running_loop().time()
 
     async def reached(self, *, turn_has_begun: bool = False) -> int | None:
-        """Return the time up to which something is due; None: nothing is due yet. A turn that has begun waits for its
-        record."""
+        """Return the time up to which something is due, if anything is. A turn that has begun waits for its record."""
         timetable, store = self._store.timetable, self._store
         quiet_seconds = asyncio.get_running_loop().time() - self._quiet_since
         if not self._distance_ms or timetable is None or store.stream_time_ms < 0:
@@ -139,8 +137,7 @@ class IdleTime:
 
 
 class StateDigests:
-    """Hashes a state that keeps no digest from time to time, so that a replay can be compared. A map keeps a digest of
-    its own and is never hashed here."""
+    """Hashes a state that keeps no digest, from time to time, so that a replay can be compared."""
 
     def __init__(self, store: Store, every_batches: int) -> None:
         """Take `every_batches`; 0: only when asked."""

@@ -144,8 +144,7 @@ class Incarnation:
                 self._limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
     def topics_seen(self, ids: Mapping[str, str], *, appeared: bool) -> None:
-        """Compare the topics with the recorded ones. `appeared`: a topic that a recovery may wait for exists now. Only
-        then the recovery wakes: woken each second, it would never back off."""
+        """Compare the topics with the recorded ones. A recovery wakes only if a topic that it needs has `appeared`."""
         if self.live is not None:
             recorded = self.live.committer.chain.expected_ids
             if inputs := self._topics_seen.inputs(recorded, ids):
@@ -162,8 +161,7 @@ class Incarnation:
             self.live.learn_limits(limits)
 
     def inputs_seen(self, matched: Iterable[str]) -> None:
-        """End after the batch in progress if one of these topics, which match a pattern, is no input yet: the next
-        recovery adds it."""
+        """End after the batch in progress if one of these topics is no input yet: the next recovery adds it."""
         new = sorted(set(matched) - self.live.last.positions.keys()) if self.live is not None else []
         if self.live is not None and new:
             number, taken = self._context.partition, "matches a pattern of the inputs: added"
@@ -325,8 +323,8 @@ class Incarnation:
             self._end_with(Superseded(newer, self._context.partition))
 
     def _own_topics_changed(self, live: Live, changes: TopicChanges) -> None:
-        """React to own topics that are missing, or other topics than the chain records; none: they are again what is
-        recorded. Without the increments topic nothing can be committed; the snapshots topic can wait."""
+        """React to own topics that are missing or have another id. Without the increments topic nothing can be
+        committed; the snapshots topic can wait."""
         context, by_topic = self._context, {each.topic: each for each in changes}
         increments = by_topic.get(context.increments.topic)
         if increments is not None:

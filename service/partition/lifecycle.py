@@ -1,9 +1,7 @@
-"""The knowledge of a partition from one ownership to the next, and what its runner waits for: an operator's retry, or
-that the group gives it the partition.
+"""The state of a partition between its ownerships, and the waits for a retry and for the group.
 
-Only the log decides whether somebody is fenced at all: it is the only thing that two owners share. But a process that
-is cut off from the coordinator still believes that it owns the partition. If the log shows another claim, it fences
-that process in return only when the coordinator gives it the partition.
+Only the log decides who is fenced. A process that is cut off from the coordinator still believes that it owns the
+partition, so it fences another claim in return only when the coordinator gives it the partition.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ class Lifecycle:
         return self.ownership.is_holding
 
     def update(self, ownership: Ownership | None = None, **known: Any) -> None:
-        """Update what is known. Stopped or refused, nothing is waited for; but what is held is written first."""
+        """Replace fields. A stop or a refusal interrupts every wait, unless the state is held until it is written."""
         self.ownership = replace(ownership or self.ownership, **known)
         ends = self.stopped.is_set() or self.ownership.refused is not None
         if ends and not self.is_holding:
@@ -71,7 +69,7 @@ class Lifecycle:
         self.update(is_holding=False)
 
     def refuse(self, error: SnapreplayError) -> None:
-        """Stop processing for this reason. A DuplicateInstance gives way to any other reason, which outlasts it."""
+        """Stop processing for this reason, which replaces a DuplicateInstance."""
         known = self.ownership.refused
         is_new = known is None or isinstance(known, DuplicateInstance)
         self.update(refused=error if is_new else known)
@@ -137,15 +135,12 @@ class TakeoverBackoff:
         self._reassigned.clear()
 
     async def until_assigned(self, stopped: asyncio.Event) -> None:
-        """Wait for an assignment that holds the partition, since `forget_assignment`, or until `stopped` is set."""
+        """Wait for an assignment since `forget_assignment`, or for `stopped`."""
         await self._either(stopped, None)
 
     async def until_given(self, times: int, stopped: asyncio.Event) -> None:
-        """Wait, then ask the coordinator, ever more slowly, until it gives us the partition or `stopped` is set. The
-        partition was taken `times` times in a row.
-
-        No answer means no: a process that cannot reach the coordinator is not the owner for long.
-        """
+        """Ask the coordinator, ever more slowly, until it gives us the partition or `stopped` is set. No answer means
+        no. The partition was taken `times` times in a row."""
         self._reassigned.clear()
         while not stopped.is_set():
             seconds = fenced_pause_seconds(times, self._context.identity.process_id, self._context.partition)

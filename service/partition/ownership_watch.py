@@ -37,12 +37,9 @@ read."""
 
 
 class OwnershipWatch:
-    """The watch of one incarnation. A doubt about a LIVE partition ends when a commit that began later is answered OK,
-    or when the log shows no newer claim and the transaction coordinator no other fence. Processing continues meanwhile:
-    nothing can be committed if another process owns the partition.
-
-    A commit also shows a log that has lost its end. While none comes, the watch reads the log: the state in memory may
-    be the only copy of what was lost.
+    """The watch of one incarnation. A doubt ends when a later commit is answered OK, or when the log shows no newer
+    claim and the transaction coordinator no other fence. Processing continues meanwhile. While nothing is committed,
+    the watch also reads the log: it may have lost its end, and the state in memory may be the only copy.
 
     Attributes:
         doubt: why another process may own the partition by now; empty: no doubt.
@@ -72,8 +69,7 @@ class OwnershipWatch:
         self._owned_at = asyncio.get_running_loop().time()  # an owner since later than this: it has not claimed yet
 
     def stood_still(self, seconds: float) -> None:
-        """Doubt the ownership: the process stood still for this long. Also during a recovery: its claim may not be
-        the newest any more when it is LIVE."""
+        """Doubt the ownership after a standstill, also one during the recovery."""
         self._since = asyncio.get_running_loop().time()
         if self._committer is not None:
             self._check(self._committer, f"the process stood still for {seconds:.1f} s")
@@ -100,9 +96,9 @@ class OwnershipWatch:
         )
 
     def end_seen(self, end_offset: int | None, asked_at: float) -> None:
-        """Ask the log who owns the partition if it has grown, and from time to time anyway. Where nothing is committed,
-        nothing else tells. `end_offset`: of what is committed in the increments, None: no leader says so. Asked at
-        `asked_at`, by the loop's clock, when it was quiet; called every second."""
+        """Ask the log who owns the partition if it has grown, and from time to time anyway. Call every second.
+
+        `end_offset`: of what is committed in the increments, None if no leader answers; `asked_at`: loop's clock."""
         committer, number = self._committer, _look_number()
         if committer is None or self._since is not None:
             return

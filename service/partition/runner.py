@@ -154,8 +154,8 @@ class PartitionRunner:
         return self._memory.leave() if self._left else None
 
     def refuse(self, error: SnapreplayError) -> None:
-        """End processing, or the recovery under way. The partition stays, FAILED; for a DuplicateInstance FENCED,
-        until the group gives it to us again. Who refuses it logs the hint: it is the same for all partitions."""
+        """End processing, or the recovery in progress: FAILED; for a DuplicateInstance FENCED until the group assigns
+        the partition again. The caller logs the hint, which is the same for all partitions."""
         if isinstance(error, DuplicateInstance):
             self._takeover.forget_assignment()
         self._lifecycle.refuse(error)
@@ -176,8 +176,7 @@ class PartitionRunner:
             self._incarnation.end_within(0)
 
     def take_back(self) -> bool:
-        """Process again, as the partition is ours again while `run` still finishes a batch, or goes on for its
-        state only. Return False when `run` has ended."""
+        """Process again: the partition is ours again. Return False when `run` has ended."""
         if self._left:
             return False
         if self._live is not None and self._live is self._released:
@@ -188,8 +187,7 @@ class PartitionRunner:
         return True
 
     def retry(self, found: LookedAt, done: OnDone) -> None:
-        """Let a FAILED partition recover again in the cluster as it is now, because a person has acted. `done`
-        hears what became of it: LIVE, or FAILED again."""
+        """Recover a FAILED partition again in the cluster as it is now. `done` gets the result: LIVE, or FAILED."""
         if self._dead:
             done(OperationState.FAILED, None, "a defect ended the partition: restart the process")
         elif self.phase is not Phase.FAILED or self._lifecycle.stopped.is_set():
@@ -392,8 +390,7 @@ class PartitionRunner:
         return machine.Done() if self._lifecycle.ownership.is_holding else await self._until_retried(failed)
 
     async def _until_retried(self, failed: machine.FailPartition) -> machine.Outcome:
-        """Wait until `stop`, or until somebody who has acted says `retry`; where another process may write what
-        this one could not go on from, until it has."""
+        """Wait for `stop` or `retry`, or until another process has written what this one could not continue from."""
         written = self._memory.until_written(self._lifecycle.stopped) if failed.may_be_written else None
         keeping = asyncio.get_running_loop().create_task(self._keep_copy())
         try:
@@ -415,8 +412,7 @@ class PartitionRunner:
             await unless(self._taken_back, self._memory.until_proven(OTHERS_SECONDS))
 
     async def _watch_copy(self) -> None:
-        """Look, while the partition is not LIVE, whether the log still has a copy of the state that is kept: it may
-        lose it meanwhile, by a setting of its topic, a deletion or a broker."""
+        """Check, while the partition is not LIVE, that the log still has a copy of the state in memory."""
         while True:
             await asyncio.sleep(COPY_SECONDS)
             kept = self._memory.kept
@@ -430,7 +426,7 @@ class PartitionRunner:
                 self._tell_only_copy()
 
     async def _keep_copy(self) -> None:
-        """Write the state aside as soon as it is the only copy, as long as nobody acts."""
+        """Write the state aside as soon as it is the only copy."""
         while True:
             await asyncio.sleep(COPY_SECONDS)
             if self._memory.unproven is None:

@@ -48,16 +48,12 @@ class _HandedOver(Exception):
 
 
 class StandbyTask:
-    """Restores the last committed state of a partition, and follows each batch that its owner commits.
-
-    It goes the way of a recovery: by the recorded changes, or by a replay whose outputs are dropped. It reads committed
-    records only, compares every recorded digest, fences nothing and writes nothing. Whatever is wrong, it starts over:
-    the log has all that it holds. `start` it once, then `end` it, or hand over its copy.
-    """
+    """Restores the committed state of a partition, by changes or by a replay without outputs, and follows each batch of
+    its owner. It compares every recorded digest and writes nothing. After any error it starts over. `start` it once,
+    then `end` it, or hand over its copy."""
 
     def __init__(self, context: Context, on_status: OnStatus, left: tuple[Store, WarmCopy] | None = None) -> None:
-        """Take a context whose `restores` limits how many copies are loaded at once, and what an owner in this process
-        has left, if there is something to begin with."""
+        """Take a context whose `restores` limits concurrent loads, and the state that an owner here left, if any."""
         self._context = context
         self._on_status = on_status
         self._left = left
@@ -129,8 +125,7 @@ class StandbyTask:
             self._store.clear()
 
     async def hand_over_to(self, take: Callable[[Store, WarmCopy], None]) -> None:
-        """End, and give the copy to the partition's new owner in this process, if there is one, as of a whole batch:
-        the batches that it lacks are applied after the fence."""
+        """End, and give the copy to the partition's new owner here, as of a whole batch."""
         self._asked.set()
         has_ended = False
         if self._copy is not None and self._task is not None:
@@ -313,11 +308,8 @@ class Standbys:
         return standby.readable() if standby is not None else None
 
     def hold(self, partitions: Set[int], coming: frozenset[int], rejoin: Callable[[], None]) -> None:
-        """Hold copies of these partitions, and of no others, but for those that the log is behind.
-
-        `coming` are to be owned here. `rejoin` is called when all of them are warm, but for those that cannot be
-        loaded; again after a while, if they did not come.
-        """
+        """Hold copies of these partitions, and of no others except those that the log is behind. `rejoin` is called
+        when the copies of those `coming` here are warm or cannot be loaded; again later, if they did not come."""
         self._next, self._rejoin, self._wanted = coming, rejoin, frozenset(partitions)
         for number in self._held.keys() - partitions:
             self._end_unless_ahead(number)
@@ -390,10 +382,8 @@ class NoRoom(RetryableError):
 
 
 class Room(RestoreProgress):
-    """Watches the load of a copy into `store`.
-
-    A manifest says how many entries there are, but not their size. So the rest is judged by the part that is loaded.
-    """
+    """Ends the load of a copy that will not fit. A manifest does not say how large its entries are, so the rest is
+    judged by the loaded part."""
 
     def __init__(self, store: Store, begins: Callable[[], None]) -> None:
         """Take `begins`, which is called when the store is about to lose what it holds."""

@@ -39,12 +39,9 @@ CLAIMS_SECONDS = 0.3
 
 
 class Takeovers:
-    """The takeovers of a process. For the runners' loop, but for `partitions`.
-
-    A takeover is a recovery from a warm copy like any other. It ends when an assignment confirms it, or denies it
-    although the group knows its claim. One without a claim ends after the session timeout: by then the group itself
-    has decided whether the owner is dead.
-    """
+    """The takeovers of a process, for the runners' loop. Each is a recovery from a warm copy. It ends when an
+    assignment confirms it, or denies it although the group knows its claim; without a claim, after the session
+    timeout."""
 
     def __init__(
         self,
@@ -68,14 +65,13 @@ class Takeovers:
 
     @property
     def partitions(self) -> frozenset[int]:
-        """Those that are processed here although the group has not given them to us yet. Any thread."""
+        """The partitions that are processed here before the group has assigned them. Any thread."""
         return frozenset(self._watch.under_way)
 
     def suspect(self, process_id: str, why: str, *, silent_seconds: float | None) -> None:
-        """Take over what this process owned, and what this one is the first to take over, if the copies are warm.
+        """Take over what this process owned, where this one is the first successor and its copy is warm.
 
-        `silent_seconds`: for how long nothing has been heard of it, which alone does not say that it is dead: it
-        lives as long as it commits. None: nobody listens there.
+        `silent_seconds`: since its last sign of life over HTTP; it lives while it commits. None: its port is closed.
         """
         if (listening := self._listening.pop(process_id, None)) is not None:
             listening.cancel()
@@ -101,8 +97,7 @@ class Takeovers:
                     pass
 
     def assigned(self, partitions: set[int], share: Share, fenced: frozenset[int]) -> frozenset[int]:
-        """Learn from an assignment; return the partitions that stay although it does not hold them. `fenced`: those
-        that another process has claimed since."""
+        """Apply an assignment; return the partitions that stay although it lacks them. `fenced`: claimed by others."""
         for effect in self._step(Assigned(frozenset(partitions), share, fenced)):
             if isinstance(effect, Alarm):
                 self._false_alarm(effect)
