@@ -152,9 +152,8 @@ class Adopter:
             self._looked_to = end_offset
 
     def _is_ahead(self, manifest: Manifest, offset: int) -> bool:
-        """Say whether a manifest without its proposer is ahead of the log: then it was forged, unless a newer owner
-        has fenced us. The next recovery would take it for the proof of a cut log, unless a newer pointer lies
-        behind it."""
+        """Say whether a manifest without a proposer is ahead of the log: it was forged, unless a newer owner has fenced
+        us. The next recovery would take it for the proof of a cut log, unless a newer pointer lies behind it."""
         chain = self._standing(0).chain
         if not shows_cut(manifest, FoundIncrement(chain.last, chain.last_offset)):
             return False

@@ -205,8 +205,8 @@ class Caller:
         return declared.succeeded(work.id, result, attempt)
 
     async def _write(self, line: _Line, work: _Work, reply: Reply) -> None:
-        """Write the answer, until Kafka has it, or it is not waited for any more. What Kafka refuses with the time of
-        the request gets the time of writing."""
+        """Write the answer until Kafka has it or the call is not pending any more. If Kafka refuses the time of the
+        request, it gets the time of writing."""
         failures = 0
         at_ms = requested_ms = work.pending.at_ms if work.pending.at_ms >= 0 else None
         while work.id in self._pending:

@@ -142,9 +142,8 @@ class Committer:
         self._pending = pending
 
     async def rest(self, *before_seconds: float) -> bool:
-        """Wait until shortly before the expected answer to the transaction under way: earlier by the sum of
-        `before_seconds`. It is expected to take as long as the last one. The wait ends with the answer. Return whether
-        there was anything to wait for."""
+        """Wait for the answer, but end the sum of `before_seconds` before it is expected. A transaction is expected to
+        take as long as the last one. Return whether there was anything to wait for."""
         if self._pending is None or self._pending.task.done():
             return False
         under_way = asyncio.get_running_loop().time() - self._pending.began
@@ -216,9 +215,8 @@ class Committer:
         await self._producer.discard()
 
     def kept(self, unpointed: Unpointed) -> RetainedState | None:
-        """Return what the store holds, after `discard`, and what Kafka said of it. None when a part of a batch is
-        in it for good. A doubt does not begin the interval of snapshots anew: frequent ones would put off the next
-        one for ever."""
+        """Return what the store holds, after `discard`; None if it has a part of a batch that cannot be undone. A doubt
+        does not restart the interval of snapshots."""
         undoable = self._store.can_drop
         doubt = self.doubt
         if not undoable and (self._store.keeps_changes or doubt.increment is None):
@@ -237,8 +235,7 @@ class Committer:
         )
 
     def _check_offset(self, increment: Increment, first_offset: int) -> None:
-        """Check that the log has grown, as a log only does. The first record of a transaction shows it: behind a
-        cut, the last one may lie beyond what was lost."""
+        """Check by the first record of a transaction that the log has grown: the last one may lie beyond a cut."""
         above = max(self.chain.last_offset, self.chain.owner_epoch)
         if first_offset <= above:
             self.replaced = IncrementsReplaced(

@@ -1,12 +1,9 @@
 """The reading of a LIVE partition: the next records of its inputs, and how far its reader has come.
 
-Nothing is committed while an input may be another log than before. Records are fetched by topic id, so none of another
-topic is ever applied. But a log may keep its id and lose or change its records: a leader that was cut, a broker whose
-disk was restored from a backup. Something unusual always precedes that, or a broker says it in the answer to the next
-fetch. This is a doubt. It ends in two steps:
-
-- A batch that was fetched before is committed only after a comparison that covers it.
-- Whatever else was fetched before is thrown away and read again, from the committed positions.
+Records are fetched by topic id. But a log may keep its id and lose or change records: a leader that was cut, a disk
+that was restored from a backup. A broken connection, a standstill or a broker's answer is then a doubt. A batch that
+was fetched before a doubt is committed only after a comparison that covers it. Everything else that was fetched is
+read again from the committed positions.
 """
 
 from __future__ import annotations
@@ -63,8 +60,7 @@ class InputGuard:
         self._go_on: set[str] = set()  # by the last comparison
 
     async def open(self, chain: Chain) -> Reader:
-        """Return the reader of the inputs, which the recovery has checked. It reads by id: a topic that takes an
-        input's name meanwhile is never read.
+        """Return the reader of the inputs, by id, at the committed positions that the recovery has checked.
 
         Raises:
             Unreachable.
@@ -116,8 +112,8 @@ class InputGuard:
         self._has_doubtful = False
 
     def anchors(self, chain: Chain) -> dict[str, PositionAnchor]:
-        """Return what lies below the committed positions of the inputs that were compared last, to fetch with. The
-        leader may not be the broker that was compared: it says so again, until it is."""
+        """Return what lies below the committed positions of the inputs that were compared last, to fetch with: the
+        leader may not be the broker that was compared."""
         return {name: anchor for name, anchor in chain.expected_anchors.items() if name in self._go_on}
 
     @property
@@ -130,8 +126,8 @@ class InputGuard:
         return told
 
     async def check(self, chain: Chain, batch: Mapping[str, ReadPosition] = NO_BATCH) -> None:
-        """Compare, if there is a reason, until there is none: what is committed, and `batch`, which is to be committed
-        next. What was fetched and is in neither stays in doubt, until `read_again`.
+        """Compare what is committed, and `batch`, the next one, until there is no reason any more. Other fetched
+        records stay in doubt until `read_again`.
 
         Raises:
             InputDoubtful, InputMissing, Unreachable: recover; nothing of the batch was committed.
@@ -154,8 +150,8 @@ class Fetcher:
     def __init__(
         self, context: Context, inputs: Iterable[str], piece_records: int, waiting_for: Callable[[str], None]
     ) -> None:
-        """Take `piece_records`: unpacked in one go; `waiting_for`, which hears which input the others have waited for
-        for a while, or "" when they no longer do."""
+        """Take `piece_records`, unpacked in one go, and `waiting_for`, which gets a sentence about the input that the
+        others wait for, or ""."""
         self._waiting_for, self._waits_for = waiting_for, ""
         self._piece_records = piece_records
         self._linger_ms = context.settings.batch.linger_ms
@@ -177,8 +173,7 @@ class Fetcher:
             await self._follow(self._reader, chain, chain.expected_anchors)
 
     async def read_again(self, chain: Chain, anchors: Mapping[str, PositionAnchor]) -> None:
-        """Throw away what was fetched, and go on at the committed positions, which were just compared. `anchors`: what
-        the leader is asked about again."""
+        """Drop what was fetched, and read from the committed positions. `anchors`: the leader is asked about them."""
         self._seen_ends = {}  # of a log that may have been cut
         self._arrivals.clear()
         if self._reader is not None:
@@ -186,8 +181,7 @@ class Fetcher:
             await self._follow(self._reader, chain, anchors)
 
     async def _ask_ends(self) -> None:
-        """Ask where the inputs end: without this, the first record of one would wait for a fetch of each other one,
-        which a broker answers late if there is nothing."""
+        """Ask where the inputs end: a broker answers the fetch of a quiet one late, and the others would wait."""
         self._opened_ends = {}
         if self._reader is not None and len(self._partitions) > 1:
             with suppress(Unreachable):
@@ -217,8 +211,7 @@ class Fetcher:
             await self._reader.close()
 
     async def next_batch(self, records_max: int, timeout_ms: int, rest: Rest) -> Sequence[InputRecord]:
-        """Return what has arrived, in the order to apply; after the first records it rests and lingers for more. A
-        record whose turn has begun comes first, alone."""
+        """Return records in the order to apply, after a rest and a linger. A record whose turn has begun is alone."""
         if self._later:
             return await self._begun(timeout_ms)
         arrivals, awaited = self._arrivals, self._awaited()
@@ -281,8 +274,7 @@ class Fetcher:
             self._waiting_for(what)
 
     async def _begun(self, timeout_ms: int) -> Sequence[InputRecord]:
-        """Return the record in whose turn the last owner ended a batch. Another record first would meet timers that
-        fired too early."""
+        """Return the record in whose turn the last owner ended a batch: its timers have fired already."""
         await self._fetch(1, timeout_ms, of_all=True)
         fetched = self._arrivals.take(1, ())
         (begun,) = self._partitions.values() - self._later.keys()
@@ -300,8 +292,7 @@ class Fetcher:
             self._reader.wake()
 
     def anchors_below(self, positions: Mapping[str, int]) -> dict[str, PositionAnchor]:
-        """Return what lies directly below positions that this has led to, as far as known. Earlier ones are not
-        asked for any more."""
+        """Return what lies directly below these positions, as far as known."""
         reader, found = self._reader, dict[str, PositionAnchor]()
         for name, at in positions.items():
             place = self._partitions[name]
@@ -356,9 +347,8 @@ class Fetcher:
         )
 
     async def _fetch(self, records_max: int, timeout_ms: int, *, of_all: bool = False) -> int:
-        """Fetch what fits, polled in pieces: the first that is not full is the last one. A fetch is at most 1 MiB
-        per input, so a full piece of small records holds little, and bytes are bounded. Inputs with records here are
-        not polled, except `of_all`: theirs would pile up while another input is waited for. Return how many came."""
+        """Poll in pieces until one is not full, and return how many records came. A fetch is at most 1 MiB per input.
+        Inputs with records here are polled only `of_all`: theirs would pile up while another input is waited for."""
         arrivals, count = self._arrivals, 0
         polled = None if of_all or not arrivals else [self._partitions[name] for name in arrivals.empty]
         while self._reader is not None and count < records_max and polled != []:

@@ -173,8 +173,7 @@ class Live:
         self._cutting: asyncio.Task[None] | None = None
 
     def lose(self, error: SnapreplayError) -> None:
-        """Let `run` raise this error: the increments topic was deleted, or does not hold what we wrote. A transaction
-        under way would wait for the topic for a long time."""
+        """Let `run` raise this error at once: the increments topic was deleted, or has lost what we wrote."""
         if self.lost is None:
             self.lost = error
             self._cutting = asyncio.get_running_loop().create_task(self.committer.cut())
@@ -190,8 +189,8 @@ class Live:
         self._wake()
 
     def careful(self, caution: BatchBisection, refused: RecordError | None, anchor: Anchor | None) -> None:
-        """Go on carefully after a commit that failed, perhaps because of the batch: nothing is committed beside a
-        handler, and batches are as small as `caution` says. `refused`: of what the broker does not take."""
+        """Continue after a commit that failed, perhaps because of its batch: with batches as small as `caution` says,
+        and no commit beside a handler. `refused`: the record that the broker does not take."""
         self._pace.careful(caution, self._positions, self.last.batch + 1)
         self._refused = _Refused(refused, anchor) if refused is not None else None
 
@@ -250,8 +249,8 @@ class Live:
         return all(each.lag == 0 for each in self._fetcher.status(self.reached) if each.topic in topics)
 
     async def finish(self) -> None:
-        """Commit what the next owner needs, after `run`: the end of each input, in case retention deletes all that lies
-        below it, and a digest, because it may have to replay what this one did, perhaps with other code."""
+        """Commit what the next owner needs, after `run`: the end of each input, which retention may delete, and a
+        digest for a replay by other code."""
         await self._pass_markers()
         self._settled(await self.committer.settle())
         if self.committer.chain.last.digest is None:
@@ -340,7 +339,7 @@ class Live:
         await self._commit(applied, began)
 
     async def _pass_time(self) -> None:
-        """Let stream time go on without a record, on quiet input. What came during a standstill is not fetched yet."""
+        """Advance stream time on quiet input. After a standstill the input is fetched first."""
         if self._idle_time.is_followed and self._guard.has_news():
             chain = self.committer.chain
             await self._fetcher.read_again(chain, self._guard.anchors(chain))
@@ -352,8 +351,7 @@ class Live:
             await self._apply_and_commit(self._portion((), to_ms))
 
     async def _pass_markers(self) -> None:
-        """Commit an empty batch past trailing markers and aborted records. Without it, their deletion would look like
-        lost records."""
+        """Commit an empty batch past trailing markers, whose deletion would look like lost records."""
         ends = {} if self._left or self.pausing.is_paused else self._fetcher.beyond(self._positions)
         if ends:
             self._fold.begin(self._positions)

@@ -236,8 +236,7 @@ class HeldBack:
         return tuple(self._blocked.values())
 
     async def named(self) -> tuple[BlockedTopic, ...]:
-        """Return the same as the last look, after asking which transactions these are. While a broker is away that
-        takes long."""
+        """Return the same as the last look, with the transactions. It takes long while a broker is away."""
         for each, blocked in tuple(self._blocked.items()):
             if blocked.held_by is None:
                 self._blocked[each] = msgspec.structs.replace(blocked, held_by=await self._ask(each))
@@ -268,8 +267,7 @@ def _shown(found: OpenTransaction) -> OpenTransactionStatus:
 
 
 class RestorePlanner:
-    """Plans a recovery before it is needed, as a recovery itself would, with the logs as they are. Reads each manifest
-    once."""
+    """Plans a recovery as it would run now. Reads each manifest once."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -1,8 +1,7 @@
 """Takes the full snapshots of a LIVE partition, one at a time, and trims what they make superfluous.
 
-Trimming is harmless from an owner that was fenced meanwhile: floors only rise, and its own are lower. Deleting twice is
-no error. A snapshot is a reason to trim only while its topic exists: if the topic was deleted, the changes in the
-increments topic may be all that is left of the state.
+An owner that was fenced may still trim: its floors are lower than those of its successor. Nothing is trimmed for a
+snapshot whose topic was deleted: the increments topic may have all that is left of the state.
 """
 
 from __future__ import annotations
@@ -322,8 +321,8 @@ class SnapshotScheduler:
             await self._write(self._mark(reason))
 
     def topic_changed(self, change: TopicChange | None) -> None:
-        """Note that the snapshots topic is missing, or another one than the chain says; None: neither. Processing
-        goes on: the increments hold the changes, and when the topic exists again it gets the whole state at once."""
+        """Note that the snapshots topic is missing or another one than the chain says; None: neither. Processing
+        continues, and a topic that exists again gets the whole state at once."""
         if change is None:
             self._missing = ""
             self.monitor.topic_missing(self._unsaved)
@@ -384,8 +383,7 @@ class SnapshotScheduler:
         self._wake()
 
     def _want(self, found: Recoverability) -> bool:
-        """Take a snapshot if the recoverability monitor needs one; say whether it was wanted. A snapshot under way
-        may be all it needs: it will look again."""
+        """Request a snapshot for the recoverability monitor, unless one is in progress; return whether it did."""
         under_way = self.writing or self._committer.chain.new_pointer is not None
         if under_way or not (self.changed or found.even_unchanged):
             return False
@@ -484,8 +482,8 @@ class SnapshotScheduler:
         self.requests.pointing.append(_Pointing(pointer, status, waiting))
 
     def _failed(self, error: SnapreplayError, waiting: list[OnDone]) -> None:
-        """Count what was applied before the mark as unsaved again: at least one record, so that it is due later. Chunks
-        of an attempt that failed half-way stay in the topic, so the next one waits longer each time."""
+        """Count what was applied before the mark as unsaved again. An attempt that failed half-way leaves chunks in the
+        topic, so the next one waits longer each time."""
         self.unpointed = self.unpointed.unmarked(records_min=1)
         self._failures = self._failures + 1 if error.facts.get("orphans") else 0
         seconds = min(RETRY_AFTER_SECONDS * 2 ** min(self._failures, 16), RETRY_AFTER_SECONDS_MAX)
@@ -543,16 +541,14 @@ def _policy(context: Context, *, by_replay: bool) -> SnapshotPolicy:
 
 
 class Trimmer:
-    """Trims both own topics and the internal topics after each pointer, one trim at a time. The next one makes up for a
-    failed one."""
+    """Trims both own topics and the internal topics after each pointer, one trim at a time."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._task: asyncio.Task[None] | None = None
 
     def pointed(self, last: Increment, last_offset: int) -> None:
-        """Trim below the pointers of `last`, which has a new one. Nothing is trimmed before there are as many
-        snapshots as are kept: until then a recovery may fall back to the genesis."""
+        """Trim below the pointers of `last`, once there are as many as are kept: before, the genesis may be needed."""
         kept = self._context.settings.retention.snapshots_kept
         if len(last.pointers) < kept or (self._task is not None and not self._task.done()):
             return
