@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from snapreplay import App, MapState, Topic, nullable, utf8
+from snapreplay import App, MapState, Topic
 from tests.support.deadlines import scaled
 
 Handler = Callable[[Any, Any, Any], None]
@@ -116,21 +116,6 @@ def compute(value: Any, account: dict[str, int]) -> None:
 def grow(value: Any, account: dict[str, Any]) -> None:
     account["sum"] += value["amount"]
     account["padding"] = "x" * value.get("padding", 0)
-
-
-def picky(name: str) -> App[Any]:
-    """Outputs carry the time that the record asks for, or no key where it says so: their topic may refuse them."""
-    inputs, outputs = Topic(f"payments-{name}"), Topic(f"balances-{name}", key=nullable(utf8))
-    app: App[Any] = App(name, inputs=[inputs], outputs=[outputs], state=accounts)
-
-    @app.handler(inputs)
-    def on_payment(record: Any, state: Any, out: Any) -> None:
-        state[record.key]["n"] += 1
-        key = None if record.value.get("keyless") else record.key
-        at_ms = record.value.get("at_ms")
-        out.send(outputs, key=key, value={"id": record.id}, timestamp_ms=at_ms)
-
-    return app
 
 
 def pair(name: str, left: str = "", **options: Any) -> App[Any]:

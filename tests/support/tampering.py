@@ -103,11 +103,6 @@ def _bounds(servers: str, topic: str, partition: int) -> tuple[int, int]:
         consumer.close()
 
 
-def trim_to_end(servers: str, topic: str, partition: int = 0) -> None:
-    """Trim as `kafka-delete-records.sh` does for offset -1."""
-    trim(servers, topic, partition, -1)
-
-
 def group(servers: str, name: str, topic: str, request: str) -> None:
     """`request`: delete the group, or reset its offsets to the earliest. A group that has members refuses both."""
     admin = AdminClient({"bootstrap.servers": servers})
