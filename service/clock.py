@@ -29,19 +29,14 @@ def wall_ms() -> int:
 
 
 def boot_seconds() -> float:
-    """Return the seconds since the machine was started, its sleep included. Never set back.
-
-    CLOCK_MONOTONIC, which event loops use, stands still while the machine is suspended; wall time can be set.
-    """
+    """Return the seconds since the machine was started, its sleep included; CLOCK_MONOTONIC, which event loops use,
+    stops then."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class SteadyClock:
-    """The time of day of one process, which a jump of the machine's clock does not move ahead.
-
-    A clock that is set ahead counts only as far as records confirm it: their timestamps come from other machines. One
-    that is set back counts at once: what happens late can be repaired, what happens early cannot.
-    """
+    """The time of day of one process. A machine clock that is set ahead counts only as far as timestamps of records
+    confirm it, for what happens early cannot be undone. One that is set back counts at once."""
 
     def __init__(self) -> None:
         self._ahead_ms = wall_ms() - _boot_ms()  # of the time since the machine was started

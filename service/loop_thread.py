@@ -1,5 +1,4 @@
-"""A thread with an event loop of its own. The membership has one for itself, so that neither a slow handler nor a
-CPU-bound replay delays heartbeats."""
+"""A thread with an event loop of its own, which slow handlers and replays do not delay."""
 
 from __future__ import annotations
 

@@ -128,11 +128,10 @@ async def init(
 
 
 def _tune_collector() -> None:
-    """Let the collector search for cycles rarely: a batch's objects die by reference count; searching them every
-    700 allocations costs a tenth of the throughput (measured). But closed clients are cycles, and old ones: with
-    rare searches of the older generations, memory grew by a megabyte per minute of take-overs (measured). The
-    youngest must not be too many either: 5,000 objects stop everything for 2 to 3 ms, 20,000 for up to 9
-    (measured). Only in `run`, whose process is ours."""
+    """Let the collector search for cycles rarely: a batch's objects die by reference count, and a search every 700
+    allocations costs a tenth of the throughput. Closed clients are cycles: with rarer searches of the older
+    generations, memory grew by a megabyte per minute of takeovers. More than 5,000 young objects stop everything for
+    longer than 3 ms. All measured. Only in `run`, whose process is ours."""
     gc.freeze()
     gc.set_threshold(5_000, 8, 2)
 

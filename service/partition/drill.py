@@ -1,5 +1,4 @@
-"""A drill: the recovery of a LIVE partition, without a fence, beside its processing and into a store that is thrown
-away. It shows that the log leads to the committed state, and how long that takes."""
+"""A drill: the recovery of a LIVE partition beside its processing, without a fence, into a store that is discarded."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ def memory_of(state_bytes: int, entries: int) -> int:
 
 
 def available_bytes(root: Path) -> int | None:
-    """Return the memory that may still be allocated: the kernel's estimate or the rest of the container's limit,
-    whichever is less; None if neither can be read. `root`: where /proc and /sys are."""
+    """Return the kernel's estimate or the rest of the container's limit, whichever is less; None if neither can be
+    read. `root`: where /proc and /sys are."""
     found = [_from_kernel(root / "proc/meminfo")]
     found += [_left(root / limit, root / used) for limit, used in _CGROUP]
     return min((each for each in found if each is not None), default=None)

@@ -1,8 +1,5 @@
-"""The watch whether the runners' loop turns, and those who hear that it stood still.
-
-A process that was stopped, suspended or blocked goes on as if no time had passed. Meanwhile another one may have taken
-its partitions, and topics may have been replaced, so what was known before must be asked again. The listeners hear only
-that time has passed; the reason makes no difference.
+"""The watch whether the runners' loop turns. After a standstill of the process, for whatever reason, another one may
+have taken its partitions, and topics may have been replaced: listeners ask again what they knew before.
 """
 
 from __future__ import annotations
@@ -21,11 +18,8 @@ OnStoodStill = Callable[[float], None]
 
 
 class Pulse:
-    """The pulse of one loop. `beat` runs there for ever; before it does, no standstill is noticed.
-
-    Timers of the loop run after whatever came over a socket meanwhile. So call `look` before anything that must not be
-    done after a standstill: the listeners are called before it returns.
-    """
+    """The pulse of one loop; before `beat` runs, no standstill is noticed. Timers run after what came over a socket
+    meanwhile, so call `look` before anything that must not be done after a standstill."""
 
     def __init__(self, now: Callable[[], float] = boot_seconds) -> None:
         """Take `now`: seconds, which also count while the machine is suspended (the loop's own clock stops)."""
@@ -35,14 +29,13 @@ class Pulse:
 
     @property
     def silent_seconds(self) -> float:
-        """The time since the loop turned last; 0 before `beat`. From any thread: it grows while the loop stands
-        still, and falls only after the listeners were called."""
+        """The time since the loop turned last, and the listeners were called; 0 before `beat`. Any thread."""
         turned_at = self._turned_at
         return 0.0 if turned_at is None else max(0.0, self._now() - turned_at)
 
     @contextmanager
     def told(self, listener: OnStoodStill) -> Iterator[None]:
-        """Tell `listener` of every standstill for the length of the block. Only in the loop, as the methods below."""
+        """Call `listener` after every standstill during the block. Only in the loop, as the methods below."""
         self._listeners.append(listener)
         try:
             yield

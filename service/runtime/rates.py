@@ -67,7 +67,7 @@ class MeasuredRates:
         self.owning_seconds = self.known.before_loading_seconds
 
     def predicted_seconds(self, restore: RecoveryStatus) -> float | None:
-        """Predict a restore that has ended, by what was known before it; None: nothing is to be learnt from it."""
+        """Predict a restore that has ended, by what was known before it; None if it teaches nothing."""
         if not _is_whole(restore):
             return None
         size_bytes = restore.snapshot.size_bytes if restore.snapshot else 0

@@ -1,7 +1,5 @@
-"""OpenTelemetry's spans of what a partition has done: a batch, a recovery with its phases, a snapshot.
-
-A span is made when the work is over, with the times that were noted: a crash leaves no span open, and no span is part
-of what is committed. Needs `snapreplay[otel]`; whoever sets up the SDK decides where the spans go.
+"""OpenTelemetry's spans of batches, recoveries with their phases, and snapshots. A span is made when the work is over,
+so a crash leaves none open. Needs `snapreplay[otel]`; the program sets up the SDK.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ def _tell(done: asyncio.Task[None] | Future[None], what: str) -> None:
 
 
 def asked_to_end(error: BaseException) -> bool:
-    """Say whether the current task ends with this because it is to end: it was cancelled, or a signal ends the
-    process. A CancelledError that somebody raised without asking for it is a defect."""
+    """Say whether this error ends the current task because it was cancelled, or a signal ends the process. Any other
+    CancelledError is a defect."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is None or task.cancelling() > 0
@@ -60,8 +60,8 @@ async def within(seconds: float, event: asyncio.Event) -> bool:
 
 
 def turn_in(period_seconds: float, share: float = 0.0, least_seconds: float = 0.0) -> float:
-    """Return in how many seconds the next turn is, one each period. All tasks of a loop with the same share of a period
-    have their turns at the same time: what they ask of the cluster then is asked once."""
+    """Return the seconds to the next turn, one each period. Tasks with the same share have their turns together, so
+    that what they ask of the cluster is asked once."""
     now = asyncio.get_running_loop().time()
     return least_seconds + (share * period_seconds - now - least_seconds) % period_seconds
 
@@ -84,8 +84,8 @@ LONGEST_SECONDS = 2.0
 
 
 class StartTurns:
-    """Limits the concurrent starts of recoveries in a process. When hundreds of partitions fence and claim at once on a
-    slow machine, each of them takes longer than its deadline, and none ever ends."""
+    """Limits the concurrent starts of recoveries in a process: of hundreds at once on a slow machine, each would take
+    longer than its deadline."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(AT_ONCE)
