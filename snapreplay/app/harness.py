@@ -20,6 +20,7 @@ from snapreplay.app.batch import Applied, ErrorPolicy, Portion, check_policy
 from snapreplay.app.call import AsyncCall, Call, Reply
 from snapreplay.app.codecs import msgpack
 from snapreplay.app.fold import Fold
+from snapreplay.app.lost_change import DefaultWatch
 from snapreplay.app.made_record import (
     UNSET,
     UNSET_MS,
@@ -250,6 +251,7 @@ class Harness(Generic[S]):
             UsageError: not a list of records, or one is not of an input.
             RecordError: with policy FAIL; the records before the failing one are applied, as in the
                 service.
+            LostChange: a default returned by `get` was changed, and the change is lost.
         """
         numbered = [self._numbered(one) for one in checked_records(records)]
         self._commit(numbered, None)
@@ -261,6 +263,7 @@ class Harness(Generic[S]):
 
         Raises:
             RecordError: with policy FAIL; a timer cannot be handled. What was due before it has happened.
+            LostChange: as `feed_batch`.
         """
         self._clock_ms = max(self._clock_ms, to_ms)
         self._commit([], to_ms)
@@ -436,6 +439,7 @@ class Harness(Generic[S]):
     def _take_up(self, store: Store) -> None:
         self._store = store
         self._fold = self._new_fold(store, self._policy)
+        self._watch = DefaultWatch(store.view)
         store.retire()
 
     def _new_fold(self, store: Store, policy: ErrorPolicy) -> Fold:
@@ -466,6 +470,7 @@ class Harness(Generic[S]):
         fold.begin(positions, portion)
         try:
             all_of(fold.applying(portion))
+            self._watch.check(portion.records)
             return fold.finish()
         except RecordError:
             if not self._store.can_roll_back:
@@ -475,7 +480,9 @@ class Harness(Generic[S]):
                 self._take_up(store)
                 raise
             fold.abandon()
-            return all_of(fold.isolating(positions, portion))
+            applied = all_of(fold.isolating(positions, portion))
+            self._watch.forget()
+            return applied
 
     def _restored(self, shuffle: random.Random) -> Store:
         store = self._app.new_store(shards=SHARDS_OF_A_TEST)

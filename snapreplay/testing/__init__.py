@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.harness import Diverged, Harness
+from snapreplay.app.lost_change import LostChange
 from snapreplay.app.made_record import Sent, record, record_raw
 from snapreplay.testing.checks import Report, check
 from snapreplay.testing.upgrades import UpgradeReport, check_upgrade
@@ -28,6 +29,7 @@ __all__ = [
     "Diverged",
     "ErrorPolicy",
     "Harness",
+    "LostChange",
     "RealHarness",
     "Received",
     "Report",

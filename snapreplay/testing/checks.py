@@ -87,6 +87,7 @@ def check(
 
     Raises:
         Diverged: names the first record after which state or outputs differ.
+        LostChange: a default returned by `state.get` was changed and not stored.
         RecordError: policy FAIL, and a record cannot be applied.
         UsageError: no records, or `until_ms` is not a timestamp, or is before stream time.
     """
