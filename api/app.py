@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay import __version__
 from snapreplay.api import events, operation_routes, page, problem_answers, problems, state_routes, state_views, views
+from snapreplay.api.asking import Asking
 from snapreplay.api.context import CHECKED, STATUS, has_body
 from snapreplay.api.credentials import NO_TOKENS, HttpTokens
 from snapreplay.api.events import StatusEvents
@@ -23,7 +24,7 @@ from snapreplay.api.last_hour import LastHourRecorder
 from snapreplay.api.peers import Peers
 from snapreplay.api.routes import ROUTERS
 from snapreplay.service.clock import wall_time
-from snapreplay.service.control.protocol import ServiceSource, StatusDocument
+from snapreplay.service.control.protocol import StatusDocument
 
 _DESCRIPTION = """\
 What an app is doing, and full snapshots on demand. Any process answers for all processes of the app that it can
@@ -48,7 +49,7 @@ _PROBES = ("liveness", "readiness", "startup")
 
 
 def create_app(
-    source: ServiceSource,
+    source: Asking,
     hosts: Hosts | None = None,
     *,
     tokens: HttpTokens = NO_TOKENS,
@@ -153,7 +154,7 @@ class KeptAnswers:
     often: a handler costs up to 4 ms, an answer that is kept 0.1 (measured). A HEAD is answered as a GET without
     its body."""
 
-    def __init__(self, app: ASGIApp, source: ServiceSource) -> None:
+    def __init__(self, app: ASGIApp, source: Asking) -> None:
         self._app = app
         self._source = source
         self._document: StatusDocument | None = None

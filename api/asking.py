@@ -47,7 +47,10 @@ LOOK_SECONDS = 0.005  # for a batch that is awaited
 
 
 class Asking:
-    """A `ServiceSource`. For HTTP's loop."""
+    """The service as HTTP's handlers ask it, in their loop.
+
+    Each call raises what `Control` does; besides TooManyCommands if others wait already, and LoopBlocked or ReadLate if
+    there is no answer in time. Then nothing was started."""
 
     def __init__(self, control: Control, runners: asyncio.AbstractEventLoop) -> None:
         """Take `runners`: the loop that control's commands and reads are for."""
@@ -98,6 +101,7 @@ class Asking:
             return await answered
 
     async def read(self, read: StateRead, shown: Callable[[StateAnswer], T]) -> T:
+        """Read entries as of the last committed batch; return what `shown`, called in a thread, makes of them."""
         with self._place():
             answer = await self._in_time(self._reads.read(read, boot_seconds()), READ_SECONDS)
             return await self._converted(shown, answer)

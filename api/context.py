@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Scope as AsgiScope
 
 from snapreplay.api import problems
+from snapreplay.api.asking import Asking
 from snapreplay.api.events import StatusEvents
 from snapreplay.api.fleet_views import Covered, Says, Scope, fleet
 from snapreplay.api.forwarding import Forwarder
@@ -22,7 +23,7 @@ from snapreplay.api.guard import ASKER, ASKER_HEADER, AT_PROBES_PORT
 from snapreplay.api.last_hour import LastHourRecorder
 from snapreplay.api.peers import Peers
 from snapreplay.service.clock import boot_seconds
-from snapreplay.service.control.protocol import ServiceSource, StatusDocument
+from snapreplay.service.control.protocol import StatusDocument
 
 STATUS = "snapreplay.status"
 """The key of a request's scope for the status document that the answer is made of."""
@@ -31,7 +32,7 @@ STATUS = "snapreplay.status"
 class ApiContext(NamedTuple):
     """The service that a request is about, and who asks."""
 
-    source: ServiceSource
+    source: Asking
     status: StatusDocument
     events: StatusEvents
     peers: Peers

@@ -1,7 +1,7 @@
 """The routes that read: the state of every partition, its snapshots and savepoints, the processes of the app, probes,
 metrics and facts.
 
-Handlers are `async` and only ask a `ServiceSource`. Nothing here may block, because the same loop answers probes.
+Handlers are `async` and only ask the service by `Asking`. Nothing here may block: the same loop answers probes.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import ValidationError
 
 from snapreplay.api import problems, state_views, views
+from snapreplay.api.asking import Asking
 from snapreplay.api.context import context_of, covered_by
 from snapreplay.api.fleet_views import Covered, Process, Scope, find_partition
 from snapreplay.api.forwarding import Forwarder
@@ -22,7 +23,6 @@ from snapreplay.api.problems import URN, Problem, ProblemError, ProblemKind
 from snapreplay.api.state_views import HISTORY_PATH, PATH, StateEntries, StateValue, StateValues
 from snapreplay.service.control.histories import CHANGES_MAX, ReadKeyHistory
 from snapreplay.service.control.operations import INTEGER_MAX, PARTITION_MAX
-from snapreplay.service.control.protocol import ServiceSource
 from snapreplay.service.control.state_reads import (
     ENTRIES_MAX,
     AnsweredBy,
@@ -166,9 +166,9 @@ def _raw(request: Request, path: str = PATH) -> tuple[str, str]:
     return store, key
 
 
-def _source(request: Request) -> ServiceSource:
+def _source(request: Request) -> Asking:
     """Return the service, without its status: a read that is answered here needs none."""
-    source: ServiceSource = request.app.state.context[0]
+    source: Asking = request.app.state.context[0]
     return source
 
 

@@ -6,7 +6,6 @@ HTTP knows nothing else of a service.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Protocol, TypeVar
 
 import msgspec
@@ -201,44 +200,6 @@ class Control(Protocol):
 
     def ended(self, process_id: str) -> None:
         """Hear that a peer has said that it ends in good order."""
-
-
-class ServiceSource(Protocol):
-    """A service as HTTP's handlers ask it, in a loop of their own."""
-
-    async def look(self) -> StatusDocument:
-        """Return the process as it is now."""
-
-    async def perform(self, command: Command) -> Operation:
-        """Carry out a command.
-
-        Raises:
-            UnknownPartition, PartitionNotLive, NotFailed, Busy, NoSuccessor, NotCancellable: as of `Control.perform`.
-            LoopBlocked: a handler keeps the loop of the runners; nothing was started.
-            TooManyCommands: others are waiting already; nothing was started.
-        """
-
-    async def read(self, read: StateRead, shown: Callable[[StateAnswer], T]) -> T:
-        """Read entries as of the last committed batch; return what `shown`, called in a thread, makes of them.
-
-        Raises:
-            UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable, BatchNotReached: as of `Control.read`.
-            ReadLate: there was no answer in time.
-            TooManyCommands: others are waiting already.
-        """
-
-    async def history(self, partition: int) -> PartitionHistory:
-        """Read the history of a partition. Raises: as `read`."""
-
-    async def key_history(self, read: ReadKeyHistory, shown: Callable[[KeyHistory], T]) -> T:
-        """Read the history of a key; return what `shown`, called in a thread, makes of it. Raises: as `read`."""
-
-    async def savepoints(self, name: str) -> SavepointList:
-        """Read all savepoints of the app, or the one of this name.
-
-        Raises:
-            SavepointsUnread, ReadLate, TooManyCommands: not now.
-        """
 
 
 class Http(Protocol):

@@ -6,18 +6,17 @@ import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
-from datetime import datetime, timedelta
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
 import msgspec
 import pytest
 
-from snapreplay.api import events, fleet_views, peers
+from snapreplay.api import events, fleet_views
 from snapreplay.api.peer_client import UNKNOWN, Answer
 from snapreplay.api.peers import PeerFollower, Peers
-from snapreplay.service.clock import boot_seconds, wall_time
+from snapreplay.service.clock import boot_seconds
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.core.liveness import PeerState
 from snapreplay.service.runtime.tasks import cancel_and_wait
@@ -270,32 +269,6 @@ async def test_what_is_no_peer_is_told_and_not_suspected(answer, state, error):
     assert one.suspected == []
 
 
-async def test_a_connection_that_is_cut_means_silence(two: Program):
-    """Nothing is refused, nothing ends, nothing comes: a network between them that is gone, or their machine."""
-    is_cut = asyncio.Event()
-
-    async def through(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with closing(writer):
-            if is_cut.is_set():
-                await asyncio.sleep(3600)
-            theirs, ours = await asyncio.open_connection("127.0.0.1", two.port)
-            with closing(ours):
-                ours.write(await reader.readuntil(b"\r\n\r\n"))
-                while not is_cut.is_set():
-                    writer.write(await theirs.read(65536))
-                await asyncio.sleep(3600)
-
-    proxy = await asyncio.start_server(through, "127.0.0.1", 0)
-    url = "http://127.0.0.1:{}".format(*proxy.sockets[0].getsockname()[1:2])
-    one = control_of("p1", peer("p2", url))
-    async with watching(one) as shown:
-        await become(shown, "reachable")
-        is_cut.set()
-        assert (await suspected(one, "p2")).startswith("silent for ")
-        await become(shown, "dead")
-    proxy.close()
-
-
 async def test_a_process_that_dies_behind_a_proxy_is_suspected_by_its_silence(two: Program):
     """The proxy goes on to answer, so no connection is refused."""
 
@@ -319,48 +292,6 @@ async def test_a_process_that_dies_behind_a_proxy_is_suspected_by_its_silence(tw
         two.send(signal.SIGKILL)
         assert (await suspected(one, "p2")).startswith("silent for ")
         await become(shown, "dead")
-
-
-async def test_an_address_that_only_one_side_reaches_is_no_death(closed_port: int):
-    """The one that hears the other tells so. The other one has never heard it, and suspects nobody, however long."""
-    one, two, settings = control_of("p1"), control_of("p2"), soon()
-    async with served(two, settings) as url, shown_at(url) as by_two, watching(one, LATE) as by_one:
-        one.peers = (peer("p2", url),)
-        two.peers = (peer("p1", f"http://127.0.0.1:{closed_port}"),)
-        await become(by_one, "reachable")
-
-        async def is_refused() -> bool:  # one that has not been asked yet is unreachable, too
-            (row,) = await by_two()
-            return row["state"] == "unreachable" and "refuses connections" in row["last_error"]
-
-        await until(is_refused, "the wrong address refuses connections")
-
-        async def is_long_ago() -> bool:
-            (row,) = await by_two()
-            return (
-                wall_time() - datetime.fromisoformat(row["since"])
-            ).total_seconds() > 1.5 * settings.suspect_after_ms / 1000
-
-        await until(is_long_ago, "as long as one that was heard may be silent")
-        await become(by_one, "reachable")
-    assert one.suspected == two.suspected == []
-
-
-@pytest.mark.parametrize("hours", [-1, 1])
-async def test_clocks_that_differ_change_nothing(two: Program, monkeypatch: pytest.MonkeyPatch, hours: int):
-    """The one that follows is an hour off. Ages are true, a death is seen at once, and `since` is by its own clock."""
-    monkeypatch.setattr(peers, "wall_time", lambda: wall_time() + timedelta(hours=hours))
-    one = control_of("p1", two.peer)
-    async with watching(one, LATE) as shown:
-        (row,) = await become(shown, "reachable")
-        assert 0 <= row["age_seconds"] < scaled(30)
-        assert one.suspected == []
-        two.send(signal.SIGKILL)
-        (row,) = await become(shown, "dead")
-    assert "refuses connections" in row["last_error"]
-    off_seconds = (datetime.fromisoformat(row["since"]) - wall_time()).total_seconds()
-    assert abs(off_seconds - 3600 * hours) < scaled(60)
-    assert len(one.suspected) == 1
 
 
 async def test_a_process_that_stood_still_suspects_nobody(two: Program):

@@ -66,14 +66,6 @@ def test_an_operation_is_cancelled_once_and_shown_so(client):
     problem(client.delete("/api/v1/operations/nothing"), 404, "unknown-operation")
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"null", b'{"partitions": null}'])
-def test_trigger_without_partitions_means_all_live_ones(client, body):
-    """No body, an empty one and null all ask for every live partition, and only those."""
-    response = client.post("/trigger-snapshot", content=body, headers=JSON)
-    assert response.status_code == 202
-    assert [part["partition"] for part in response.json()["parts"]] == [0]
-
-
 @pytest.mark.parametrize("partitions", [[0, 0], [0.0]], ids=["twice", "a whole float"])
 def test_a_partition_is_asked_once_however_it_is_named(client, partitions):
     """JSON has one kind of number: 0.0 is the integer 0 to it."""
@@ -192,16 +184,6 @@ def test_unknown_operation_is_404_and_says_how_many_are_kept(client, name):
     assert "1,000" in response.json()["detail"]
 
 
-def test_lists_are_newest_first(client):
-    """Operations and snapshots come as objects with `items`, so that paging can be added."""
-    first = client.post("/trigger-snapshot").json()["id"]
-    second = client.post("/api/v1/partitions/2/retry").json()["id"]
-    listed = client.get("/api/v1/operations").json()["items"]
-    assert [each["id"] for each in listed] == [second, first]
-    snapshots = client.get("/api/v1/snapshots").json()["items"]
-    assert [each["snapshot_id"] for each in snapshots] == ["77aa"]
-
-
 def test_the_newest_operations_are_listed_and_older_ones_are_found_by_their_ids(client, monkeypatch):
     """A command for many partitions waits for each by its id."""
     monkeypatch.setattr(operation_views, "LISTED_MAX", 2)
@@ -210,13 +192,6 @@ def test_the_newest_operations_are_listed_and_older_ones_are_found_by_their_ids(
     listed = client.get("/api/v1/operations").json()["items"]
     assert [each["id"] for each in listed] == made[:-3:-1]
     assert [client.get(f"/api/v1/operations/{each}").json()["id"] for each in made] == made
-
-
-@pytest.mark.parametrize("limit", ["0", "-1", "100000", "x"])
-def test_a_list_has_a_bound(client, limit):
-    """And at least one row."""
-    assert len(client.get("/api/v1/snapshots", params={"limit": 1}).json()["items"]) == 1
-    assert client.get("/api/v1/snapshots", params={"limit": limit}).status_code == 422
 
 
 def test_no_secret_is_in_the_configuration(client):
@@ -229,27 +204,6 @@ def test_no_secret_is_in_the_configuration(client):
 
 
 # ---- partitions
-
-
-def test_restore_status_of_a_finished_recovery(client):
-    """A live partition shows its recovery whole: mode, snapshot, fallback, phases, proof."""
-    shown = client.get("/restore-status").json()["partitions"][0]
-    named = [shown[name] for name in ("phase", "percent", "mode", "attempts", "owner_epoch")]
-    assert named == ["live", 100, "changes", 1, 130]
-    assert shown["snapshot"]["snapshot_id"] == "5c1d"
-    assert shown["fallback_from"] == "88bb"
-    assert "crc32" in shown["fallback_reason"]
-    assert shown["seconds_per_phase"] == {"fencing": 0.02, "loading": 0.9}
-    assert shown["proof"] == {"recorded": "1100:0a:0b", "computed": "1100:0a:0b", "equal": True, "batches_compared": 14}
-    assert shown["finished_at"] == "2026-11-18T11:05:01.500000Z"
-
-
-def test_summary_counts_phases_and_averages(client):
-    """The summary: partitions by phase, the mean, and not all live."""
-    summary = client.get("/restore-status").json()["summary"]
-    assert summary["partitions_by_phase"] == {"live": 1, "loading": 1, "failed": 1, "assigned": 1}
-    assert summary["all_live"] is False
-    assert summary["percent"] == pytest.approx((100 + 12.5 + 0 + 0) / 4)
 
 
 @pytest.mark.parametrize(("partition", "name"), [("5", "partition-not-here"), ("6", "unknown-partition")])
@@ -291,16 +245,6 @@ def test_retry_refuses_what_did_not_fail_here(client, control, partition, status
     """By name; nothing was started."""
     problem(client.post(f"/api/v1/partitions/{partition}/retry"), status, name)
     assert control.operations() == []
-
-
-@pytest.mark.parametrize(
-    ("partition", "status", "name"),
-    [(9, 404, "unknown-partition"), (4, 409, "partition-not-live"), (1, 409, "partition-not-live")],
-)
-def test_an_adoption_needs_a_live_partition_here(client, partition, status, name):
-    """Only its owner can judge and point."""
-    body = {"manifest_offset": 42}
-    problem(client.post(f"/api/v1/partitions/{partition}/adopt", json=body), status, name)
 
 
 @pytest.mark.parametrize(

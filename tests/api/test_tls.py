@@ -4,12 +4,11 @@ that do not end."""
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 import ssl
 import subprocess
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from shutil import copy, rmtree
@@ -29,7 +28,7 @@ from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
-from tests.support.served import control_of, peer, program, served, until
+from tests.support.served import control_of, peer, served, until
 
 
 class Authority:
@@ -124,31 +123,6 @@ async def test_the_files_of_a_secret_are_renewed_as_kubernetes_does_it(settings,
             rmtree(tmp_path / "one", ignore_errors=True)
 
 
-async def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(settings, ours):
-    """Both may be in one packet."""
-    async with served(FakeControl(), settings) as url:
-        out, into = ssl.MemoryBIO(), ssl.MemoryBIO()
-        tls = ssl.create_default_context(cafile=ours.file).wrap_bio(into, out, server_hostname="127.0.0.1")
-        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=scaled(10)) as connection:
-            while True:
-                try:
-                    tls.do_handshake()
-                    break
-                except ssl.SSLWantReadError:
-                    connection.sendall(out.read())
-                    into.write(await asyncio.to_thread(connection.recv, 65536))
-            tls.write(b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            connection.sendall(out.read())
-            answer = b""
-            while not answer:
-                part = await asyncio.to_thread(connection.recv, 65536)
-                assert part, "it was closed without an answer"
-                into.write(part)
-                with suppress(ssl.SSLWantReadError):
-                    answer = tls.read()
-        assert answer.startswith(b"HTTP/1.1 200 ")
-
-
 async def test_with_an_authority_for_clients_only_probes_go_without_a_certificate(settings, ours, theirs):
     """One of another authority does not get as far as a request."""
     async with served(FakeControl(), settings.replaced(client_ca_file=settings.tls_ca_file)) as url:
@@ -220,27 +194,6 @@ async def test_processes_follow_each_other_and_show_their_certificates(settings,
         await until(both_are_judged, "one is followed, the other one named")
         assert rows[1]["state"] == "unreachable"
     assert one.suspected == []
-
-
-async def test_a_killed_process_is_suspected_at_once_by_tls_too(settings, ours):
-    """What ends without a farewell of TLS is no certificate that is not trusted."""
-    files = {name: getattr(settings, name) for name in ("tls_certificate_file", "tls_key_file")}
-    one = control_of("p1")
-    late = settings.replaced(suspect_after_ms=600_000)
-    with program("p2", **files) as two:
-        one.peers = (two.peer,)
-        async with served(one, late) as url, client(url, ours) as asking:
-
-            async def is_followed() -> bool:
-                return (await asking.get("/api/v1/processes")).json()["items"][1]["state"] == "reachable"  # type: ignore[no-any-return]
-
-            async def is_suspected() -> bool:
-                return bool(one.suspected)
-
-            await until(is_followed, "it is followed")
-            two.send(signal.SIGKILL)
-            await until(is_suspected, "it is suspected")
-    assert "refuses connections" in one.suspected[0][1]
 
 
 async def test_no_token_is_sent_without_tls_by_a_process_that_has_it(settings, ours, tmp_path):

@@ -89,12 +89,6 @@ def test_what_is_no_token_of_the_file_is_refused(guarded, given, caplog):
     assert FIRST[:-1] not in line
 
 
-def test_a_page_is_given_without_a_token(guarded):
-    """A browser sends none when it opens it; what the page asks for needs one."""
-    assert guarded.get("/").status_code == 200
-    assert guarded.get("/openapi.json").status_code == 401
-
-
 def test_a_changed_file_counts_at_once_and_a_broken_one_changes_nothing(file, caplog):
     """So a token is replaced without a restart, and never by nobody's."""
     tokens = HttpTokens(str(file))
@@ -199,12 +193,6 @@ async def test_commands_send_the_token_of_their_file(file, monkeypatch, tmp_path
             True,
             False,
         )
-
-
-def test_tokens_of_a_file_are_its_lines(file):
-    """Blank ones left out."""
-    file.write_text(f"\n  {FIRST}  \n\n{SECOND}")
-    assert [each.text for each in tokens_in(file)] == [FIRST, SECOND]
 
 
 async def read_to_the_end(url: str, token: str, read: asyncio.Event) -> int:

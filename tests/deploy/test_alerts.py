@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from aiokafka import AIOKafkaProducer
 
 from snapreplay.api.server import HttpServer
 from snapreplay.service.live import recoverability_monitor
@@ -20,7 +21,6 @@ from tests.deploy.dockerfile import ROOT
 from tests.deploy.prometheus import Prometheus, prometheus, promtool
 from tests.deploy.promql import TARGET, wrong_words
 from tests.deploy.test_dashboard import TARGETS, filled
-from tests.hints.test_while_it_runs import producing
 from tests.service.conftest import stage
 from tests.support import apps
 from tests.support.deadlines import scaled
@@ -44,20 +44,6 @@ def test_an_alert_asks_for_what_exists_and_leads_to_its_section(rule: dict[str, 
     page, _, section = rule["annotations"]["runbook_url"].partition("#")
     assert section == rule["alert"].lower()
     assert f"\n## {rule['alert']}\n" in (ROOT / page).read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "snapreplay_gone",
-        'snapreplay_batch{phase="live"}',
-        'snapreplay_partition_phase{phase="alive"}',
-        "sum by (a) (up)",
-    ],
-)
-def test_a_wrong_word_is_found(expression: str) -> None:
-    """A metric, a label, a value and a label of a grouping."""
-    assert len(wrong_words(expression)) == 1
 
 
 def test_the_runbook_has_no_other_alerts() -> None:
@@ -133,6 +119,17 @@ async def fires(now: Firing, wanted: set[tuple[str, str]], but: set[tuple[str, s
         await until(there)
     except AssertionError:
         raise AssertionError(f"firing: {sorted(found)}; wanted: {sorted(wanted)}") from None
+
+
+@asynccontextmanager
+async def producing(here: Any, transactional_id: str) -> AsyncIterator[AIOKafkaProducer]:
+    """Another program."""
+    made = AIOKafkaProducer(bootstrap_servers=here.bootstrap_servers, transactional_id=transactional_id)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop()
 
 
 @asynccontextmanager

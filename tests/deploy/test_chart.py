@@ -78,25 +78,6 @@ def test_a_namespace_of_the_restricted_standard_takes_them() -> None:
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_a_job_is_not_retried_and_does_not_meet_the_next_one() -> None:
-    """The exit code is the verdict; the next turn is the next attempt."""
-    for resource in (each for each in RENDERED if each["kind"] == "CronJob"):
-        job = resource["spec"]["jobTemplate"]["spec"]
-        assert resource["spec"]["concurrencyPolicy"] == "Forbid"
-        assert job["backoffLimit"] == 0
-        assert job["template"]["spec"]["restartPolicy"] == "Never"
-
-
-def test_everything_is_about_the_same_pods() -> None:
-    """The labels of the replicas are what services, budget and policy select."""
-    labels = NAMED["StatefulSet", "ledger"]["spec"]["template"]["metadata"]["labels"].items()
-    selectors = [NAMED[kind, "ledger"]["spec"] for kind in ("StatefulSet", "PodDisruptionBudget")]
-    wanted = [each["selector"]["matchLabels"] for each in selectors]
-    wanted += [each["spec"]["selector"] for each in RENDERED if each["kind"] == "Service"]
-    wanted.append(NAMED["NetworkPolicy", "ledger"]["spec"]["podSelector"]["matchLabels"])
-    assert all(each.items() <= labels for each in wanted)
-
-
 @pytest.mark.whole
 async def test_prometheus_asks_with_the_token_of_a_viewer_and_by_tls(tmp_path: Path) -> None:
     """As the page about deployment says, with other paths and another address."""
@@ -202,17 +183,6 @@ def test_probes_and_metrics_have_a_port_of_their_own_if_it_is_wanted() -> None:
     assert [each["name"] for each in named["ledger"]] == ["http", "probes"]
     assert [each["name"] for each in named["ledger-http"]] == ["http"]
     assert {"port": "probes"} in by_kind["NetworkPolicy"]["spec"]["ingress"][0]["ports"]
-
-
-@with_helm
-def test_each_alert_links_to_the_runbook_where_it_is() -> None:
-    """A path in a repository is no link for whoever is called."""
-    address = "https://docs.example.com/runbook/"
-    found = yaml.safe_load_all(chart.render({**chart.EVERYTHING, "monitoring.runbook": address}).stdout)
-    (rules,) = [each["spec"] for each in found if each["kind"] == "PrometheusRule"]
-    links = [rule["annotations"]["runbook_url"] for group in rules["groups"] for rule in group["rules"]]
-    assert links
-    assert {each.partition("#")[0] for each in links} == {address}
 
 
 @with_helm

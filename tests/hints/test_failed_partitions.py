@@ -27,16 +27,6 @@ def ledger(then: Any, options: str) -> str:
 # ------------------------------------------------------------------------------ changed code
 
 
-async def test_changed_code_goes_by_changes_where_all_of_them_are_there(operator):
-    """Recorded, and the app replays by its settings, or would be lean from now on: the printed settings start it."""
-    then, who = await operator()
-    who.change(ledger(then, "apps.subtract, version='2'"))
-    who.settings["changelog"] = {"enabled": "false"}
-    await who.follow(way_with(await who.failure(), "--set restore.mode=changes"))
-    assert who.settings["changelog"] == {"enabled": "true"}
-    await who.healthy()
-
-
 async def test_a_digest_that_differs_leads_to_the_other_mode_and_on(operator):
     """What was recorded is wrong itself: the other mode finds the same, and its hint has the acceptance that works."""
     then, who = await operator()
@@ -119,18 +109,3 @@ async def test_a_record_that_cannot_be_processed_goes_to_the_dead_letters(newcom
     await who.follow(hint)
     async with who.running() as service:
         assert service.view(0)["k0"] == {"n": 1, "sum": 1}
-
-
-async def test_accept_asks_for_a_reason_and_names_the_right_finding(operator):
-    """Refusals of `accept` itself: each hint is the command, or the option, that works."""
-    then, who = await operator()
-    await then.here.feed(20)
-    trim(then.here.bootstrap_servers, then.input, 0, 130)
-    words = ["accept", "hinted:app", "--partition", "0", "--finding", "input-gap-0"]
-    assert "--reason TEXT" in await who.type(*words, "--reason", " ", code=2)
-    said = " ".join((await who.type(*words, "--reason", "seen", code=2)).split())
-    await who.follow(way_with(said.split("hint: ")[1], "snapreplay accept"))
-    await who.healthy()
-    said = " ".join((await who.type(*words, "--reason", "seen", code=2)).split())
-    assert "restart the service" in said
-    await who.healthy()

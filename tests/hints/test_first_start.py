@@ -2,12 +2,10 @@
 what was printed."""
 
 import json
-import re
 
 import pytest
 
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.ports import NewTopic
 from snapreplay.service.preflight import inspect
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.hints.following import Operator, way_with, ways
@@ -34,26 +32,6 @@ async def test_a_new_app_is_led_from_nothing_to_live(newcomer):
     hint = await who.awaited()
     assert ways(hint)[0].startswith("`snapreplay init ")
     await who.follow(hint.split(": ")[0])
-    await who.healthy()
-
-
-async def test_what_dev_does_without_its_broker_is_done_on_another_cluster(newcomer, desk, monkeypatch):
-    """No Java: the commands of the hint, each with the option that it names, on a cluster with inputs and outputs."""
-    who = newcomer()
-    here, app = who.here, who.load()
-    topics = [NewTopic(topic.name, 1) for topic in (*app.inputs, *app.outputs)]
-    await here.cluster.create_topics(topics)
-    monkeypatch.delenv("SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS")
-    with monkeypatch.context() as bare:
-        bare.setenv("PATH", "/nowhere")
-        bare.delenv("JAVA_HOME", raising=False)
-        said = " ".join((await who.type("dev", "hinted:app", code=3)).split())
-    hint = said.split("; or do without the local broker, ")[1]
-    (option,) = re.findall(r"each with (--\S+ HOST:PORT)", hint)
-    commands = re.findall(r"`(snapreplay [^`]+ APP)`", hint)
-    assert [each.split()[1] for each in commands] == ["topics", "init", "run"]
-    for each in commands:
-        await who.follow(f"`{each.replace('APP', 'MODULE:APP')} {option}`")
     await who.healthy()
 
 
@@ -106,22 +84,6 @@ async def test_a_start_without_own_topics_names_the_savepoints(newcomer):
     assert remedies
     assert all("(before, older)" in each for each in remedies)
     await begun_again(who, said.split("hint: ")[1], state)
-
-
-async def test_a_savepoint_is_named_when_one_own_topic_is_gone_or_both_came_back_empty(newcomer):
-    """One is gone; or both were created again, and the partition is FAILED; `init` and `doctor` name it, too."""
-    who = newcomer()
-    state = await kept(who, "before")
-    delete_own(who, "increments")
-    said = " ".join((await who.type("run", "hinted:app", "--no-wait", code=2)).split())
-    assert "--savepoint before" in said.split("hint: ")[1]
-    delete_own(who, "snapshots")
-    await who.type("topics", "ensure", "hinted:app")
-    said = " ".join((await who.type("init", "hinted:app", code=4)).split())
-    assert "--savepoint before" in said.split("hint: ")[1]
-    found = json.loads((await who.type("doctor", "hinted:app", "-o", "json", code=1)).splitlines()[-1])["findings"]
-    assert ["--savepoint before" in each["remedy"] for each in found if each["check"] == "recovery"] == [True]
-    await begun_again(who, await who.failure(), state)
 
 
 async def test_the_topic_of_dead_letters_is_created_though_only_the_start_knows_the_policy(newcomer):

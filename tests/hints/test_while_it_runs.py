@@ -2,12 +2,9 @@
 
 import asyncio
 import re
-from contextlib import asynccontextmanager
 
 import pytest
-from aiokafka import AIOKafkaProducer
 
-from snapreplay.service.recovery import driver
 from tests.hints.following import all_of, way_with
 from tests.support.deadlines import scaled
 from tests.support.stage import phase, until
@@ -54,41 +51,6 @@ async def test_an_input_that_was_deleted_is_brought_back_with_its_old_offsets(op
         await then.here.feed(20)
         await all_of(service, then.here.sent)
         assert service.view(0)["k0"]["n"] == 7
-
-
-@pytest.mark.whole
-async def test_a_foreign_transaction_that_hides_our_claim_is_ended_as_doctor_says(operator, monkeypatch):
-    """HangingTransaction: the printed command names who it is and what ends it; with a producer of that id and the
-    printed retry the partition is LIVE."""
-    then, who = await operator()
-    usual_ms, longest_ms = driver.PIN_SLACK_MS, (await then.here.context()).view.transaction_timeout_max_ms
-    monkeypatch.setattr(driver, "PIN_SLACK_MS", 500 - longest_ms)
-    async with producing(then.here, f"{then.here.app.app_id}-foreign") as holder:
-        await holder.begin_transaction()
-        await (await holder.send(then.increments, b"x", partition=0))
-        async with who.served() as service:
-            error = (await phase(service, "failed")).error
-            # The marker of a claim may come later than in half a second.
-            monkeypatch.setattr(driver, "PIN_SLACK_MS", usual_ms)
-            assert error.kind == "HangingTransaction"
-            doctor, retry = error.hint.split("; once it has ended, ")
-            await who.follow(doctor)
-            said = " ".join(who.said[-1].split())
-            (foreign,) = re.findall(r"stop the process that uses (\S+) .* or when a producer of this id starts", said)
-            async with producing(then.here, foreign):
-                await who.follow(retry)
-            await phase(service, "live")
-
-
-@asynccontextmanager
-async def producing(here, transactional_id):
-    """Another program."""
-    made = AIOKafkaProducer(bootstrap_servers=here.bootstrap_servers, transactional_id=transactional_id)
-    await made.start()
-    try:
-        yield made
-    finally:
-        await made.stop()
 
 
 async def test_an_output_that_was_deleted_is_created_as_printed(operator):

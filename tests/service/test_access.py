@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,20 +10,18 @@ from aiokafka import AIOKafkaProducer
 from snapreplay.app import names
 from snapreplay.errors import AccessError
 from snapreplay.service.core.kafka_errors import NotAuthorized
-from snapreplay.service.decisions import savepoints
-from snapreplay.service.decisions.deletion import carry_out, propose
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.doctor.collect import examine
 from snapreplay.service.kafka.admin import KafkaTopicWatch
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.ports import TopicPartition
-from snapreplay.service.topics.requirements import ensure_topics, own_topics
+from snapreplay.service.topics.requirements import ensure_topics
 from tests.service.test_inputs import appears, orders
-from tests.support import apps, inside
+from tests.support import apps
 from tests.support.guarded import USER, Guarded, bindings, guarded_broker
 from tests.support.kafka import until_async
-from tests.support.stage import GROUP, Stage, processed, session_ms, settings_for, snapshot, until
+from tests.support.stage import GROUP, Stage, processed, session_ms, settings_for, until
 from tests.support.tampering import delete
 
 pytestmark = pytest.mark.kafka
@@ -176,21 +173,6 @@ def wanted(commands: list[str]) -> set[tuple[str, str, str]]:
     return {(binding.restype.name, binding.name, binding.operation.name) for binding in every}
 
 
-async def test_what_the_guide_asks_for_is_enough_for_snapshots_and_trimming(here, unique):
-    """deploy/README.md's list: three snapshots, of which two are kept."""
-    stage = await Restricted(here, apps.ledger(unique("enough"))).allowed()
-    async with stage.running(retention={"snapshots_kept": 2}) as service:
-        for _ in range(3):
-            await stage.feed(20)
-            await stage.assert_exactly_once(service)
-            await snapshot(service)
-        reader = await stage.cluster.reader()
-        for topic in own_topics(stage.app, stage.settings()):
-            log = TopicPartition(topic, 0)
-            await until_async(lambda: reader.bounds(log), lambda bounds: bounds.start_offset > 0)  # noqa: B023 - awaited here
-        await reader.close()
-
-
 async def test_a_revoked_acl_stops_a_partition_until_it_is_given_back(here, unique):
     """Of topics, transactional ids and the group: named with operation and user in status and readiness, retried, and
     exactly once in the end, in the same process."""
@@ -219,21 +201,6 @@ async def test_a_revoked_acl_stops_a_partition_until_it_is_given_back(here, uniq
             await asyncio.to_thread(here.allow, acl)
             await until(service.control.ready, f"ready again, with {acl}")
             await stage.assert_exactly_once(service)
-
-
-async def test_a_group_that_may_not_see_its_topic_takes_no_partition_away(here, unique):
-    """When its leader sees the topic again, which may be later than all others do, nothing is to be restored."""
-    stage = await Restricted(here, apps.ledger(unique("unseen"))).allowed()
-    async with stage.running(kafka=here.as_user() | {"metadata.max.age.ms": 4000}) as service:
-        membership, runner = inside.membership(service), inside.runner(service)
-        generation = membership.generation
-        await asyncio.to_thread(here.revoke, stage.mine[2])
-        await until(lambda: membership.generation > generation, "the leader has noticed")
-        await asyncio.to_thread(here.allow, stage.mine[2])
-        await until(lambda: membership.generation > generation + 1, "it sees the topic again")
-        await stage.feed(20)
-        await stage.assert_exactly_once(service)
-        assert inside.runner(service) is runner
 
 
 @pytest.mark.whole
@@ -332,39 +299,3 @@ async def test_a_changed_password_is_named_and_a_right_one_heals(here, unique):
         await until(service.control.ready, "ready again")
         await stage.feed(20)
         await stage.assert_exactly_once(service)
-
-
-@pytest.mark.whole
-async def test_a_savepoint_and_a_deletion_name_what_they_need(here, unique):
-    """Each refusal's own command leads one step on, and at last to what was asked for. Nothing is deleted before."""
-    stage = await Restricted(here, apps.ledger(unique("kept"))).allowed()
-    async with stage.running() as service:
-        await stage.feed(20)
-        await processed(service, {0: 20})
-    given: list[str] = []
-    own, super_user = set(names.own_pair(stage.app.app_id)), KafkaCluster(settings_for(here.open))
-
-    async def done(ask):
-        while True:
-            try:
-                return await ask()
-            except NotAuthorized as error:
-                (command,) = re.findall(KAFKA_ACLS, error.hint)
-                assert command not in given, "it did not help"
-                given.append(command)
-                assert own <= set(await super_user.topic_names())
-                await asyncio.to_thread(here.allow, command)
-
-    async def kept():
-        with suppress(savepoints.SavepointExists):  # it is whole, and could not be read back
-            await savepoints.create(stage.app, stage.settings(), stage.cluster, "before")
-        return await savepoints.usable(stage.app.app_id, "before", stage.cluster, prove=True)
-
-    async def deleted():
-        await carry_out(await propose(stage.app.app_id, stage.cluster), stage.cluster)
-
-    assert (await done(kept)).problems == []
-    assert any("--operation Create" in each for each in given)
-    await done(deleted)
-    assert any("--operation Delete --group" in each for each in given)
-    assert not own & set(await super_user.topic_names())

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from snapreplay.api.asking import Asking
 from snapreplay.api.fleet_views import Covered, Scope, fleet
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of
@@ -263,8 +264,8 @@ class FakeGroup:
         self.asked += 1
 
 
-class Local:
-    """A `ServiceSource` that asks `control` directly: handlers are tried without a thread of HTTP."""
+class Local(Asking):
+    """Asks `control` directly: handlers are tried without a thread of HTTP."""
 
     def __init__(self, control: Control) -> None:
         self._control = control

@@ -10,7 +10,6 @@ import pytest
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
-from snapreplay.testing import ServiceEnded
 from tests.support.foreign_records import Foreign, batch, produce
 from tests.support.stage import settings_for
 
@@ -147,67 +146,3 @@ async def test_records_without_a_time_and_of_another_time_stop_nobody(desk, brok
         assert [each["timestamp_ms"] for each in await desk.tail(here.input)][7:] == [-1, far_ms]
         assert 13 in [each["value"] for each in await desk.tail(f"{desk.name}-out")]
         assert len(await desk.tail("dead-letters")) == 4  # two, a note, and the one that came back
-
-
-@pytest.mark.whole
-async def test_there_is_a_way_back_from_a_stream_time_of_years_that_have_not_come(desk, broker):
-    """An app without timers takes microseconds, and stream time stays there for good. Set back to a savepoint of
-    before, the version with timers stops at that record by name; with dead letters it goes on without it."""
-    # The output topic would refuse such a timestamp.
-    here, now_ms = Foreigner(desk, broker, DUNNING.replace(", timestamp_ms=record.timestamp_ms", "")), wall_ms()
-    await here.topic_for_any_time()
-    async with desk.harness() as harness:
-        here.produce(Foreign(now_ms, b"ada", b"1"))
-        await harness.caught_up()
-        await harness.stop()
-    await desk.type("savepoint create", "before")
-    async with desk.harness() as harness:
-        here.produce(Foreign(now_ms * 1000, b"far", b"2"), Foreign(now_ms + 1, b"bob", b"3"))
-        await harness.caught_up()
-        assert (await harness.state(0)).stream_time_ms == now_ms * 1000
-        await harness.stop()
-    here = Foreigner(desk, broker, DUNNING + WITH_REMINDERS)
-    await desk.type("reset", "--savepoint", "before", "--reason", "microseconds", "--yes")
-    with pytest.raises(ServiceEnded) as stopped:
-        async with desk.harness(policy="fail") as harness:
-            await harness.caught_up()
-    assert f"{here.input}-0-1: the timestamp {now_ms * 1000} lies 5" in str(stopped.value)
-    assert "errors.policy=dead_letter" in str(stopped.value)
-    async with desk.harness() as harness:
-        await harness.caught_up()
-        state = await harness.state(0)
-        assert (dict(state), state.stream_time_ms) == ({"ada": 1, "bob": 3}, now_ms + 1)
-
-
-DEEP = """
-from snapreplay import App, MapState, Topic
-
-read = Topic("NAME-in")
-app = App("NAME", inputs=[read], outputs=[Topic("NAME-out")], state=lambda: MapState(str, list))
-
-
-@app.handler(read)
-def keep(record, state, out):
-    state[record.key] = record.value
-"""
-
-
-@pytest.mark.whole
-async def test_documents_that_are_nested_deep_are_kept_and_shown(desk, broker):
-    """Down to 800 levels; deeper ones are the record's error, by name. Every topic that holds one can be shown, and the
-    state is restored."""
-    here = Foreigner(desk, broker, DEEP)
-    async with desk.harness() as harness:
-        for depth in (10, 400, 700, 800, 801, 5000):
-            here.produce(Foreign(wall_ms(), b"%d" % depth, b"[" * depth + b"]" * depth))
-        await harness.caught_up()
-        await harness.kill()
-        await harness.restart()
-        await harness.caught_up()
-        assert set(await harness.state(0)) == {"10", "400", "700", "800"}
-        letters = {each["key"]: each["dead_letter"]["message"] for each in await desk.tail("dead-letters")}
-        assert set(letters) == {"801", "5000"}
-        assert "nested deeper than 800 levels" in letters["801"]
-        for topic in (here.input, "dead-letters"):
-            await desk.type("tail", topic)
-            await desk.type("tail", topic, "-o", "json")

@@ -80,15 +80,3 @@ def test_what_a_dead_process_said_last_is_not_told_as_known(capsys, state):
     assert (lags_code(lags), plans_code(plans)) == (code, code)
     assert said.count(f"partition 1 when last heard: its process p2 is {state}") == (0 if is_known else 2)
     assert ("was live" in said) is not is_known
-
-
-@pytest.mark.parametrize("state", [PeerState.DEAD, PeerState.REACHABLE])
-def test_what_held_back_a_process_that_is_dead_is_no_finding_of_today(capsys, state):
-    """The partition is elsewhere by now, or soon: a script asks again, and does not look for a transaction."""
-    inputs, blocked = (InputStatus("payments", 500, 500, 540),), (BlockedTopic("payments", 500, 40, KNOWN),)
-    theirs = msgspec.structs.replace(LIVE, partition=1, inputs=inputs, blocked_by_open_transaction=blocked)
-    (mine,) = [each for each in held(app([], p2=(state, [theirs]))) if each.partition == 1]
-    lags = json.loads(msgspec.json.encode(views.Partitions((views.partition(mine, NOW),))))
-    assert lags_code(lags) == (ExitCode.FINDINGS if state is PeerState.REACHABLE else ExitCode.NOT_YET)
-    print_lags(lags)
-    assert ("is held back" in capsys.readouterr().out) is (state is PeerState.REACHABLE)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import subprocess
 import sys
 
 import pytest
 
-from tests.support.deadlines import scaled, within
+from tests.support.deadlines import scaled
 
 
 @pytest.mark.kafka
@@ -102,27 +101,3 @@ def first_line_of(words):
         process.stdout.close()
         said = process.stderr.read()
         return shown, said, process.wait(scaled(30))
-
-
-@pytest.mark.kafka
-@pytest.mark.whole
-async def test_following_shows_what_is_written_later(desk, tmp_path):
-    """Until Ctrl-C, which is exit code 130."""
-    shown = tmp_path / "shown"
-    async with desk.harness():
-        words = desk.words("tail", f"{desk.name}-in", "-f", "-n", "0")
-        process = await asyncio.to_thread(follow, words, shown)
-        try:
-            async with within(60):
-                while not shown.read_text():
-                    await desk.type("feed", f"{desk.name}-in", stdin='{"key": "k", "value": {"amount": 1}}')
-            process.send_signal(signal.SIGINT)
-            assert await asyncio.to_thread(process.wait, scaled(30)) == 130
-        finally:
-            process.kill()
-    assert shown.read_text().startswith(f"{desk.name}-in-")
-
-
-def follow(words, path):
-    with path.open("w") as shown:
-        return subprocess.Popen([sys.executable, "-m", "snapreplay.api.cli", *map(str, words)], stdout=shown)

@@ -59,17 +59,6 @@ def test_restore_status_shows_every_partition(invoke, url):
     assert result.stdout.splitlines()[-1].startswith("ledger: 1 live, 1 loading")
 
 
-def test_restore_status_as_json(invoke, url):
-    """--output json prints what the service said, and nothing else."""
-    result = invoke("restore-status", "--url", url, "--output", "json")
-    assert [each["phase"] for each in json.loads(result.stdout)["partitions"]] == [
-        "live",
-        "loading",
-        "failed",
-        "assigned",
-    ]
-
-
 def test_restore_status_is_0_when_all_are_live(invoke, url, control):
     """What a script waits for, also with --output json."""
     control.statuses = {0: LIVE}
@@ -103,11 +92,6 @@ def test_unreachable_is_3_and_names_the_url(invoke, nobody, command, extra):
     assert nobody in result.stderr
     assert "hint:" in result.stderr
     assert result.stdout == ""
-
-
-def test_watching_nobody_is_3_at_once(invoke, nobody):
-    """--watch is patient with a service that was seen, not with one that never was."""
-    assert invoke("restore-status", "--watch", "--url", nobody).exit_code == 3
 
 
 def test_trigger_prints_the_operation(invoke, url, control):

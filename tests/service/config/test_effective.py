@@ -1,11 +1,7 @@
 """The settings as they are shown: where each was given, and no secret."""
 
-import msgspec
-
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import Settings, effective, load_settings
-from snapreplay.service.control.protocol import StatusDocument
-from tests.support.fake_control import FACTS
 
 
 def shown(settings):
@@ -37,11 +33,3 @@ def test_what_a_program_gives_is_said_to_be_its():
     found = shown(Settings(http=HttpSettings(port=0), kafka={"client.id": "ledger"}))
     assert (found["http.port"], found["kafka.client.id"]) == ((0, "by the program"), ("ledger", "by the program"))
     assert found["http.host"] == ("127.0.0.1", "default")
-
-
-def test_values_keep_their_types_on_their_way_to_http():
-    """A port is a number there, and a switch a bool."""
-    document = StatusDocument(FACTS, settings=effective(Settings()))
-    there = msgspec.msgpack.decode(msgspec.msgpack.encode(document), type=StatusDocument)
-    assert there.settings == document.settings
-    assert {type(each.value) for each in there.settings} == {bool, int, float, str}

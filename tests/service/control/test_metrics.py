@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
@@ -184,25 +182,3 @@ def test_fences_start_at_zero():
     """The first fence must show as an increase, so the series exists before it."""
     PartitionMetrics("ledger", 78)
     assert scrape(FakeControl())["snapreplay_fences_total", labels(78)] == 0
-
-
-def test_names_follow_the_rules():
-    """Prefix, base units, counters end in _total, no label but those of a small fixed set."""
-    allowed = {"app", "partition", "phase", "result", "mode", "kind", "reaction", "request", "store", "state", "le"}
-    for family in DocumentCollector(FakeControl().document(), EVENTS).collect():
-        if family.name.startswith(("process_", "python_")):
-            continue
-        assert re.fullmatch(r"snapreplay_[a-z_]+", family.name)
-        assert not re.search(r"_(ms|milliseconds|kib|mb|percent)$", family.name)
-        for sample in family.samples:
-            extra = {"version", "app_version", "engine"} if family.name.endswith("_build_info") else set()
-            assert set(sample.labels) <= allowed | extra
-
-
-def test_registry_is_ours():
-    """A program that embeds a service keeps its own default registry."""
-    from prometheus_client import REGISTRY
-
-    names = {family.name for family in REGISTRY.collect()}
-    assert not any(name.startswith("snapreplay_") for name in names)
-    assert "snapreplay_batches" in {family.name for family in EVENTS.collect()}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from snapreplay.service.control import operation_registry as module
-from snapreplay.service.control.operation_registry import OperationRegistry, operation_id
+from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.operations import (
     AdoptSnapshot,
     Busy,
@@ -63,17 +63,6 @@ def test_a_part_that_has_ended_is_never_changed():
     assert states(found(operations, made)) == ["succeeded"]
 
 
-@pytest.mark.parametrize(
-    ("command", "what"), [(TriggerSnapshot(), "a snapshot"), (AdoptSnapshot(3, 42), "an adoption")]
-)
-def test_what_is_under_way_is_named_in_english(command, what):
-    """A program reads the message of the error; HTTP tells the same."""
-    operations = OperationRegistry()
-    operations.create(command, [3])
-    with pytest.raises(Busy, match=f"^{what} of partition 3 is already running$"):
-        operations.create(command, [3])
-
-
 def test_a_busy_partition_is_refused_until_its_part_has_ended():
     """And nothing of the refused operation is started."""
     operations = OperationRegistry()
@@ -96,17 +85,6 @@ def test_only_the_last_ones_are_kept_newest_first(monkeypatch):
     operations.report(made[0].id, 0, OperationState.SUCCEEDED, "s1", "")
     assert operations.get(made[0].id) is None
     assert {each.state for each in operations.all()} == {"succeeded"}
-
-
-def test_ids_sort_by_time_and_are_uuids_of_version_7(monkeypatch):
-    """48 bits of milliseconds in front."""
-    ids = []
-    for now in (1, 1_795_000_000_000, 1_795_000_000_001, (1 << 48) - 1):
-        monkeypatch.setattr(module, "wall_ms", lambda now=now: now)
-        ids.append(operation_id())
-    assert ids == sorted(ids)
-    assert {each[14] for each in ids} == {"7"}
-    assert all(each[19] in "89ab" for each in ids)
 
 
 def test_what_has_not_begun_is_cancelled_and_cannot_begin_any_more():

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from snapreplay.service.doctor import collect
-from snapreplay.service.doctor.collect import Collector, examine, impatient, lasting
+from snapreplay.service.doctor.collect import Collector, examine, lasting
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support import apps
-from tests.support.stage import processed, settings_for, snapshot
+from tests.support.stage import processed, snapshot
 from tests.support.tampering import copy_again, delete, flip, recreate, tamper, topic_id, trim
 
 DEVELOPMENT = [("brokers", "cluster")]
@@ -70,15 +70,6 @@ async def test_only_what_is_still_there_a_second_later_lasts(monkeypatch):
 
     monkeypatch.setattr(collect, "LOOK_AGAIN_SECONDS", 0)
     assert await lasting(look, ["here", "busy", "done"]) == {"here": 1}
-
-
-def test_a_partition_that_nobody_leads_is_not_waited_for_long():
-    """Three requests, not the five minutes that a recovery has."""
-    patient = settings_for("127.0.0.1:9")
-    assert patient.timeouts.metadata_ms == 300_000
-    quick = impatient(patient)
-    assert (quick.timeouts.metadata_ms, quick.timeouts.progress_ms) == (30_000, 30_000)
-    assert quick.timeouts.commit_ms == patient.timeouts.commit_ms
 
 
 @pytest.mark.kafka
