@@ -21,8 +21,8 @@ from aiokafka.structs import TopicPartition as ClientPartition
 from benchmarks import harness
 from snapreplay import engine
 from snapreplay.app.record import Output
-from snapreplay.service.kafka.batching import TopicShape, TransactionBatches
 from snapreplay.service.kafka.fetch_by_id import _EngineRecords, _TolerantRecords
+from snapreplay.service.kafka.producer import TopicShape, TransactionBatches
 from snapreplay.state.digest import digest_of
 from snapreplay.state.shards import Shards
 

@@ -1,8 +1,6 @@
-"""The interface of Kafka that the service needs, as protocols. `service.kafka` implements them with aiokafka; a
-simulator may implement them in memory.
+"""The interface of Kafka that the service needs: `service.kafka` implements it with aiokafka, the simulator in memory.
 
-Every call has its own deadline inside the adapter and never waits for ever. Errors are those of
-`snapreplay.errors` and `core.kafka_errors`; no client exception passes this border.
+Every call has a deadline. Errors are those of `snapreplay.errors` and `core.kafka_errors`, never the client's.
 """
 
 from __future__ import annotations
@@ -34,10 +32,9 @@ class Bounds(NamedTuple):
 
 
 class LogBatch(NamedTuple):
-    """A record batch in a log. It holds the offsets base_offset <= offset < end_offset, of records or of none.
+    """A record batch in a log, with the offsets base_offset <= offset < end_offset, of records or of none.
 
-    `is_cleaned`: the log cleaner has written it again, with some of its records or with a date for their deletion, and
-    so with another checksum. The batch says so itself, whatever the topic's cleanup.policy is by now.
+    `is_cleaned`: the log cleaner has written it again, so its checksum is another one.
     """
 
     base_offset: int
@@ -76,23 +73,23 @@ class Reader(Protocol):
 
     @property
     def disturbances(self) -> int:
-        """The number of events after which a log may be another one: a new connection, a refused fetch, a leader
-        epoch that fell. Counted before anything that was read afterwards is returned."""
+        """The number of events after which a log may be another one, such as a new connection, a refused fetch or a
+        lower leader epoch. Counted before anything read afterwards is returned."""
 
     @property
     def doubt(self) -> str:
-        """The reason why a log is another one than what was read of it since `follow`, as its broker said; "": none
-        said so. With a doubt `poll` gives nothing more of that log."""
+        """The reason why a log is not the one that was followed, as its broker said; empty: it is. With a doubt
+        `poll` returns nothing more of that log."""
 
     @property
     def is_silent(self) -> bool:
         """Whether a broker has not answered the last fetch of what is followed, although it should have by now."""
 
     async def bounds(self, partition: TopicPartition) -> Bounds:
-        """Ask the leader afresh for the bounds.
+        """Ask the leader for the bounds.
 
         Raises:
-            Unreachable: no answer within the metadata timeout (default 5 minutes).
+            Unreachable: no answer within timeouts.metadata_ms.
         """
 
     async def bounds_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
@@ -108,14 +105,12 @@ class Reader(Protocol):
     def read(
         self, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> AsyncIterator[Sequence[InputRecord]]:
-        """Read the records with start_offset <= offset < end_offset, in order, in slices that are never empty.
-
-        Ends when the position has reached `end_offset`; markers and aborted records give no slice. An empty
-        poll means nothing. Replaces what the reader followed before.
+        """Read the records with start_offset <= offset < end_offset, in order, in slices that are never empty, until
+        the position has reached `end_offset`. Replaces what the reader followed.
 
         Raises:
-            OffsetTrimmed, OffsetBeyondEnd: out of range, told apart by fresh bounds.
-            ReadStalled: no progress for the progress timeout.
+            OffsetTrimmed, OffsetBeyondEnd: out of range.
+            ReadStalled: no progress for timeouts.progress_ms.
             TopicGone: the topic has been missing for longer than a broker may lag.
         """
 
@@ -123,27 +118,16 @@ class Reader(Protocol):
         """Read the record at exactly this offset; None when there is none (marker, aborted, compacted)."""
 
     async def first_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
-        """Return the offset of the first record with this timestamp or a later one; the end if there is none.
-
-        Raises:
-            Unreachable: as `bounds`.
-        """
+        """Return the offset of the first record with this timestamp or a later one; the end if there is none. Raises
+        as `bounds`."""
 
     async def batch_below(self, partition: TopicPartition, position: int) -> LogBatch | None:
-        """Return the batch that holds the offset directly below this position, asked afresh; None when that is gone,
-        trimmed or compacted. A position beyond the end is waited for.
-
-        Raises:
-            Unreachable: as `bounds`.
-        """
+        """Return the batch that holds the offset directly below this position; None when that is trimmed or compacted.
+        A position beyond the end is waited for. Raises as `bounds`."""
 
     async def epoch_end(self, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:
         """Return the newest leader epoch up to this one that the log has, and where it ends (KIP-320); None: nobody
-        knows.
-
-        Raises:
-            Unreachable: as `bounds`.
-        """
+        knows. Raises as `bounds`."""
 
     async def follow(
         self, positions: Mapping[TopicPartition, int], anchors: Mapping[TopicPartition, PositionAnchor] = NO_ANCHORS
@@ -184,19 +168,13 @@ class Reader(Protocol):
 
 
 class Producer(Protocol):
-    """A partition's transactional producer, already started: that was the fence.
-
-    Used for transactions until the first doubt, then `discard`.
-    """
+    """A partition's transactional producer, already started (that was the fence), until the first doubt."""
 
     @property
     def needs_renewal(self) -> bool:
-        """Whether the next transaction needs a new producer, although the last commit was answered OK.
-
-        True when one of its requests went unanswered before a repetition succeeded (KAFKA-17754: the old copy
-        could still decide a later transaction), or when sequence numbers run out. Another `commit` then
-        raises CommitInDoubt.
-        """
+        """Whether the next transaction needs a new producer, although the last commit was answered OK: a request went
+        unanswered before its repetition succeeded (KAFKA-17754: the old copy could decide a later transaction), or
+        sequence numbers run out. Another `commit` raises CommitInDoubt."""
 
     @property
     def lineage(self) -> Lineage:
@@ -207,19 +185,15 @@ class Producer(Protocol):
         """The end of the last transaction, when `commit` raised or was cancelled."""
 
     async def commit(self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]) -> tuple[int, ...]:
-        """Commit one transaction: outputs, then `records` in order to `partition` of their topics.
-
-        Every answer is checked before the commit is asked for.
-
-        Returns:
-            The acknowledged offsets of `records`, in order.
+        """Commit one transaction: outputs, then `records` to `partition` of their topics. Return the offsets of
+        `records`, in order.
 
         Raises:
             Fenced, CommitInDoubt, RefusedRecord, ClockRefused, NotAuthorized: the producer has been discarded.
         """
 
     async def discard(self) -> None:
-        """Close it by force: no task, no socket, no pending send is left. Bounded, idempotent, never raises."""
+        """Close it by force; bounded, idempotent, never raises."""
 
 
 class Appender(Protocol):
@@ -236,11 +210,10 @@ class Appender(Protocol):
 
 
 class TopicFacts(msgspec.Struct, frozen=True):
-    """The facts of a topic, as described by the cluster.
+    """The facts of a topic.
 
-    `config` holds cleanup.policy, retention.ms, retention.bytes, max.message.bytes, min.insync.replicas,
-    unclean.leader.election.enable, message.timestamp.type as strings. `topic_id` (KIP-516) as Kafka's tools write it;
-    a topic that is created again gets another one; "" when the cluster has none. `denied` says what this user may not
+    `config`: some settings, as strings (`kafka.admin.TOPIC_CONFIG`). `topic_id` (KIP-516) as Kafka's tools write it; ""
+    when the cluster has none. `denied` says what this user may not
     do with an optional topic, which then has no config.
     """
 
@@ -291,10 +264,7 @@ class TopicWatch(Protocol):
 
     async def ids(self, names: Collection[str]) -> dict[str, str]:
         """Return what `Cluster.topic_ids` does, but a topic that may not be described has its last id, else "", and a
-        warning says why.
-
-        One small request, and one more per broker only when something is missing. A broker that lags behind the
-        controllers may still name the id of a topic that is gone.
+        warning says why. A broker that lags behind the controllers may name the id of a deleted topic.
 
         Raises:
             Unreachable: no answer within three request timeouts.
@@ -331,9 +301,8 @@ class Cluster(Protocol):
         patient: bool = False,
         topic_ids: Mapping[str, str] = NO_IDS,
     ) -> Reader:
-        """Connect a reader. `large` fetches more at once, for snapshots with records near 1 MiB; `patient` waits
-        longer for new records at a log's end, for following it. Records of the topics in `topic_ids` are fetched by
-        these ids: nothing is ever given out of another topic of the same name.
+        """Connect a reader. `large`: for records near 1 MiB. `patient`: for following an end. Topics in `topic_ids` are
+        fetched by these ids, never from another topic of the same name.
 
         Raises:
             Unreachable: no broker answered.
@@ -343,7 +312,7 @@ class Cluster(Protocol):
         """Start the transactional producer of this id: older owners can commit nothing more.
 
         Raises:
-            Unreachable: also when our own deadline passed (`start()` has none). Try again, new addresses.
+            Unreachable: try again.
         """
 
     async def last_fence(self, transactional_id: str) -> LastFence | None:
@@ -355,8 +324,8 @@ class Cluster(Protocol):
         """
 
     async def open_transaction(self, partition: TopicPartition) -> OpenTransaction | None:
-        """Return the open transaction of this partition that began first: it holds back the last stable offset. None:
-        there is none.
+        """Return the open transaction of this partition that began first, which holds back the last stable offset, if
+        there is one.
 
         Raises:
             NotAuthorized, Unreachable: it is not known.
@@ -365,15 +334,11 @@ class Cluster(Protocol):
     async def appender(self) -> Appender: ...
 
     async def topics(self, names: Iterable[str], optional: Collection[str] = ()) -> dict[str, TopicFacts]:
-        """Return the facts of those that exist; missing ones are absent. Never creates a topic.
-
-        Args:
-            optional: more topics. One that this user may not read is `denied`, and no error.
-        """
+        """Return the facts of those that exist. Of `optional` ones, a topic that this user may not read is `denied`,
+        and no error."""
 
     async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
-        """Return the topic id of each; "" when the cluster has none. A topic that no broker knows is absent. Creates
-        nothing.
+        """Return the topic id of each, "" when the cluster has none. A topic that no broker knows is absent.
 
         Raises:
             NotAuthorized: one of them may not be described, so it is not known whether it exists.
@@ -393,8 +358,7 @@ class Cluster(Protocol):
     async def committed_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of a consumer group, whether it has members or not; partitions without one are
-        absent.
+        """Return the committed offsets of a consumer group, with or without members, where there are any.
 
         Raises:
             NotAuthorized, Unreachable: they are not known.
@@ -416,8 +380,8 @@ class Cluster(Protocol):
     async def facts(self) -> ClusterFacts: ...
 
     async def agreed_end_offset(self, partition: TopicPartition) -> int | None:
-        """Return the high watermark, from a leader that all brokers of the cluster, each asked directly, name as
-        the leader: no other log of this partition can be longer. None: they differ, or one of them did not answer."""
+        """Return the high watermark, if all brokers, each asked directly, name the same leader: then no other log of
+        this partition is longer. None: they differ, or one did not answer."""
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
         """Trim below an explicit offset (never -1). Returns the new log start."""

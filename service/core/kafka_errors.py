@@ -13,10 +13,6 @@ class NotAuthenticated(AccessError):
     """Brokers answer and refuse access: password, SASL mechanism, certificate, protocol. `facts`: address."""
 
 
-class NotABroker(NotAuthenticated):
-    """Something other than a Kafka broker answers at an address, such as an HTTP server. `facts`: address."""
-
-
 class NotAuthorized(AccessError):
     """An ACL is missing. `facts`: operation, resource ("topic payments"), principal; each as far as known."""
 

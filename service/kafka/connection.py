@@ -1,21 +1,16 @@
 """Connections to brokers, as every client of ours has them. aiokafka 0.14.0
 
-- lets the brokers create each topic that it asks for, and has no option against that. On a cluster with Kafka's default
-  auto.create.topics.enable=true, a topic deleted under a running service would be back at once, with the brokers'
-  retention and partition count;
-- takes a token that a broker refuses for accepted, gets an answer without content to its next request, and no reason;
-- takes no error of a library that makes the login, such as an expired Kerberos ticket, for a failed connection: it ends
-  the task that connects, the one that renews the metadata for all, and nobody hears of it;
+- lets the brokers create each topic that it asks for, so a deleted one would be back at once;
+- takes a refused token for accepted, and gives no reason;
+- lets an error of a login library, such as an expired Kerberos ticket, end the task that renews the metadata;
 - counts the time that a fetch or a join waits at the broker as part of request.timeout.ms, and relies on that alone to
   notice a network that drops all packets;
-- connects to the first address of a name, and to the next one only when that has refused: not where a firewall drops
-  what is sent to it, before the whole request.timeout.ms is over;
+- connects to the next address of a name only when the first has refused, and not where a firewall drops packets;
 - does not wait where a quota is used up (`throttling.py`);
 - connects with the certificates that were there when the client was made;
-- uses a connection until the broker closes it, and a broker closes each one whose login is over (KIP-368): after
-  connections.max.reauth.ms, or when its token ends. Whatever is under way then is lost, a commit included.
+- uses a connection until the broker closes it, as it does when a login is over (KIP-368): what is under way is lost.
 
-Only our clients are changed: a program that embeds a service may have others that rely on it.
+Only our clients are changed: a program that embeds a service may have others.
 """
 
 from __future__ import annotations

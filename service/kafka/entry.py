@@ -12,7 +12,6 @@ import os
 import socket
 import ssl
 from collections.abc import Coroutine, Sequence
-from contextlib import closing
 from typing import Any, NamedTuple
 
 from aiokafka import errors as kafka
@@ -24,7 +23,7 @@ from snapreplay.errors import described
 from snapreplay.service.config.kafka_properties import TOKEN_PROVIDER, provider_shown
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.address import Address
-from snapreplay.service.core.kafka_errors import NotABroker, NotAuthenticated
+from snapreplay.service.core.kafka_errors import NotAuthenticated
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.connection import connect
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, NobodyAnswers
@@ -101,7 +100,7 @@ class Door:
                 advertised = await self._knock(place)
             except CLIENT_ERRORS as error:
                 refused = refused or await self._judged(place, error)
-                self.silent[place] = await _reason(place, error)
+                self.silent[place] = _why(error)
                 if isinstance(error, TokenFailure):  # whatever the address is
                     break
                 continue
@@ -156,12 +155,6 @@ class Door:
 
     async def _closed(self, place: BrokerAddress) -> NotAuthenticated | None:
         """Judge a connection that was closed without an answer: perhaps it uses another protocol."""
-        if await _speaks_http(place):
-            return NotABroker(
-                f"an HTTP server answers at {place}, and no Kafka broker",
-                hint="correct kafka.bootstrap.servers: give the address of a listener of the brokers",
-                address=str(place),
-            )
         if "SSL" in self._protocol:
             if await self._answers_plainly(place):
                 return self._other_protocol(place, "does not use TLS", tls=False)
@@ -285,46 +278,6 @@ def _why(error: BaseException) -> str:
             return os.strerror(number)
         case _:
             return described(cause)
-
-
-async def _reason(place: BrokerAddress, error: BaseException) -> str:
-    """Say why nobody answers there; of a name with several addresses for each one, as each is tried."""
-    why, loop = _why(error), asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(*place, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return why
-    addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
-    if addresses == [place.host]:
-        return why
-    if len(addresses) == 1:
-        return f"{addresses[0]}: {why}"
-    async with asyncio.TaskGroup() as group:
-        tries = {each: group.create_task(_reach(BrokerAddress(each, place.port), why)) for each in addresses}
-    return "; ".join(f"{address}: {each.result()}" for address, each in tries.items())
-
-
-async def _reach(place: BrokerAddress, otherwise: str) -> str:
-    """Say why an address does not accept a connection, or `otherwise` if it does."""
-    try:
-        async with asyncio.timeout(KNOCK_S):
-            _, writer = await asyncio.open_connection(*place)
-    except OSError as error:
-        return _why(error)
-    writer.close()
-    return otherwise
-
-
-async def _speaks_http(place: BrokerAddress) -> bool:
-    """Say whether an HTTP server listens there."""
-    try:
-        async with asyncio.timeout(KNOCK_S):
-            reader, writer = await asyncio.open_connection(*place)
-            with closing(writer):
-                writer.write(b"HEAD / HTTP/1.0\r\n\r\n")
-                return await reader.readexactly(5) == b"HTTP/"
-    except (OSError, EOFError, UnicodeError):
-        return False
 
 
 async def _speaks_tls(place: BrokerAddress) -> bool:

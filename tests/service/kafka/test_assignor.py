@@ -2,11 +2,10 @@
 
 import hashlib
 from functools import partial
-from pathlib import Path
 
 import msgspec
 import pytest
-from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
 from snapreplay.service.core.assignment import Member
 from snapreplay.service.core.peers import Peer
@@ -14,7 +13,6 @@ from snapreplay.service.kafka.assignor import StandbyAssignor
 
 TOPIC = "app-increments"
 RECORD_BYTES_MAX = 1_000_000
-FIRST_RELEASE = Path(__file__).parents[2] / "golden" / "group"
 
 
 class Cluster:
@@ -137,25 +135,3 @@ def test_what_another_version_assigns_is_read_as_far_as_it_is_known(user_data):
     assignor.on_assignment(ConsumerProtocolMemberAssignment(0, [(TOPIC, [0])], user_data))
     assert (assignor.share.owned, assignor.share.peers, assignor.share.first) == ((0,), (), ())
     assert assignor.share.copies == ((1,) if b"copies" in user_data else ())
-
-
-def test_a_process_of_the_first_release_keeps_what_it_has_beside_a_new_one():
-    """Its join is a golden file, and is never written again; the new process leads the group and hears where it is."""
-    me = Member(frozenset({0, 1}), frozenset({2, 3}), replicas=1, peer=peer(0))
-    new = StandbyAssignor(TOPIC, lambda: me)
-    old = ConsumerProtocolMemberMetadata.decode((FIRST_RELEASE / "join.bin").read_bytes())
-    given = new.assign(Cluster(4), {"new": new.metadata({TOPIC}), "old": old})
-    new.on_assignment(ConsumerProtocolMemberAssignment.decode(given["new"].encode()))
-    assert given["old"].assignment == [(TOPIC, [2, 3])]
-    assert new.share.first == (2, 3)
-    said = {(each.process_id, each.url, each.owned) for each in new.share.peers}
-    assert ("b" * 32, "http://b.prod.svc:8080", (2, 3)) in said
-
-
-def test_what_a_leader_of_the_first_release_assigns_is_read_whole():
-    """A golden file, too: the old process leads the group until it is replaced."""
-    new = StandbyAssignor(TOPIC, Member)
-    new.on_assignment(ConsumerProtocolMemberAssignment.decode((FIRST_RELEASE / "assignment.bin").read_bytes()))
-    assert (new.share.owned, new.share.copies, new.share.first) == ((2, 3), (0, 1), (0, 1))
-    assert new.share.copied is None, "not known, and not none"
-    assert {(each.process_id[0], each.owned) for each in new.share.peers} == {("a", (0, 1)), ("b", (2, 3))}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from snapreplay.app.record import Carried, Output
 from snapreplay.service.core.kafka_errors import RefusedRecord
 from snapreplay.service.core.partitioners import murmur_positive
-from snapreplay.service.kafka.batching import TopicShape, TransactionBatches
+from snapreplay.service.kafka.producer import TopicShape, TransactionBatches
 from snapreplay.service.ports import LogRecord, TopicPartition
 from snapreplay.service.topics.requirements import RECORD_BYTES_NEEDED
 from tests.support.engines import each_engine, needs_engine, pure

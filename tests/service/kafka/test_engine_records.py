@@ -14,7 +14,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import calc_crc32c
 from aiokafka.structs import TopicPartition as ClientPartition
 
-from snapreplay.service.kafka import record_batch
+from snapreplay.service.kafka import fetch_by_id
 from snapreplay.service.kafka.fetch_by_id import _EngineRecords, _TolerantRecords
 from snapreplay.service.kafka.fetches import readable
 from tests.support import foreign_records
@@ -135,7 +135,7 @@ def same(seed: int, data: bytes, aborted: list[tuple[int, int]], start: int) -> 
 
 @pytest.mark.parametrize("lot", [2, 2048])
 def test_all_that_a_log_may_hold(lot, monkeypatch):
-    monkeypatch.setattr(record_batch, "LOT_RECORDS", lot)
+    monkeypatch.setattr(fetch_by_id, "LOT_RECORDS", lot)
     for seed in range(400):
         chance = random.Random(seed)
         data, aborted, start = log_of(chance, 4, "old")

@@ -11,7 +11,7 @@ from aiokafka.record.default_records import _DefaultRecordBatchPy
 
 from snapreplay.app.record import RawRecord
 from snapreplay.service.kafka import fetch_by_id
-from snapreplay.service.kafka.record_batch import batch_holding
+from snapreplay.service.kafka.fetch_by_id import batch_holding
 from snapreplay.service.ports import TopicPartition
 from tests.support.foreign_records import Foreign, batch, produce
 from tests.support.kafka import until_async

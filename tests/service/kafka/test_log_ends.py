@@ -15,7 +15,6 @@ from tests.support.kafka import hasty
 
 pytestmark = pytest.mark.kafka
 MANY = 20
-LATEST = -1
 
 
 @pytest.fixture

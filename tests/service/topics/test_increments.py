@@ -32,12 +32,6 @@ FLIP = next(flips())
 CHANGES, INCREMENT = RecordKind.CHANGES, RecordKind.INCREMENT
 
 
-def test_a_damaged_increment_before_the_snapshot_is_not_needed(past, recovered):
-    """What the snapshot covers is not read again."""
-    outcome = recovered(past((INCREMENT, 1, FLIP)))
-    assert (outcome.error, outcome.restore.fallback_reason) == (None, None)
-
-
 def test_two_damaged_increments_in_a_row_are_bridged(past, recovered):
     """The next one counts them in its batch number; without a snapshot, the genesis may be one of them."""
     damaged = [(INCREMENT, number, FLIP) for number in (6, 5, 1, 0)]
@@ -47,14 +41,6 @@ def test_two_damaged_increments_in_a_row_are_bridged(past, recovered):
     assert (outcome.error, outcome.entries) == (None, world.entries)
     assert (outcome.restore.mode, outcome.restore.snapshot) == ("changes", None)
     assert outcome.restore.proof.batches_compared == 5
-
-
-def test_damage_with_the_changes_of_the_next_batch_closes_both_modes(past, recovered):
-    """Replay needs the ranges of the increment that is damaged, and of the bridge one half is gone."""
-    outcome = recovered(past((INCREMENT, -2, FLIP), (CHANGES, -1, FLIP)))
-    assert type(outcome.error).__name__ == "NoRestoreMode"
-    assert "memory-increments-0 offset" in outcome.error.message
-    assert outcome.error.hint
 
 
 @pytest.mark.parametrize("fields", [{"batch": 6}, {"previous_offset": 3}])

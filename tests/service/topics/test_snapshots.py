@@ -22,15 +22,6 @@ CHUNK, MANIFEST = RecordKind.CHUNK, RecordKind.MANIFEST
 FLIP = next(flips())
 
 
-def test_only_what_came_after_the_newest_snapshot_is_advanced(past, recovered):
-    """Its batch, entries and bytes are shown; three batches are compared."""
-    world = past()
-    restore = recovered(world).restore
-    assert (restore.snapshot.batch, restore.snapshot.entries) == (5, len(world.entries))
-    assert restore.snapshot.size_bytes > 0
-    assert (restore.proof.equal, restore.proof.batches_compared) == (True, 3)
-
-
 def test_what_is_loaded_is_as_late_as_its_snapshot(past):
     """A replay from there meets the same times: an older record does not set them back."""
     world = past()
@@ -88,17 +79,6 @@ def test_a_snapshot_that_is_not_visible_is_waited_for_in_words(past, cut, monkey
         " asking all brokers, 3600 s left"
     )
     assert sum(said in message for message in caplog.messages) == 1
-
-
-def test_with_all_snapshots_unusable_and_a_trimmed_log_it_fails(past, recovered):
-    """Both are named with their reasons; never silently empty."""
-    world = past(*[(CHUNK, number, FLIP) for number in (-1, 0)])
-    world.log("memory-increments").trim(5)
-    error = recovered(world).error
-    assert type(error).__name__ == "NoUsableSnapshot"
-    newest, before, *_ = (pointer.snapshot_id for pointer in world.last.pointers)
-    assert all(text in error.message for text in (newest, before, "crc32"))
-    assert "backup" in error.hint
 
 
 @pytest.mark.parametrize("has_snapshots", [True, False])
