@@ -272,11 +272,11 @@ class KafkaAdmin:
             await close_client(client._client)
 
     async def _found(self, client: AIOKafkaAdminClient, wanted: set[str]) -> dict[str, list[Any]]:
-        """Name → partitions. A broker that lags behind the controllers does not know the newest topics: if the first
-        one does not name a topic, the others are asked.
+        """Name → partitions. A broker that lags behind the controllers does not know the newest topics, so the others
+        are asked for what the first one does not name.
 
         Raises:
-            NotAuthorized: a topic may not be seen. A listing leaves it out, and Kafka does not say whether it exists.
+            NotAuthorized: a topic may not be seen, and Kafka does not say whether it exists.
         """
         found = _partitions(await self._listing(client), wanted)
         if wanted <= found.keys():

@@ -1,8 +1,6 @@
-"""Producers that own no partition: for snapshots, and for people: test records, fed lines, dead letters on their way
-back.
+"""Producers that own no partition: of snapshots, and of `feed` and `redrive`.
 
-Each record counts when it is acknowledged. With a transactional id all records of a `feed` count or none does; the
-start of the producer fences its predecessors and aborts what a killed one left open.
+With a transactional id all records of a `feed` count or none does, and the start fences predecessors.
 """
 
 from __future__ import annotations

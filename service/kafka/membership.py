@@ -1,11 +1,8 @@
-"""The consumer that finds out which partitions are ours, and reads nothing.
+"""The group member that learns which partitions are ours, and reads nothing.
 
-It subscribes to the increments topic only, so that several inputs cannot be split over members; everything is
-paused in the first line of the assigned callback (measured: not one fetch), and it is polled for ever in its
-own task. Restores and slow handlers run elsewhere, so heartbeats never wait for them. It is a hint about who
-works on what; safety comes from the fence.
-
-Membership is dynamic, and static (KIP-345) where `instance_id` is set.
+It subscribes to the increments topic only, so that several inputs cannot be split over members, and pauses all of it.
+Restores and handlers run elsewhere, so heartbeats never wait for them. Membership is a hint about who works on what;
+safety comes from the fence. It is static (KIP-345) where `instance_id` is set.
 """
 
 from __future__ import annotations
@@ -56,11 +53,8 @@ EVICTIONS_SUSPECT = 3
 
 
 class Evictions:
-    """The times at which the coordinator threw us out.
-
-    Two processes with one instance id throw each other out with every heartbeat, for ever, and no call fails
-    (measured): each of them gets a new member id each time, which a rebalance never gives. Dynamic members cannot.
-    """
+    """The times at which the coordinator threw us out: two processes with one instance id do so to each other with
+    every heartbeat, and no call fails. Each gets a new member id each time, which a rebalance never gives."""
 
     def __init__(self, settings: Settings) -> None:
         self._is_static = bool(settings.instance_id)
@@ -89,13 +83,10 @@ class Evictions:
 
 
 class Membership:
-    """One member of the app's group. Call `run` once, in the loop that carries it, `leave` in the same loop, and
-    `stand_aside` from any.
+    """One member of the app's group. Call `run` once, `leave` in the same loop, and `stand_aside` from any thread.
 
-    `on_revoked(partitions)` is awaited for at most timeouts.revoke_ms, then goes on by itself while the group
-    does without it; never called with an empty set. `on_assigned(partitions)` gets the whole new assignment,
-    possibly empty, possibly the same again, and must only start things: no heartbeat is sent meanwhile.
-    Neither may raise.
+    `on_revoked(partitions)` is awaited for at most timeouts.revoke_ms, then continues alone. `on_assigned(partitions)`
+    gets the whole new assignment, perhaps empty or the same, and only starts things: no heartbeat is sent meanwhile.
     """
 
     def __init__(
@@ -160,10 +151,8 @@ class Membership:
 
     @property
     def trouble(self) -> str | None:
-        """The reason why the group does not hear from us at present; None when it does. Any thread.
-
-        An idle service learns of an absent broker nowhere else: its readers wait for records without an error.
-        """
+        """The reason why the group does not hear from us at present; None when it does. An idle service learns of an
+        absent broker nowhere else. Any thread."""
         if self.left_because is not None:
             return f"left the group: {self.left_because}"
         coordinator = self._coordinator
@@ -187,8 +176,8 @@ class Membership:
         return f"stepped down for {self._aside_for}; {found} in {seconds:.0f} s"
 
     def stand_aside(self, for_whom: str) -> bool:
-        """Leave the membership to another process of our instance id, and come back when it is gone. Until then
-        nothing is called back. Any thread; False: we do so already."""
+        """Leave the membership to another process of our instance id until that is gone. Any thread; False: we do so
+        already."""
         if self.stepped_down is not None or self._loop is None:
             return False
         self._aside_for, self._looks_at = for_whom, time.monotonic()
@@ -217,8 +206,7 @@ class Membership:
             self._loop.call_soon_threadsafe(self._ask)
 
     async def hand_over(self, within_seconds: float) -> None:
-        """Ask the others to take our partitions, for a planned stop, and wait for the new assignment at most this
-        long. We process until it is there. Nobody is asked while the group does not hear from us."""
+        """Ask the others to take our partitions, and wait for the new assignment at most this long."""
         self.gives_away = True
         if self.trouble is not None or not self.assignment:
             return
@@ -260,10 +248,8 @@ class Membership:
         return any(member.member_id == member_id and wanted in member.partitions for member in members)
 
     async def leave(self, within_seconds: float = LEAVE_SECONDS) -> None:
-        """Leave for a planned stop: the others get our partitions within a heartbeat, not a session timeout.
-
-        Release the partitions before: nothing is called back any more. Bounded, never raises.
-        """
+        """Leave: the others get our partitions within a heartbeat. Release them before: nothing is called back any
+        more. Bounded, never raises."""
         self._leaving.set()
         await bounded(self._ended.wait(), within_seconds)
 

@@ -432,11 +432,8 @@ WARY_RECORDS = 30_000
 
 
 class CorruptBatches:
-    """The damaged batches that a reader has met.
-
-    The client raises before it returns what lay before a damaged batch in the same fetch, and does not say where the
-    batch is. So after the first one, records are taken one by one for a while: the good ones come out, and then the
-    position is that of the damaged batch.
+    """The damaged batches that a reader has met. The client neither returns what lies before one in the same fetch nor
+    says where it is, so after the first one records are taken one by one for a while.
     """
 
     def __init__(self) -> None:

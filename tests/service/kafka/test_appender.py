@@ -7,27 +7,12 @@ import pytest
 from snapreplay.service.core.kafka_errors import RefusedRecord, Unreachable
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaAppender
-from snapreplay.service.ports import LogRecord, TopicPartition
+from snapreplay.service.ports import LogRecord
 from tests.support.deadlines import scaled
 from tests.support.kafka import Since, hasty, values_of
 from tests.support.wire import PRODUCE, Proxy, once
 
 pytestmark = pytest.mark.kafka
-
-
-async def test_chunks_of_900_000_bytes_get_consecutive_offsets(cluster, new_topic):
-    """One record per batch, no markers in between, headers and key kept."""
-    topic = await new_topic(2)
-    appender = await cluster.appender()
-    chunks = [bytes([number]) * 900_000 for number in range(5)]
-    offsets = [await appender.append(LogRecord(topic, chunk, b"k", (("h", b"v"),)), 1) for chunk in chunks]
-    await appender.close()
-    assert offsets == [0, 1, 2, 3, 4]
-    assert await values_of(cluster, topic, 1) == chunks
-    reader = await cluster.reader(large=True)
-    record = await reader.read_at(TopicPartition(topic, 1), 2)
-    await reader.close()
-    assert (record.key, record.headers) == (b"k", (("h", b"v"),))
 
 
 async def test_a_chunk_above_the_topics_limit_is_refused_with_the_topic(cluster, new_topic):

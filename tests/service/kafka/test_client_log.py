@@ -54,16 +54,6 @@ def test_a_repeated_line_is_said_at_once_and_then_once_a_minute(bench):
     assert len(bench.lines) == 2
 
 
-def test_another_exception_with_the_same_text_keeps_its_traceback(bench):
-    """The same one again is a repetition."""
-    told = []
-    bench.kept.emit = lambda record: told.append(record.exc_info)
-    met = [KeyError("a"), ValueError("b"), KeyError("a")]
-    for error in met:
-        bench.log.error("Unexpected error in fetcher routine", exc_info=error)
-    assert [error for _, error, _ in told] == met[:2]
-
-
 def test_what_says_something_new_passes(bench):
     """Another topic, another error, another level; only addresses in memory make no difference. Whoever asks for lower
     levels wants each of them."""

@@ -2,25 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
-from snapreplay.devbroker.properties import Node, as_file, jvm_flags, server_properties
-
-COPIES = "transaction.state.log.replication.factor"
-IN_SYNC = "transaction.state.log.min.isr"
-
-
-@pytest.mark.parametrize(("size", "copies", "in_sync"), [(1, "1", "1"), (3, "3", "2"), (4, "3", "2")])
-def test_from_three_brokers_on_there_are_three_copies_of_which_two_must_be_in_sync(
-    size: int, copies: str, in_sync: str
-) -> None:
-    """A cluster has the settings that people run; a fourth broker adds no copy."""
-    nodes = [Node(n, 20000 + n, 30000 + n) for n in range(1, size + 1)]
-    made = server_properties(nodes[-1], nodes, Path("/data"))
-    assert (made[COPIES], made[IN_SYNC]) == (copies, in_sync)
-    assert (made["default.replication.factor"], made["min.insync.replicas"]) == (copies, in_sync)
-    assert made["controller.quorum.voters"].count("@") == size
-    assert made["node.id"] == str(size)
+from snapreplay.devbroker.properties import Node, as_file, server_properties
 
 
 def test_a_broker_may_live_elsewhere_and_be_reached_through_something() -> None:
@@ -42,14 +24,3 @@ def test_the_file_is_read_by_java_as_it_is_meant() -> None:
     assert as_file({"a": "/Größe 東😀"}) == "a=/Gr\\u00f6\\u00dfe \\u6771\\ud83d\\ude00\n"
     assert as_file({"a": " b"}) == "a=\\ b\n"
     assert as_file({"b": "x\\y", "a": "1\n2"}) == "a=1\\n2\nb=x\\\\y\n"
-
-
-def test_the_jvm_writes_into_its_work_directory_only(tmp_path: Path) -> None:
-    """What a kill leaves behind lies where it is removed. Collector and compilers are chosen by one string of flags, as
-    for Kafka's scripts, which takes the place of ours."""
-    flags = jvm_flags(tmp_path, 256)
-    assert {"-Xmx256m", f"-Djava.io.tmpdir={tmp_path}", f"-XX:ErrorFile={tmp_path}/jvm-crash.log"} < set(flags)
-    assert "-XX:TieredStopAtLevel=1" in flags
-    flags = jvm_flags(tmp_path, 256, "-server -XX:+UseG1GC")
-    assert {"-server", "-XX:+UseG1GC"} < set(flags)
-    assert not {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"} & set(flags)
