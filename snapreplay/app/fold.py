@@ -62,9 +62,8 @@ class Fold:
         policy: ErrorPolicy = ErrorPolicy.FAIL,
         carries: bool = False,
     ) -> None:
-        """Take `output_limits`: topic name → the largest accepted record (max.message.bytes), else Kafka's default.
-        `carries`: outputs carry the trace context of their record.
-        Raises UsageError: the policy is DEAD_LETTER, but the state cannot undo half a record."""
+        """Take `output_limits`: topic name → max.message.bytes, else Kafka's default. `carries`: outputs carry the
+        trace context of their record. UsageError: DEAD_LETTER, and the state cannot undo half a record."""
         check_rollback(policy, app, store)
         self.partition = partition
         self._app = app

@@ -114,10 +114,12 @@ class Harness(Generic[S]):
         feeds_internal: bool = True,
         calls: Answers | None = None,
     ) -> None:
-        """Take `calls`: what answers the app's calls, instead of their functions; the others stay pending, see
-        `answer`. `events_max`: how many timers and expired entries a batch has room for. What is due beyond that gets
-        batches of its own, as in a service with that `batch.records_max`. `feeds_internal=False`: only what the test
-        feeds is handled; what was sent to an internal topic is an output.
+        """Begin with an empty state.
+
+        Args:
+            events_max: how many timers and expired entries one batch may have.
+            feeds_internal: False: what is sent to an internal topic is only an output.
+            calls: what answers the app's calls, instead of their functions; the others stay pending, see `answer`.
 
         Raises:
             UsageError: the app is not complete, see `App.validate`; or `policy` is not an ErrorPolicy.
@@ -161,11 +163,7 @@ class Harness(Generic[S]):
     @overload
     def view(self) -> View[S]: ...
     def view(self) -> View[Any]:
-        """Return the state as of the last committed batch, typed and read-only, as `Service.view` does. It may be kept.
-
-        Raises:
-            UsageError: the state is no map.
-        """
+        """Return the committed state, typed and read-only, as `Service.view` does. UsageError: it is no map."""
         return view_of(self._partition, self._committed)
 
     @property
@@ -369,9 +367,7 @@ class Harness(Generic[S]):
         self._batches = []
 
     def crash(self, *, seed: int = 0) -> None:
-        """Lose the state, rebuild it from the last snapshot by changes and by replay, and compare.
-
-        Entries and changes come back in an order shuffled by `seed`. The harness continues with the rebuilt state.
+        """Lose the state, rebuild it from the last snapshot by changes and by replay, in an order shuffled by `seed`.
 
         Raises:
             Diverged: a mode led to another state, or the replay to other outputs, than before.
@@ -395,10 +391,7 @@ class Harness(Generic[S]):
 
         Raises:
             Diverged: the state is another one than here.
-            UpgradeFailed, UsageError: the app cannot upgrade the state, or says not how.
-            StoredValueUnreadable: the app's types cannot read an entry.
-            UnknownFields: the app does not know a field that stored values have here.
-            UnknownTimer: timers are pending for which the app has no handler.
+            UpgradeFailed, UsageError, StoredValueUnreadable, UnknownFields, UnknownTimer: the app cannot continue.
         """
         older, newer = self._app.schema_version, app.schema_version
         if older != newer and not app.upgrades_from(older):

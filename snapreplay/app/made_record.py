@@ -50,11 +50,7 @@ def record(
     headers: Iterable[tuple[str, bytes | None]] = (),
 ) -> RawRecord:
     """Return an input record. The harness sets partition and offset, and a timestamp if none is given: 1 ms after the
-    record before it, 1 for the first. `timestamp_ms=-1` makes a record without a timestamp.
-
-    Raises:
-        UsageError: `topic` is not a Topic, its codec does not encode this key or value, or `timestamp_ms` is not a
-            timestamp.
+    record before it. `timestamp_ms=-1` makes a record without one. UsageError: it cannot be a record of this topic.
     """
     check_topic(topic)
     rehearse([topic])
@@ -69,12 +65,7 @@ def record_raw(
     timestamp_ms: int | None = None,
     headers: Iterable[tuple[str, bytes | None]] = (),
 ) -> RawRecord:
-    """Return an input record as `record` does, with the bytes as they are in Kafka: they need not decode.
-
-    Raises:
-        UsageError: `topic` is not a Topic, key or value are not bytes, `timestamp_ms` is not a timestamp, or headers
-            are no pairs.
-    """
+    """Return an input record as `record` does, with the bytes as they are in Kafka: they need not decode."""
     check_topic(topic)
     if timestamp_ms is not None and not is_timestamp(timestamp_ms):
         raise UsageError(
@@ -108,11 +99,7 @@ def check_topic(topic: object) -> None:
 
 
 def encoded(topic: Topic[K, V], key: K | None, value: V | None) -> tuple[bytes | None, bytes | None]:
-    """Encode both; None is null.
-
-    Raises:
-        UsageError: the codec does not encode it.
-    """
+    """Encode both; None is null. Raises UsageError: the codec does not encode it."""
     check_topic(topic)
     return _encoded(topic.name, "key", topic.key, key), _encoded(topic.name, "value", topic.value, value)
 

@@ -7,6 +7,7 @@ import sys
 from _thread import get_ident
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType
 from typing import Any, TypeVar, cast
 
 from snapreplay.app.call import AsyncCall, Calling, NoCalls
@@ -270,8 +271,7 @@ def _too_large(topic: str, size_bytes: int, limit_bytes: int) -> RecordError:
     )
 
 
-_HEADER_TYPES = ([str, bytes], [str, type(None)])
-_PAIRS = 'pass a list of pairs: `headers=[("trace", b"7")]`'
+_PAIRS = 'pass a list of pairs of a text and bytes: `headers=[("trace", b"7")]`; of a dict, `list(headers.items())`'
 
 
 def checked_headers(where: str, given: object, refusal: type[SnapreplayError]) -> tuple[tuple[str, bytes | None], ...]:
@@ -280,30 +280,19 @@ def checked_headers(where: str, given: object, refusal: type[SnapreplayError]) -
     Raises:
         `refusal`: they are no pairs of str and bytes; None for the bytes is a null value.
     """
-    if isinstance(given, Mapping):
-        raise refusal(
-            f"{where}: headers={given!r} is of type {type(given).__name__}, but a name may occur twice in headers",
-            hint=f"{_PAIRS}; of a dict, `headers=list(headers.items())`",
-        )
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise refusal(f"{where}: headers={given!r} is no list of pairs", hint=_PAIRS)
     pairs = tuple(given)
     for each in pairs:
-        if not isinstance(each, tuple | list) or list(map(type, each)) not in _HEADER_TYPES:
-            raise refusal(
-                f"{where}: header {each!r} is not a (str, bytes) pair", hint=f"{_PAIRS}; of a text, `text.encode()`"
-            )
-        if not _is_text(each[0]):
+        is_pair = isinstance(each, tuple | list) and len(each) == 2
+        name, data = each if is_pair else (None, None)
+        if type(name) is not str or type(data) not in (bytes, NoneType):
+            raise refusal(f"{where}: header {each!r} is not a (str, bytes) pair", hint=_PAIRS)
+        try:
+            name.encode()
+        except UnicodeEncodeError:
             raise refusal(
                 f"{where}: the name of header {each!r} is not text: UTF-8 cannot hold it",
                 hint="pass a name without lone surrogates",
-            )
+            ) from None
     return tuple((name, data) for name, data in pairs)
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

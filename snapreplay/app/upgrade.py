@@ -34,15 +34,7 @@ UpgradeFunction = Callable[[OK, OV], Entry | Iterable[Entry] | None]
 
 
 class DeclaredUpgrade(NamedTuple):
-    """A declared upgrade of one store.
-
-    Attributes:
-        store: "default" in a state of one map.
-        keys: codec of the stored keys; None: that of the present store.
-        values: codec of the stored values.
-        function: (old key, old value) → None, one entry, or an iterable of entries. An entry is (key, value), or
-            (store, key, value).
-    """
+    """A declared upgrade of one store. `keys`: codec of the stored keys; None: that of the present store."""
 
     from_schema: int
     store: str
@@ -98,14 +90,8 @@ def check_upgrades(app_id: str, upgrades: Collection[DeclaredUpgrade], state: ob
 
 
 def upgraded_stores(places: Collection[tuple[int, str]], from_schema: int, schema_version: int) -> frozenset[str]:
-    """Return the stores whose entries are upgraded if they were written with `from_schema`.
-
-    Each upgrade leads to the next schema_version. Empty: one of them is missing, or there is nothing to do.
-
-    Args:
-        places: the schema_version and store that each upgrade is from.
-        schema_version: of the app.
-    """
+    """Return the stores whose entries are upgraded if they were written with `from_schema`; empty: an upgrade on the
+    way to the app's `schema_version` is missing. `places`: the schema_version and store that each is from."""
     numbers = {number for number, _ in places}
     if not numbers.issuperset(range(from_schema, schema_version)):
         return frozenset()

@@ -163,7 +163,7 @@ class RealHarness(Generic[S]):
         await self._process.ask(Request(Ask.LIVE, self._deadline_s))
 
     async def kill(self) -> None:
-        """Send SIGKILL to the service process; return when it is gone."""
+        """Kill the service process, and wait until it is gone."""
         await asyncio.to_thread(self._process.kill)
 
     async def stop(self) -> None:
@@ -177,22 +177,13 @@ class RealHarness(Generic[S]):
         await self.start()
 
     async def caught_up(self) -> None:
-        """Wait until all records that are in the inputs now are committed.
-
-        It first waits for the end of each transaction that is open there.
-
-        Raises:
-            ServiceEnded: a partition FAILED, the process ended, or it was too slow.
-        """
+        """Wait until all records that are in the inputs now are committed, those of open transactions included. Raises
+        ServiceEnded: a partition FAILED, the process ended, or it was too slow."""
         await self._process.ask(Request(Ask.CAUGHT_UP, self._deadline_s))
 
     async def state(self, partition: int = 0) -> S:
-        """Return the state of a partition as of its last committed batch: what a recovery would restore now, proven by
-        its digest. Changes made to it are lost.
-
-        Raises:
-            ServiceEnded: a recovery would fail now; the process ended.
-        """
+        """Return the committed state of a partition as a recovery would restore it now, proven by its digest. Raises
+        ServiceEnded: it would fail, or the process ended."""
         view: S = (await self._restored(partition)).view
         return view
 
@@ -203,12 +194,8 @@ class RealHarness(Generic[S]):
     @overload
     async def view(self, partition: int = 0) -> View[S]: ...
     async def view(self, partition: int = 0) -> View[Any]:
-        """Return the same state as `Service.view` does: typed and read-only. It does not follow later batches.
-
-        Raises:
-            ServiceEnded: as `state`.
-            UsageError: the state is no map.
-        """
+        """Return the same state typed and read-only; it does not follow later batches. Raises as `state`, and
+        UsageError: it is no map."""
         store = await self._restored(partition)
         return view_of(partition, store.committed_view)
 
@@ -259,11 +246,8 @@ class RealHarness(Generic[S]):
         return msgspec.structs.replace(raw, topic=place.topic, partition=place.partition, offset=offset)
 
     async def outputs(self, topic: Topic[K, V]) -> list[Received[K, V]]:
-        """Return every committed record of an output topic, partition by partition, in the order of the log.
-
-        Raises:
-            UsageError: not an output of the app.
-        """
+        """Return every committed record of an output topic, partition by partition. UsageError: no output of the
+        app."""
         check_output(topic, self._app)
         return [
             Received(*decoded(topic, each.key, each.value), each.headers, each.partition, each.offset, each.timestamp)
@@ -364,16 +348,12 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Ask(StrEnum):
-    """The things that a service is asked for, in the words of what is then done."""
+    """The requests to a service, by what is done when they are answered. READ returns the state of a partition."""
 
     LIVE = "live"
-    """Answered when every partition is LIVE."""
     CAUGHT_UP = "caught up"
-    """Answered when all that is in the inputs now is committed."""
     READ = "read"
-    """Answered with the committed state of a partition."""
     STOPPED = "stopped"
-    """Answered after a graceful stop, as after SIGTERM."""
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ def test_pairs_are_taken_in_their_order():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"ab": b"1"}, r"headers=\{'ab': b'1'\} is of type dict"),
+        ({"ab": b"1"}, r"headers=\{'ab': b'1'\} is no list of pairs"),
         ("ab", "headers='ab' is no list of pairs"),
         (b"ab", "headers=b'ab' is no list of pairs"),
         (5, "headers=5 is no list of pairs"),
