@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
-from snapreplay.app.ranges import Anchor, InputRange, InputRanges, SkippedRange, anchor_of, offsets_of
+from snapreplay.app.ranges import Anchor, InputRange, InputRanges, SkippedRange, anchor_of
 from snapreplay.app.record import RawRecord
 
 
@@ -77,12 +77,6 @@ def test_ranges_are_adjacent_and_skips_are_exact(steps):
     inside = {(s.topic, o) for s in coverage.skipped for o in range(s.start_offset, s.end_offset)}
     assert skipped <= inside
     assert not applied & inside
-
-
-def test_ranges_are_their_offsets():
-    """Ends are not in them."""
-    skipped = [SkippedRange("a", 1, 3), SkippedRange("b", 2, 3)]
-    assert offsets_of(skipped) == {("a", 1), ("a", 2), ("b", 2)}
 
 
 def raw(key, value, offset=5, timestamp=1000):

@@ -173,11 +173,3 @@ def test_a_snapshot_that_breaks_the_contract_is_refused(entries: Any, message: s
         store.mark()
     with pytest.raises(UsageError, match=message):
         ObjectStore(book)
-
-
-def test_what_only_a_map_can_do_is_refused() -> None:
-    """Recovery by changes; it has no digest per batch either."""
-    store = ObjectStore(Book())
-    assert (store.digest, store.keeps_changes) == (None, False)
-    with pytest.raises(UsageError, match="by replay"):
-        store.apply_changes({"default": {b"a": None}})

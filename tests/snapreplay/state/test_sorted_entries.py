@@ -73,15 +73,6 @@ def test_bounds_are_half_open(given_keys: set[str], prefix: Any, start: Any, end
     assert found == [(key, key * 2) for key in sorted(wanted, reverse=reverse)]
 
 
-def test_a_range_is_read_in_parts_that_grow() -> None:
-    """So a short range reads few entries too many, and a long one reads many at a time, across blocks."""
-    entries: SortedEntries[int, int] = all_of(sorting([dict.fromkeys(range(2000), 0)]))
-    sizes = [len(part.keys) for part in entries.within()]
-    assert sizes[:5] == [8, 16, 32, 64, 64]
-    assert max(sizes) == 64
-    assert sum(sizes) == 2000
-
-
 TEXTS = st.sampled_from(["", "a", "a\0", "a\0\0", "a\x01", "aa", "b", "\0"])
 PAIRS = st.tuples(TEXTS, st.integers(-2, 2) | st.sampled_from([-(2**63), 2**63 - 1, 255]))
 PARTS = PAIRS | st.tuples(TEXTS) | st.just(()) | st.none()

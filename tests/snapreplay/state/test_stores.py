@@ -8,7 +8,7 @@ from snapreplay import App, MapState, Out, Record, Stores, Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.steps import all_of
 from snapreplay.state.stores import maps_of, store_of
-from snapreplay.testing import Diverged, Harness, check, record
+from snapreplay.testing import Harness
 from tests.snapreplay.state.test_objects import Book
 
 ORDERS, SHIPPED = Topic("orders"), Topic("shipped")
@@ -58,20 +58,6 @@ def test_both_forms_are_one_state(state: Any) -> None:
     harness.crash()
     assert (dict(harness.state.items), len(harness.state.carts)) == ({"tea": 2}, 2)
     assert [sent.value for sent in harness.outputs(SHIPPED)] == [[1, 7], [2, 8]]
-
-
-def test_check_knows_stores() -> None:
-    """A store that differs from run to run is found."""
-    samples = [record(ORDERS, key=f"k{n % 5}", value=f"i{n % 3}") for n in range(40)]
-    assert check(shop(), samples).record_count == 40
-    random = App("random", inputs=[ORDERS], state=Shop)
-
-    @random.handler(ORDERS)
-    def on_any(record: Record[str, Any], state: Shop, out: Out) -> None:
-        state.items[record.key] = id(record)
-
-    with pytest.raises(Diverged):
-        check(random, samples)
 
 
 def test_errors_name_the_store() -> None:
