@@ -130,11 +130,8 @@ class App(Generic[S]):
 
     @functools.cached_property
     def version(self) -> str:
-        """The version of the app, "code:" and 8 hex digits that change with the code. If a version was given, it
-        stands in front: "7+code:0a1b2c3d". Increments and snapshots record it.
-
-        It covers the handlers, the state and every module of the user that the app imports, see `code_version`.
-        """
+        """The version of the app, "code:" and 8 hex digits that change with the code, see `code_version`. If a version
+        was given, it stands in front: "7+code:0a1b2c3d". Increments and snapshots record it."""
         handlers = [self.handlers[topic] for topic in self.inputs if topic in self.handlers]
         timers = [self.timers[name].function for name in sorted(self.timers)]
         upgrades = [self.upgrades[place].function for place in sorted(self.upgrades)]
@@ -157,8 +154,7 @@ class App(Generic[S]):
         return tuple(topic for topic in self.inputs if isinstance(topic, TopicPattern))
 
     def declaration(self, name: str) -> Topic[Any, Any] | None:
-        """Return the input, or the pattern, that a topic of this name belongs to; None: it is no input. Where two
-        patterns match, it is the first one."""
+        """Return the input, or the first pattern, that a topic of this name belongs to; None: it is no input."""
         return declaration(self.inputs, name)
 
     def input_named(self, name: str) -> Topic[Any, Any] | None:
@@ -168,11 +164,7 @@ class App(Generic[S]):
 
     @functools.cached_property
     def stored_fields(self) -> Mapping[str, StoreFields]:
-        """The fields that stored values have, by store. Increments record them.
-
-        Raises:
-            UsageError: the factory does not return a state.
-        """
+        """The fields that stored values have, by store. UsageError: the factory does not return a state."""
         return fields_of(self.state())
 
     def handler(self, topic: Topic[K, V]) -> Callable[[Handler[K, V, S]], Handler[K, V, S]]:
@@ -542,8 +534,7 @@ class App(Generic[S]):
         return register
 
     def upgrades_from(self, schema_version: int) -> frozenset[str]:
-        """Return the stores whose entries are upgraded if they were written with `schema_version`; see
-        `upgraded_stores`."""
+        """Return the stores whose entries are upgraded if they were written with `schema_version`."""
         return upgraded_stores(self.upgrades, schema_version, self.schema_version)
 
     @property
@@ -556,11 +547,7 @@ class App(Generic[S]):
         return fields_read(self.stored_fields, self.upgraded_fields, schema_version)
 
     def new_store(self, *, shards: int = SHARD_COUNT) -> Store:
-        """Return the store of a new, empty state.
-
-        Raises:
-            UsageError: the factory does not return a state.
-        """
+        """Return the store of a new, empty state. UsageError: the factory does not return a state."""
         store = self._store_of(self.state())
         if store.shard_count not in (1, shards):
             store.clear(shards)
@@ -584,8 +571,7 @@ class App(Generic[S]):
                     )
 
     def validate(self) -> None:
-        """Raise UsageError if an input has no handler, or the factory does not return a state, or not a new one
-        each time."""
+        """Raise UsageError if an input has no handler, or the factory does not return a new state each time."""
         for call in self.calls.values():
             if call.topic not in self.handlers:
                 raise UsageError(

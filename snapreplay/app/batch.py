@@ -133,13 +133,8 @@ def halving(
     goes_on_without: Callable[[R, RecordError], bool],
 ) -> Steps[RecordError | None]:
     """Apply all records with `trying`, which applies all it is given or, after an error, none; a failing record is left
-    out if `goes_on_without` says so.
-
-    A value that many records touch costs its whole size each time it is staged. So records are staged together as long
-    as they can be, and halved when they cannot: a batch with one failing record costs about two batches.
-
-    Returns the error that ended it before the last record, or None.
-    """
+    out if `goes_on_without` says so. Records are staged together, and halved after an error: a batch with one failing
+    record costs about two batches. Returns the error that ended it before the last record, or None."""
     # One of the records from `start` to `suspects_end` fails, or several do together.
     start, suspects_end, size = 0, len(records), max(1, len(records) // 2)
     while start < len(records):

@@ -182,13 +182,7 @@ def msgpack(type_: type[T], /) -> Codec[T]: ...
 @overload
 def msgpack(type_: object, /) -> Codec[Any]: ...
 def msgpack(type_: Any = Any, /) -> Codec[Any]:
-    """Encode as MessagePack any type msgspec knows; as `json`.
-
-    A length beyond the end of the bytes is refused before anything is allocated for it.
-
-    Raises:
-        UsageError: as `json`.
-    """
+    """Encode as MessagePack any type msgspec knows. Raises as `json`."""
     return _codec("msgpack", type_, msgspec.msgpack)
 
 

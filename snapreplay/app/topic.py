@@ -104,9 +104,8 @@ class Topic(Generic[K, V]):
     def matching(
         pattern: str, *, key: Any = utf8, value: Any = None, ahead_max_ms: int | None = None
     ) -> TopicPattern[Any, Any]:
-        """Declare all topics whose whole name matches this regular expression: an input that stands for several.
-
-        A topic that appears later is taken in while the app runs, and read from its beginning.
+        """Declare all topics whose whole name matches this regular expression: an input that stands for several. A
+        topic that appears later is added while the app runs, and read from its beginning.
 
         Raises:
             UsageError: it is no regular expression, or a codec is not one.

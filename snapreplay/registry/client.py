@@ -49,8 +49,8 @@ class Client:
         self._opened().close()
 
     def schema(self, schema_id: int, met_s: float) -> Registered:
-        """Return the schema with this id, or raise AbsentSchema. It is asked for again until `ABSENT_SECONDS` after
-        `met_s`, when a record with this id was met, by `time.monotonic`."""
+        """Return the schema with this id, or raise AbsentSchema `ABSENT_SECONDS` after `met_s`, when a record with this
+        id was met, by `time.monotonic`."""
         known = self._schemas.get(schema_id)
         if known is None:
             if schema_id >= _LOCAL_FROM:

@@ -277,9 +277,8 @@ def timers_of(store: Store, corrections: Iterable[Correction]) -> dict[int, list
 
 
 def correct(store: Store, corrections: Sequence[Correction]) -> None:
-    """Correct the entries as a handler would: an entry that expires is touched. The timers of an entry that is deleted
-    are deleted, too. Call `refusals` first. Raises NotCorrected: a new value cannot be stored; the state is as it
-    was."""
+    """Correct the entries as a handler would; the timers of an entry that is deleted go with it. Call `refusals` first.
+    Raises NotCorrected: a new value cannot be stored; the state is as it was."""
     maps, pending = _maps(store.view), timers_of(store, corrections)
     for of_store in maps.values():
         of_store.__snapreplay_store__().gate = OPEN  # a replay has closed it behind the last handler
