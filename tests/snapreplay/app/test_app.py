@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from snapreplay.app import names
 from snapreplay.app.app import APP_ID_MAX, App
-from snapreplay.app.topic import TOPIC_NAME_MAX, Topic
+from snapreplay.app.topic import Topic
 from snapreplay.errors import UsageError
 from snapreplay.state.map import MapState
 from snapreplay.state.stores import Stores
@@ -30,13 +29,6 @@ def refused(call, *words):
     for word in words:
         assert word in str(caught.value)
     return caught.value
-
-
-@pytest.mark.parametrize("app_id", ["a", "x" * APP_ID_MAX, "A.b_c-9"])
-def test_legal_app_ids_are_taken(app_id):
-    """Also the longest one gives legal topic names."""
-    assert make(app_id).app_id == app_id
-    assert max(len(f"{app_id}-{suffix}") for suffix in names.OWN_SUFFIXES) <= TOPIC_NAME_MAX
 
 
 @pytest.mark.parametrize("app_id", ["", ".", "..", "a b", "a/b", "x" * (APP_ID_MAX + 1), "é", None, 3])
@@ -150,11 +142,6 @@ def test_validate_refuses_what_could_not_run(given, word):
     app = make(**given)
     app.handler(payments)(handle)
     refused(app.validate, word)
-
-
-def test_a_given_version_stands_before_the_codes_own():
-    """Nobody need remember to raise it."""
-    assert make(version="v7").version == f"v7+{make().version}"
 
 
 def test_the_version_follows_the_handlers():

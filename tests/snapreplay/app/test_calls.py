@@ -7,7 +7,7 @@ from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.harness import Harness
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.calls import UnknownCall
-from snapreplay.testing import check, record
+from snapreplay.testing import record
 from tests.support import apps
 
 ORDERS = [("a", {"amount": 1}), ("b", {"amount": 2}), ("a", {"amount": 3})]
@@ -240,15 +240,6 @@ def test_a_handler_of_an_answer_and_a_timer_may_call_again():
     harness.crash()
 
 
-def test_check_compares_answers_too():
-    """Each run has the same ones."""
-    app = apps.priced("shop")
-    records = [record(app.inputs[0], key=key, value=value) for key, value in ORDERS * 5]
-    report = check(app, records, calls={app.calls["price"]: {"a": 1, "b": 2}})
-    assert not [line for line in report.left_out if "handler" in line]
-    assert [line for line in check(app, records).left_out if "calls={price: …}" in line]
-
-
 def test_a_call_that_was_renamed_or_removed_while_some_are_pending_is_refused():
     """By name, before the first record."""
     harness = fed(apps.priced("shop"))
@@ -325,10 +316,3 @@ def test_what_cannot_be_requested_is_the_error_of_the_record(request_, words):
     app.handler(orders)(lambda record, state, out: request_(out, ask) and None)
     with pytest.raises(RecordError, match=words):
         Harness(app).feed(orders, key="a", value=1)
-
-
-def test_an_answer_that_cannot_be_encoded_is_an_error_for_the_handler():
-    """As in a service."""
-    app = apps.priced("shop")
-    harness = fed(app, calls={app.calls["price"]: lambda call: object()})
-    assert "result" in harness.state["b"]["errors"][0]

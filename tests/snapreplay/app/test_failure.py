@@ -6,7 +6,7 @@ import json as python_json
 
 import pytest
 
-from snapreplay.app.codecs import json, nullable, utf8
+from snapreplay.app.codecs import json
 from snapreplay.app.failure import PREFIX, dead_letter, record_error, returned_value
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES, headers_upper_bound, size_upper_bound
 from snapreplay.app.record import RawRecord
@@ -61,13 +61,6 @@ def test_undecodable_bytes_are_shown_with_what_was_expected(record, words):
     for word in ("payments-3-1042", *words):
         assert word in str(error)
     assert len(str(error)) < 400
-
-
-def test_null_is_no_fault_where_it_is_allowed():
-    """Then the handler's own error is told."""
-    topic = Topic("payments", key=nullable(utf8), value=nullable(json(dict)))
-    error = record_error(raw(key=None, value=None), topic, handler, raised())
-    assert "KeyError" in error.message
 
 
 def test_errors_of_state_and_output_get_the_record_id_once():
@@ -139,12 +132,6 @@ def test_the_record_comes_as_it_was_with_the_reasons():
     }
 
 
-def test_nulls_stay_nulls():
-    """A tombstone is no empty value; without a key there is none to be the same."""
-    output = letter(RawRecord("payments", 3, 7, 0, None, None))
-    assert (output.key, output.value, output.same_key) == (None, None, False)
-
-
 @pytest.mark.parametrize(
     ("key_bytes", "value_bytes", "header_bytes", "dropped"),
     [(3, 3, 3, None), (3, 9000, 3, "value"), (9000, 3, 3, "key,value,headers"), (3, 3, 9000, "key,value,headers")],
@@ -159,12 +146,3 @@ def test_too_large_letters_say_what_was_dropped(key_bytes, value_bytes, header_b
     assert reasons(output).get("dropped") == dropped
     assert reasons(output)["offset"] == "7"
     assert (output.value is None) is (dropped is not None)
-
-
-def test_the_limit_is_exact():
-    """A letter of just the limit keeps its value, one byte less and it goes."""
-    record = RawRecord("payments", 3, 7, 0, b"k", b"v" * 5000)
-    whole = letter(record)
-    size = size_upper_bound(whole.key, whole.value) + headers_upper_bound(whole.headers)
-    assert letter(record, size) == whole
-    assert reasons(letter(record, size - 1))["dropped"] == "value"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from snapreplay import App, MapState, Topic, i64, json
+from snapreplay import App, MapState, Topic
 from snapreplay.app.harness import Harness
 from snapreplay.app.names import is_internal_topic
 from snapreplay.errors import UsageError
@@ -12,16 +12,6 @@ from tests.support import apps
 
 def orders_of(app, count=30):
     return [record(app.inputs[0], key=f"o{n}", value={"amount": n}) for n in range(count)]
-
-
-def test_an_internal_topic_is_input_and_output_with_the_codecs_given():
-    """Its name in Kafka begins with the app id."""
-    app = App("shop", inputs=[Topic("orders")], state=lambda: MapState(str, int))
-    made = app.topic("by-customer", key=i64, value=json(int))
-    assert made.name == "shop-internal-by-customer"
-    assert (app.inputs[-1], app.outputs) == (made, (made,))
-    assert app.internal_names == ("shop-internal-by-customer",)
-    assert made.key is i64
 
 
 @pytest.mark.parametrize(

@@ -171,25 +171,6 @@ def test_a_dead_lettered_timer_has_fired():
     assert (harness.errors[0].timer_id, harness.errors[0].record_id) == ("ring of default['ada'] at 50", None)
 
 
-def test_the_dead_letter_of_a_periodic_timer_has_a_name():
-    """Its key is the timer's name; the headers say which period of which partition, and that it is of no store."""
-    app = make()
-
-    @app.timer("report", every_ms=60_000)
-    def report(timer, state, out):
-        raise ValueError("no")
-
-    harness = Harness(app, 3, policy=ErrorPolicy.DEAD_LETTER)
-    for at_ms in (59_000, 61_000):
-        harness.feed(steps, key="ada", value=1, timestamp_ms=at_ms)
-    harness.crash()
-    (letter,) = harness.dead_letters
-    facts = {name.rpartition(".")[2]: (value or b"").decode() for name, value in letter.headers}
-    assert (letter.key, letter.same_key, letter.partition) == (b"report", True, None)
-    assert (facts["timer"], facts["at_ms"], facts["partition"]) == ("report", "60000", "3")
-    assert (facts["store"], facts["key"]) == ("", "")
-
-
 class Records(list[RawRecord]):
     """A list that can be watched."""
 

@@ -1,7 +1,5 @@
 """Tests of the trace context on its way from a record to what its handler sends."""
 
-import pytest
-
 from snapreplay.app.app import App
 from snapreplay.app.batch import ErrorPolicy, Portion
 from snapreplay.app.fold import Fold
@@ -57,12 +55,6 @@ def test_an_output_carries_the_context_of_its_record():
     assert carried(applied) == [(ONE, TWO)] * 2 + [()] * 4
     assert [one.headers for one in applied.outputs][:2] == [(), (("h", b"1"),)]
     assert applied.contexts == [(ONE, TWO)]
-
-
-@pytest.mark.parametrize("headers", [(TWO,), (("traceparent", None),), (("Traceparent", b"1"),)])
-def test_what_is_no_context_is_not_carried(headers):
-    """The state of a vendor alone means nothing, and names are in lower case."""
-    assert carried(batch(fold(), record(0, 1, *headers))) == [(), ()]
 
 
 def test_a_handler_may_send_a_context_of_its_own():

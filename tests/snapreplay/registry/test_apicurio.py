@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
-from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from snapreplay import RegistryUnavailable, SchemaRegistry, Topic, UsageError
+from snapreplay import SchemaRegistry, Topic, UsageError
 from snapreplay.registry.avro import schema_of
 from snapreplay.testing import RealHarness
 from tests.snapreplay.registry import test_avro, test_formats
@@ -90,12 +89,6 @@ def test_confluents_protobuf_is_ours(url, theirs):
     assert ProtobufDeserializer(order, conf)(data, context) == order(id="a", cents=5)
 
 
-def test_confluents_json_is_read(url, theirs):
-    schema = '{"title": "T", "type": "object", "properties": {"sku": {"type": "string"}}}'
-    data = JSONSerializer(schema, theirs)({"sku": "x"}, SerializationContext("theirs-json", MessageField.VALUE))
-    assert value_of(SchemaRegistry(url).json(test_formats.Item)).decode(data) == test_formats.Item("x")
-
-
 def test_compatibility_and_references(url, theirs):
     """A subject that is checked refuses another type of a field; a reference is resolved."""
     city = {"type": "record", "name": "City", "namespace": "geo", "fields": [{"name": "n", "type": "string"}]}
@@ -112,13 +105,6 @@ def test_compatibility_and_references(url, theirs):
         value_of(SchemaRegistry(url).avro(Order, schema=other), "checked").schemas.check()
     with pytest.raises(UsageError, match="checked-value"):
         value_of(SchemaRegistry(url, auto_register=True).avro(Order, schema=other), "checked").schemas.check()
-
-
-def test_what_it_does_not_have(url):
-    with pytest.raises(ValueError, match="no schema with id 999"):
-        value_of(SchemaRegistry(url).avro(Order)).decode(b"\0" + (999).to_bytes(4) + b"x")
-    with pytest.raises(RegistryUnavailable, match="404"):
-        value_of(SchemaRegistry(url.replace("/apis", "/nowhere")).avro(Order)).decode(b"\0\0\0\0\1x")
 
 
 @pytest.mark.kafka

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from snapreplay.errors import UsageError
 from snapreplay.state.correction import LINES_MAX, NotCorrected, correct, corrections_of, refusals
 from snapreplay.state.digest import EMPTY
 from snapreplay.state.map import MapState
@@ -90,14 +89,6 @@ def test_the_line_in_the_hint_can_be_read():
     ]
 
 
-def test_every_wrong_line_is_counted_and_ten_are_shown():
-    """Empty lines are passed over and counted as lines of the file."""
-    with pytest.raises(NotCorrected, match="12 lines cannot be carried out") as refused:
-        read(GOOD, b"", *[{"key": "b"}] * 12)
-    assert "line 3: " in refused.value.message
-    assert refused.value.message.endswith("and 2 more")
-
-
 def test_an_entry_stands_in_one_line():
     """Two lines for it would depend on their order. Another store or partition is another entry."""
     with pytest.raises(NotCorrected, match=r"line 3: state\['a'\] is in line 1 already"):
@@ -119,14 +110,6 @@ def test_each_line_needs_a_reason():
     with pytest.raises(NotCorrected, match="no reason was given"):
         read(GOOD, reason=" ")
     assert [each.reason for each in read(GOOD | {"reason": "a typo"}, GOOD | {"key": "b"})] == ["a typo", "why"]
-
-
-def test_a_state_of_several_stores_says_which():
-    """There is no default one."""
-    with pytest.raises(NotCorrected, match="no store 'default'; it has accounts, any, names"):
-        read(GOOD, state=stores())
-    with pytest.raises(UsageError, match="the state is no map but object"):
-        read(GOOD, state=object())
 
 
 def test_values_are_read_by_their_declared_types():
@@ -233,10 +216,3 @@ def test_an_entry_that_would_expire_at_once_is_refused():
     made = read({"key": "a", "absent": True, "value": 1}, state=state)
     (why,) = refusals(store_of(state), made)
     assert "would expire with the first record" in why
-
-
-def test_long_keys_and_values_are_cut_in_messages():
-    """A key may have 800,000 bytes; a decision is one record."""
-    (made,) = read({"key": "k" * 5000, "absent": True, "value": "v" * 5000}, state=MapState(str, str))
-    assert len(str(made)) < 450
-    assert len(made.key) == 5000

@@ -4,18 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapreplay.state.digest import (
-    BLOCK,
-    EMPTY,
-    MASK,
-    Digest,
-    adding_up,
-    digest_of,
-    digest_of_stores,
-    entry_hashes,
-    recorded_digests,
-)
-from snapreplay.state.steps import all_of
+from snapreplay.state.digest import EMPTY, MASK, Digest, digest_of, digest_of_stores, entry_hashes, recorded_digests
 from tests.support.engines import each_engine
 
 __all__ = ["each_engine"]
@@ -48,10 +37,3 @@ def test_digests_of_disjoint_sets_add_up(left: dict[bytes, bytes], right: dict[b
     right = {key: value for key, value in right.items() if key not in left}
     a, b, both = (digest_of(d.items()) for d in (left, right, left | right))
     assert both == a.plus(b) == Digest(a.count + b.count, (a.a + b.a) & MASK, (a.b + b.b) & MASK)
-
-
-def test_adding_up_in_steps_is_the_digest() -> None:
-    """A step per block, and none for no entries."""
-    entries = [(b"%d" % n, b"v") for n in range(2 * BLOCK + 1)]
-    assert all_of(adding_up(entries)) == digest_of(entries)
-    assert [len(list(adding_up(entries[:n]))) for n in (0, BLOCK, BLOCK + 1)] == [0, 1, 2]

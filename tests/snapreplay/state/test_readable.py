@@ -7,7 +7,7 @@ import pytest
 
 from snapreplay.state.contract import StateChanges
 from snapreplay.state.map import MapState
-from snapreplay.state.mapstore import CHECK_BYTES, CHECK_ENTRIES
+from snapreplay.state.mapstore import CHECK_ENTRIES
 from snapreplay.state.stores import store_of
 from snapreplay.state.values import StoredValueUnreadable
 from tests.support.batches import commit
@@ -38,15 +38,6 @@ def test_what_is_stored_is_read_in_steps_while_batches_are_merged() -> None:
     steps = list(store.checking())
     assert sum(steps) == len(seen) == 3002
     assert max(steps) <= CHECK_ENTRIES
-
-
-def test_a_large_value_is_a_step_of_its_own() -> None:
-    """A step reads so many bytes at most, but for a single entry."""
-    store = MapState(str, str).__snapreplay_store__()
-    store.clear(1)
-    store.apply_changes(changes_of({f"k{n}": "x" * (CHECK_BYTES + 1) for n in range(20)}))
-    assert list(store.checking()) == [1] * 20
-    assert list(store.checking(3)) == [1] * 3
 
 
 def changes_of(entries: dict[str, Any]) -> StateChanges:

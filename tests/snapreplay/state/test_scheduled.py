@@ -13,7 +13,7 @@ from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
 from snapreplay.state.stores import store_of
 from snapreplay.state.timers import Event, Kind
-from snapreplay.state.values import StoredValueUnreadable, bare, stamped, touched_at
+from snapreplay.state.values import StoredValueUnreadable, bare, touched_at
 from tests.snapreplay.state.test_agenda import first_of
 from tests.support.batches import commit, seal
 
@@ -67,12 +67,6 @@ def test_a_changed_ttl_counts_from_the_stored_touch():
     commit(short.__snapreplay_store__())
     long.__snapreplay_store__().apply_changes({"default": stored(short.__snapreplay_store__())})
     assert list(dues(long.__snapreplay_store__()).values()) == [1003]
-
-
-@pytest.mark.parametrize("value", [b"\x01", b"\xc0", b"\x81\xa1a\x02"])
-def test_a_stamp_goes_before_any_value(value):
-    """And it is found again."""
-    assert (touched_at(stamped(-1, value)), bare(stamped(-1, value))) == (-1, value)
 
 
 @pytest.mark.parametrize(

@@ -153,19 +153,6 @@ def test_a_snapshot_folds_in_bounded_steps() -> None:
     assert set(content(shards).values()) == {b"new", b"%d" % (len(unsettled) - 1)}
 
 
-def test_a_mark_freezes_what_an_earlier_snapshot_has_left_to_fold_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processing has not come to it when the next snapshot is due."""
-    monkeypatch.setattr(shards_module, "SETTLE_ENTRIES", 1)
-    shards = Shards(8)
-    earlier = shards.mark()
-    entries: dict[bytes, bytes | None] = {b"%d" % number: b"x" for number in range(40)}
-    write(shards, entries)
-    earlier.release()
-    assert shards.unsettled
-    image = [part.entries for part in all_of(shards.mark().slicing(10_000))]
-    assert {key: value for part in image for key, value in part.items()} == entries
-
-
 def test_what_is_left_to_fold_can_be_done_without_batches() -> None:
     """In bounded steps too, so that the next mark has nothing to do; also while a batch waits."""
     shards = Shards(64)

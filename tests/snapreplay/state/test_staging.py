@@ -9,7 +9,7 @@ import pytest
 from snapreplay.errors import RecordError
 from snapreplay.state.read_back import PARTS
 from snapreplay.state.shards import Slot
-from snapreplay.state.staging import BLOCK, BLOCK_BYTES, FIRST_BLOCK, Touched, encoding
+from snapreplay.state.staging import BLOCK, Touched, encoding
 from snapreplay.state.steps import all_of
 from snapreplay.state.values import DELETED, ValueCodec
 
@@ -58,20 +58,6 @@ def test_the_work_is_done_in_steps(value: object) -> None:
     steps = len(list(encoding([Touched(live, places, ValueCodec(type(value)), 10**6)])))
     compared = 0 if value == 0 else 4 * len(live) // PARTS
     assert steps >= 4 + compared
-
-
-def test_large_values_are_taken_one_by_one() -> None:
-    """Except the first ones of a batch, and those that follow small ones."""
-    large = "x" * 2 * BLOCK_BYTES
-    live = {f"k{i}": large for i in range(20)}
-    places: list[Slot] = [(msgspec.msgpack.encode(key), None, 0) for key in live]
-    assert len(list(encoding([Touched(live, places, ValueCodec(str), 10**6)]))) == 1 + 20 - FIRST_BLOCK
-
-
-def test_a_value_that_is_too_large_is_not_read_back() -> None:
-    """Each handler call that meets a full entry would cost as much as all its changes before."""
-    with pytest.raises(RecordError, match=r"state\['k'\] takes"):
-        encoded({"k": {"n": [(1, 2)] * 1000}}, limit=2000)
 
 
 class Broken(msgspec.Struct):

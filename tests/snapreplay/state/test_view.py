@@ -22,16 +22,6 @@ def test_a_map_view_is_a_read_only_mapping():
         view["a"] = 2  # type: ignore[index]
 
 
-def test_a_map_view_has_the_ranges_of_its_map():
-    """Each of them looks again, and says why there is none."""
-    state = MapState(int, str, ordered=True)
-    view: MapView[int, str] = MapView(3, lambda: state)
-    state.update({3: "c", 1: "a", 2: "b"})
-    assert list(view.range(start=2, reverse=True)) == [(3, "c"), (2, "b")]
-    del state[3]
-    assert list(view.range(start=2)) == [(2, "b")]
-
-
 def test_nothing_is_never_an_empty_map():
     """While there is no state to look at, each access says why."""
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import re
 import signal
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from snapreplay.errors import UnknownPartition, UsageError
 from snapreplay.testing import RealHarness, ServiceEnded
 from tests.support.deadlines import is_running, scaled
-from tests.support.tested import app, balances, naps, payments, rekeyed, sleepy
+from tests.support.tested import app, balances, payments, rekeyed
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kafka
@@ -113,15 +111,3 @@ async def test_a_service_that_ends_by_itself_shows_its_log(harness_of):
         await harness.caught_up()
     await harness.restart()
     await harness.caught_up()
-
-
-async def test_a_handler_that_waits_is_named_at_the_deadline(harness_of):
-    """Its function and line stand in the message, which shows the end of the log."""
-    async with harness_of(sleepy) as harness:
-        await harness.feed(naps, key="k", value={"amount": 1, "sleep_s": 3600})
-        await asyncio.to_thread(eventually, lambda: "asleep" in harness.log, "the handler")
-        harness._deadline_s = 2.0
-        with pytest.raises(ServiceEnded, match=r"not caught up: .* gave no answer within .* s and was killed") as ended:
-            await harness.caught_up()
-        assert "`RealHarness(…, deadline_s=…)`" in ended.value.hint
-        assert re.search(r'apps\.py", line \d+ in sleep_when_told', ended.value.message)
