@@ -21,7 +21,6 @@ from snapreplay.service.control.savepoint_list import SavepointList
 from snapreplay.service.control.state_reads import (
     BATCH_SECONDS,
     READ_SECONDS,
-    BatchNotReached,
     BatchUnderWay,
     ReadLate,
     StateAnswer,
@@ -43,7 +42,7 @@ requests takes at most a sixth of the loop."""
 AFTER_CONVERSION_SECONDS_MAX = READ_SECONDS / 2  # more would refuse the next page of the same reader
 BURST_SECONDS = 0.005
 LAST_SECONDS = 1.0
-LOOK_SECONDS = 0.005  # for a batch that is awaited
+LOOK_SECONDS = 0.005  # for the end of a batch
 
 
 class Asking:
@@ -189,7 +188,7 @@ class _Reads:
         self._free_at = 0.0
 
     async def read(self, read: StateRead, asked_at: float) -> StateAnswer:
-        """Read, and wait for the batch, if one is named. `asked_at`: boot seconds."""
+        """Read, as soon as a warm copy has a whole batch. `asked_at`: boot seconds."""
         loop = asyncio.get_running_loop()
         while True:
             async with self._one:
@@ -201,7 +200,7 @@ class _Reads:
                 began = time.thread_time()  # of this thread alone: by the clock, a busy machine would end all reads
                 try:
                     return self._control.read(read)
-                except (BatchNotReached, BatchUnderWay):
+                except BatchUnderWay:
                     if boot_seconds() > asked_at + BATCH_SECONDS:
                         raise
                 finally:

@@ -16,7 +16,7 @@ from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.operations import Busy, NoSuccessor, NotCancellable, NotFailed
 from snapreplay.service.control.protocol import LoopBlocked, TooManyCommands
 from snapreplay.service.control.savepoint_list import SavepointsUnread
-from snapreplay.service.control.state_reads import BatchNotReached, NoMap, NotReadable, ReadLate, UnknownMap, WrongRead
+from snapreplay.service.control.state_reads import NoMap, NotReadable, ReadLate, UnknownMap, WrongRead
 
 KIND_OF: dict[type[Exception], ProblemKind] = {
     UnknownPartition: problems.UNKNOWN_PARTITION,
@@ -31,7 +31,6 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     NoMap: problems.NO_MAP,
     WrongRead: problems.INVALID,
     NotReadable: problems.NOT_READABLE,
-    BatchNotReached: problems.NOT_REACHED_BATCH,
     ReadLate: problems.LATE,
     SavepointsUnread: problems.SAVEPOINTS_UNREAD,
 }
@@ -41,7 +40,6 @@ _HINTS: dict[type[Exception], str] = {
     PartitionNotLive: "GET /restore-status shows which process has it, and its phase",
     NotCancellable: "GET /api/v1/operations shows it",
     NoMap: "only a MapState or Stores has entries with keys; the output topics may have what you look for",
-    BatchNotReached: "read again, or leave `min_batch` out to read what there is",
     ReadLate: "a handler keeps the partitions' loop to itself, or the process is frozen; GET /healthz says which",
 }
 """For HTTP, where the hint of the error is for a program or the command line."""
@@ -97,7 +95,7 @@ def _pause(error: Exception) -> dict[str, str]:
     """Say in the headers when it is of use to ask again."""
     if isinstance(error, LoopBlocked):
         return {"Retry-After": "5"}
-    soon = (TooManyCommands, BatchNotReached, ReadLate, SavepointsUnread)
+    soon = (TooManyCommands, ReadLate, SavepointsUnread)
     return {"Retry-After": "1"} if isinstance(error, soon) else {}
 
 

@@ -81,7 +81,6 @@ INTERNAL = ProblemKind("internal", 500, "Internal error")
 UNKNOWN_STORE = ProblemKind("unknown-store", 404, "No such store")
 NO_KEY = ProblemKind("key-not-found", 404, "No such key")
 NO_MAP = ProblemKind("state-not-a-map", 409, "The state is no map")
-NOT_REACHED_BATCH = ProblemKind("batch-not-reached", 409, "The batch has not come")
 NOT_READABLE = ProblemKind("partition-not-readable", 503, "The partition cannot be read now")
 LATE = ProblemKind("read-late", 503, "The state was not read in time")
 

@@ -39,7 +39,7 @@ from snapreplay.service.core.phase import CopyState, Phase
 T = TypeVar("T", StateValues, StateEntries)
 _OF_A_RANGE = (
     *(problems.UNKNOWN_STORE, problems.UNKNOWN_PARTITION, problems.NOT_HERE, problems.NO_MAP),
-    *(problems.NOT_REACHED_BATCH, problems.INVALID, problems.NOT_READABLE, problems.OWNER_AWAY),
+    *(problems.INVALID, problems.NOT_READABLE, problems.OWNER_AWAY),
     *(problems.LATE, problems.BUSY_LINE, problems.NOT_REACHED),
 )
 _OF_A_KEY = (problems.NO_KEY, *_OF_A_RANGE)
@@ -52,9 +52,6 @@ _BROKEN_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
 
 Store = Annotated[str, Path(max_length=100, description="Name of a store; `default` where the state is one map.")]
 Stale = Annotated[bool, Query(description="Whether a warm copy may answer where the owner is another process.")]
-MinBatch = Annotated[
-    int, Query(ge=0, le=INTEGER_MAX, description="Wait for this batch of the partition, for at most 1.5 s.")
-]
 AskedScope = Annotated[
     Scope | None,
     Query(description="`local`: this process alone; else a partition that it does not own is read where it is."),
@@ -83,16 +80,12 @@ async def get_key(
         int | None, Query(ge=0, le=PARTITION_MAX, description="If left out, all that are here are asked.")
     ] = None,
     stale: Stale = False,
-    min_batch: MinBatch = 0,
     scope: AskedScope = None,
 ) -> Response:
     """Look a key up as of the last committed batch of its partition. Which one that is only the app knows: without
     `partition` all are asked, and the answer has each that has the key."""
-    if min_batch and partition is None:
-        why = "it counts the batches of one partition: say which by `partition`"
-        raise problems.wrong("query.min_batch", why)
     asked_store, asked_key = _raw(request)
-    read = ReadKey(asked_store, asked_key, partition, stale, min_batch)
+    read = ReadKey(asked_store, asked_key, partition, stale)
     values = await (_everywhere if partition is None else _value)(request, read, scope)
     if not values.items:
         raise problems.key_not_found(values.read, values.not_read)
@@ -115,7 +108,6 @@ async def list_entries(
     after: AfterText = None,
     limit: Annotated[int, Query(ge=1, le=ENTRIES_MAX, description="Entries of this answer, at most.")] = 100,
     stale: Stale = False,
-    min_batch: MinBatch = 0,
     scope: AskedScope = None,
 ) -> Response:
     """List entries of a partition, all of the same committed batch: of an ordered map in the order of their keys, of
@@ -126,7 +118,7 @@ async def list_entries(
         unquote_to_bytes(request.scope["query_string"]).decode()
     except UnicodeDecodeError:
         raise problems.wrong("query", "it is not UTF-8, percent-encoded") from None
-    read = ReadRange(asked_store, partition, prefix, start, end, after, limit, stale, min_batch)
+    read = ReadRange(asked_store, partition, prefix, start, end, after, limit, stale)
     shown = partial(_entries, asked_store)
     return views.answer(await _one(request, read, scope, state_views.StateEntries, shown))
 

@@ -10,7 +10,6 @@ from snapreplay.errors import RecordError, UnknownPartition, UsageError
 from snapreplay.service.control.histories import ReadKeyHistory
 from snapreplay.service.control.state_reads import (
     BYTES_MAX,
-    BatchNotReached,
     BatchUnderWay,
     NoMap,
     NotRead,
@@ -49,7 +48,6 @@ class StateReads:
 
         Raises:
             UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable: it cannot be answered.
-            BatchNotReached: the partition has not come to that batch yet.
         """
         codec = self._codec(read.store)
         if read.partition is not None and not 0 <= read.partition < partition_count:
@@ -98,8 +96,6 @@ class StateReads:
     def _found(self, supervisor: Supervisor, read: StateRead, number: int) -> tuple[int, Readable]:
         runners, standbys = supervisor.runners, supervisor.standbys
         found = find_readable(runners, standbys, number, is_stale_allowed=read.is_stale_allowed)
-        if found.last.batch < read.min_batch:
-            raise BatchNotReached(number, found.last.batch, read.min_batch)
         return number, found
 
     def _value(self, found: tuple[int, Readable], read: ReadKey, key: Any) -> PartRead:

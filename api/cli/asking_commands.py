@@ -371,7 +371,6 @@ def get(
     *,
     partition: options.AnyPartition = None,
     stale: options.Stale = False,
-    min_batch: options.MinBatch = 0,
     history: options.KeyHistory = False,
     count: options.ChangeLines = 20,
     client: options.Running,
@@ -381,13 +380,13 @@ def get(
 
     Exit code 2: no partition has the key."""
     if history:
-        if stale or min_batch:
-            raise UsageError("--history reads the log: it takes neither --stale nor --min-batch")
+        if stale:
+            raise UsageError("--history reads the log: it does not take --stale")
         with client:
             _print_histories(client, store, key, partition, count, output)
         return
     with client:
-        found = client.state_key(store, key, partition=partition, stale=stale, min_batch=min_batch)
+        found = client.state_key(store, key, partition=partition, stale=stale)
     if output is Format.JSON:
         print_json(found)
     else:

@@ -80,10 +80,8 @@ class Client:
     def operation(self, operation_id: str) -> Json:
         return self._ask("GET", f"/api/v1/operations/{operation_id}", "parts")
 
-    def state_key(
-        self, store: str, key: str, *, partition: int | None = None, stale: bool = False, min_batch: int = 0
-    ) -> Json:
-        asked = {"partition": partition, "stale": stale or None, "min_batch": min_batch or None}
+    def state_key(self, store: str, key: str, *, partition: int | None = None, stale: bool = False) -> Json:
+        asked = {"partition": partition, "stale": stale or None}
         return self._ask(
             "GET", f"/api/v1/state/{name_segment(store, 'name of a store')}/{_segment(key)}{_query(asked)}", "items"
         )

@@ -126,7 +126,6 @@ Prefix = Annotated[str | None, Option("--prefix", "Keys that begin with it; orde
 FromKey = Annotated[str | None, Option("--from", "From this key on.", "KEY")]
 ToKey = Annotated[str | None, Option("--to", "Up to this key, without it.", "KEY")]
 Stale = Annotated[bool, Option("--stale", "Let warm copies answer where the owner is another process; says how old.")]
-MinBatch = Annotated[int, Option("--min-batch", "Wait a moment for this batch of the partition.", least=0)]
 KeyHistory = Annotated[bool, Option("--history", "Print instead which batches changed it, newest first, from the log.")]
 Ready = Annotated[bool, Option("--ready", "Ask /readyz instead of /healthz.")]
 

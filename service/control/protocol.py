@@ -167,7 +167,7 @@ class Control(Protocol):
         """Read entries as of the last committed batch.
 
         Raises:
-            UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable, BatchNotReached: it cannot be answered (yet).
+            UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable: it cannot be answered (yet).
         """
 
     async def history(self, partition: int) -> PartitionHistory:

@@ -18,7 +18,7 @@ from snapreplay.state.contract import Store
 
 READ_SECONDS = 2.0
 """A question that is not answered by then is given up."""
-BATCH_SECONDS = 1.5  # for a batch to come; less, so that the refusal arrives in time
+BATCH_SECONDS = 1.5  # for the end of a batch; less, so that the refusal arrives in time
 ENTRIES_MAX = 1000
 BYTES_MAX = 1024 * 1024
 """Of the keys and values of one answer. Only a single larger entry exceeds it."""
@@ -33,13 +33,12 @@ class AnsweredBy(StrEnum):
 
 class ReadKey(msgspec.Struct, frozen=True, tag="key"):
     """Asks for the value of a key, in one partition or in all that are here. A warm copy may answer if
-    `is_stale_allowed`. The answer waits for the batch `min_batch`."""
+    `is_stale_allowed`."""
 
     store: str
     key: str
     partition: int | None = None
     is_stale_allowed: bool = False
-    min_batch: int = 0
 
 
 class ReadRange(msgspec.Struct, frozen=True, tag="range"):
@@ -54,7 +53,6 @@ class ReadRange(msgspec.Struct, frozen=True, tag="range"):
     after: str | None = None
     limit: int = 100
     is_stale_allowed: bool = False
-    min_batch: int = 0
 
 
 StateRead = ReadKey | ReadRange
@@ -145,16 +143,6 @@ class BatchUnderWay(NotReadable):
 
     def __init__(self, partition: int) -> None:
         super().__init__(partition, "warm", "its warm copy here is applying a batch")
-
-
-class BatchNotReached(RetryableError):
-    """The requested batch was not committed in time."""
-
-    def __init__(self, partition: int, batch: int, min_batch: int) -> None:
-        super().__init__(f"partition {partition} is at batch {batch}: batch {min_batch} did not come in time")
-        self.partition = partition
-        self.batch = batch
-        self.min_batch = min_batch
 
 
 class ReadLate(RetryableError):

@@ -19,7 +19,7 @@ from snapreplay.service.control.operations import TriggerSnapshot
 from snapreplay.service.control.protocol import TooManyCommands
 from snapreplay.service.control.state_reads import (
     AnsweredBy,
-    BatchNotReached,
+    BatchUnderWay,
     PartRead,
     ReadAt,
     ReadKey,
@@ -90,34 +90,32 @@ async def test_a_handler_that_keeps_the_loop_delays_reads_and_commands_and_nothi
     assert len(control.operations()) == 1
 
 
-async def test_a_batch_is_awaited_and_one_that_does_not_come_is_refused(control):
-    """The answer comes when the batch does, at the second look for it; other reads are answered meanwhile."""
-    looks = Counter[int | None]()
+async def test_a_copy_is_read_after_the_batch_that_it_applies_or_refused(control):
+    """The answer comes when the batch is whole, at the second look; other reads are answered meanwhile."""
+    looks = Counter[str]()
 
     def read(wanted):
-        looks[wanted.min_batch] += 1
-        now = 60 if looks[wanted.min_batch] == 1 else 61
-        if wanted.min_batch > now:
-            raise BatchNotReached(0, now, wanted.min_batch)
+        looks[wanted.key] += 1
+        if wanted.key == "never" or (wanted.key == "soon" and looks["soon"] == 1):
+            raise BatchUnderWay(0)
         return ANSWER
 
     control.reading = read
     async with served(control) as url:
-        path = "/api/v1/state/default/ada?partition=0&min_batch="
-        waiting = asyncio.create_task(asyncio.to_thread(asked, url, f"{path}61"))
-        refused = asyncio.create_task(asyncio.to_thread(asked, url, f"{path}99"))
+        waiting = asyncio.create_task(asyncio.to_thread(asked, url, "/api/v1/state/default/soon?partition=0"))
+        refused = asyncio.create_task(asyncio.to_thread(asked, url, "/api/v1/state/default/never?partition=0"))
         await until(lambda: control.reads, "a read")
         assert (await asyncio.to_thread(asked, url)).status_code == 200
         assert (await waiting).status_code == 200
         document = (await refused).json()
-        assert (document["status"], document["detail"][:26]) == (409, "partition 0 is at batch 61")
+        assert (document["status"], document["phase"]) == (503, "warm")
 
 
 async def test_as_many_as_may_wait_do(control):
     """Commands and reads together; the next one is refused at once. When they have been answered, there is room."""
 
     def wait(_):
-        raise BatchNotReached(0, 60, 61)
+        raise BatchUnderWay(0)
 
     control.reading = wait
     asking = Asking(control, asyncio.get_running_loop())

@@ -155,7 +155,7 @@ def test_malformed_json_is_400(client, control, body):
     [
         ("POST", "/trigger-snapshot?partition=0", "query.partition", "it takes only scope"),
         ("GET", "/api/v1/snapshots?limt=1&limit=1", "query.limt", "it takes only limit, scope"),
-        ("GET", "/api/v1/state/default/ada?min-batch=7", "query.min-batch", "min_batch, partition, scope, stale"),
+        ("GET", "/api/v1/state/default/ada?stal=7", "query.stal", "partition, scope, stale"),
         ("GET", "/api/v1/processes?x", "query.x", "it takes none"),
         ("GET", "/restore-status?scope=app&scope=local", "query.scope", "it is there more than once"),
     ],

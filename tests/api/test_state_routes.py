@@ -10,7 +10,6 @@ from snapreplay.errors import UnknownPartition
 from snapreplay.service.control.protocol import TooManyCommands
 from snapreplay.service.control.state_reads import (
     AnsweredBy,
-    BatchNotReached,
     NoMap,
     NotRead,
     NotReadable,
@@ -95,7 +94,7 @@ def test_a_query_that_is_not_utf8_is_refused(client, control):
 
 
 WRONG = ["", "?partition=-1", "?partition=x", "?partition=0&limit=0", "?partition=0&limit=1001", "?partition=0&stale=2",
-         "?partition=0&min_batch=-1", "?partition=0&scope=all"]  # fmt: skip
+         "?partition=0&scope=all"]  # fmt: skip
 
 
 @pytest.mark.parametrize("query", WRONG, ids=range(len(WRONG)))
@@ -109,9 +108,9 @@ def test_a_page_with_a_wrong_part_is_refused(client, control, query):
 def test_a_page_asks_for_what_the_query_says(client, control):
     """Every part of it; and says where the next page begins."""
     answering(control, PartRead(AT, (((b"\xff", 7), VALUE), ((b"tea", 8), VALUE)), next_after='["dGVh",8]'), count=4)
-    query = {"partition": 3, "prefix": "[]", "from": "a", "to": "ö&", "after": "+", "limit": 2, "min_batch": 9}
+    query = {"partition": 3, "prefix": "[]", "from": "a", "to": "ö&", "after": "+", "limit": 2}
     found = client.get("/api/v1/state/holds", params={**query, "stale": True}).json()
-    assert control.reads == [ReadRange("holds", 3, "[]", "a", "ö&", "+", 2, True, 9)]
+    assert control.reads == [ReadRange("holds", 3, "[]", "a", "ö&", "+", 2, True)]
     assert [each["key"] for each in found["items"]] == [["/w==", 7], ["dGVh", 8]]
     assert (found["next_after"], found["partition_count"], found["batch"]) == ('["dGVh",8]', 4, 60)
 
@@ -138,7 +137,6 @@ REFUSED = {
     "cluster-not-reached": (503, UnknownPartition(0, None)),
     "partition-not-here": (404, NotReadable(5, None, "another process owns it, or none does yet")),
     "partition-not-readable": (503, NotReadable(1, "loading", "it is loading")),
-    "batch-not-reached": (409, BatchNotReached(0, 60, 61)),
     "read-late": (503, ReadLate(2.0)),
     "too-many-requests": (503, TooManyCommands(WAITING_MAX)),
     "internal": (500, RuntimeError("secret")),
@@ -154,14 +152,6 @@ def test_a_refusal_is_a_problem(client, control, name, path):
     document = problem(client.get(f"/api/v1/state/{path}"), status, name)
     assert "secret" not in str(document)
     assert document.get("phase") == ("loading" if name == "partition-not-readable" else None)
-
-
-def test_a_batch_is_of_one_partition(client, control):
-    """Without saying which, a batch cannot be waited for."""
-    answering(control, FOUND)
-    problem(client.get("/api/v1/state/default/ada?min_batch=3"), 422, "invalid-request")
-    assert client.get("/api/v1/state/default/ada?min_batch=3&partition=0").status_code == 200
-    assert control.reads == [ReadKey("default", "ada", 0, False, 3)]
 
 
 async def test_each_partition_of_another_process_says_why_it_was_not_read(both):

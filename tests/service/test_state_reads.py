@@ -138,7 +138,6 @@ WRONG = {
     "holds?partition=0&from=%5B%22a%22,1,2%5D": (422, "invalid-request"),
     "holds?partition=0&after=%5B%22a%22%5D": (422, "invalid-request"),
     "counts?partition=0&prefix=1": (422, "invalid-request"),
-    "items/ada?partition=0&min_batch=1000000": (409, "batch-not-reached"),
 }
 
 
