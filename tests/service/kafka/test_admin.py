@@ -106,21 +106,6 @@ async def test_trimming_moves_the_start_and_never_back(cluster, new_topic, uniqu
         await cluster.delete_records(source, -1)
 
 
-async def test_nobody_there_is_unreachable_for_every_question():
-    """No client exception passes the border."""
-    nobody = KafkaAdmin(Settings(kafka={"bootstrap.servers": "127.0.0.1:9"}))
-    for question in (
-        nobody.facts(),
-        nobody.topic_names(),
-        nobody.topics(["t"]),
-        nobody.create_topics([NewTopic("t", 1)]),
-        nobody.delete_records(TopicPartition("t", 0), 1),
-        nobody.group_members("g"),
-    ):
-        with pytest.raises(Unreachable):
-            await question
-
-
 async def test_a_controller_that_is_named_a_moment_later_is_waited_for(cluster, unique, monkeypatch):
     """As of a broker that was too busy to say that it is alive."""
     topic, update, looks = NewTopic(unique("t"), 1), ClusterMetadata.update_metadata, itertools.count()

@@ -1,7 +1,6 @@
 """Batches that are damaged on the broker's disk: a byte of a real log, flipped under a real broker."""
 
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.errors import DamagedError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.reader import ATTEMPTS_MAX, CorruptBatches
+from snapreplay.service.kafka.reader import ATTEMPTS_MAX
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 from tests.support.deadlines import within
 from tests.support.steady import KEEPS_LEADERS
@@ -38,12 +37,10 @@ def segment(data_dir: Path, source: TopicPartition) -> Path:
     return path
 
 
-def flip(path: Path, marker: bytes) -> Callable[[], None]:
-    """One bit of these bytes, as a disk may lose it; written in place, so the broker's file stays this one. Returns
-    what repairs it."""
+def flip(path: Path, marker: bytes) -> None:
+    """Flip one bit of these bytes, as a disk may lose it; in place, so the broker's file stays this one."""
     at = path.read_bytes().index(marker)
     overwrite(path, at, bytes([marker[0] ^ 1]))
-    return lambda: overwrite(path, at, marker[:1])
 
 
 def overwrite(path: Path, at: int, new: bytes) -> None:
@@ -115,33 +112,6 @@ async def test_a_batch_whose_length_is_damaged_is_named(cluster, disk, unique, n
     assert (error.facts["topic"], error.facts["partition"]) == source
     last = list(values)[before * BATCH - 1]
     assert passed[source] == error.facts["offset"] == last + 1
-
-
-async def test_damage_that_is_gone_is_read_over(cluster, disk, unique, monkeypatch):
-    """A bit that flipped on the wire, a leader that was replaced: everything once, in order."""
-    source = TopicPartition(unique("healed"), 0)
-    values = await written(cluster, source.topic)
-    repairs, one = [flip(segment(disk[1], source), b"record 3-25.")], CorruptBatches.one
-
-    async def repaired_after_an_attempt(self, *given):
-        found = await one(self, *given)
-        if found is None and repairs:
-            repairs.pop()()
-        return found
-
-    monkeypatch.setattr(CorruptBatches, "one", repaired_after_an_attempt)
-    reader = await cluster.reader()
-    found: list[bytes | None] = []
-    await reader.follow({source: 0})
-    try:
-        async with within(20):
-            while len(found) < len(values):
-                records = (await reader.poll(40, 100)).get(source, [])
-                found += [record.value for record in records]
-    finally:
-        await reader.close()
-    assert found == list(values.values())
-    assert not repairs
 
 
 async def test_a_damaged_input_among_several_loses_nothing_of_the_others(cluster, disk, unique):

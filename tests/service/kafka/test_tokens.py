@@ -191,28 +191,6 @@ async def test_a_connection_stays_while_no_token_can_be_had(here):
         await client.close()
 
 
-@pytest.mark.kafka
-async def test_a_connection_is_closed_although_nobody_waits_for_its_successor_any_more(here):
-    """A client that is closed, or a poll whose time is over: the login of its connection may just be exchanged."""
-    provider = Provider(seconds=60.0)
-    client = BareClient(**client_arguments(Settings(kafka=here.by_tokens(provider))))
-    await client.bootstrap()
-    try:
-        (node,) = (each.nodeId for each in client.cluster.brokers())
-        held: Any = await client._get_conn(node)
-        held._due_at, provider.given = 0.0, hangs
-        asking = asyncio.create_task(client._get_conn(node))
-        await until(lambda: held not in client._conns.values(), "the exchange")
-        asking.cancel()
-        await asyncio.wait([asking])
-        assert not held.connected()
-        provider.given = None
-        again: Any = await client._get_conn(node)
-        assert again.connected()
-    finally:
-        await client.close()
-
-
 @pytest.mark.parametrize(
     ("attribute", "said"),
     [

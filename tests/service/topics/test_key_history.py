@@ -11,7 +11,7 @@ from snapreplay import App, MapState, Stores, Topic
 from snapreplay.service.control.histories import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.state_reads import NotReadable
 from snapreplay.service.topics import histories
-from snapreplay.service.topics.histories import _Walk, key_history_of
+from snapreplay.service.topics.histories import key_history_of
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support import apps
 from tests.support.in_memory import InMemory, virtual
@@ -120,26 +120,6 @@ async def test_a_trimmed_log_is_not_whole_and_says_from_where(bench):
         found = await read(bench)
         assert values(found) == [3]
         assert (found.from_batch, found.is_whole, found.batches_without_changes) == (kept + 1, False, 0)
-
-
-@virtual
-async def test_a_log_that_is_trimmed_while_it_is_read_ends_there(bench, monkeypatch):
-    """What is left of it is the answer."""
-    await bench.prepare(apps.told("app"))
-    async with bench.live() as one:
-        for value in range(9):
-            await batch(bench, one, ("ada", value))
-        whole = await read(bench)
-        window = _Walk._window
-
-        async def trimming(self, *offsets):
-            if offsets[0] < whole.changes[2].increment_offset:
-                bench.trim(bench.increments, whole.changes[2].increment_offset)
-            return await window(self, *offsets)
-
-        monkeypatch.setattr(_Walk, "_window", trimming)
-        found = await read(bench)
-    assert (found.changes, found.is_whole) == (whole.changes[:2], False)
 
 
 @virtual
