@@ -161,11 +161,6 @@ class Membership:
         return self.last_error
 
     @property
-    def suspects_duplicate(self) -> bool:
-        """Whether another process seems to run with our instance id."""
-        return self._evictions.suspects_duplicate
-
-    @property
     def aside(self) -> str | None:
         """The process for which we stepped down, and when we look again; None: we have not. Any thread."""
         aside = self.stepped_down

@@ -31,6 +31,11 @@ def live(runner: Any) -> Any:
     return runner._live
 
 
+def suspects_duplicate(membership: Any) -> bool:
+    """Whether another process seems to run with its instance id."""
+    return bool(membership._evictions.suspects_duplicate)
+
+
 def watch(runner: Any) -> Any:
     """The watch over its ownership."""
     return runner._incarnation.watch

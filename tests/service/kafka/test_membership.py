@@ -15,6 +15,7 @@ from snapreplay.service.core.peers import Peer
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.kafka.shared import REPEATED_SECONDS
 from snapreplay.service.ports import LogRecord
+from tests.support import inside
 from tests.support.deadlines import scaled, within
 from tests.support.stage import session_ms, until
 from tests.support.wire import METADATA, Proxy
@@ -133,7 +134,7 @@ async def test_a_killed_member_that_returns_has_its_partitions_at_once(group):
     await until(lambda: again.owns == before)
     assert time.monotonic() - started < LONG_SESSION_MS / 2000
     assert one.told == told
-    assert not again.membership.suspects_duplicate
+    assert not inside.suspects_duplicate(again.membership)
 
 
 async def test_members_hear_who_the_others_are_and_what_they_own(group):
@@ -182,7 +183,7 @@ async def test_who_was_taken_for_absent_makes_itself_known(group):
 async def test_two_processes_with_one_instance_id_are_noticed(group, caplog):
     """They throw each other out for ever and no call fails; each of them says so once."""
     one, two = group("same"), group("same")
-    await until(lambda: one.membership.suspects_duplicate and two.membership.suspects_duplicate)
+    await until(lambda: inside.suspects_duplicate(one.membership) and inside.suspects_duplicate(two.membership))
     assert caplog.text.count("seems to use our instance id 'same'") == 2
 
 
