@@ -13,8 +13,8 @@ from snapreplay.service.blocking import BlockingReader
 from snapreplay.service.decisions import accept
 from snapreplay.service.decisions.inputs import NotDrained, NotRetirable, Wish, carry_out, propose
 from snapreplay.service.publish.state import LogWentOn
+from snapreplay.snapshots.jobs.compaction import folded as folded_in
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, moment_of
-from snapreplay.snapshots.proof.compaction import folded as folded_in
 from snapreplay.snapshots.proof.partition import audit_partition
 from snapreplay.snapshots.proof.replay import SegmentReport, prove
 from snapreplay.snapshots.proof.report import Level

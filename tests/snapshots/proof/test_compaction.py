@@ -6,8 +6,7 @@ from snapreplay.app.app import App
 from snapreplay.app.topic import Topic
 from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import Chunk
-from snapreplay.snapshots.jobs.compaction import Outcome
-from snapreplay.snapshots.proof.compaction import NotCompactable, chunk_records, folded
+from snapreplay.snapshots.jobs.compaction import NotCompactable, Outcome, chunk_records, folded
 from snapreplay.state.digest import EMPTY, Digest
 from snapreplay.state.map import MapState
 from snapreplay.state.stores import Stores
