@@ -255,5 +255,5 @@ def _not_recorded(found: Found) -> StateUnreachable:
     return StateUnreachable(
         f"batch {found.increment.batch} at offset {found.offset} recorded no changes: only a replay leads to the state"
         " after it",
-        hint="ask for a batch that has a snapshot: the view `snapshots` lists them",
+        hint="ask for a batch that has a snapshot: the column `snapshot_id` of the view `increments` names them",
     )
