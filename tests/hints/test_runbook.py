@@ -3,19 +3,15 @@ of its alert."""
 
 from __future__ import annotations
 
-import json
 import re
-import time
-from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from tests.docs.snippets import blocks
 from tests.support.deadlines import scaled
 from tests.support.stage import until
 from tests.support.symptoms import RUNBOOK, rules, written
-from tests.support.tampering import configure, delete
+from tests.support.tampering import delete
 
 ELSEWHERE = ("snapreplay audit APP --level changes", "snapreplay retry --url URL --wait")
 """Commands that have a test of their own."""
@@ -80,37 +76,3 @@ async def test_snapshots_that_fail_succeed_again(newcomer) -> None:
         await who.here.feed(20)
         await who.here.all_processed(service)
         assert "succeeded" in await who.type(*wait)
-
-
-@pytest.mark.kafka
-async def test_a_record_of_next_week_is_refused_and_corrected(newcomer, desk) -> None:
-    """The topic takes it, and stream time is ahead. By the setting of the section it takes no second one; what the
-    first has done is corrected."""
-    who = newcomer()
-    await who.here.prepare()
-    here, limit = who.here, "message.timestamp.after.max.ms"
-    producer = Producer({"bootstrap.servers": here.bootstrap_servers})
-    refused: list[Any] = []
-
-    def send() -> None:
-        at_ms = int(time.time() * 1000) + 7 * 86_400_000
-        producer.produce(
-            *(here.input, b'{"amount": 1}', b"k", 0, lambda error, _: refused.append(error)), timestamp=at_ms
-        )
-        assert producer.flush(60) == 0
-
-    for topic in (here.input, here.output):  # an output has the time of its record
-        configure(here.bootstrap_servers, topic, limit, str(30 * 86_400_000))
-    async with who.served() as service:
-        await service.wait_live(scaled(60))
-        send()
-        await here.all_processed(service)
-        assert service.restore_status()[0].stream_time_ms > (time.time() + 3600) * 1000
-        configure(here.bootstrap_servers, here.input, limit, "3600000")
-        send()
-        assert [each and each.name() for each in refused] == [None, "INVALID_TIMESTAMP"]
-        line = {"key": "k", "expected": {"n": 1, "sum": 1}, "value": {"n": 0, "sum": 0}}
-        (desk / "wrong.jsonl").write_text(json.dumps(line))
-        await who.type("patch", "hinted:app", "wrong.jsonl", "--reason", "of next week", "--yes")
-        await service.wait_live(scaled(60))  # it may recover; what it shows from now on is not the old value
-        assert service.view(0)["k"] == {"n": 0, "sum": 0}

@@ -11,7 +11,7 @@ from snapreplay.app.failure import PREFIX, dead_letter, timer_dead_letter
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.record import Output, RawRecord
 from snapreplay.app.timer import Timer
-from snapreplay.errors import RecordError, UsageError
+from snapreplay.errors import RecordError
 from snapreplay.service import redrive as module
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.kafka.feeding import KafkaFeeder
@@ -233,13 +233,6 @@ async def test_the_dead_letter_of_a_timer_is_named(letters):
     await letters.feed(in_partition(timer_dead_letter("1", timer, error), 0))
     (left,) = (await redrive(letters.app, letters.here.settings())).left
     assert "timer remind of default['ada'] at 7" in left
-
-
-async def test_an_app_without_dead_letters_has_nothing_to_send(broker, unique):
-    """The topic exists only with the policy that writes to it."""
-    here = await Stage(broker.bootstrap_servers, apps.ledger(unique("clean"))).prepare()
-    with pytest.raises(UsageError, match="has no dead letters"):
-        await redrive(here.app, here.settings())
 
 
 async def test_dead_letters_that_were_copied_with_other_offsets_are_refused_by_name(letters):

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.resources import files
 
 import pytest
 
-from snapreplay.api.cli.author_commands import FILES
 from tests.support.deadlines import scaled
 
 
@@ -52,10 +50,3 @@ def test_a_name_that_cannot_be_imported_is_refused(invoke, tmp_path, name):
     assert "cannot name a folder, an app id and a module" in refused.stderr
     assert list(tmp_path.iterdir()) == []
     assert invoke("new", "a-b_1").exit_code == 0
-
-
-def test_every_template_is_used():
-    """None is forgotten, and none is made for nothing."""
-    root = files("snapreplay.api.cli") / "project"
-    found = {f"{path.name}" for folder in (root, root / "tests") for path in folder.iterdir()}
-    assert found - {"tests"} == {f"{source.rpartition('/')[2]}.tmpl" for source in FILES}

@@ -60,11 +60,6 @@ def test_url_follows_the_settings(monkeypatch, bound, host):
     assert service_url(None, 9001, None) == f"http://{host}:9001"
 
 
-def test_url_loses_its_trailing_slash():
-    """Paths are appended to it."""
-    assert service_url("http://host:1/", None, None) == "http://host:1"
-
-
 @pytest.mark.parametrize(
     ("url", "port", "said"),
     [

@@ -3,14 +3,7 @@
 import pytest
 
 from snapreplay.service.clock import time_of
-from snapreplay.service.control.status import (
-    DigestProof,
-    InputStatus,
-    PartitionStatus,
-    Progress,
-    RecoveryStatus,
-    StatusBoard,
-)
+from snapreplay.service.control.status import DigestProof, PartitionStatus, Progress, RecoveryStatus, StatusBoard
 from snapreplay.service.core.phase import Phase
 
 AT = time_of(7_000)
@@ -62,15 +55,6 @@ def test_a_proof_is_of_the_state_that_is_there_now(phase, finished_at, shown):
     """One that failed after it was LIVE shows no proof of the restore before."""
     restore = RecoveryStatus(1, AT, finished_at=finished_at, proof=DigestProof("1:a:b", "1:a:b", 3))
     assert (PartitionStatus(0, phase, restore=restore).proof is not None) is shown
-
-
-def test_lag_is_known_after_the_first_fetch():
-    """And never negative: a position may lie behind markers beyond the last end seen."""
-    assert InputStatus("t", 5).lag is None
-    assert InputStatus("t", 5, 9).lag == 4
-    assert InputStatus("t", 9, 5).lag == 0
-    held_back = InputStatus("t", 5, 9, 20)
-    assert (held_back.lag, held_back.lag_to_high_watermark) == (4, 15)
 
 
 def test_the_board_holds_the_newest_of_each_partition_by_number():
