@@ -15,7 +15,7 @@ from snapreplay.service.decisions.savepoints import Deleting
 from snapreplay.service.ports import Cluster, TopicFacts, TopicPartition
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import holds_records, reading
-from snapreplay.service.topics.savepoint_names import names_of
+from snapreplay.service.topics.savepoint_names import apps_in, names_of
 from snapreplay.snapshots.log.place import is_ours
 
 
@@ -126,15 +126,9 @@ async def _unshared(cluster: Cluster, app_id: str, facts: Mapping[str, TopicFact
 
 
 async def _unknown(app_id: str, cluster: Cluster, kept: Sequence[str]) -> NoSuchApp:
-    suffix = names.increments_topic("")
-    known = sorted(
-        topic.removesuffix(suffix)
-        for topic in await cluster.topic_names()
-        if topic.endswith(suffix) and names.SAVEPOINT not in topic
-    )
     also = f"; of it there is only {', '.join(sorted(kept))}" if kept else ""
     return NoSuchApp(
-        f"there is no app {app_id} in this cluster{also}; apps with increments here: {', '.join(known) or 'none'}",
+        f"there is no app {app_id} in this cluster{also}; apps with increments here: {await apps_in(cluster)}",
         hint="give the app id as it is in App(…)"
         if not kept
         else "`--dead-letters` and `--savepoints` delete them, too",

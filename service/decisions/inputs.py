@@ -7,7 +7,7 @@ runs. Topics that match a pattern are added by the owner.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -28,7 +28,7 @@ from snapreplay.service.ports import Cluster, Reader, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.owned import commit_change, owned
 from snapreplay.service.publish.state import LogWentOn, by_whom
-from snapreplay.service.runtime.context import Context, Identity, contexts_of
+from snapreplay.service.runtime.context import Context, contexts_of
 from snapreplay.service.topics.increments import last_in_log, last_increment, raise_superseded
 from snapreplay.service.topics.log_bounds import refuse_lost_end
 from snapreplay.service.topics.reading import Patience, reading
@@ -36,7 +36,6 @@ from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from snapreplay.snapshots.format.records import Increment
 
 INSTANCE_ID = "snapreplay-inputs"
-"""The instance id in the claim. It tells a fenced owner that no process of the service fenced it."""
 ATTEMPTS_MAX = 5
 """The most attempts. An owner that waits fences again after longer and longer pauses."""
 
@@ -99,10 +98,7 @@ async def propose(app: App[Any], settings: Settings, cluster: Cluster, wish: Wis
     """
     _ = wish.start_ms
     view = await inspect(app, settings, cluster)
-    contexts = [
-        replace(each, identity=Identity.of_this_process(INSTANCE_ID))
-        for each in contexts_of(app, settings, cluster, view)
-    ]
+    contexts = contexts_of(app, settings, cluster, view, INSTANCE_ID)
     found: list[Proposed] = []
     async with reading(cluster) as reader:
         lasts = [await _last(context, reader) for context in contexts]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -29,7 +29,7 @@ from snapreplay.service.publish.owned import Owned, owned
 from snapreplay.service.publish.state import Begun, LogWentOn, begin_anew, by_whom
 from snapreplay.service.recovery.comparison import DigestMismatch
 from snapreplay.service.recovery.examine import Examiner, News, OnNews
-from snapreplay.service.runtime.context import Context, Identity, contexts_of
+from snapreplay.service.runtime.context import Context, contexts_of
 from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.service.topics.reading import decided_bounds
 from snapreplay.snapshots.format.records import PATCHED_KIND
@@ -39,7 +39,6 @@ from snapreplay.state.correction import Correction, correct, corrections_of, ent
 from snapreplay.state.digest import Digest
 
 INSTANCE_ID = "snapreplay-patch"
-"""The instance id in the claim. It tells a fenced owner that no process of the service fenced it."""
 ATTEMPTS_MAX = 4
 """The most attempts. A running owner takes its partition back after 1 s, then 2 s, 4 s and 8 s, so a large state has
 more time in a later one."""
@@ -110,8 +109,8 @@ async def propose(
     corrections = corrections_of(lines, app.new_store().view, view.partition_count, reason)
     named = {each.partition for each in corrections}
     contexts = [
-        replace(each, identity=Identity.of_this_process(INSTANCE_ID))
-        for each in contexts_of(app, settings, cluster, view)
+        each
+        for each in contexts_of(app, settings, cluster, view, INSTANCE_ID)
         if None in named or each.partition in named
     ]
     patches: list[Patch] = []

@@ -5,7 +5,7 @@ with it, unless a savepoint has it."""
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 import msgspec
@@ -26,7 +26,7 @@ from snapreplay.service.decisions.state_import import CannotTakeOver, takeover_o
 from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.state import Begun, by_whom, publish
-from snapreplay.service.runtime.context import Context, Identity, contexts_of
+from snapreplay.service.runtime.context import Context, contexts_of
 from snapreplay.service.runtime.witnesses import witness_of
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import reading
@@ -34,7 +34,6 @@ from snapreplay.snapshots.format.records import NO_REASON, Increment
 from snapreplay.state.contract import Store
 
 INSTANCE_ID = "snapreplay-reset"
-"""The instance id in the claim. It tells a fenced owner that no process of the service fenced it."""
 RESET = "state-reset"
 TARGET = "target"
 """The key of a decision with what the app was set back to: a state that is no map has no digest to tell it by."""
@@ -100,11 +99,10 @@ async def propose(
     """
     target.check()
     await refuse_running(app.app_id, cluster)
-    contexts = contexts_of(app, settings, cluster, await inspect(app, settings, cluster))
+    contexts = contexts_of(app, settings, cluster, await inspect(app, settings, cluster), INSTANCE_ID)
     if target.savepoint:
         await usable(app.app_id, target.savepoint, cluster)
-    identity = Identity.of_this_process(INSTANCE_ID)
-    return [(await _reset(replace(each, identity=identity), target, reason))[0] for each in contexts]
+    return [(await _reset(each, target, reason))[0] for each in contexts]
 
 
 async def carry_out(reset: Reset) -> Begun:

@@ -33,6 +33,7 @@ from snapreplay.service.runtime.progress import SILENT
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.savepoint_names import apps_in
 from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.records import Genesis, Increment
 from snapreplay.snapshots.plan import plan_start
@@ -76,15 +77,9 @@ async def check_source(source_id: str, app: App[Any], cluster: Cluster, partitio
     facts = await cluster.topics(own)
     for name in own:
         if name not in facts:
-            suffix = names.increments_topic("")
-            known = sorted(
-                topic.removesuffix(suffix)
-                for topic in await cluster.topic_names()
-                if topic.endswith(suffix) and topic != names.increments_topic(app.app_id)
-            )
             raise NoSuchState(
                 f"--state-of {source_id}: there is no topic {name} in this cluster; apps with"
-                f" increments here: {', '.join(known) or 'none'}"
+                f" increments here: {await apps_in(cluster)}"
             )
     count = facts[own[0]].partition_count
     if count < partitions:  # with more, its increments say how many it has

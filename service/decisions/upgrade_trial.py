@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from snapreplay.app.app import App
@@ -13,7 +12,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.recovery.examine import Examiner, News
-from snapreplay.service.runtime.context import Context, Identity, contexts_of
+from snapreplay.service.runtime.context import Context, contexts_of
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import EMPTY
@@ -51,8 +50,8 @@ async def try_upgrade(
         RetryableError: a partition could not be read now.
     """
     view = await inspect(app, settings, cluster)
-    contexts = contexts_of(app, settings, cluster, view)
-    return [await _tried(replace(each, identity=Identity.of_this_process(INSTANCE_ID)), on_news) for each in contexts]
+    contexts = contexts_of(app, settings, cluster, view, INSTANCE_ID)
+    return [await _tried(each, on_news) for each in contexts]
 
 
 async def _tried(context: Context, on_news: Callable[[str], None]) -> UpgradeTrial:

@@ -160,9 +160,11 @@ class Context:
         )
 
 
-def contexts_of(app: App[Any], settings: Settings, cluster: Cluster, view: ClusterView) -> list[Context]:
-    """Make the context of every partition, in order; never empty."""
-    identity = Identity.of_this_process(settings.instance_id)
+def contexts_of(
+    app: App[Any], settings: Settings, cluster: Cluster, view: ClusterView, command: str = ""
+) -> list[Context]:
+    """Make the context of every partition, in order; never empty. `command`: the instance id of one, in its claims."""
+    identity = Identity.of_this_process(command or settings.instance_id)
     return [
         Context(app, settings, cluster, view, identity, number, asyncio.Semaphore(1))
         for number in range(view.partition_count)

@@ -13,6 +13,13 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.ports import Cluster
 
 
+async def apps_in(cluster: Cluster) -> str:
+    """List the ids of the apps that have increments in this cluster; "none" if there is none."""
+    suffix = names.increments_topic("")
+    found = (each for each in await cluster.topic_names() if each.endswith(suffix) and names.SAVEPOINT not in each)
+    return ", ".join(sorted(each.removesuffix(suffix) for each in found)) or "none"
+
+
 async def names_of(app_id: str, cluster: Cluster) -> list[str]:
     """Return the names of all savepoints of an app, sorted, complete or not."""
     return names_in(app_id, await cluster.topic_names())

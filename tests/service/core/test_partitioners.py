@@ -36,14 +36,3 @@ def test_a_key_is_misplaced_in_every_partition_but_one(name):
     at = HASHES[name].partition(b"ada", 6)
     assert [number for number in range(6) if not misplaced(b"ada", number, 6, name)] == [at]
     assert not any(misplaced(key, number, 6, name) for key in (None, b"") for number in range(6))
-
-
-def test_who_hashes_so_is_named():
-    """If one of the known hashes gives that partition."""
-    here, there = (HASHES[name].partition(b"ada", 1000) for name in ("crc32", "murmur2"))
-    found = misplaced(b"ada", here, 1000, "murmur2")
-    assert found == (
-        f"key 'ada' lies in partition {here}, as crc32 does (librdkafka unless configured otherwise), but murmur2 gives"
-        f" partition {there}"
-    )
-    assert "does (" not in misplaced(b"ada", next(n for n in range(1000) if n not in (here, there)), 1000, "murmur2")

@@ -298,13 +298,6 @@ def test_what_was_damaged_on_the_way_is_told_and_wants_a_snapshot(way, reason):
     assert again.fallback_reason is None
 
 
-def test_a_trimmed_newest_snapshot_is_told_like_a_damaged_one():
-    """It was passed over without being read."""
-    recovery, _ = drive(*FOUND, events.StartsRead(LogStarts(0, 81, {})))
-    assert recovery.fallback_from == "s8"
-    assert "now starts at 81" in (recovery.fallback_reason or "")
-
-
 # ---- failures ----------------------------------------------------------------------------------
 
 REACHED = [FENCED[:1], FENCED, CLAIMED, SEEN, FOUND, STARTED, LOADED, ADVANCED]
@@ -330,16 +323,3 @@ def test_damage_that_nothing_leads_around_fails_and_is_not_tried_for_ever(reache
     assert effect.error.reaction is Reaction.STOP
     assert (effect.error.message, effect.error.facts) == ("x-0 offset 3: crc32", {"offset": 3})
     assert "bring the topic back" in effect.error.hint
-
-
-def test_pauses_double_up_to_the_longest():
-    """And stay there, however long the cluster is away."""
-    error, delays = RetryableError("no broker"), []
-    recovery = Recovery(EXPECTED, RestoreMode.CHANGES, LIMITS)
-    for _ in range(40):
-        recovery, _ = step(recovery, events.Begin())
-        recovery, effect = step(recovery, events.EffectFailed(error))
-        assert isinstance(effect, effects.Wait)
-        delays.append(effect.delay_ms)
-    assert delays[:5] == [100, 200, 400, 800, 1000]
-    assert set(delays[5:]) == {1000}

@@ -11,6 +11,7 @@ from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.suspicion import (
     PAUSE_SECONDS_MAX,
+    Alarm,
     Assigned,
     BeginTakeover,
     FalseAlarms,
@@ -99,3 +100,10 @@ def test_an_absent_member_to_which_a_partition_goes_back_shows_no_sign_of_life()
     """It has claimed later than we, who had not yet: the coordinator keeps what it said before it died."""
     _, effects = step(taken_at(100.0, absent=("two",)), Suspected("two", frozenset({7}), 99.0), 104.0)
     assert [type(each) for each in effects] == [Listen]
+
+
+def test_an_assignment_that_was_made_in_knowledge_of_the_claim_ends_a_takeover():
+    """It names the suspected process all the same: that one lives."""
+    share = Share(peers=(Peer("p1", "", "", "", owned=(7,)),), claimed=(7,))
+    watch, effects = step(Watch(under_way={7: Takeover("p1", 0.0, epoch=3)}), Assigned(frozenset(), share), 0.0)
+    assert (watch.under_way, [type(each) for each in effects]) == ({}, [Alarm])

@@ -1,7 +1,5 @@
 """`init` against a real broker: batch 0 in every partition, once."""
 
-import asyncio
-
 import pytest
 
 from snapreplay.app.names import transactional_id
@@ -145,29 +143,3 @@ async def test_a_chain_that_was_not_seen_at_first_is_never_begun_again(stage, un
     assert lines[0].startswith("partition 0: already initialised, at batch ")
     async with here.running() as service:
         await here.assert_exactly_once(service)
-
-
-async def test_several_inits_at_once_write_one_genesis(bare):
-    """As of several containers that start together: the app runs, whoever of them reports what."""
-    inits = [init_app(bare.app, bare.settings(), bare.cluster) for _ in range(3)]
-    done = await asyncio.gather(*inits, return_exceptions=True)
-    assert any(isinstance(lines, list) for lines in done)
-    await init_app(bare.app, bare.settings(), bare.cluster)
-    for partition in (0, 1):
-        log = [entry for _, entry in await log_of(bare, partition)]
-        assert [entry.batch for entry in log if isinstance(entry, Increment)] == [0]
-    async with bare.running() as service:
-        await bare.feed(20)
-        await bare.assert_exactly_once(service)
-
-
-async def test_an_app_that_ran_is_not_begun_anew_in_empty_topics(bare):
-    """Its owner may hold the only copy, and init would fence it: nothing is written."""
-    await init_app(bare.app, bare.settings(), bare.cluster)
-    own = [f"{bare.app.app_id}-{suffix}" for suffix in ("increments", "snapshots")]
-    for topic in own:
-        recreate(bare.bootstrap_servers, topic, 2, KEPT_FOR_EVER)
-    with pytest.raises(module.OwnedBefore, match="had an owner") as refused:
-        await init_app(bare.app, bare.settings(), bare.cluster)
-    assert "new app id" in refused.value.hint
-    assert [await bare.read(topic) for topic in own] == [[[], []]] * 2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from snapreplay.service.decisions.inputs import NotDrained, Wish, carry_out, propose
+from snapreplay.service.decisions.inputs import Wish, carry_out, propose
 from tests.support.rewired import Story, folded
 from tests.support.stage import phase
 
@@ -37,17 +37,3 @@ async def test_a_retirement_that_stopped_half_way_leads_on_and_back(half, way):
     chosen, topic = (one, "b") if way == "on" else (two, "a")
     await story.feed(topic, 2, 1)
     assert await story.processed(chosen, topic) == folded((1, 2))
-
-
-async def test_records_that_came_between_two_retirements_are_processed(half):
-    """Neither version does that as it is: first, the partition gets its input back."""
-    story, two, one, second = half
-    await story.feed("a", 2, 1)
-    for refusing in (carry_out(second), story.change(one)):
-        with pytest.raises(NotDrained):
-            await refusing
-    await story.change(two, "resume")
-    assert await story.processed(two, "a") == folded((1, 2))
-    assert len(await story.change(one)) == 2
-    await story.feed("b", 3, 1)
-    assert await story.processed(one, "b") == folded((1, 3))

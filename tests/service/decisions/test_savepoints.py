@@ -98,13 +98,9 @@ async def test_it_outlives_trimming_and_another_app_begins_with_it(stage, unique
         assert [reference.as_plain(service.view(number)) for number in (0, 1)] == expected
 
 
-@pytest.mark.parametrize("kind", ["lean", "no map"])
-async def test_a_state_that_only_a_replay_leads_to_is_kept_as_well(stage, unique, kind):
+async def test_a_state_that_only_a_replay_leads_to_is_kept_as_well(stage, unique):
     """Without recorded changes the handlers run again, as in a recovery. The app is the same."""
-    if kind == "lean":
-        here = await stage(apps.ledger(unique("ledger")), changelog={"enabled": False})
-    else:
-        here = await stage(apps.tape(unique("tape"), apps.Undoable))
+    here = await stage(apps.ledger(unique("ledger")), changelog={"enabled": False})
     async with here.running() as service:
         await here.feed(10)
         await here.all_processed(service)

@@ -20,7 +20,7 @@ from snapreplay.service.recovery.acceptable_failures import (
     with_way_out,
 )
 from snapreplay.service.recovery.comparison import DigestMismatch
-from snapreplay.service.recovery.input_identity import InputReplaced, InputShorter, InputTrimmed
+from snapreplay.service.recovery.input_identity import InputTrimmed
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Pointer
@@ -76,17 +76,6 @@ def test_the_same_finding_has_the_same_id_on_every_start():
 def test_a_larger_gap_or_a_longer_chain_is_another_finding(other):
     """What was not seen is not accepted: more records gone, another input, partition, app, or a batch since."""
     assert other() != id_of(trimmed())
-
-
-def test_an_input_that_grows_again_stays_one_finding():
-    """First it ends too early, later another record stands at the anchor: one topic made again, one id."""
-    short: dict[str, Any] = {"topic": "payments", "position": 120}
-    ids = {
-        id_of(InputShorter("short", **short, end_offset=3)),
-        id_of(InputShorter("short", **short, end_offset=7)),
-        id_of(InputReplaced("other", **short, recorded=1, found=2)),
-    }
-    assert len(ids) == 1
 
 
 @pytest.mark.parametrize(("mode", "way"), [("replay", Resolution.AS_REPLAYED), ("changes", Resolution.FROM_SNAPSHOT)])

@@ -1,27 +1,18 @@
 """Tests of the way from the snapshot to the last increment: both modes, the fallback, and every mismatch."""
 
-import asyncio
 import re
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from snapreplay.app.record import RawRecord
-from snapreplay.service.control.status import StatusBoard
-from snapreplay.service.core.phase import RestoreMode
-from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.ports import TopicPartition
-from snapreplay.service.recovery.follower import Follower
-from snapreplay.service.runtime.report import Reporter
-from snapreplay.service.runtime.tasks import cancel_and_wait
-from snapreplay.snapshots.format.envelope import RecordKind, encode
-from snapreplay.snapshots.log.batches import Base
-from snapreplay.state.digest import Digest
+from snapreplay.service.core.chain import genesis_increment
+from snapreplay.service.recovery.comparison import DigestMismatch
+from snapreplay.service.recovery.follower import Tally, prove
+from snapreplay.snapshots.format.envelope import RecordKind
+from snapreplay.state.digest import EMPTY, Digest
 from snapreplay.state.map import MapState
 from snapreplay.state.stores import store_of
 from tests.support import apps
-from tests.support.entries import increment
+from tests.support.entries import GENESIS, ORIGIN
 from tests.support.in_memory import virtual
 from tests.support.tampering import flip, with_fields
 
@@ -134,33 +125,20 @@ async def test_replay_with_other_code_of_the_same_result_goes_on(bench):
     assert restore.proof.equal
 
 
-async def test_a_way_of_many_small_batches_lets_others_in():
-    """What was polled at once holds hundreds: no step of them takes long, all of them do."""
-    turns: list[None] = []
-
-    class Polled:
-        async def read(self, log, start_offset, end_offset):
-            yield [
-                RawRecord("x-increments", 0, n, 0, None, encode(increment(n, previous_offset=n - 1)))
-                for n in range(start_offset, end_offset)
-            ]
-
-        async def reader(self):
-            return self
-
-    async def others():
-        while True:
-            turns.append(None)
-            await asyncio.sleep(0)
-
-    here: Any = SimpleNamespace(
-        app=apps.ledger("x"), partition=0, increments=TopicPartition("x-increments", 0), cluster=Polled()
-    )
+async def test_another_state_than_the_last_increments_is_not_live():
+    """The comparison that ends a recovery, also of one that had no batch to advance."""
     store = store_of(MapState(str, int))
-    last = increment(3000, previous_offset=2999)
-    counting = asyncio.create_task(others())
-    reporter = Reporter(StatusBoard(), 0)
-    follower, base = Follower(here, store, reporter), Base(0, 0, 1, last.positions)
-    await follower.advance(base, FoundIncrement(last, 3000), RestoreMode.CHANGES)
-    await cancel_and_wait(counting)
-    assert len(turns) > 10
+    proof = await prove(store, genesis_increment(ORIGIN, 0, GENESIS, EMPTY, 0, {}), Tally())
+    assert proof is not None
+    assert proof.equal
+    with pytest.raises(DigestMismatch, match="batch 0 recorded"):
+        await prove(store, genesis_increment(ORIGIN, 0, GENESIS, WRONG, 0, {}), Tally())
+
+
+@pytest.mark.parametrize("mode", ["changes", "replay"])
+@virtual
+async def test_stream_time_is_that_of_the_last_batch(bench, mode):
+    """No handler runs in the first mode, so only the increments say how late it is."""
+    await bench.past()
+    async with bench.live(restore={"mode": mode}) as one:
+        assert one.runner.store.stream_time_ms == bench.batches()[-1].stream_time_ms == 1119

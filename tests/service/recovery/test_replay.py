@@ -152,3 +152,16 @@ async def test_an_objects_digest_is_taken_every_so_many_batches_and_compared(ben
         restore = one.status.restore
         assert (restore.records_replayed, restore.proof.batches_compared) == (10, len(digests))
         await assert_tape(bench, one)
+
+
+@virtual
+async def test_a_dead_letter_leaves_nothing_in_an_object(bench):
+    """Rolled back to the record before, live and in the replay."""
+    await bench.prepare(apps.tape("tape", apps.Undoable), errors={"policy": "dead_letter"})
+    await bench.send([("0:a", {"poison": n % 3 == 1}) for n in range(10)])
+    good = [f"{bench.input}-0-{n}" for n in range(10) if n % 3 != 1]
+    for _ in range(2):
+        async with bench.live() as one:
+            await one.position(10)
+            assert one.runner.store.view.ids == good
+    assert reference.ids(bench.log(bench.output).committed()) == good
