@@ -34,6 +34,7 @@ _TAGS = [
     {"name": "partitions", "description": "Recovery, position and state of each partition."},
     {"name": "state", "description": "Entries of the state, by key and in ranges."},
     {"name": "snapshots", "description": "Full snapshots of each partition."},
+    {"name": "dead letters", "description": "Records that a handler could not process."},
     {"name": "savepoints", "description": "States of all partitions that are kept under a name."},
     {"name": "operations", "description": "What an app can be asked to do, and what became of it."},
     {"name": "fleet", "description": "All processes of the app, and what each tells the others."},

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from snapreplay.service.clock import boot_seconds
+from snapreplay.service.control.dead_letter_list import DeadLetterList
 from snapreplay.service.control.histories import HISTORY_SECONDS, KeyHistory, PartitionHistory, ReadKeyHistory
 from snapreplay.service.control.operations import Command, Operation
 from snapreplay.service.control.protocol import Control, LoopBlocked, StatusDocument, TooManyCommands
@@ -113,6 +114,9 @@ class Asking:
 
     async def savepoints(self, name: str) -> SavepointList:
         return await self._of_kafka(lambda: self._control.savepoints(name))
+
+    async def dead_letters(self) -> DeadLetterList:
+        return await self._of_kafka(self._control.dead_letters)
 
     async def _look(self) -> StatusDocument:
         await asyncio.sleep(self._not_before - asyncio.get_running_loop().time())

@@ -30,6 +30,7 @@ from snapreplay.service.control.operations import (
     NotCancellable,
     PartitionsCommand,
     ProcessCommand,
+    RedriveDeadLetters,
     SavepointCommand,
     TriggerSnapshot,
 )
@@ -131,6 +132,7 @@ _ALSO_REFUSED: dict[type[Command], tuple[problems.ProblemKind, ...]] = {
     TriggerSnapshot: (problems.NOTHING_LIVE, problems.PARTLY),
     ProcessCommand: (problems.UNKNOWN_PROCESS, problems.OWNER_AWAY),
     SavepointCommand: (problems.NOT_REACHED,),
+    RedriveDeadLetters: (problems.NOT_REACHED,),
     CancelOperation: (problems.UNKNOWN_OPERATION, problems.OWNER_AWAY),
 }
 """The problems of a command that HTTP itself has with it."""

@@ -27,6 +27,7 @@ from snapreplay.api.operation_routes import canonical
 from snapreplay.api.probing import Probing
 from snapreplay.errors import UnknownPartition
 from snapreplay.service.control.counters import EVENTS
+from snapreplay.service.control.dead_letter_list import DeadLetterList
 from snapreplay.service.control.histories import PartitionHistory
 from snapreplay.service.control.metrics import DocumentCollector
 from snapreplay.service.control.operations import PARTITION_MAX
@@ -34,9 +35,9 @@ from snapreplay.service.control.protocol import Check, ServiceFacts
 from snapreplay.service.control.savepoint_list import SavepointList, SavepointShown
 from snapreplay.service.control.status import SNAPSHOTS_KEPT
 
-_partitions, _snapshots, _savepoints, _fleet, _process = ROUTERS = [
+_partitions, _snapshots, _savepoints, _letters, _fleet, _process = ROUTERS = [
     APIRouter(tags=[tag], generate_unique_id_function=attrgetter("name"))
-    for tag in ("partitions", "snapshots", "savepoints", "fleet", "process")
+    for tag in ("partitions", "snapshots", "savepoints", "dead letters", "fleet", "process")
 ]
 
 PartitionNumber = Annotated[int, Field(ge=0, le=PARTITION_MAX), BeforeValidator(canonical)]
@@ -128,6 +129,19 @@ async def get_savepoint(
     if not found:
         raise problems.unknown_savepoint(name)
     return views.answer(found[0])
+
+
+@_letters.get(
+    "/api/v1/dead-letters",
+    responses=views.answered(
+        DeadLetterList,
+        *(problems.UNKNOWN_PARTITION, problems.INVALID, problems.BUSY_LINE, problems.NOT_READABLE, problems.LATE),
+    ),
+)
+async def list_dead_letters(here: Here) -> Response:
+    """Read the newest dead letters from Kafka, at most 100, newest first: the record, the reason, and whether it was
+    sent back. Any process may be asked."""
+    return views.answer(await here.source.dead_letters())
 
 
 # ---- the app as a whole

@@ -99,7 +99,7 @@ async def _noted(reader: Reader, source: TopicPartition, start: int, end: int) -
         found = None
         async for records in reader.read(source, window_start, window_end):
             for record in records:
-                noted = _note_of(record)
+                noted = noted_in(record)
                 if noted is not None and noted > record.offset:
                     raise _shifted(source, record.offset, noted)
                 found = noted if noted is not None else found
@@ -130,11 +130,12 @@ def _note(source: TopicPartition, position: int) -> Output:
 
 def is_note(record: InputRecord) -> bool:
     """Say whether this record of the dead-letters topic says how far a redrive came, and is no dead letter."""
-    return _note_of(record) is not None
+    return noted_in(record) is not None
 
 
-def _note_of(record: InputRecord) -> int | None:
-    """Read a note, which has one header. A dead letter has more, even if its record had that of a note."""
+def noted_in(record: InputRecord) -> int | None:
+    """Return how far a note says that dead letters were sent back; None: it is a dead letter. A note has one header, a
+    dead letter has more, even if its record had that of a note."""
     match record.headers:
         case ((name, bytes() as data),) if name == REDRIVEN_HEADER and data.isdigit():
             return int(data)
@@ -185,7 +186,7 @@ class _Gone(Exception):
 
 async def _original(letter: InputRecord, inputs: Reader, counts: dict[str, int]) -> Output:
     """Restore the record as it was, with its own time."""
-    headers, reasons = _parted(letter.headers)
+    headers, reasons = parted(letter.headers)
     why = {name.removeprefix(PREFIX): data or b"" for name, data in reasons}
     if "timer" in why:
         raise _Gone(f"{_timer(why)} is no record: a handler may set it again")
@@ -231,7 +232,7 @@ def _check_same(
     )
 
 
-def _parted(headers: Sequence[tuple[str, bytes | None]]) -> tuple[Headers, Headers]:
+def parted(headers: Sequence[tuple[str, bytes | None]]) -> tuple[Headers, Headers]:
     """Return the headers that the record had, and the reasons behind them. The record may have reasons of its own,
     if it was the dead letter of another app."""
     firsts = (f"{PREFIX}topic", f"{PREFIX}timer")

@@ -31,6 +31,7 @@ from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.core.peers import Peer, declared
 from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
+from snapreplay.service.dead_letters import DeadLetters
 from snapreplay.service.decisions.first_start import FirstStart, begun, check_first_start
 from snapreplay.service.decisions.savepoints import Savepoints
 from snapreplay.service.embedding import CatchingUp, FailureNews, OnFailed, Readiness, Views, reached
@@ -111,6 +112,7 @@ class Service(Generic[S]):
         self._control = ServiceControl(app, self._identity, self._board, self._pulse, self.settings)
         self.savepoints = self._control.kept = Savepoints(app, self.settings, self._cluster)
         """The savepoints of the app; for the service's loop, while it runs."""
+        self._letters = self._control.letters = DeadLetters(app, self.settings, self._cluster)
         self._views = Views(lambda: self._control.facts().partition_count)
         self._readiness = Readiness(self._control, self._board, self._views.check_open)
         self._failures = FailureNews()
@@ -305,6 +307,7 @@ class Service(Generic[S]):
         """
         self._views.close()
         await self.savepoints.close()
+        await self._letters.close()
         if self._bringing_up is not None:
             await cancel_and_wait(self._bringing_up)
         loop, within_seconds = asyncio.get_running_loop(), self.settings.timeouts.shutdown_ms / 1000

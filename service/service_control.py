@@ -19,6 +19,7 @@ from snapreplay.app.topic import InternalTopic, Topic
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of, wall_time
 from snapreplay.service.config.settings import Settings, effective
+from snapreplay.service.control.dead_letter_list import DeadLetterList
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
 from snapreplay.service.control.operation_registry import OperationRegistry, Part
@@ -31,6 +32,7 @@ from snapreplay.service.control.operations import (
     OperationState,
     PartitionsCommand,
     ProcessCommand,
+    RedriveDeadLetters,
     RetryPartition,
     SavepointCommand,
     UndrainProcess,
@@ -50,6 +52,7 @@ from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.group_changes import GroupHistory
 from snapreplay.service.core.peers import Peer, declared, other_programs
 from snapreplay.service.core.phase import Phase
+from snapreplay.service.dead_letters import DeadLetters
 from snapreplay.service.decisions.savepoints import Savepoints
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.kafka.throttling import THROTTLING
@@ -144,6 +147,8 @@ class ServiceControl:
         self._pulse = pulse
         self.kept: Savepoints | None = None
         """The savepoints of the app; to be set before the first request."""
+        self.letters: DeadLetters | None = None
+        """Its dead letters, as `kept`."""
         self._beating: list[asyncio.Task[None]] = []
         self._waking = _Waking()
         self.changes, self._wake = self._waking.changes, self._waking.wake
@@ -181,6 +186,8 @@ class ServiceControl:
                 return self._set_drained(command)
             case SavepointCommand():
                 return self._savepoint(command)
+            case RedriveDeadLetters():
+                return self._redrive(command)
             case CancelOperation(operation_id):
                 return self._cancel(operation_id, command.by)
             case _:
@@ -193,6 +200,11 @@ class ServiceControl:
         if self.kept is None:
             raise SavepointsUnread("the service is not running")
         return await self.kept.read(name)
+
+    async def dead_letters(self) -> DeadLetterList:
+        running(self._supervisor, self._view, 0)
+        assert self.letters is not None  # noqa: S101 - set before the first request
+        return await self.letters.read()
 
     async def history(self, partition: int) -> PartitionHistory:
         supervisor, _ = running(self._supervisor, self._view, partition)
@@ -365,6 +377,15 @@ class ServiceControl:
         operation = self._operations.create(asked, numbers)
         dones = [Part(self._operations, self._wake, operation.id, number) for number in numbers]
         self.kept.begin(operation.id, asked, dones)
+        return operation
+
+    def _redrive(self, asked: RedriveDeadLetters) -> Operation:
+        _, partition_count = running(self._supervisor, self._view, 0)
+        operation = self._operations.create(asked, range(partition_count))
+        assert self.letters is not None  # noqa: S101 - set before the first request
+        self.letters.begin(
+            [Part(self._operations, self._wake, operation.id, each.partition) for each in operation.parts]
+        )
         return operation
 
     def _cancel(self, operation_id: str, by: str) -> Operation:

@@ -27,6 +27,7 @@ from snapreplay.service.control.operations import (
     DrillPartition,
     PartitionCommand,
     ProcessCommand,
+    RedriveDeadLetters,
     ResumePartition,
     RetryPartition,
     SavepointCommand,
@@ -222,6 +223,6 @@ def _print_operations(operations: Sequence[Json]) -> None:
 
 
 VERBS: dict[type[Command], Callable[..., Any]] = {
-    command: _verb(command) for command in COMMANDS if not issubclass(command, SavepointCommand)
+    command: _verb(command) for command in COMMANDS if not issubclass(command, SavepointCommand | RedriveDeadLetters)
 }
-"""By command. Savepoints are kept and dropped without a service: `savepoint create` and `savepoint drop`."""
+"""By command. Savepoints and dead letters need no service: `savepoint create`, `savepoint drop` and `redrive`."""

@@ -4,30 +4,31 @@ import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { bytes, count, counted, seconds } from "./format.js";
 import { badge, moment, nameOf, phaseOf, table, ways } from "./parts.js";
-import { stages, stateOf } from "./fleet.js";
-import { history } from "./history.js";
+import { stateOf } from "./fleet.js";
 import { plots } from "./plots.js";
+import { stages } from "./restores.js";
+import { href } from "./routes.js";
 
 const HEADS = [
   ["Partition", ""], ["State", ""], ["Owner", "medium"], ["Since", "medium"], ["Lag", "number"], ["Entries", "number wide"],
   ["Size", "number wide"], ["Batch", "number wide"], ["Last snapshot", "medium"],
 ];
 
-export function partitions(all, nowMs, page) {
-  const { only, open, show, toggle } = page;
-  const shown = all.partitions.filter((each) => only === "all" || each.level !== "good");
+export function partitions(all, nowMs, page, open) {
+  const { only, show } = page;
+  const shown = all.partitions.filter((each) => only === "all" || each.level !== "good" || each.partition === open);
   return html`<section id="partitions" aria-labelledby="partitions-title"><div class="head"><h2 id="partitions-title">Partitions</h2>
     <label class="filter">Show <select @change=${(event) => show(event.target.value)}><option value="all" ?selected=${only === "all"}>all (${all.partitions.length})</option>
       <option value="wrong" ?selected=${only === "wrong"}>not healthy (${all.partitions.filter((each) => each.level !== "good").length})</option></select></label></div>
     ${shown.length ? html`<div class="scroll"><table class="partitions"><thead><tr>${HEADS.map(([name, kind]) => html`<th scope="col" class=${kind}>${name}</th>`)}</tr></thead>
-    <tbody>${repeat(shown, (each) => `${each.process_id} ${each.partition}`, (each) => row(each, nowMs, open.has(each.partition), toggle, page, all))}</tbody></table></div>`
+    <tbody>${repeat(shown, (each) => `${each.process_id} ${each.partition}`, (each) => row(each, nowMs, each.partition === open, page, all))}</tbody></table></div>`
     : html`<p class="empty">${all.partitions.length ? "All are healthy." : "No process has a partition."}</p>`}</section>`;
 }
 
-function row(each, nowMs, isOpen, toggle, page, all) {
+function row(each, nowMs, isOpen, page, all) {
   const id = `partition-${each.partition}`;
   return html`<tr id=${id} class=${isOpen ? "open" : ""}>
-      <td><button type="button" class="toggle" aria-expanded=${isOpen} aria-controls="${id}-detail" aria-label="Details of partition ${each.partition}" @click=${() => toggle(each.partition)}><span aria-hidden="true">${isOpen ? "▾" : "▸"}</span> ${each.partition}</button></td>
+      <td><button type="button" class="toggle" aria-expanded=${isOpen} aria-controls="${id}-detail" aria-label="Details of partition ${each.partition}" @click=${() => { location.hash = href("partitions", isOpen ? null : each.partition); }}><span aria-hidden="true">${isOpen ? "▾" : "▸"}</span> ${each.partition}</button></td>
       <td>${badge(each.level, phaseOf(each))}</td><td class="medium owner">${each.owner}${each.owner === each.host ? nothing : html` <small>${each.host}</small>`}</td><td class="medium">${moment(each.since, nowMs)}</td>
       <td class="number">${count(each.lag)}</td>${[count(each.state_entries), bytes(each.state_bytes)].map((size) => html`<td class="number wide">${each.batch === null ? "–" : size}</td>`)}
       <td class="number wide">${count(each.batch)}</td><td class="medium">${each.last_pointed_snapshot_at ? moment(each.last_pointed_snapshot_at, nowMs) : each.restore_plan?.first && !each.restore_plan.first.snapshot_id ? "none yet" : "–"}</td></tr>
@@ -39,12 +40,11 @@ function detail(each, nowMs, page, all) {
     ${buttons(each, page.acts)}
     ${restored(each, nowMs)}
     ${each.error ? html`<div class="wide"><h3>Error</h3><p class="message">${each.error.kind}: ${each.error.message}</p>${ways(each.error.hint)}</div>` : nothing}
-    <div class="wide"><h3>The last hour</h3>${plots(page.hours.of(each.partition), nowMs, { of: 1, goal: each.objective?.seconds ?? null })}</div>
+    <div class="wide"><div class="head"><h3>The last hour</h3>${page.span.choice()}</div>${plots(page.hours.of(each.partition), nowMs, page.span, { of: 1, goal: each.objective?.seconds ?? null })}</div>
     <div><h3>Inputs</h3>${table(`Inputs of partition ${each.partition}`, ["Topic", ["Position", "medium"], ["Last stable offset", "medium"], "Lag", ["High watermark", "medium"], "Lag to watermark"], each.inputs.map((input) => [input.topic, ...[input.position, input.end_offset, input.lag, input.high_watermark, input.lag_to_high_watermark].map(count)]), "Not known yet.")}</div>
     <div><h3>Stores</h3>${table(`Stores of partition ${each.partition}`, ["Store", "Entries", "Size", "Largest entry"], each.stores.map((store) => [store.name, count(store.entries), bytes(store.size_bytes), bytes(store.largest_entry_bytes)]), "None yet.")}</div>
     <div><h3>Next restore</h3>${next(each, nowMs)}</div>
     <div><h3>Standbys</h3><p>${standbys(each, all)}</p></div>
-    ${history(each, all, nowMs, { ...page, whole: page.whole, isFresh: page.acts.isFresh })}
     ${each.rejected_proposals.length ? html`<div class="wide"><h3>Rejected proposals</h3>${table(`Rejected proposals of partition ${each.partition}`, ["Offset", "Reason", "Detail", "At"], each.rejected_proposals.map((one) => [one.manifest_offset, one.reason, one.detail, moment(one.at, nowMs)]), "")}</div>` : nothing}
   </div>`;
 }
@@ -53,10 +53,11 @@ function buttons(each, acts) {
   const isLive = each.phase === "live";
   return html`<div class="wide buttons">
     ${each.phase === "failed" ? html`<button type="button" class="act" title=${acts.whyOff("operator")} ?disabled=${acts.isOff("operator")} @click=${() => acts.retry([each.partition])}>Retry …</button>` : nothing}
-    <button type="button" title=${acts.whyOff("operator")} ?disabled=${!isLive || acts.isOff("operator")} @click=${() => (each.paused_since ? acts.resume : acts.pause)(each.partition)}>${each.paused_since ? "Resume …" : "Pause …"}</button>
+    <button type="button" title=${acts.whyOff("operator")} ?disabled=${!isLive || acts.isOff("operator")} @click=${() => (each.paused_since ? acts.resume(each.partition) : acts.pause(each.partition))}>${each.paused_since ? "Resume …" : "Pause …"}</button>
     <button type="button" title=${acts.whyOff("operator")} ?disabled=${!isLive || acts.isOff("operator")} @click=${() => acts.snapshot(each.partition)}>Write a snapshot …</button>
     <button type="button" title=${acts.whyOff("operator")} ?disabled=${!isLive || acts.isOff("operator")} @click=${() => acts.drill(each.partition)}>Drill …</button>
-    <button type="button" title=${acts.whyOff("admin")} ?disabled=${!isLive || acts.isOff("admin")} @click=${() => acts.adopt(each.partition)}>Adopt a proposed snapshot …</button></div>`;
+    <button type="button" title=${acts.whyOff("admin")} ?disabled=${!isLive || acts.isOff("admin")} @click=${() => acts.adopt(each.partition)}>Adopt a proposed snapshot …</button>
+    <a href=${href("history", each.partition)}>History</a></div>`;
 }
 
 function restored(each, nowMs) {

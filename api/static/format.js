@@ -30,11 +30,14 @@ export function roughly(s) {
   return (rounded <= 90 ? `${rounded} s` : seconds(rounded)).replace(" ", "\u00a0");
 }
 
-// Of something that takes milliseconds.
-export const latency = (s) => (s === null || s === undefined || s >= 0.9995 ? seconds(s) : s < 0.00995 ? `${(s * 1000).toFixed(1)} ms` : `${Math.round(s * 1000)} ms`);
+// Of something that takes milliseconds, or less.
+export const latency = (s) => (s === null || s === undefined || s >= 0.9995 ? seconds(s) : s < 0.00095 ? `${Math.round(s * 1e6)} µs` : s < 0.00995 ? `${(s * 1000).toFixed(1)} ms` : `${Math.round(s * 1000)} ms`);
 
 export const rate = (n, unit) =>
   n === null || n === undefined ? "" : unit === "bytes" ? `${bytes(n)}/s` : `${count(Math.round(n))} records/s`;
+
+// A rate beside its unit: small ones with a digit behind the point.
+export const perSecond = (n) => (n === null || n === undefined ? "–" : n > 0 && n < 10 ? n.toFixed(1) : count(Math.round(n)));
 
 // A process and its host. Its name may be the host's: a pod of a StatefulSet.
 export const placed = (name, host) => (name === host ? name : `${name} on ${host}`);

@@ -1,11 +1,14 @@
-// Who has owned a partition, its snapshots and its decisions, over time: a picture of the first two, and all as tables.
+// Who has owned a partition, its snapshots and its decisions, and who has been in the group.
 
-import { html, nothing, svg } from "./vendor/lit-html/lit-html.js";
-import { bytes, clock, count, counted, placed } from "./format.js";
-import { badge, decided, failure, moment, table } from "./parts.js";
+import { html, nothing } from "./vendor/lit-html/lit-html.js";
+import { repeat } from "./vendor/lit-html/directives/repeat.js";
+import { bytes, count, counted } from "./format.js";
+import { named } from "./model.js";
+import { badge, decided, failure, few as fewOf, moment, section, table } from "./parts.js";
+import { href } from "./routes.js";
 import { get } from "./source.js";
+import { ownerOf, timeline } from "./timeline.js";
 
-const WIDTH = 1200, LEFT = 2, ROW = 22, TOP = 20;
 const FEW = 8;
 
 // One per page: what was read from the log, by partition.
@@ -36,14 +39,18 @@ export class Histories {
   }
 }
 
-export function history(partition, all, nowMs, { histories, isFresh, whole, toggleWhole }) {
-  const { told, isBusy, error } = histories.of(partition.partition);
-  const label = told ? "Read it again" : "Read it from the log";
-  return html`<div class="wide history"><h3>History</h3>
-    <p><button type="button" ?disabled=${isBusy || !isFresh} @click=${() => histories.read(partition.partition)}>${isBusy ? "Reading …" : label}</button>
-    <small>who has owned it, by the claims in the log, the snapshots that were pointed to, and what was decided by hand</small></p>
+export function historyTab(all, nowMs, page, asked) {
+  const numbers = all.partitions.map((each) => each.partition).sort((a, b) => a - b);
+  const number = asked ?? numbers[0] ?? 0;
+  const { told, isBusy, error } = page.histories.of(number);
+  if (page.isFresh && numbers.length && !told && !isBusy && !error) page.histories.read(number);
+  const choose = html`<label>Partition <select @change=${(event) => { location.hash = href("history", event.target.value); }}>${repeat(numbers, (each) => each, (each) => html`<option ?selected=${each === number}>${each}</option>`)}</select></label>
+    <button type="button" ?disabled=${isBusy || !page.isFresh} @click=${() => page.histories.read(number)}>${isBusy ? "Reading …" : "Read it again"}</button>`;
+  return html`${section("history", `History of partition ${number}`, numbers.length ? choose : nothing, html`
+    <p>Its owners by the claims in the log, its snapshots, and what was decided by hand.</p>
     ${error ? failure(error) : nothing}
-    ${told ? shown(told, snapshotsOf(told, all), nowMs, whole, toggleWhole) : nothing}</div>`;
+    ${told ? shown(told, snapshotsOf(told, all), nowMs, page.whole, page.toggleWhole) : nothing}`)}
+    ${decisions(all, nowMs)}${group(all, nowMs, page)}`;
 }
 
 // Those that the log still points to, and those that the processes remember, by their batch.
@@ -62,45 +69,41 @@ function shown(told, snapshots, nowMs, whole, toggleWhole) {
   const few = (rows) => (isWhole ? rows : rows.slice(0, FEW));
   const decisions = told.decisions ?? []; // of an older version there are none
   const longest = Math.max(told.ownerships.length, snapshots.length, decisions.length);
-  return html`${picture(told, snapshots, nowMs)}
-    ${table(`Owners of partition ${told.partition}`, ["Owner", "Claimed", ["Epoch", "medium"], ["Last batch", "medium"], ["Last commit", "medium"]], few(told.ownerships).map((each) => [ownerOf(each), moment(each.claimed_at, nowMs), count(each.owner_epoch), each.last_batch === null ? "none" : count(each.last_batch), moment(each.last_commit_at, nowMs)]), "Nobody has claimed it yet.")}
+  return html`${timeline(told, snapshots, nowMs)}
+    ${table(`Owners of partition ${told.partition}`, ["Owner", "Claimed", ["Epoch", "medium"], ["Last batch", "medium"], ["Last commit", "medium"]], few(told.ownerships).map((each) => [ownerOf(each), moment(each.claimed_at, nowMs), count(each.owner_epoch), each.last_batch === null ? "none" : count(each.last_batch), moment(each.last_commit_at, nowMs)]), "No process has claimed it yet.")}
     ${table(`Chain of snapshots of partition ${told.partition}`, ["Batch", "At", "State", ["Manifest", "medium"], ["Size", "medium"]], few(snapshots).map((each) => [count(each.batch), moment(each.at, nowMs), stateOf(each), count(each.manifest_offset), each.size_bytes ? bytes(each.size_bytes) : "–"]), "No snapshot is known.")}
     ${decisions.length ? table(`Decisions of partition ${told.partition}`, ["Batch", ["Finding", "medium"], "What was decided", ["By, and why", "medium"], "At"], few(decisions).map((each) => [count(each.batch), ...decided(each), moment(each.at, nowMs)]), "") : nothing}
     ${longest > FEW ? html`<button type="button" class="more" @click=${() => toggleWhole(key)}>${isWhole ? "Show fewer" : `Show all ${[counted(told.ownerships.length, "owner"), counted(snapshots.length, "snapshot"), counted(decisions.length, "decision")].join(", ")}`}</button>` : nothing}
     ${told.is_whole ? nothing : html`<p><small>Only the newest are shown. The log has more.</small></p>`}`;
 }
 
-const ownerOf = (each) => (each.process_id ? placed(each.instance_id, each.host) : "its claim was trimmed");
-
 function stateOf(each) {
   if (each.state !== "pointed") return badge(each.state === "failed" ? "bad" : "busy", each.state);
-  return each.is_kept ? badge("good", "pointed to") : badge("past", "superseded");
+  return each.is_kept ? badge("good", "in use") : badge("past", "superseded");
 }
 
-// ---- the picture
+// ---- of the app
 
-function picture(told, snapshots, nowMs) {
-  const owners = told.ownerships.filter((each) => each.claimed_at);
-  if (!owners.length) return nothing;
-  const names = [...new Set(owners.map(ownerOf))];
-  const times = [...owners.map((each) => each.claimed_at), ...snapshots.map((each) => each.at)].map((each) => new Date(each).getTime());
-  const first = Math.min(...times), span = Math.max(nowMs - first, 1);
-  const x = (at) => LEFT + ((Math.min(Math.max(at, first), nowMs) - first) / span) * (WIDTH - 2 * LEFT);
-  const chainY = TOP + names.length * ROW * 2 + 14;
-  return html`<figure class="timeline"><figcaption>Owners and snapshots from ${clock(new Date(first).toISOString(), nowMs)} until now</figcaption>
-    <div class="scroll" tabindex="0" role="region" aria-label="Timeline of partition ${told.partition}"><svg viewBox="0 0 ${WIDTH} ${chainY + 34}" role="img" aria-label="${owners.length} claims by ${names.length} processes, ${snapshots.length} snapshots. The tables below show the same.">
-      ${names.map((name, row) => svg`<text class="name" x=${LEFT} y=${TOP + row * ROW * 2 - 6}>${name}</text>`)}
-      ${owners.map((each, index) => span_(each, owners[index - 1], names, x, nowMs))}
-      <text class="name" x=${LEFT} y=${chainY - 8}>snapshots</text>
-      <line class="chain" x1=${LEFT} x2=${WIDTH - LEFT} y1=${chainY + 6} y2=${chainY + 6}></line>
-      ${snapshots.map((each) => svg`<circle class=${each.is_kept ? "kept" : each.state === "failed" ? "failed" : "old"} cx=${x(new Date(each.at).getTime())} cy=${chainY + 6} r="6"><title>batch ${count(each.batch)}, ${each.state}</title></circle>`)}
-    </svg></div></figure>`;
+function decisions({ partitions }, nowMs) {
+  const found = partitions.flatMap((p) => p.decisions.map((each) => ({ ...each, partition: p.partition }))).sort((a, b) => (a.at < b.at ? 1 : -1));
+  const rows = found.map((each) => [each.partition, ...decided(each), moment(each.at, nowMs)]);
+  return section("decisions", "Decisions", nothing, table("Decisions", ["Partition", "Finding", "What was decided", "By, and why", "At"], rows, "None. No loss was accepted, and no state was changed by hand."));
 }
 
-// From its claim to the next one; the newest owner has it still.
-function span_(each, next, names, x, nowMs) {
-  const from = x(new Date(each.claimed_at).getTime());
-  const until = x(next ? new Date(next.claimed_at).getTime() : nowMs);
-  const y = TOP + names.indexOf(ownerOf(each)) * ROW * 2;
-  return svg`<rect class=${next ? "past" : "present"} x=${from} y=${y} width=${Math.max(until - from, 3)} height=${ROW - 6} rx="2"><title>${ownerOf(each)}, epoch ${count(each.owner_epoch)}${each.last_batch === null ? ", no batch" : `, up to batch ${count(each.last_batch)}`}</title></rect>`;
+const WENT = [["joined", "good", "joined"], ["left", "past", "left"], ["expelled", "bad", "expelled"], ["gone", "warn", "gone"], ["absent", "warn", "absent"]];
+
+function group({ told, facts }, nowMs, page) {
+  const changes = told.group.items[0]?.changes ?? [];
+  const [items, more] = fewOf(changes, "generations", page);
+  const rows = items.map((each) => [
+    moment(each.at, nowMs), count(each.generation), count(each.members), happened(each), each.partitions.length ? named(each.partitions) : "none",
+  ]);
+  return section("group", "Consumer group", nothing, html`<p>Who joined and who left, as ${facts.instance_id} has seen it.</p>
+    ${table("Consumer group", ["At", ["Generation", "medium"], ["Members", "medium"], "What changed", [`Given to ${facts.instance_id}`, "medium"]], rows, "This process has not been a member of the group yet.")}${more}`);
+}
+
+function happened(change) {
+  const words = WENT.flatMap(([field, level, word]) => change[field].map((who) => html`<span class="outcome">${badge(level, word)} ${who.instance_id || who.process_id} <small>${who.host}</small></span>`));
+  if (change.is_anew) words.push(html`<span class="outcome">${badge("warn", "again")} this process was out of the group before</span>`);
+  return words.length ? words : "the same members";
 }

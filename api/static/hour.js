@@ -4,9 +4,9 @@ import { get } from "./source.js";
 
 const AGAIN_MS = 10_000; // a row is of ten seconds
 
-// One per page: the app, and the partitions that are open.
+// One per page: the app, and the partition whose details are shown.
 export class Hours {
-  #open = new Map();
+  #open = null;
   #draw;
 
   constructor(draw) {
@@ -15,14 +15,14 @@ export class Hours {
   }
 
   of(number) {
-    if (!this.#open.has(number)) this.#open.set(number, new Hour(number, this.#draw));
-    return this.#open.get(number);
+    if (this.#open?.partition !== number) this.#open = new Hour(number, this.#draw);
+    return this.#open;
   }
 
-  // Call with each answer of the process; `open`: the partitions whose details are shown.
-  look(open) {
-    for (const number of this.#open.keys()) if (!open.has(number)) this.#open.delete(number);
-    for (const each of [this.app, ...this.#open.values()]) each.look();
+  // Call with each answer of the process; `number`: of the partition whose details are shown, or null.
+  look(number) {
+    this.app.look();
+    if (number !== null) this.of(number).look();
   }
 }
 

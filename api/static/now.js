@@ -30,7 +30,7 @@ export function band(line, all, heardAtText, nowMs) {
   const [level, headline, text] = (QUIET[line.kind] ?? QUIET.loading)(line);
   const todo = line.hint || TODO[line.kind]?.(all?.facts);
   return html`<header class="band ${level}">
-    ${title(all)}<h1>${sign(level)} ${headline}</h1><p>${text}</p>
+    <h1>${sign(level)} ${headline}</h1><p>${text}</p>
     ${line.age === null && !todo ? nothing : html`<dl class="answers">
       ${line.age === null ? nothing : html`<div><dt>Since</dt><dd>${moment(heardAtText, nowMs)}, the last answer</dd></div>
       <div><dt>Is anything lost?</dt><dd>Not known from here. What was committed is in Kafka.</dd></div>`}
@@ -39,17 +39,21 @@ export function band(line, all, heardAtText, nowMs) {
   </header>`;
 }
 
-const title = (all) => (all ? html`<p class="app">${all.facts.app_id}</p>` : nothing);
+// Of the other tabs: the verdict in a line.
+export function slimBand(line, all) {
+  const level = line.kind === "fresh" ? verdict(all).level : (QUIET[line.kind] ?? QUIET.loading)(line)[0];
+  return html`<header class="band slim ${level}"><h1>${sign(level)} ${spoken(line, all)}</h1>${level === "good" ? nothing : html`<a href="#overview">What to do</a>`}</header>`;
+}
 
 function freshBand(all) {
   const { level, headline, summary } = verdict(all);
   const safe = safety(all);
   return html`<header class="band ${level}">
-    ${title(all)}<h1>${sign(level)} ${headline}</h1><p>${summary}</p>${safe && level === "good" ? html`<p>${safe}</p>` : nothing}
+    <h1>${sign(level)} ${headline}</h1><p>${summary}</p>${safe && level === "good" ? html`<p>${safe}</p>` : nothing}
   </header>`;
 }
 
-export function problemCards(all, nowMs, { seenAt, ...acts }) {
+export function problemCards(all, nowMs, { seenAt, acts }) {
   return repeat(all.problems, (each) => each.key, (each) => html`<article class="problem ${each.level}" aria-label=${each.what}>
     <h2>${badge(each.level, each.word ?? LEVELS[each.level])} ${each.what}${each.kind ? html` <small class="kind">${each.kind}</small>` : nothing}</h2>
     ${each.message ? html`<p class="message">${each.message}</p>` : nothing}
@@ -71,7 +75,7 @@ function todo({ todo: hint, note, retry: numbers }, acts) {
     ${note ? html`<p>${note}</p>` : nothing}${numbers.length && !isThere ? html`<p class="then">${button} when the cause is gone.</p>` : nothing}`;
 }
 
-function again(numbers, { retry, isOff, whyOff }) {
-  return html`<button type="button" class="act" title=${whyOff("operator")} ?disabled=${isOff("operator")} @click=${() => retry(numbers)}>Retry
+function again(numbers, acts) {
+  return html`<button type="button" class="act" title=${acts.whyOff("operator")} ?disabled=${acts.isOff("operator")} @click=${() => acts.retry(numbers)}>Retry
     ${numbers.length === 1 ? `partition ${numbers[0]}` : counted(numbers.length, "partition")} …</button>`;
 }

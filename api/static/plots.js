@@ -12,15 +12,32 @@ const MEASURES = [
   { title: "Size of the state", columns: ["state_bytes"], write: bytes, least: 1000 },
   { title: "Longest restore, predicted", one: "Restore, predicted", columns: ["restore_seconds"], write: seconds, hasGoal: true },
 ];
+const ROW_SECONDS = 10;
 const SHADE_SECONDS = 15;
 const NO_ROW = { partitions: 0, live: 0 };
+const SPANS = [[300, "5 minutes"], [900, "15 minutes"], [3600, "1 hour"]];
+
+// How much of the hour all plots show.
+export class Span {
+  seconds = 3600;
+  #draw;
+
+  constructor(draw) {
+    this.#draw = draw;
+  }
+
+  choice() {
+    const choose = (event) => { this.seconds = Number(event.target.value); this.#draw(); };
+    return html`<label class="filter">Range <select @change=${choose}>${SPANS.map(([value, name]) => html`<option value=${value} ?selected=${value === this.seconds}>${name}</option>`)}</select></label>`;
+  }
+}
 
 // `of`: how many partitions there are of what is drawn; `without`: those of which no lag is known, in words; `goal`: the
 // objective in seconds, or null.
-export function plots(hour, nowMs, { of, goal, without = "" }) {
-  const { rows } = hour;
+export function plots(hour, nowMs, span, { of, goal, without = "" }) {
+  const rows = within(hour.rows, span);
   const isShaded = rows.some((row) => isDown(row, of));
-  return html`<div class="plots">${MEASURES.map((measure) => plot(measure, hour, { of, goal: measure.hasGoal ? goal : null, without: measure.leavesOut ? without : "" }))}</div>
+  return html`<div class="plots">${MEASURES.map((measure) => plot(measure, { rows, partition: hour.partition }, span, { of, goal: measure.hasGoal ? goal : null, without: measure.leavesOut ? without : "" }))}</div>
     <p class="key">${known(hour, nowMs)}${isShaded ? html` <span><i class="shade"></i> ${hour.partition === null ? "not all partitions were known to be live" : "it was not live"}</span>` : nothing}
     ${goal === null ? nothing : html` <span><i class="goal"></i> the objective, ${seconds(goal)}</span>`}</p>`;
 }
@@ -33,16 +50,17 @@ function known({ rows, isAsked, error }, nowMs) {
   return nowMs / 1000 - first.at > 3580 ? nothing : html`<span>Known since ${moment(new Date(first.at * 1000).toISOString(), nowMs, false)}: no process remembers what was before.</span>`;
 }
 
-function plot({ title, one, columns, write, isLog = false, least = 1 }, hour, { of, goal, without }) {
-  const { rows, partition } = hour;
+function plot({ title, one, columns, write, isLog = false, least = 1 }, { rows, partition }, span, { of, goal, without }) {
   const name = partition === null ? title : (one ?? title);
   const latest = written(rows.at(-1), columns, write) || "–";
   const part = (latest !== "–" && without) || (partition === null && isDown(rows.at(-1) ?? NO_ROW, of) ? `${rows.at(-1).live} of ${of} live at ${new Date(rows.at(-1).at * 1000).toLocaleTimeString("en-GB")}` : "");
   const most = Math.max(...rows.map((row) => row[columns.at(-1)] ?? -Infinity));
-  const label = `${name}: now ${latest === "–" ? "not known" : latest}${part && ` (${part})`}${Number.isFinite(most) ? `, at most ${write(most)} in the last hour` : ""}${goal === null ? "" : `, the objective is ${write(goal)}`}`;
+  const label = `${name}: now ${latest === "–" ? "not known" : latest}${part && ` (${part})`}${Number.isFinite(most) ? `, at most ${write(most)} in this range` : ""}${goal === null ? "" : `, the objective is ${write(goal)}`}`;
   return html`<figure><figcaption>${name} <strong>${latest}</strong>${part ? html` <small>${part}</small>` : nothing}</figcaption>
-    <hour-plot tabindex="0" role="img" aria-label=${label} .shown=${{ rows, columns, write, isLog, least, of, goal }}></hour-plot></figure>`;
+    <hour-plot tabindex="0" role="img" aria-label=${label} .shown=${{ rows, columns, write, isLog, least, of, goal, span: span.seconds }}></hour-plot></figure>`;
 }
+
+const within = (rows, { seconds }) => rows.slice(-Math.ceil(seconds / ROW_SECONDS));
 
 // The value of a row, or the mean and the longest.
 const written = (row, columns, write) => columns.map((column) => row?.[column] ?? null).filter((each) => each !== null).map(write).join(", longest ");
@@ -63,12 +81,12 @@ function downs({ rows, of }) {
 
 // ---- the element
 
-const HEIGHT = 104;
+const HEIGHT = 150;
 const SHORTEST_SECONDS = 300;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 class HourPlot extends HTMLElement {
-  #shown = { rows: [], columns: [], write: String, isLog: false, least: 1, of: 0, goal: null };
+  #shown = { rows: [], columns: [], write: String, isLog: false, least: 1, of: 0, goal: null, span: 0 };
   #plot = null;
   #said = document.createElement("span");
   #resized = new ResizeObserver(() => this.#plot?.setSize({ width: this.clientWidth, height: HEIGHT }));
@@ -77,7 +95,7 @@ class HourPlot extends HTMLElement {
   set shown(shown) {
     const before = this.#shown;
     this.#shown = shown;
-    if (before.rows !== shown.rows || before.goal !== shown.goal) this.#draw();
+    if (before.rows.at(-1) !== shown.rows.at(-1) || before.goal !== shown.goal || before.span !== shown.span) this.#draw();
   }
 
   connectedCallback() {
@@ -171,7 +189,7 @@ function options(width, { columns, write, isLog, least }, { times, goal, shade, 
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
     scales: { x: { range: times }, y },
     axes: [
-      { ...axis, size: 22, space: 60, grid: { show: false }, values: (_, at) => at.map((each) => new Date(each * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })) },
+      { ...axis, size: 22, space: 60, incrs: [60, 120, 300, 600, 900], grid: { show: false }, values: (_, at) => at.map((each) => new Date(each * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })) },
       { ...axis, size: 54, space: 28, ...(isLog ? { splits: (_plot, _axis, low, high) => powers(low, high) } : {}), values: (_, at) => at.map((each) => (each === null ? "" : each ? write(each) : "0")) }, // null: there is no room for it
     ],
     series: [{}, ...columns.map((_, index) => ({

@@ -24,6 +24,7 @@ export class Refused extends Error {
     this.status = status;
     this.kind = String(problem.type || "").split(":").pop();
     this.hint = problem.hint || "";
+    this.partitions = problem.partitions ?? []; // where the key was looked for
   }
 }
 

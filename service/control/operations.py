@@ -383,6 +383,19 @@ class DropSavepoint(SavepointCommand, frozen=True):
     too_late = "its topics are being deleted"
 
 
+class RedriveDeadLetters(Command, frozen=True):
+    """Send the dead letters back to their inputs.
+
+    Each record that was not sent back before is sent once, however often a redrive is interrupted. The process that is
+    asked carries it out. Deploy a fixed handler first: without one, the same records fail again."""
+
+    kind = "redrive"
+    path = "/api/v1/dead-letters/redrive"
+    refusals = (Busy,)
+
+    reason: Reason = ""
+
+
 class CancelOperation(Command, frozen=True):
     """Cancel what has not begun of an operation.
 
@@ -408,6 +421,7 @@ COMMANDS: tuple[type[Command], ...] = (
     UndrainProcess,
     CreateSavepoint,
     DropSavepoint,
+    RedriveDeadLetters,
     CancelOperation,
 )
 BY_KIND: dict[str, type[Command]] = {each.kind: each for each in COMMANDS if each.kind}

@@ -14,6 +14,7 @@ from snapreplay.errors import RetryableError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import SettingShown
 from snapreplay.service.control.address import Address
+from snapreplay.service.control.dead_letter_list import DeadLetterList
 from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
 from snapreplay.service.control.operations import Command, Operation
 from snapreplay.service.control.savepoint_list import SavepointList
@@ -189,6 +190,13 @@ class Control(Protocol):
 
         Raises:
             SavepointsUnread: they cannot be read now.
+        """
+
+    async def dead_letters(self) -> DeadLetterList:
+        """Read the newest dead letters of the app.
+
+        Raises:
+            UnknownPartition, NotReadable: they cannot be read (now).
         """
 
     def suspect(self, process_id: str, why: str, silent_seconds: float | None = None) -> None:

@@ -240,6 +240,7 @@ NEEDED = {
     ("DELETE", "/api/v1/operations/{operation_id}"): "operator",
     ("POST", "/api/v1/savepoints"): "operator",
     ("DELETE", "/api/v1/savepoints/{name}"): "admin",
+    ("POST", "/api/v1/dead-letters/redrive"): "operator",
 }
 
 

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from axe_playwright_python.async_playwright import Axe
 from axe_playwright_python.base import AxeResults
-from playwright.async_api import Page, ViewportSize, expect
+from playwright.async_api import Locator, Page, ViewportSize, expect
 
 Theme = Literal["light", "dark"]
 WIDTHS = (360, 768, 1440)
@@ -35,6 +35,18 @@ VIOLATIONS = "rules => axe.run({ ...rules, resultTypes: ['violations'] }).then((
 async def says(page: Page, headline: str | re.Pattern[str]) -> None:
     """Wait until the verdict of the page is this one."""
     await expect(page.get_by_role("heading", level=1)).to_have_text(headline)
+
+
+async def tab(page: Page, name: str) -> None:
+    """Go to a tab by its link."""
+    await page.get_by_role("navigation", name="Tabs").get_by_role("link", name=re.compile(f"^{name}")).click()
+
+
+async def details(page: Page, partition: int) -> Locator:
+    """Open the details of a partition, and return them."""
+    await tab(page, "Partitions")
+    await page.get_by_role("button", name=f"Details of partition {partition}").press("Enter")
+    return page.locator(f"#partition-{partition}-detail")
 
 
 async def looked_at(page: Page, name: str, at: str = "body") -> None:

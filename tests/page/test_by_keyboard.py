@@ -11,7 +11,7 @@ from playwright.async_api import Page, expect
 
 from snapreplay import MapState
 from snapreplay.api.server import HttpServer
-from tests.page.looking import says
+from tests.page.looking import details, says, tab
 from tests.page.test_states import healthy
 from tests.support import apps
 from tests.support.fake_control import FAILED, FakeControl
@@ -30,6 +30,7 @@ async def test_a_dialog_is_answered_and_left_by_keyboard(page: Page) -> None:
     async with served(control) as url:
         await page.goto(url)
         await says(page, re.compile("Healthy"))
+        await tab(page, "Snapshots")
         write, dialog = page.get_by_role("button", name="Write snapshots"), page.get_by_role("dialog")
         await write.press("Enter")
         await expect(dialog.get_by_label("Why")).to_be_focused()
@@ -50,6 +51,7 @@ async def test_a_dialog_that_is_opened_again_at_once_keeps_its_words(page: Page)
     async with served(healthy()) as url:
         await page.goto(url)
         await says(page, re.compile("Healthy"))
+        await tab(page, "Snapshots")
         write, dialog = page.get_by_role("button", name="Write snapshots"), page.get_by_role("dialog")
         await write.press("Enter")
         await expect(dialog.get_by_label("Why")).to_be_focused()
@@ -61,7 +63,8 @@ async def test_a_dialog_that_is_opened_again_at_once_keeps_its_words(page: Page)
 
 
 async def test_the_way_to_a_partition_is_by_keyboard(page: Page) -> None:
-    """The first stop skips the links. A partition of the picture opens its details, and has the focus there."""
+    """The first stop skips the links. A partition of the picture opens its details, and has the focus there. Their
+    address leads to them again, and back leads to the overview."""
     async with served(healthy()) as url:
         await page.goto(url)
         await says(page, re.compile("Healthy"))
@@ -69,11 +72,16 @@ async def test_the_way_to_a_partition_is_by_keyboard(page: Page) -> None:
         await expect(page.locator(".skip")).to_be_focused()
         await page.keyboard.press("Enter")
         await expect(page.locator("main")).to_be_focused()
-        await page.get_by_role("button", name=re.compile("Partition 0, live.*: details")).press("Enter")
+        await page.get_by_role("link", name=re.compile("Partition 0, live.*: details")).press("Enter")
         toggle = page.get_by_role("button", name="Details of partition 0")
         await expect(toggle).to_be_focused()
         await expect(toggle).to_have_attribute("aria-expanded", "true")
-        await page.keyboard.press("Enter")
+        await page.reload()
+        await expect(toggle).to_have_attribute("aria-expanded", "true")
+        await page.go_back()
+        await expect(page.get_by_role("region", name="Processes")).to_be_visible()
+        await page.go_forward()
+        await toggle.press("Enter")
         await expect(page.locator("#partition-0-detail")).to_be_hidden()
         await expect(toggle).to_be_focused()
 
@@ -83,7 +91,7 @@ async def test_a_proposed_snapshot_is_adopted_by_its_offset(page: Page) -> None:
     control = healthy()
     async with served(control) as url:
         await page.goto(url)
-        await page.get_by_role("button", name="Details of partition 0").press("Enter")
+        await details(page, 0)
         await page.get_by_role("button", name="Adopt a proposed snapshot").press("Enter")
         dialog = page.get_by_role("dialog")
         offset = dialog.get_by_label("Offset of its manifest")
@@ -116,15 +124,16 @@ async def test_a_range_is_browsed(stage: Any, unique: Any, page: Page) -> None:
         await here.all_processed(service)
         await page.goto(f"http://127.0.0.1:{addresses[0].port}/")
         await says(page, re.compile("Healthy"))
+        await tab(page, "State")
         state = page.get_by_role("region", name="State", exact=True)
+        browse = state.get_by_role("form", name=re.compile("^Browse"))
         keys = state.locator("tbody td:first-child")
         for start, end, prefix, found in (
             ("k12", "k16", "", ["k12", "k13", "k14", "k15"]),
             ("", "k12", "k1", ["k1", "k10", "k11"]),
             ("k9", "", "", ["k9"]),
         ):
-            for label, text in (("Key", start), ("Before", end), ("Prefix", prefix)):
-                await state.get_by_label(label).fill(text)
-            await state.get_by_label("Prefix").press("Tab")
-            await page.keyboard.press("Enter")
+            for label, text in (("From key", start), ("Before key", end), ("Prefix", prefix)):
+                await browse.get_by_label(label).fill(text)
+            await browse.get_by_label("Prefix").press("Enter")
             await expect(keys).to_have_text(found)

@@ -7,7 +7,7 @@ import re
 import msgspec
 from playwright.async_api import Page, expect
 
-from tests.page.looking import says
+from tests.page.looking import says, tab
 from tests.support.fake_control import FAILED, LIVE, FakeControl
 from tests.support.served import served
 
@@ -23,6 +23,8 @@ async def test_the_page_says_what_is_wrong_and_what_to_do(page: Page) -> None:
         card = page.get_by_role("article", name="Partition 1 is down")
         assert FAILED.error is not None
         await expect(card).to_contain_text(FAILED.error.kind)
+        await tab(page, "Snapshots")
         await page.get_by_role("button", name="Write snapshots").click()
         await page.get_by_role("dialog").get_by_role("button", name="Write snapshots").click()
+        await tab(page, "Operations")
         await expect(page.get_by_role("region", name="Operations", exact=True)).to_contain_text("running")

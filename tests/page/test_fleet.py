@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from tests.page.looking import looked_at, says
+from tests.page.looking import details, looked_at, says, tab
 from tests.support import apps
 from tests.support.deadlines import scaled
 
@@ -33,16 +33,19 @@ async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children
     await says(page, re.compile("Healthy"))
     await expect(page.locator(".band")).to_contain_text("All 4 partitions are live, in 2 processes that answer.")
     lane = page.get_by_role("list", name="Partitions of two")
-    await expect(lane.locator("button")).to_have_count(2)
+    await expect(lane.locator("a")).to_have_count(2)
     await expect(lane.get_by_text(re.compile(r"copy of partition .: warm, .* \d+ digests? equal"))).to_have_count(2)
 
-    state = page.get_by_role("region", name="State", exact=True)
     theirs = await number_of(lane)
-    await state.get_by_label("Partition").select_option(theirs)
+    await tab(page, "State")
+    state = page.get_by_role("region", name="State", exact=True)
+    browse = state.get_by_role("form", name=re.compile("^Browse"))
+    await browse.get_by_label("Partition").select_option(theirs)
     for stale, answered_by in ((False, "its owner"), (True, "a warm copy")):
-        await state.get_by_label("also from warm copies").set_checked(stale)
-        await state.get_by_role("button", name="Browse").click()
+        await browse.get_by_label("also from warm copies").set_checked(stale)
+        await browse.get_by_role("button", name="Browse").click()
         await expect(state.get_by_role("row").nth(1)).to_contain_text(answered_by)
+    await tab(page, "Overview")
 
     await drains(page)
     failing = await number_of(lane)
@@ -53,26 +56,30 @@ async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children
     await card.get_by_role("button", name=f"Retry partition {failing}").click()
     await page.get_by_role("dialog").get_by_role("button", name="Retry").click()
     await expect(page.locator(".notice")).to_contain_text(f"Retry of partition {failing}: failed")
+    await tab(page, "Snapshots")
     await page.get_by_role("button", name="Write snapshots").click()
     await page.get_by_role("dialog").get_by_role("button", name="Write snapshots").click()
     await expect(page.locator(".notice")).to_contain_text("Snapshot: succeeded")
     await expect(page.get_by_role("region", name="Snapshots", exact=True).get_by_text("trigger")).to_have_count(3)
     # By its name: both are on one host.
+    await tab(page, "Operations")
     await expect(page.get_by_role("region", name="Operations", exact=True)).to_contain_text("snapshot two")
+    await tab(page, "Overview")
 
     two.kill()
     await expect(page.locator(".lane").filter(has_text="two")).to_contain_text(re.compile("dead.*was warm", re.DOTALL))
     await expect(page.get_by_role("article", name="Process two on")).to_contain_text("Nothing now: other processes")
-    await expect(page.get_by_role("list", name="Partitions of one").locator("button")).to_have_count(4)
+    await expect(page.get_by_role("list", name="Partitions of one").locator("a")).to_have_count(4)
     await expect(card.get_by_role("button", name=f"Retry partition {failing}")).to_be_enabled()
-    group = page.get_by_role("region", name="Group", exact=True)
+    await tab(page, "History")
+    group = page.get_by_role("region", name="Consumer group", exact=True)
     await expect(group).to_contain_text(re.compile(r"expelled\s+two"))
     await looked_at(page, "group")
 
 
 async def number_of(lane: Locator) -> str:
     """Read the number of the first partition. How long it is live is seen without a pointer, and heard."""
-    cell = lane.locator("button").first
+    cell = lane.locator("a").first
     await expect(cell).to_have_text(re.compile(r"✓\d\s*\d+\s(s|min)"))
     await expect(cell).to_have_accessible_name(re.compile(r"Partition \d, live for \d+\s(s|min): details"))
     return re.sub(r"\D", "", await cell.locator("span").first.inner_text())
@@ -87,15 +94,13 @@ async def drains(page: Page) -> None:
     await expect(page.locator(".notice")).to_contain_text("Drain of two: succeeded")
     await says(page, re.compile("Process two is drained"))
     await expect(page.get_by_role("article", name="Process two is drained")).to_contain_text("a new kernel")
-    await expect(page.get_by_role("list", name="Partitions of one").locator("button")).to_have_count(4)
+    await expect(page.get_by_role("list", name="Partitions of one").locator("a")).to_have_count(4)
     await expect(lane).to_contain_text("no partition")
     alone = page.locator(".lane", has=page.get_by_role("list", name="Partitions of one"))
     await expect(alone).to_contain_text("0 of 1 copy of each")
     await expect(alone).to_contain_text("the group has 1 other process: 1 drained or stopping")
-    details = page.get_by_role("button", name="Details of partition 0")
-    await details.click()
-    await expect(page.get_by_text("1 copy is wanted, 0 exist: the group has 1 other process")).to_be_visible()
-    await details.click()
+    await expect(await details(page, 0)).to_contain_text("1 copy is wanted, 0 exist: the group has 1 other process")
+    await tab(page, "Overview")
     await page.get_by_role("button", name="Drain one").click()
     await page.get_by_role("dialog").get_by_role("button", name="Drain").click()
     await expect(page.get_by_role("dialog")).to_contain_text("all other processes are drained or stopping: two on")
@@ -104,4 +109,4 @@ async def drains(page: Page) -> None:
     await lane.get_by_role("button", name="Undrain two").click()
     await page.get_by_role("dialog").get_by_role("button", name="Undrain").click()
     await says(page, re.compile("Healthy"))
-    await expect(page.get_by_role("list", name="Partitions of two").locator("button")).to_have_count(2)
+    await expect(page.get_by_role("list", name="Partitions of two").locator("a")).to_have_count(2)

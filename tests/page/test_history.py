@@ -12,7 +12,7 @@ from snapreplay.api.server import HttpServer
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.histories import PartitionHistory
 from snapreplay.service.control.status import Decision
-from tests.page.looking import looked_at, says
+from tests.page.looking import looked_at, says, tab
 from tests.support import apps
 from tests.support.fake_control import FakeControl
 from tests.support.served import served
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.kafka
 
 async def test_owners_and_snapshots_are_a_picture_and_tables(stage: Any, unique: Any, page: Page) -> None:
     """Three processes own the partition one after the other, each takes a snapshot. The page of the last one reads it
-    from the log when it is asked, by keyboard, and shows each claim as a bar, and each snapshot in the chain."""
+    from the log, and shows each claim as a bar, and each snapshot in the chain."""
     here = await stage(apps.ledger(unique("owners")), retention={"snapshots_kept": 5})
     for name in ("ledger-0", "ledger-1"):
         async with here.running(instance_id=name) as service:
@@ -37,18 +37,17 @@ async def test_owners_and_snapshots_are_a_picture_and_tables(stage: Any, unique:
         await snapshot(service)
         await page.goto(f"http://127.0.0.1:{addresses[0].port}/")
         await says(page, re.compile("Healthy"))
-        await page.get_by_role("button", name="Details of partition 0").press("Enter")
-        await page.get_by_role("button", name="Read it from the log").press("Enter")
+        await tab(page, "History")
         owners = page.get_by_role("region", name="Owners of partition 0: table")
         for index, name in enumerate(("ledger-2", "ledger-1", "ledger-0"), start=1):
             await expect(owners.get_by_role("row").nth(index)).to_contain_text(name)
         chain = page.get_by_role("region", name="Chain of snapshots of partition 0: table")
-        await expect(chain.get_by_text("pointed to")).to_have_count(3)
+        await expect(chain.get_by_text("in use")).to_have_count(3)
         bars = page.locator(".timeline rect")
         assert await bars.count() >= 3
         await expect(page.locator(".timeline rect.present")).to_have_count(1)
         await expect(page.locator(".timeline circle")).to_have_count(3)
-        await looked_at(page, "history", ".history")
+        await looked_at(page, "history", "#history")
 
 
 async def test_decisions_are_a_table(page: Page) -> None:
@@ -57,9 +56,8 @@ async def test_decisions_are_a_table(page: Page) -> None:
     control.histories = PartitionHistory(0, (), (), is_whole=True)
     async with served(control) as url:
         await page.goto(url)
-        await page.get_by_role("button", name="Details of partition 0").click()
-        await page.get_by_role("button", name="Read it from the log").click()
-        await expect(page.get_by_text("Nobody has claimed it yet.")).to_be_visible()
+        await tab(page, "History")
+        await expect(page.get_by_text("No process has claimed it yet.")).to_be_visible()
         table = page.get_by_role("region", name="Decisions of partition 0: table")
         await expect(table).to_have_count(0)
         kept, lost = (
@@ -72,7 +70,7 @@ async def test_decisions_are_a_table(page: Page) -> None:
             row = table.get_by_role("row").nth(index)
             await expect(row).to_contain_text(f"problem of {words}")
             await expect(row).to_contain_text("ada@host-a")
-        await looked_at(page, "history-of-decisions", ".history")
+        await looked_at(page, "history-of-decisions", "#history")
 
 
 async def test_what_cannot_be_read_is_said(page: Page) -> None:
@@ -81,7 +79,6 @@ async def test_what_cannot_be_read_is_said(page: Page) -> None:
     control.histories = None
     async with served(control) as url:
         await page.goto(url)
-        await page.get_by_role("button", name="Details of partition 0").click()
-        await page.get_by_role("button", name="Read it from the log").click()
+        await tab(page, "History")
         await expect(page.get_by_role("alert")).to_contain_text("its log cannot be read: no broker")
-        await expect(page.get_by_role("button", name="Read it from the log")).to_be_enabled()
+        await expect(page.get_by_role("button", name="Read it again")).to_be_enabled()

@@ -16,7 +16,7 @@ from snapreplay.api.last_hour import EVERY_SECONDS, ROWS, Row, view
 from snapreplay.service.clock import boot_seconds, wall_ms
 from snapreplay.service.control.restore_plan import RestoreObjective
 from snapreplay.service.control.status import CommitTimes, PartitionStatus
-from tests.page.looking import looked_at, says
+from tests.page.looking import details, looked_at, says
 from tests.support import apps
 from tests.support.child import Child
 from tests.support.fake_control import FAILED, LIVE, LOADING, FakeControl
@@ -31,7 +31,7 @@ def columns(child: Child) -> Any:
     return child.get("/api/v1/last-hour")
 
 
-def plot(page: Page, of: str = "#plots-title + .plots") -> Locator:
+def plot(page: Page, of: str = ".plots") -> Locator:
     """The plot of records per second."""
     return page.locator(of).get_by_role("img").first
 
@@ -56,12 +56,12 @@ async def test_the_page_has_what_was_before_it_was_opened(stage: Any, unique: An
     await page.goto(two.url)
     await says(page, re.compile("Healthy"))
     await expect(plot(page)).to_have_attribute("aria-label", SOME)
-    await expect(page.locator("#plots-title ~ .key")).to_contain_text("not all partitions were known to be live")
-    await expect(page.locator("#plots-title ~ .key")).to_contain_text("no process remembers what was before")
-    await page.get_by_role("button", name=f"Details of partition {theirs}").click()
+    await expect(page.locator(".key")).to_contain_text("not all partitions were known to be live")
+    await expect(page.locator(".key")).to_contain_text("no process remembers what was before")
+    await details(page, theirs)
     await expect(plot(page, f"#partition-{theirs}-detail")).to_have_attribute("aria-label", SOME)
     await expect(page.locator(f"#partition-{theirs}-detail .key")).to_contain_text("it was not live")
-    await looked_at(page, "last_hour", "#plots-title")
+    await looked_at(page, "last_hour")
 
 
 class Working(FakeControl):
@@ -110,7 +110,7 @@ async def test_a_gap_and_a_plot_are_read_by_keyboard(page: Page) -> None:
     async with served(control) as url:
         await page.goto(url)
         first = plot(page)
-        await expect(page.locator("#plots-title ~ .key")).to_contain_text("not all partitions were known to be live")
+        await expect(page.locator(".key")).to_contain_text("not all partitions were known to be live")
         said = first.locator(".at")
         await first.focus()
         found: list[str] = []
@@ -121,7 +121,7 @@ async def test_a_gap_and_a_plot_are_read_by_keyboard(page: Page) -> None:
         before = (made_up(age) for age in range(3))
         assert found[until - 3 : until] == [f"{row.records_per_second:.0f}" for row in before if row]
         await first.blur()
-        await expect(page.locator("#plots-title ~ .key")).to_contain_text("the objective, 1.5 s")
+        await expect(page.locator(".key")).to_contain_text("the objective, 1.5 s")
         await looked_at(page, "last-hour", "#plots-title")
 
 
@@ -133,7 +133,7 @@ async def test_a_lag_names_the_partitions_that_it_leaves_out(page: Page) -> None
     await remembers(page, lambda age: Row(3, 2, 0.0, None, None, None, None, 0) if age < 9 else None)
     async with served(control) as url:
         await page.goto(url)
-        figure = page.locator("#plots-title + .plots figure").nth(2)
+        figure = page.locator(".plots figure").nth(2)
         for others, said in (
             ([FAILED], "without partition 2, which is down"),
             ([LOADING], "without partitions 1 and 2, whose lag is not known"),
@@ -154,7 +154,7 @@ async def test_an_older_process_remembers_nothing(page: Page) -> None:
     await page.route("**/api/v1/last-hour*", answer)
     async with served(FakeControl()) as url:
         await page.goto(url)
-        await expect(page.locator("#plots-title ~ .key")).to_contain_text("of a version that does not remember it")
+        await expect(page.locator(".key")).to_contain_text("of a version that does not remember it")
         await expect(plot(page)).to_have_attribute("aria-label", re.compile(r"Records per second: now not known"))
         await looked_at(page, "hour_of_an_older_process")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from tests.page.looking import looked_at, says
+from tests.page.looking import details, looked_at, says, tab
 from tests.support import apps
 
 pytestmark = pytest.mark.kafka
@@ -30,15 +30,18 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     await expect(page.locator(".band")).to_contain_text("All 3 partitions are live")
     await expect(page).to_have_title(f"Healthy · {here.app.app_id}")
 
+    await tab(page, "Snapshots")
     await page.get_by_role("button", name="Write snapshots").click()
     await page.get_by_label("Why").fill("before <b>deploy</b> 42")
     await page.get_by_role("dialog").get_by_role("button", name="Write snapshots").click()
     await expect(page.locator(".notice")).to_contain_text("Snapshot: succeeded")
+    await expect(page.get_by_role("region", name="Snapshots", exact=True).get_by_text("in use")).to_have_count(3)
+    await tab(page, "Operations")
     await expect(page.get_by_role("region", name="Operations", exact=True)).to_contain_text("before <b>deploy</b> 42")
-    await expect(page.get_by_role("region", name="Snapshots", exact=True).get_by_text("pointed")).to_have_count(3)
-    await page.get_by_role("button", name="Details of partition 1").press("Enter")
-    await expect(page.locator("#partition-1-detail")).to_contain_text(here.input)
+    await expect(await details(page, 1)).to_contain_text(here.input)
     await page.get_by_role("button", name="Close this message").click()
+    await looked_at(page, "partition")
+    await tab(page, "Overview")
     await looked_at(page, "healthy")
 
     await here.send([(f"2:paged{number}", {"amount": 1}) for number in range(PAGED)])
@@ -46,6 +49,7 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     await reads(page)
     await looked_at(page, "state", "#state")
     await pauses(page)
+    await tab(page, "Overview")
 
     await here.send([("0:k", {"amount": 1, "poison": True})])
     await says(page, re.compile("1 of 3 partitions is down"))
@@ -61,7 +65,7 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
 
     child.process.send_signal(signal.SIGSTOP)
     await says(page, re.compile("The process cannot be reached"))
-    await expect(page.get_by_role("button", name="Write snapshots")).to_be_disabled()
+    await expect(card.get_by_role("button", name="Retry partition 0")).to_be_disabled()
     await expect(page.locator(".band")).to_contain_text("Everything below is as of then")
     await looked_at(page, "frozen")
     child.process.send_signal(signal.SIGCONT)
@@ -98,29 +102,30 @@ async def leads_on(card: Locator, url: str) -> None:
 
 async def pauses(page: Page) -> None:
     """Pause partition 1 by its button, and resume it."""
-    await page.locator("#partition-1-detail").get_by_role("button", name="Pause").click()
+    detail = await details(page, 1)
+    await detail.get_by_role("button", name="Pause").click()
     await page.get_by_label("Why").fill("repairs")
     await page.get_by_role("dialog").get_by_role("button", name="Pause").click()
     await says(page, re.compile("Partition 1 is paused"))
-    await expect(page.get_by_role("article", name="Partition 1 is paused")).to_contain_text("repairs")
     await expect(page.locator("#partition-1")).to_contain_text("paused")
-    await page.locator("#partition-1-detail").get_by_role("button", name="Resume").click()
+    await detail.get_by_role("button", name="Resume").click()
     await page.get_by_role("dialog").get_by_role("button", name="Resume").click()
     await says(page, re.compile("Healthy"))
 
 
 async def reads(page: Page) -> None:
     """Look up keys that cannot be found, browse a partition page by page, and look up one of its keys."""
+    await tab(page, "State")
     state = page.get_by_role("region", name="State", exact=True)
-    await state.get_by_label("Key").fill("account-1 <b>")
-    await state.get_by_role("button", name="Look up").click()
+    get, browse = (state.get_by_role("form", name=re.compile(f"^{name}")) for name in ("Get", "Browse"))
+    await get.get_by_label("Key").fill("account-1 <b>")
+    await get.get_by_role("button", name="Get").click()
     await expect(state.get_by_role("alert")).to_contain_text("The key is not in the store: 3 partitions were read")
-    await state.get_by_label("Key").fill(".")
-    await state.get_by_role("button", name="Look up").click()
+    await get.get_by_label("Key").fill(".")
+    await get.get_by_role("button", name="Get").click()
     await expect(state.get_by_role("alert")).to_contain_text("it cannot ask for this key")
-    await state.get_by_label("Key").fill("")
-    await state.get_by_label("Partition").select_option("2")
-    await state.get_by_role("button", name="Browse").click()
+    await browse.get_by_label("Partition").select_option("2")
+    await browse.get_by_role("button", name="Browse").click()
     keys = state.locator("tbody td:first-child")
     await expect(keys).to_have_count(50)
     first = await keys.all_inner_texts()
@@ -129,10 +134,10 @@ async def reads(page: Page) -> None:
     both = [*first, *await keys.all_inner_texts()]
     assert len(both) == len(set(both))
     assert {f"2:paged{number}" for number in range(PAGED)} <= set(both)
-    await expect(state.get_by_label("Partition")).to_have_value("2")
+    await expect(browse.get_by_label("Partition")).to_have_value("2")
     row = state.get_by_role("row").nth(1)
     await expect(row).to_contain_text("its owner")
     key = await row.locator("code").first.inner_text()
-    await state.get_by_label("Key").fill(key)
-    await state.get_by_role("button", name="Look up").press("Enter")
+    await get.get_by_label("Key").fill(key)
+    await get.get_by_role("button", name="Get").press("Enter")
     await expect(state.get_by_role("row")).to_have_count(2)

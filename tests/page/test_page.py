@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.page.looking import looked_at, says
+from tests.page.looking import details, looked_at, says, tab
 from tests.support import apps
 from tests.support.gates import Gate
 
@@ -36,6 +36,7 @@ async def test_a_restore_as_it_happens(stage: Any, unique: Any, children: Any, p
     await expect(restore.get_by_role("listitem").and_(page.locator("[aria-current=step]"))).to_contain_text("advancing")
     await looked_at(page, "restoring")
     gate.open()
+    await expect(restore).to_contain_text("proven")
     await says(page, re.compile("Healthy"))
     await expect(page.locator(".band")).to_contain_text("1 of 1 restored state equals the recorded digest")
 
@@ -54,7 +55,7 @@ async def test_a_token_is_asked_for_and_kept_for_the_tab(
     await page.goto(child.url)
     await enter(page, "of-the-day-shift")
     await expect(page.get_by_role("alert")).to_have_text("The token was refused.")
-    await expect(page.get_by_role("region", name="Partitions", exact=True)).to_have_count(0)
+    await expect(page.get_by_role("navigation")).to_have_count(0)
     await looked_at(page, "token")
     await enter(page, "of-the-night-shift")
     await says(page, re.compile("Healthy"))
@@ -64,6 +65,7 @@ async def test_a_token_is_asked_for_and_kept_for_the_tab(
     await expect(page.get_by_role("alert")).to_contain_text("not accepted any more: it has expired, or was withdrawn.")
     await enter(page, "of-the-next-shift")
     await says(page, re.compile("Healthy"))
+    await tab(page, "State")
     state = page.get_by_role("region", name="State", exact=True)
     await state.get_by_role("button", name="Browse").click()
     await expect(state.get_by_role("row").nth(1)).to_contain_text("its owner")
@@ -83,16 +85,14 @@ async def test_what_a_role_may_not_do_is_switched_off(
     await page.goto(child.url)
     await enter(page, "of-the-night-shift")
     await says(page, re.compile("Healthy"))
-    await page.get_by_role("button", name="Details of partition 0").click()
-    write, one = (page.get_by_role("button", name=name) for name in ("Write snapshots", "Write a snapshot"))
-    adopt = page.get_by_role("button", name="Adopt a proposed snapshot")
-    for button, role in ((write, "operator"), (one, "operator"), (adopt, "admin")):
+    detail = await details(page, 0)
+    one, adopt = (detail.get_by_role("button", name=name) for name in ("Write a snapshot", "Adopt a proposed"))
+    for button, role in ((one, "operator"), (adopt, "admin")):
         await expect(button).to_be_disabled()
         await expect(button).to_have_attribute("title", f"This needs the role {role}; the token is of the role viewer.")
-    await expect(page.locator(".top")).to_contain_text("role viewer: it may look only")
+    await expect(page.locator(".top")).to_contain_text("role viewer: read only")
     tokens.write_text("operator:of-the-night-shift\n")
-    await expect(page.locator(".top")).to_contain_text("role operator: it may not adopt or drop")
-    await expect(write).to_be_enabled()
+    await expect(page.locator(".top")).to_contain_text("role operator: cannot adopt or drop")
     await expect(one).to_be_enabled()
     await expect(adopt).to_be_disabled()
     tokens.write_text("of-the-night-shift\n")

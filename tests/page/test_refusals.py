@@ -14,7 +14,7 @@ from snapreplay.api.operation_views import LISTED_MAX
 from snapreplay.service.control.operations import DrillPartition
 from snapreplay.service.control.protocol import Check
 from snapreplay.service.control.status import BlockedTopic
-from tests.page.looking import looked_at, says
+from tests.page.looking import details, looked_at, says, tab
 from tests.page.test_states import Held
 from tests.support.fake_control import FAILED, LIVE, FakeControl, ago
 from tests.support.served import LATE, control_of, peer, program, served
@@ -36,17 +36,18 @@ async def test_a_refusal_that_comes_after_its_question_was_left_is_said(page: Pa
     async with served(of_many(msgspec.structs.replace(FAILED, partition=0))) as url:
         await page.goto(url)
         await page.route("**/trigger-snapshot", held.hold)
+        await tab(page, "Snapshots")
         await page.get_by_role("button", name="Write snapshots").click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_role("button", name="Write snapshots").click()
         await held.has_one.wait()
         await page.keyboard.press("Escape")
         await expect(dialog).to_have_count(0)
-        await page.get_by_role("button", name="Keep a savepoint").click()
+        await page.get_by_role("button", name="Create a savepoint").click()
         held.release()
         notice = page.locator(".notice")
         await expect(notice).to_contain_text("Write snapshots Refused: no partition is live: there is nothing to do")
-        await expect(dialog.get_by_role("heading")).to_have_text("Keep a savepoint?")
+        await expect(dialog.get_by_role("heading")).to_have_text("Create a savepoint?")
         await page.keyboard.press("Escape")
         await looked_at(page, "refused_late")
         await notice.get_by_role("button", name="Close this message").click()
@@ -60,6 +61,7 @@ async def test_what_a_late_service_was_asked_for_is_asked_again_and_done_once(pa
     async with served(control) as url:
         await page.goto(url)
         page.on("response", lambda answer: codes.append(answer.status) if answer.request.method == "POST" else None)
+        await tab(page, "Snapshots")
         await page.get_by_role("button", name="Write snapshots").click()
         loop = asyncio.get_running_loop()
         loop.call_later(0.05, time.sleep, COMMAND_SECONDS + 1)  # the click is on its way by then
@@ -76,6 +78,7 @@ async def test_an_operation_behind_the_last_50_is_followed_to_its_end(page: Page
     control = of_many()
     async with served(control) as url:
         await page.goto(url)
+        await tab(page, "Snapshots")
         await page.get_by_role("button", name="Write snapshots").click()
         await page.get_by_role("dialog").get_by_role("button", name="Write snapshots").click()
         await expect(page.locator(".notice")).to_contain_text("Snapshot: running")
@@ -127,11 +130,13 @@ async def test_what_matters_most_fits_a_phone(page: Page) -> None:
     async with served(control) as url:
         await page.set_viewport_size({"width": 360, "height": 900})
         await page.goto(url)
-        await page.get_by_role("button", name="Details of partition 0").click()
-        await expect(page.get_by_role("region", name="Operations", exact=True)).to_contain_text("drill host-a")
-        for name in ("Inputs of partition 0: table", "Operations: table"):
-            table = page.get_by_role("region", name=name)
-            assert await table.evaluate("it => it.scrollWidth <= it.clientWidth"), name
+        await details(page, 0)
+        table = page.get_by_role("region", name="Inputs of partition 0: table")
+        assert await table.evaluate("it => it.scrollWidth <= it.clientWidth")
+        await tab(page, "Operations")
+        table = page.get_by_role("region", name="Operations: table")
+        await expect(table).to_contain_text("drill host-a")
+        assert await table.evaluate("it => it.scrollWidth <= it.clientWidth")
 
 
 async def test_a_read_that_is_not_answered_is_told_in_words(page: Page) -> None:
@@ -144,14 +149,14 @@ async def test_a_read_that_is_not_answered_is_told_in_words(page: Page) -> None:
 
     async with served(control) as url:
         await page.goto(url)
-        await page.get_by_role("button", name="Details of partition 0").click()
-        read, alert = page.get_by_role("button", name="Read it from the log"), page.get_by_role("alert")
-        await read.click()
+        await tab(page, "History")
+        read, alert = page.get_by_role("button", name="Read it again"), page.get_by_role("alert")
         await expect(alert).to_contain_text("its log cannot be read: no broker")
         await expect(alert).to_contain_text("GET /restore-status")
         await page.route("**/history", cut)
         await read.click()
         await expect(alert).to_have_text("No answer: ask again")
+        await tab(page, "Snapshots")
         await page.route("**/api/v1/savepoints", cut)
         await page.get_by_role("button", name="Read them from Kafka").click()
         await expect(page.locator("#savepoints").get_by_role("alert")).to_have_text("No answer: ask again")
@@ -178,7 +183,7 @@ async def test_what_a_process_said_last_is_not_told_as_true(page: Page) -> None:
         await expect(card).to_contain_text("If the process still runs on host host-p2, keep it alive")
         await expect(card).to_contain_text("Perhaps: the state in the memory of that process may be the only copy.")
         await expect(page.get_by_role("article", name="payments-1 delivers nothing")).to_have_count(0)
-        cell = page.get_by_role("list", name="Partitions of name-p2").get_by_role("button")
+        cell = page.get_by_role("list", name="Partitions of name-p2").get_by_role("link")
         await expect(cell).to_have_accessible_name("Partition 1, was live: details")
         await looked_at(page, "said_last")
 

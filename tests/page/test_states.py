@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
 from snapreplay.service.control.status import RecoveryStatus
-from tests.page.looking import looked_at, says
+from tests.page.looking import looked_at, says, tab
 from tests.support.fake_control import FAILED, LIVE, FakeControl
 from tests.support.served import served
 
@@ -62,7 +62,7 @@ async def test_it_says_that_it_is_loading(page: Page) -> None:
         await page.goto(url)
         await says(page, re.compile("Loading"))
         await expect(page.locator("main")).to_contain_text("Asking the process.")
-        await expect(page.get_by_role("region", name="Partitions", exact=True)).to_have_count(0)
+        await expect(page.get_by_role("navigation")).to_have_count(0)
         await looked_at(page, "loading")
         held.release()
         await says(page, re.compile("Healthy"))
@@ -80,12 +80,12 @@ async def test_an_answer_that_does_not_come_is_told_and_its_last_one_greyed(page
         await says(page, re.compile("No new answer"))
         await expect(page.locator(".band")).to_contain_text(re.compile(r"The last one is \d+(\.\d)? s old"))
         await expect(page.locator(".band")).to_contain_text("Not known from here. What was committed is in Kafka.")
-        await expect(page.get_by_role("button", name="Write snapshots")).to_be_disabled()
+        await expect(page.get_by_role("button", name="Drain host-a")).to_be_disabled()
         await looked_at(page, "stale")
         held.release()
         await page.clock.run_for(2_000)
         await says(page, re.compile("Healthy"))
-        await expect(page.get_by_role("button", name="Write snapshots")).to_be_enabled()
+        await expect(page.get_by_role("button", name="Drain host-a")).to_be_enabled()
 
 
 async def test_a_refusal_is_shown_with_its_reason(page: Page) -> None:
@@ -114,7 +114,7 @@ async def test_a_refusal_is_shown_with_its_reason(page: Page) -> None:
         await expect(page.locator(".band li").last).to_contain_text("in its settings file")
         await expect(page.locator(".band li").get_by_role("button")).to_have_count(2)
         await expect(page.locator(".top")).to_contain_text("This page: ✕ refused, as of")
-        await expect(page.get_by_role("button", name="Write snapshots")).to_be_disabled()
+        await expect(page.get_by_role("button", name="Drain host-a")).to_be_disabled()
         await looked_at(page, "refused")
         await page.reload()
         await says(page, re.compile("The process refuses to answer"))
@@ -185,8 +185,9 @@ async def test_where_there_is_nothing_it_says_so(page: Page) -> None:
             "Snapshots": "None was written or used since host-a started.",
             "Operations": "None since the process started.",
         }.items():
+            await tab(page, name)
             await expect(page.get_by_role("region", name=name, exact=True).locator(".empty")).to_have_text(said)
-        await expect(page.locator("table")).to_have_count(0)
+            await expect(page.locator("table")).to_have_count(0)
         await looked_at(page, "empty")
 
 
@@ -203,6 +204,7 @@ async def test_the_zone_of_the_times_is_said_once(browser: Browser) -> None:
                 await page.goto(url)
                 await says(page, re.compile("Healthy"))
                 await expect(page.locator(".zone")).to_have_text(f"· times in {said}")
+                await tab(page, "Partitions")
                 times = await page.locator("time").evaluate_all("them => them.map(it => [it.dateTime, it.title])")
                 assert times
                 for machine, title in times:

@@ -13,7 +13,7 @@ from snapreplay.service.control.protocol import Check
 from snapreplay.service.control.status import BlockedTopic, RecoveryStatus, SnapshotState, SnapshotStatus
 from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.phase import Phase
-from tests.page.looking import looked_at, says
+from tests.page.looking import details, looked_at, says, tab
 from tests.page.test_refusals import of_many
 from tests.page.test_until_when import later, restoring
 from tests.support.fake_control import FAILED, LIVE, FakeControl, ago
@@ -108,23 +108,8 @@ async def test_of_many_restores_some_are_shown(page: Page) -> None:
         await expect(restores.get_by_role("article")).to_have_count(8)
         await restores.get_by_role("button", name="Show all 12 restores").click()
         await expect(restores.get_by_role("article")).to_have_count(12)
+        await tab(page, "Partitions")
         await expect(page.locator("#partition-3 td:nth-child(6)")).to_have_text("–")
-
-
-async def test_a_link_leads_to_a_heading_that_is_seen(page: Page) -> None:
-    """On a screen of middle width the links have several lines, which do not lie on what they lead to."""
-    async with served(with_checks(of_many())) as url:
-        await page.set_viewport_size({"width": 768, "height": 600})
-        await page.emulate_media(reduced_motion="reduce")
-        await page.goto(url)
-        for name in ("Partitions", "Savepoints"):
-            await page.get_by_role("link", name=name, exact=True).click()
-            heading = page.get_by_role("heading", name=name, exact=True)
-            await expect(heading).to_be_in_viewport()
-            assert await heading.evaluate(
-                "it => { const { x, y } = it.getBoundingClientRect();"
-                "  return it === document.elementFromPoint(x + 2, y + 4); }"
-            )
 
 
 async def test_what_an_alert_is_about_is_on_the_page(page: Page) -> None:
@@ -154,8 +139,7 @@ async def test_a_restore_that_has_failed_says_where(page: Page) -> None:
     )
     async with served(of_many(msgspec.structs.replace(FIRST_FAILED, restore=run))) as url:
         await page.goto(url)
-        await page.get_by_role("button", name="Details of partition 0").click()
-        detail = page.locator("#partition-0-detail")
+        detail = await details(page, 0)
         await expect(detail.locator(".stages .done")).to_have_count(2)
         await expect(detail.locator(".stages .failed")).to_contain_text("locating")
         await expect(detail).to_contain_text("nothing is loaded yet, 1 attempt, not ended. Not proven")

@@ -14,6 +14,7 @@ from snapreplay.app.timer import Timer
 from snapreplay.errors import RecordError
 from snapreplay.service import redrive as module
 from snapreplay.service.clock import wall_ms
+from snapreplay.service.dead_letters import DeadLetters
 from snapreplay.service.kafka.feeding import KafkaFeeder
 from snapreplay.service.kafka.shutdown import cut_producer
 from snapreplay.service.ports import NewTopic, TopicPartition
@@ -264,3 +265,28 @@ async def test_dead_letters_that_were_copied_with_other_offsets_are_refused_by_n
         trim(letters.here.bootstrap_servers, letters.topic, number, 11)
     await redrive(letters.app, settings)
     assert await letters.sent() == expected(28)
+
+
+async def test_the_newest_are_listed_with_their_reason_and_whether_they_were_sent_back(letters):
+    """A timer has no record. The input and the headers of the record are shown, the note of the redrive is not."""
+    await letters.add(4)
+    await redrive(letters.app, letters.here.settings())
+    await letters.add(2, first=4)
+    timer = Timer(letters.app.app_id, 1, "leave", "cards", "k", 7)
+    await letters.feed(in_partition(timer_dead_letter("1", timer, RecordError("late")), 1))
+    found = await DeadLetters(letters.app, letters.here.settings(), letters.here.cluster).read()
+    assert found.topic == letters.topic
+    shown = {each.value: each for each in found.items if not each.timer}
+    assert {value: each.redriven for value, each in shown.items()} == {str(n): n < 4 for n in range(6)}
+    five = shown["5"]
+    assert (five.topic, five.input_partition, five.input_offset) == (letters.input, 1, 5)
+    assert (five.key, five.headers, five.message) == ("k", {"h": "x"}, "why")
+    (late,) = (each for each in found.items if each.timer)
+    assert (late.timer, late.value, late.redriven, late.message) == ("leave", None, False, "late")
+
+
+async def test_an_app_without_a_topic_for_them_has_none(letters):
+    """Nothing is asked of a topic that is not there."""
+    here = letters.here
+    found = await DeadLetters(apps.ledger("another"), here.settings(), here.cluster).read()
+    assert (found.topic, found.items) == (None, ())

@@ -16,6 +16,7 @@ from snapreplay.api.fleet_views import Covered, Scope, fleet
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of
 from snapreplay.service.config.settings import Settings, effective
+from snapreplay.service.control.dead_letter_list import DeadLetterList
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
 from snapreplay.service.control.operation_registry import OperationRegistry
@@ -161,6 +162,7 @@ class FakeControl:
         self.reading: Callable[[StateRead], StateAnswer] | None = None
         self.reads: list[StateRead] = []
         self.kept: list[SavepointShown] = []
+        self.letters = DeadLetterList(None)
         self._operations = OperationRegistry()
         self._draining = Draining(self._operations, frozenset)
 
@@ -203,6 +205,9 @@ class FakeControl:
 
     async def savepoints(self, name: str) -> SavepointList:
         return SavepointList(tuple(each for each in self.kept if name in ("", each.savepoint)))
+
+    async def dead_letters(self) -> DeadLetterList:
+        return self.letters
 
     async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
         self.key_histories_asked.append(read)
@@ -281,6 +286,9 @@ class Local(Asking):
 
     async def savepoints(self, name: str) -> SavepointList:
         return await self._control.savepoints(name)
+
+    async def dead_letters(self) -> DeadLetterList:
+        return await self._control.dead_letters()
 
     async def key_history(self, read: ReadKeyHistory, shown: Callable[[KeyHistory], T]) -> T:
         return shown(await self._control.key_history(read))

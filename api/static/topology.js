@@ -1,0 +1,87 @@
+// The way of the records through the app: inputs, handlers, state, outputs, with rates and lag.
+
+import { html, nothing } from "./vendor/lit-html/lit-html.js";
+import { ago, bytes, count, counted, latency, perSecond } from "./format.js";
+import { badge } from "./parts.js";
+import { href } from "./routes.js";
+import "./flow.js";
+
+const INTERNAL = ["_timers", "_periods", "_calls"];
+
+export function topology(all, rates, nowMs) {
+  const declared = all.facts.topology;
+  if (!declared) return nothing; // an older version does not say it
+  const nodes = { inputs: inputs(all, declared, rates), outputs: outputs(all, declared, rates) };
+  const edges = [
+    ...nodes.inputs.flatMap(({ id, rate }, index) => [{ from: id, to: `handler ${index}`, rate }, { from: `handler ${index}`, to: "state", rate }]),
+    ...nodes.outputs.map(({ id, rate }) => ({ from: "state", to: id, rate })),
+  ];
+  return html`<section id="topology" aria-labelledby="topology-title"><h2 id="topology-title">Topology</h2>
+    <div class="topology"><flow-lines .edges=${edges}></flow-lines>
+      ${column("Inputs", nodes.inputs.map(({ id, node }) => box(id, node)))}
+      ${column("Handlers", nodes.inputs.map((each, index) => box(`handler ${index}`, handler(each, all, rates))))}
+      ${column("State", html`${box("state", state(all, nowMs))}`)}
+      ${column(html`Outputs ${declared.outputs.length ? figure(perSecond(rates.of("outputs_total")), "records/s") : nothing}`, nodes.outputs.map(({ id, node }) => box(id, node)))}</div></section>`;
+}
+
+const column = (name, nodes) => html`<div class="column"><h3>${name}</h3>${nodes}</div>`;
+const box = (id, content) => html`<div class="node" data-node=${id}>${content}</div>`;
+const figure = (value, unit) => html`<span class="figure"><strong>${value}</strong> ${unit}</span>`;
+
+// A pattern of topics stands for those that it matches: all that no other input names.
+function inputs({ partitions }, { inputs: declared }, rates) {
+  const names = new Set(declared.map((each) => each.topic));
+  const live = partitions.flatMap((each) => each.inputs);
+  const others = [...new Set(live.map((each) => each.topic))].filter((topic) => !names.has(topic));
+  return declared.map(({ topic, handler: name, is_internal: isInternal }) => {
+    const read = live.some((each) => each.topic === topic) ? [topic] : others;
+    const lags = live.filter((each) => read.includes(each.topic)).map((each) => each.lag);
+    const lag = !lags.length || lags.includes(null) ? null : lags.reduce((a, b) => a + b, 0);
+    const rate = sum(read.map((each) => rates.of(`input ${each}`)));
+    return { id: `input ${topic}`, topic, name, rate, node: html`<code>${topic}</code>${isInternal ? html` <small>internal</small>` : nothing}
+      <p>${figure(perSecond(rate), "records/s")} ${figure(count(lag), "lag")}</p>` };
+  });
+}
+
+const sum = (values) => (values.length && !values.includes(null) ? values.reduce((a, b) => a + b, 0) : null);
+
+// The time of a record is that of all handlers together: a process measures whole batches.
+function handler({ topic, name, rate }, { partitions, facts }, rates) {
+  const failed = partitions.filter((each) => each.error?.record_id && each.error.record_id.replace(/-\d+-\d+$/, "") === topic);
+  const [records, seconds] = [rates.of("records_total"), rates.of("apply_seconds_total")];
+  const isOnly = facts.topology.inputs.length === 1;
+  return html`<code>${name || "handler"}</code>
+    <p>${isOnly && records ? figure(latency(seconds / records), "per record") : figure(perSecond(rate), "calls/s")}
+    ${failed.length ? html`<a href=${href("partitions", failed[0].partition)}>${badge("bad", counted(failed.length, "failure"))}</a>` : html`<span class="figure">no failure</span>`}</p>`;
+}
+
+function state({ partitions, facts }, nowMs) {
+  const stores = new Map();
+  for (const { name, entries, size_bytes: size } of partitions.flatMap((each) => each.stores)) {
+    const found = stores.get(name) ?? { entries: 0, size: 0 };
+    stores.set(name, { entries: found.entries + entries, size: found.size + size });
+  }
+  const shown = [...stores].filter(([name]) => !INTERNAL.includes(name));
+  const timers = partitions.reduce((all, each) => all + each.timers_pending, 0);
+  return html`<ul class="stores">
+    ${shown.map(([name, { entries, size }]) => html`<li><a href="#state">${name}</a> <span>${count(entries)} <small>${bytes(size)}</small></span></li>`)}
+    ${shown.length ? nothing : html`<li class="empty">no store yet</li>`}
+    ${facts.topology.timers.length ? html`<li>timers <span>${count(timers)} <small>pending</small></span></li>` : nothing}
+    ${facts.topology.calls.map((name) => call(name, partitions, nowMs))}</ul>`;
+}
+
+function call(name, partitions, nowMs) {
+  const found = partitions.flatMap((each) => each.calls).filter((each) => each.name === name);
+  const oldest = found.map((each) => each.oldest_at).filter(Boolean).sort()[0];
+  return html`<li>call ${name} <span>${count(found.reduce((all, each) => all + each.pending, 0))} <small>pending${oldest ? html`, oldest ${ago(oldest, nowMs)}` : nothing}</small>
+    ${found.some((each) => each.circuit_open) ? badge("bad", "circuit open") : nothing}</span></li>`;
+}
+
+function outputs({ partitions }, { outputs: declared, inputs: read }, rates) {
+  const skipped = partitions.reduce((all, each) => all + each.skipped_total, 0);
+  const [rate, lost] = [rates.of("outputs_total"), rates.of("skipped_total")];
+  const internal = new Set(read.filter((each) => each.is_internal).map((each) => each.topic));
+  const nodes = declared.map((topic) => ({ id: `output ${topic}`, rate, node: html`<code>${topic}</code>${internal.has(topic) ? html` <small>internal</small>` : nothing}` }));
+  if (skipped) nodes.push({ id: "dead letters", rate: lost, node: html`<a href="#dead-letters">dead letters</a><p>${figure(count(skipped), "since the processes started")}</p>` });
+  return nodes;
+}
