@@ -1,4 +1,4 @@
-// What an alert is about while every partition is live: too few warm copies, snapshots that fail. Pure.
+// What an alert is about while every partition is live: too few warm copies, snapshots or calls that fail. Pure.
 
 import { ageSeconds, counted, lowered } from "./format.js";
 import { ANSWERING, START_SECONDS, among, earliest, isKnown, named, numbers, ofLive } from "./model.js";
@@ -23,5 +23,15 @@ export function snapshotsFailed(all) {
     until: "A later snapshot succeeds.",
     lost: { level: "good", text: "No. The older snapshots stay, and all changes since them. A restore takes longer." },
     todo: "`snapreplay doctor APP` examines the snapshots topic. When the cause is gone, write one: `snapreplay trigger-snapshot --wait`",
+  }));
+}
+
+export function circuitsOpen(all) {
+  const open = (each) => each.calls.find((call) => call.circuit_open);
+  return ofLive(all, (each) => isKnown(each) && open(each), (group, first, names) => ({
+    key: "circuit", level: "warn", what: `Call ${open(first).name} fails in ${lowered(names)}`,
+    message: among(group, `${counted(open(first).failures, "attempt")} failed in a row, ${counted(open(first).pending, "call")} pending. ${open(first).last_error}`),
+    since: earliest(group.map((each) => open(each).oldest_at)), until: "An attempt succeeds. One call at a time is tried.",
+    lost: { level: "good", text: "No. Pending calls are part of the state." }, todo: "Repair what the call asks. Processing of records continues meanwhile.",
   }));
 }

@@ -17,7 +17,7 @@ const HEADS = [
 export function partitions(all, nowMs, page, open) {
   const { only, show } = page;
   const shown = all.partitions.filter((each) => only === "all" || each.level !== "good" || each.partition === open);
-  return html`<section id="partitions" aria-labelledby="partitions-title"><div class="head"><h2 id="partitions-title">Partitions</h2>
+  return html`<section aria-labelledby="partitions-title"><div class="head"><h2 id="partitions-title">Partitions</h2>
     <label class="filter">Show <select @change=${(event) => show(event.target.value)}><option value="all" ?selected=${only === "all"}>all (${all.partitions.length})</option>
       <option value="wrong" ?selected=${only === "wrong"}>not healthy (${all.partitions.filter((each) => each.level !== "good").length})</option></select></label></div>
     ${shown.length ? html`<div class="scroll"><table class="partitions"><thead><tr>${HEADS.map(([name, kind]) => html`<th scope="col" class=${kind}>${name}</th>`)}</tr></thead>

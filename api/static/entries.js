@@ -14,7 +14,7 @@ const asked = { isBusy: false, answer: null, error: null };
 
 export function entries(all, nowMs, { isFresh, draw }) {
   const stores = [...new Set(all.partitions.flatMap((each) => each.stores.map((store) => store.name)))].sort((a, b) => a.startsWith("_") - b.startsWith("_") || (a < b ? -1 : 1)); // internal ones last
-  return html`<section id="state" aria-labelledby="state-title"><h2 id="state-title">State</h2>
+  return html`<section aria-labelledby="state-title"><h2 id="state-title">State</h2>
     ${stores.length ? html`<div class="ways-in">${getForm(stores, isFresh, draw)}${browseForm(stores, all.facts, isFresh, draw)}</div>
     ${changes(nowMs, isFresh, draw)}<div role="status">${outcome(isFresh, draw)}</div>` : html`<p class="empty">No partition has stores that can be read.</p>`}</section>`;
 }

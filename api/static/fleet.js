@@ -15,7 +15,7 @@ const STATES = {
 const LEGEND = [["good", "live"], ["busy", "being restored"], ["warn", "live, needs attention"], ["bad", "down"]];
 
 export function processes({ lanes, missing }, nowMs, acts) {
-  return html`<section id="processes" aria-labelledby="processes-title"><h2 id="processes-title">Processes</h2>
+  return html`<section aria-labelledby="processes-title"><h2 id="processes-title">Processes</h2>
     <ul class="legend">${LEGEND.map(([level, word]) => html`<li><span class="cell ${level}">${sign(level)}</span> ${word}</li>`)}
       <li><span class="cell copy">≈</span> warm copy (standby)</li></ul>
     <div class="lanes">${repeat(lanes, (each) => each.process.process_id, (each) => lane(each, nowMs, acts))}

@@ -1,7 +1,7 @@
 // What the answers of a process mean: who has what, what is wrong, what it is worth. Pure.
 
 import { ageSeconds, count, counted, lowered, placed, seconds } from "./format.js";
-import { copiesMissing, snapshotsFailed } from "./attention.js";
+import { circuitsOpen, copiesMissing, snapshotsFailed } from "./attention.js";
 import { awayProcesses } from "./away.js";
 import { ending, inWords, measured } from "./until.js";
 
@@ -106,6 +106,7 @@ function problems(all, nowMs) {
     ...drains(all),
     ...snapshotsFailed(all),
     ...copiesMissing(all, nowMs),
+    ...circuitsOpen(all),
   ];
   return found.sort((a, b) => WORST_FIRST.indexOf(a.level) - WORST_FIRST.indexOf(b.level));
 }

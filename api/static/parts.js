@@ -92,8 +92,9 @@ export function phaseOf({ level, phase, paused_since: paused }) {
 export const bar = (percent, label) =>
   html`<progress max="100" .value=${percent} aria-label=${label}>${Math.round(percent)} %</progress>`;
 
+// Its id is not the address of a tab: a browser would take the focus there.
 export const section = (id, name, more, body) =>
-  html`<section id=${id} aria-labelledby="${id}-title"><div class="head"><h2 id="${id}-title">${name}</h2>${more}</div>${body}</section>`;
+  html`<section aria-labelledby="${id}-title"><div class="head"><h2 id="${id}-title">${name}</h2>${more}</div>${body}</section>`;
 
 export const STATE_LEVELS = { pointed: "good", succeeded: "good", running: "busy", writing: "busy", written: "busy", pending: "busy", skipped: "past", cancelled: "past", failed: "bad" };
 

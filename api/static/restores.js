@@ -32,7 +32,7 @@ export class Watch {
 export function restores(partitions, nowMs, page) {
   if (!partitions.length) return nothing;
   const [shown, more] = few(partitions, "restores", page);
-  return html`<section id="restores" aria-labelledby="restores-title"><h2 id="restores-title">Restores</h2>
+  return html`<section aria-labelledby="restores-title"><h2 id="restores-title">Restores</h2>
     <div class="restores">${repeat(shown, (each) => each.partition, (each) => restore(each, nowMs))}</div>${more}</section>`;
 }
 

@@ -30,7 +30,7 @@ export class Savepoints {
 
 export function savepoints(found, nowMs, acts) {
   const { told, isBusy, error } = found;
-  return html`<section id="savepoints" aria-labelledby="savepoints-title"><div class="head"><h2 id="savepoints-title">Savepoints</h2>
+  return html`<section aria-labelledby="savepoints-title"><div class="head"><h2 id="savepoints-title">Savepoints</h2>
     <button type="button" ?disabled=${isBusy || !acts.isFresh} @click=${() => found.read()}>${isBusy ? "Reading …" : told ? "Read them again" : "Read them from Kafka"}</button>
     <button type="button" class="act" title=${acts.whyOff("operator")} ?disabled=${acts.isOff("operator")} @click=${() => acts.keep()}>Create a savepoint …</button></div>
     <p>The state of the app under a name, until it is dropped. To go back to one, stop the app, then ${instructions("`snapreplay reset APP --savepoint NAME`")}</p>

@@ -16,7 +16,7 @@ export function topology(all, rates, nowMs) {
     ...nodes.inputs.flatMap(({ id, rate }, index) => [{ from: id, to: `handler ${index}`, rate }, { from: `handler ${index}`, to: "state", rate }]),
     ...nodes.outputs.map(({ id, rate }) => ({ from: "state", to: id, rate })),
   ];
-  return html`<section id="topology" aria-labelledby="topology-title"><h2 id="topology-title">Topology</h2>
+  return html`<section aria-labelledby="topology-title"><h2 id="topology-title">Topology</h2>
     <div class="topology"><flow-lines .edges=${edges}></flow-lines>
       ${column("Inputs", nodes.inputs.map(({ id, node }) => box(id, node)))}
       ${column("Handlers", nodes.inputs.map((each, index) => box(`handler ${index}`, handler(each, all, rates))))}

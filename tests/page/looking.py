@@ -1,10 +1,8 @@
-"""Looks at a page in each of its states: its verdict, its accessibility, its widths, its picture."""
+"""Looks at a page in each of its states: its verdict, its accessibility, its widths."""
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 from typing import Literal, get_args
 
 from axe_playwright_python.async_playwright import Axe
@@ -14,18 +12,6 @@ from playwright.async_api import Locator, Page, ViewportSize, expect
 Theme = Literal["light", "dark"]
 WIDTHS = (360, 768, 1440)
 WIDE: ViewportSize = {"width": WIDTHS[-1], "height": 900}
-PICTURES = os.environ.get("SNAPREPLAY_TEST_PICTURES")
-"""A folder for the pictures of the page that the documents show: docs/pictures. Without it none is taken."""
-SHOWN: dict[str, list[tuple[Theme, int, int]]] = {
-    "failed": [("light", 1280, 840), ("dark", 360, 760)],
-    "fleet": [("dark", 1280, 840)],
-    "history": [("light", 1280, 680)],
-    "last-hour": [("light", 1280, 270)],
-    "state": [("light", 1280, 620)],
-    "restores": [("dark", 768, 900)],
-    "savepoints": [("light", 768, 420)],
-}
-"""Name of a state → theme, width and height of its pictures."""
 AXE = Axe()
 RULES: dict[Theme, dict[str, object]] = {"light": {}, "dark": {"runOnly": ["color-contrast"]}}
 VIOLATIONS = "rules => axe.run({ ...rules, resultTypes: ['violations'] }).then(({ violations }) => ({ violations }))"
@@ -49,15 +35,8 @@ async def details(page: Page, partition: int) -> Locator:
     return page.locator(f"#partition-{partition}-detail")
 
 
-async def looked_at(page: Page, name: str, at: str = "body") -> None:
-    """Take the pictures of this state if somebody wants them: from the element `at` on. Then let axe look at the page
-    at each width, in both themes where colours matter; nothing is wider than the screen."""
-    for theme, width, height in SHOWN.get(name, []) if PICTURES else []:
-        await page.emulate_media(color_scheme=theme)
-        await page.set_viewport_size({"width": width, "height": height})
-        await page.mouse.move(0, 0)
-        await page.locator(at).first.evaluate("it => it.scrollIntoView({ behavior: 'instant' })")
-        await page.screenshot(path=Path(PICTURES or "") / f"page-{name}-{theme}-{width}.png")
+async def looked_at(page: Page) -> None:
+    """Let axe look at the page at each width, in both themes where colours matter; nothing is wider than the screen."""
     await page.evaluate(AXE.axe_script)
     for width in WIDTHS:
         await page.set_viewport_size({"width": width, "height": 900})

@@ -29,7 +29,7 @@ async def test_a_dead_letter_is_read_and_sent_back(stage: Any, unique: Any, chil
     await expect(letter).to_contain_text("ValueError")
     await letter.get_by_text("Record", exact=True).click()
     await expect(letter).to_contain_text("poison")
-    await looked_at(page, "dead-letters")
+    await looked_at(page)
     await letters.get_by_role("button", name="Redrive").click()
     await page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
     await expect(page.locator(".notice")).to_contain_text("Redrive: succeeded 1 record sent back")

@@ -52,7 +52,7 @@ async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children
     await here.send([(f"{failing}:k", {"amount": 1, "poison": True})])
     card = page.get_by_role("article", name=f"Partition {failing} is down")
     await expect(card).to_be_visible()
-    await looked_at(page, "fleet")
+    await looked_at(page)
     await card.get_by_role("button", name=f"Retry partition {failing}").click()
     await page.get_by_role("dialog").get_by_role("button", name="Retry").click()
     await expect(page.locator(".notice")).to_contain_text(f"Retry of partition {failing}: failed")
@@ -74,7 +74,7 @@ async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children
     await tab(page, "History")
     group = page.get_by_role("region", name="Consumer group", exact=True)
     await expect(group).to_contain_text(re.compile(r"expelled\s+two"))
-    await looked_at(page, "group")
+    await looked_at(page)
 
 
 async def number_of(lane: Locator) -> str:
@@ -104,7 +104,7 @@ async def drains(page: Page) -> None:
     await page.get_by_role("button", name="Drain one").click()
     await page.get_by_role("dialog").get_by_role("button", name="Drain").click()
     await expect(page.get_by_role("dialog")).to_contain_text("all other processes are drained or stopping: two on")
-    await looked_at(page, "drained")
+    await looked_at(page)
     await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     await lane.get_by_role("button", name="Undrain two").click()
     await page.get_by_role("dialog").get_by_role("button", name="Undrain").click()

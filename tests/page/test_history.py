@@ -47,7 +47,7 @@ async def test_owners_and_snapshots_are_a_picture_and_tables(stage: Any, unique:
         assert await bars.count() >= 3
         await expect(page.locator(".timeline rect.present")).to_have_count(1)
         await expect(page.locator(".timeline circle")).to_have_count(3)
-        await looked_at(page, "history", "#history")
+        await looked_at(page)
 
 
 async def test_decisions_are_a_table(page: Page) -> None:
@@ -70,7 +70,7 @@ async def test_decisions_are_a_table(page: Page) -> None:
             row = table.get_by_role("row").nth(index)
             await expect(row).to_contain_text(f"problem of {words}")
             await expect(row).to_contain_text("ada@host-a")
-        await looked_at(page, "history-of-decisions", "#history")
+        await looked_at(page)
 
 
 async def test_what_cannot_be_read_is_said(page: Page) -> None:

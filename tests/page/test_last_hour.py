@@ -61,7 +61,7 @@ async def test_the_page_has_what_was_before_it_was_opened(stage: Any, unique: An
     await details(page, theirs)
     await expect(plot(page, f"#partition-{theirs}-detail")).to_have_attribute("aria-label", SOME)
     await expect(page.locator(f"#partition-{theirs}-detail .key")).to_contain_text("it was not live")
-    await looked_at(page, "last_hour")
+    await looked_at(page)
 
 
 class Working(FakeControl):
@@ -122,7 +122,7 @@ async def test_a_gap_and_a_plot_are_read_by_keyboard(page: Page) -> None:
         assert found[until - 3 : until] == [f"{row.records_per_second:.0f}" for row in before if row]
         await first.blur()
         await expect(page.locator(".key")).to_contain_text("the objective, 1.5 s")
-        await looked_at(page, "last-hour", "#plots-title")
+        await looked_at(page)
 
 
 async def test_a_lag_names_the_partitions_that_it_leaves_out(page: Page) -> None:
@@ -156,7 +156,7 @@ async def test_an_older_process_remembers_nothing(page: Page) -> None:
         await page.goto(url)
         await expect(page.locator(".key")).to_contain_text("of a version that does not remember it")
         await expect(plot(page)).to_have_attribute("aria-label", re.compile(r"Records per second: now not known"))
-        await looked_at(page, "hour_of_an_older_process")
+        await looked_at(page)
 
 
 async def test_the_scale_of_the_commits_has_no_zero(page: Page) -> None:

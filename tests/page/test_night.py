@@ -40,14 +40,14 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     await expect(page.get_by_role("region", name="Operations", exact=True)).to_contain_text("before <b>deploy</b> 42")
     await expect(await details(page, 1)).to_contain_text(here.input)
     await page.get_by_role("button", name="Close this message").click()
-    await looked_at(page, "partition")
+    await looked_at(page)
     await tab(page, "Overview")
-    await looked_at(page, "healthy")
+    await looked_at(page)
 
     await here.send([(f"2:paged{number}", {"amount": 1}) for number in range(PAGED)])
     await all_processed(here, child)
     await reads(page)
-    await looked_at(page, "state", "#state")
+    await looked_at(page)
     await pauses(page)
     await tab(page, "Overview")
 
@@ -58,7 +58,7 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     await expect(card).to_contain_text("No. Everything before this record is committed.")
     await leads_on(card, child.url)
     await expect(page.locator(".top")).to_contain_text(re.compile(r"This page: live, as of \d\d:\d\d:\d\d"))
-    await looked_at(page, "failed")
+    await looked_at(page)
     await card.get_by_role("button", name="Retry partition 0").click()
     await page.get_by_role("dialog").get_by_role("button", name="Retry").click()
     await expect(page.locator(".notice")).to_contain_text("Retry of partition 0: failed")
@@ -67,13 +67,13 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     await says(page, re.compile("The process cannot be reached"))
     await expect(card.get_by_role("button", name="Retry partition 0")).to_be_disabled()
     await expect(page.locator(".band")).to_contain_text("Everything below is as of then")
-    await looked_at(page, "frozen")
+    await looked_at(page)
     child.process.send_signal(signal.SIGCONT)
     await says(page, re.compile("1 of 3 partitions is down"))
 
     child.kill()
     await says(page, re.compile("The process cannot be reached"))
-    await looked_at(page, "gone")
+    await looked_at(page)
 
 
 async def all_processed(here: Any, child: Any) -> None:

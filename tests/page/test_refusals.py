@@ -49,7 +49,7 @@ async def test_a_refusal_that_comes_after_its_question_was_left_is_said(page: Pa
         await expect(notice).to_contain_text("Write snapshots Refused: no partition is live: there is nothing to do")
         await expect(dialog.get_by_role("heading")).to_have_text("Create a savepoint?")
         await page.keyboard.press("Escape")
-        await looked_at(page, "refused_late")
+        await looked_at(page)
         await notice.get_by_role("button", name="Close this message").click()
         await expect(notice).to_have_count(0)
 
@@ -113,7 +113,7 @@ async def test_partitions_with_one_trouble_have_one_card(page: Page) -> None:
         cards = page.get_by_role("main").locator("article.problem")
         await expect(cards).to_have_count(1)
         await expect(cards).to_contain_text(f"Partition 0: {reason}")
-        await looked_at(page, "many_at_risk")
+        await looked_at(page)
     async with served(of_many(paused_since=ago(60), paused_reason="repairs")) as url:
         await page.goto(url)
         await says(page, re.compile("Partitions 0–11 are paused"))
@@ -159,7 +159,9 @@ async def test_a_read_that_is_not_answered_is_told_in_words(page: Page) -> None:
         await tab(page, "Snapshots")
         await page.route("**/api/v1/savepoints", cut)
         await page.get_by_role("button", name="Read them from Kafka").click()
-        await expect(page.locator("#savepoints").get_by_role("alert")).to_have_text("No answer: ask again")
+        await expect(page.get_by_role("region", name="Savepoints", exact=True).get_by_role("alert")).to_have_text(
+            "No answer: ask again"
+        )
 
 
 async def test_what_a_process_said_last_is_not_told_as_true(page: Page) -> None:
@@ -185,7 +187,7 @@ async def test_what_a_process_said_last_is_not_told_as_true(page: Page) -> None:
         await expect(page.get_by_role("article", name="payments-1 delivers nothing")).to_have_count(0)
         cell = page.get_by_role("list", name="Partitions of name-p2").get_by_role("link")
         await expect(cell).to_have_accessible_name("Partition 1, was live: details")
-        await looked_at(page, "said_last")
+        await looked_at(page)
 
 
 async def test_a_dead_process_whose_partitions_others_have_is_no_outage(page: Page) -> None:
@@ -201,7 +203,7 @@ async def test_a_dead_process_whose_partitions_others_have_is_no_outage(page: Pa
             card = page.get_by_role("article", name="Process name-p2")
             await expect(card).to_contain_text("No. Other processes have taken over what it has committed.")
             await expect(card).not_to_contain_text("given to it")
-            await looked_at(page, "taken_over")
+            await looked_at(page)
 
 
 async def test_while_no_broker_answers_nobody_is_said_to_take_over(page: Page) -> None:

@@ -11,7 +11,9 @@ import msgspec
 import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
-from snapreplay.service.control.status import RecoveryStatus
+from snapreplay.service.clock import wall_time
+from snapreplay.service.control.protocol import Topology, TopologyInput
+from snapreplay.service.control.status import CallStatus, RecoveryStatus
 from tests.page.looking import looked_at, says, tab
 from tests.support.fake_control import FAILED, LIVE, FakeControl
 from tests.support.served import served
@@ -63,7 +65,7 @@ async def test_it_says_that_it_is_loading(page: Page) -> None:
         await says(page, re.compile("Loading"))
         await expect(page.locator("main")).to_contain_text("Asking the process.")
         await expect(page.get_by_role("navigation")).to_have_count(0)
-        await looked_at(page, "loading")
+        await looked_at(page)
         held.release()
         await says(page, re.compile("Healthy"))
 
@@ -81,7 +83,7 @@ async def test_an_answer_that_does_not_come_is_told_and_its_last_one_greyed(page
         await expect(page.locator(".band")).to_contain_text(re.compile(r"The last one is \d+(\.\d)? s old"))
         await expect(page.locator(".band")).to_contain_text("Not known from here. What was committed is in Kafka.")
         await expect(page.get_by_role("button", name="Drain host-a")).to_be_disabled()
-        await looked_at(page, "stale")
+        await looked_at(page)
         held.release()
         await page.clock.run_for(2_000)
         await says(page, re.compile("Healthy"))
@@ -115,7 +117,7 @@ async def test_a_refusal_is_shown_with_its_reason(page: Page) -> None:
         await expect(page.locator(".band li").get_by_role("button")).to_have_count(2)
         await expect(page.locator(".top")).to_contain_text("This page: ✕ refused, as of")
         await expect(page.get_by_role("button", name="Drain host-a")).to_be_disabled()
-        await looked_at(page, "refused")
+        await looked_at(page)
         await page.reload()
         await says(page, re.compile("The process refuses to answer"))
         await expect(page.locator(".band").get_by_role("button", name="Copy: snapreplay doctor")).to_be_visible()
@@ -130,7 +132,7 @@ async def test_a_network_that_is_down_is_told(page: Page) -> None:
         await page.route(ANSWERS, lambda route: route.abort())
         await page.goto(url)
         await says(page, re.compile("The process cannot be reached"))
-        await looked_at(page, "unreachable")
+        await looked_at(page)
         await page.unroute(ANSWERS)
         await says(page, re.compile("Healthy"))
 
@@ -188,7 +190,7 @@ async def test_where_there_is_nothing_it_says_so(page: Page) -> None:
             await tab(page, name)
             await expect(page.get_by_role("region", name=name, exact=True).locator(".empty")).to_have_text(said)
             await expect(page.locator("table")).to_have_count(0)
-        await looked_at(page, "empty")
+        await looked_at(page)
 
 
 async def test_the_zone_of_the_times_is_said_once(browser: Browser) -> None:
@@ -222,3 +224,30 @@ async def test_a_partition_that_waits_for_a_schema_needs_attention(page: Page) -
         await page.goto(url)
         await says(page, re.compile("Partition 0 waits and processes nothing"))
         await expect(page.locator("main")).to_contain_text(why)
+
+
+async def test_the_topology_shows_lag_and_pending_calls_and_a_card_the_open_circuit(page: Page) -> None:
+    """The topics of a pattern count together; what fails has its reason."""
+    control = healthy()
+    inputs = (TopologyInput("payments", "on_payment"), TopologyInput("rate.*", "on_rate"))
+    topology = Topology(inputs, ("balances",), calls=("carrier",))
+    control.service_facts = msgspec.structs.replace(control.service_facts, topology=topology)
+    call = CallStatus("carrier", 3, 12, circuit_open=True, last_error="TimeoutError", oldest_at=wall_time())
+    control.statuses[0] = msgspec.structs.replace(control.statuses[0], calls=(call,))
+    async with served(control) as url:
+        await page.goto(url)
+        await says(page, "! Call carrier fails in partition 0")
+        await expect(page.get_by_role("article", name="Call carrier fails")).to_contain_text("TimeoutError")
+        nodes = page.locator(".node")
+        await expect(nodes).to_contain_text(
+            [
+                re.compile(r"payments\s.*20 lag"),
+                re.compile(r"rate\.\*\s.*2 lag"),
+                "on_payment",
+                "on_rate",
+                re.compile(r"carts.*items.*call carrier\s+3 pending.*circuit open", re.DOTALL),
+                "balances",
+                "dead letters",
+            ]
+        )
+        await looked_at(page)

@@ -107,7 +107,7 @@ async def test_of_several_restores_the_last_one_counts(page: Page) -> None:
             re.compile(r"Until live: in \d+\ss to .*2 restores took 0\.7 to 1\.\d times their prediction\.")
         )
         await expect(one).to_contain_text("about 10\u00a0s left in this stage")
-        await looked_at(page, "restores")
+        await looked_at(page)
 
 
 @pytest.mark.kafka
@@ -130,7 +130,7 @@ async def test_a_real_restore_that_stands_still_is_later_than_predicted(
     card = page.get_by_role("article", name="Partition 0 is being restored")
     await expect(card).to_contain_text("Not known, as it takes longer than predicted (1\u00a0s).")
     await expect(page.get_by_role("article", name="Restore of partition 0")).to_contain_text("longer than predicted")
-    await looked_at(page, "late")
+    await looked_at(page)
     gate.open()
     await says(page, re.compile("Healthy"))
     forecast = child.partitions()[0]["forecast"]

@@ -48,7 +48,7 @@ async def test_an_outage_of_the_brokers_is_not_hidden_by_a_partition_that_is_dow
         await expect(cards.first).to_have_accessible_name("Process host-a has no contact with the app's group")
         await expect(cards.first.locator("time + small")).to_have_text("7 min ago")
         await expect(cards.last.get_by_text("Where").locator("xpath=following-sibling::dd")).to_have_text("host-a")
-        await looked_at(page, "cut_off")
+        await looked_at(page)
 
 
 async def test_a_partition_at_risk_is_not_hidden_by_one_that_is_down(page: Page) -> None:
@@ -81,7 +81,7 @@ async def test_the_only_copy_of_a_state_is_told_whatever_its_partition_does(page
         await expect(card).to_contain_text("Do not restart it until this card is gone.")
         down = page.get_by_role("article", name="Partition 0 is down")
         await expect(down).to_contain_text("Not yet: the state in memory may be the only copy.")
-        await looked_at(page, "only_copy")
+        await looked_at(page)
 
 
 async def test_a_process_that_was_just_seen_is_no_outage(page: Page) -> None:
@@ -129,7 +129,7 @@ async def test_what_an_alert_is_about_is_on_the_page(page: Page) -> None:
         await expect(card).to_contain_text("no space left")
         command = f"snapreplay trigger-snapshot --wait --url {url}"
         await expect(card.get_by_role("button", name=f"Copy: {command}")).to_be_visible()
-        await looked_at(page, "attention")
+        await looked_at(page)
 
 
 async def test_a_restore_that_has_failed_says_where(page: Page) -> None:
@@ -143,4 +143,4 @@ async def test_a_restore_that_has_failed_says_where(page: Page) -> None:
         await expect(detail.locator(".stages .done")).to_have_count(2)
         await expect(detail.locator(".stages .failed")).to_contain_text("locating")
         await expect(detail).to_contain_text("nothing is loaded yet, 1 attempt, not ended. Not proven")
-        await looked_at(page, "failed_restore")
+        await looked_at(page)
