@@ -7,6 +7,8 @@ import { badge, failure, few, instructions, moment, section, stored } from "./pa
 import { get } from "./source.js";
 import { tree } from "./tree.js";
 
+const LISTED = 100; // so many the process lists at most
+
 export class Letters {
   told = null;
   isBusy = false;
@@ -50,7 +52,8 @@ function list({ topic, items }, waiting, nowMs, page) {
   if (!topic) return html`<p>A record that a handler cannot process stops its partition. To set such records aside, ${instructions("`snapreplay topics ensure APP --set errors.policy=dead_letter`")}, and start the processes with that setting.</p>`;
   if (!items.length) return html`<p class="empty">None. Every record was processed.</p>`;
   const [shown, more] = few(items, "dead letters", page);
-  return html`<p>${counted(waiting.length, "record")} of the newest ${items.length} in <code>${topic}</code> ${waiting.length === 1 ? "was" : "were"} not sent back yet. Deploy a fixed handler, then redrive.</p>
+  const first = items.length === LISTED ? ` of the newest ${LISTED}` : "";
+  return html`<p>${waiting.length ? html`${counted(waiting.length, "record")}${first} in <code>${topic}</code> ${waiting.length === 1 ? "was" : "were"} not sent back yet. Deploy a fixed handler, then redrive.` : "All records were sent back."}</p>
     <div class="letters">${repeat(shown, (each) => `${each.partition} ${each.offset}`, (each) => letter(each, nowMs))}</div>${more}`;
 }
 

@@ -8,7 +8,7 @@ import { STAGES } from "./model.js";
 import { href } from "./routes.js";
 import { inWords } from "./until.js";
 
-const ENDED_MS = 12_000; // for so long a restore that this page has seen running is shown after its end
+const ENDED_MS = 30_000; // for so long a restore that this page has seen running is shown after its end
 
 export class Watch {
   #endedAt = new Map(); // partition that was being restored → when it was live; null: it is not

@@ -15,7 +15,7 @@ from pathlib import Path
 from zlib import crc32
 
 import msgspec
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Error, Page, async_playwright
 
 from snapreplay.app.record import Output
 from snapreplay.devbroker.broker import LocalBroker
@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 PARTITIONS, CARDS = 6, 4000
 WORK_SECONDS = 90
+HEALTHY = ".band.good"
+"""A busy machine has doubts for a moment: a picture waits until they are over."""
 COUNTRIES = ("DE", "FR", "NL", "PL", "SE")
 
 
@@ -66,6 +68,7 @@ class Feed:
 
     def __init__(self, servers: str) -> None:
         self._feeder = KafkaFeeder(Settings(kafka={"bootstrap.servers": servers}), "pictures")
+        self._has_ended = False
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -74,9 +77,8 @@ class Feed:
         try:
             yield
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            self._has_ended = True
+            await task
             await self._feeder.close()
 
     async def send(self, topic: str, card: str, value: bytes) -> None:
@@ -84,7 +86,7 @@ class Feed:
 
     async def _feed(self) -> None:
         rng, number = random.Random(7), 0
-        while True:
+        while not self._has_ended:
             some = []
             for _ in range(20):
                 card, number = f"card-{rng.randrange(CARDS):04}", number + 1
@@ -104,20 +106,20 @@ def record(topic: str, card: str, value: bytes) -> Output:
 
 
 async def look(browser: Browser, url: str, width: int = 1280, theme: str = "light") -> Page:
-    """Open the page, once it has been looked at for long enough to know rates."""
+    """Open the page, once its process listens."""
     context = await browser.new_context(viewport={"width": width, "height": 900}, timezone_id="UTC", locale="en-GB")
     page = await context.new_page()
     await page.emulate_media(color_scheme="dark" if theme == "dark" else "light", reduced_motion="reduce")
     page.set_default_timeout(120_000)
-    await page.goto(url)
-    return page
+    while True:
+        with contextlib.suppress(Error):  # the process does not listen yet
+            await page.goto(url)
+            return page
+        await asyncio.sleep(1)
 
 
-async def shot(page: Page, name: str, tab: str = "", height: int | None = None) -> None:
-    """Take a picture of a tab, as high as its content up to `height`."""
-    if tab:
-        await page.evaluate("it => { location.hash = it; }", tab)
-        await page.wait_for_timeout(3000)
+async def shot(page: Page, name: str, height: int | None = None) -> None:
+    """Take a picture, as high as the content up to `height`."""
     theme = "dark" if await page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") else "light"
     size = page.viewport_size or {"width": 1280, "height": 900}
     content = await page.evaluate("document.querySelector('footer').offsetTop")
@@ -132,9 +134,9 @@ async def take(browser: Browser, processes: Processes, feed: Feed) -> None:
     for each in (page, phone):
         await each.get_by_role("heading", level=1, name="Healthy").wait_for()
     await page.wait_for_timeout(WORK_SECONDS * 1000)
+    await page.locator(HEALTHY).wait_for()
     await shot(page, "overview")
     await shot(phone, "overview", height=900)
-    await shot(page, "partition", "partitions/0", 1000)
     await page.evaluate("() => { location.hash = 'state'; }")
     browse = page.get_by_role("form", name="Browse")
     await browse.get_by_label("Store").select_option("window")
@@ -144,12 +146,13 @@ async def take(browser: Browser, processes: Processes, feed: Feed) -> None:
 
     await page.evaluate("() => { location.hash = 'overview'; }")
     processes.kill("fraud-1")
-    await page.locator(".restore.good").nth(1).wait_for()
+    await page.locator(f"main:has({HEALTHY}) .restore.good").nth(1).wait_for()
     await shot(page, "restore", height=900)
     processes.start()
-    await page.wait_for_timeout(20_000)
-    await shot(page, "history", "history/0", 760)
+    await page.get_by_role("list", name="Partitions of fraud-1").get_by_role("link").first.wait_for()
+    await page.locator(HEALTHY).wait_for()
 
+    await page.locator(HEALTHY).wait_for()
     await feed.send("card-payments", "card-0042", b'{"payment_id": "p-42", "amount": "12,50"}')
     await page.get_by_text("is down").first.wait_for()
     await page.evaluate("() => { location.hash = 'overview'; }")
@@ -159,10 +162,10 @@ async def take(browser: Browser, processes: Processes, feed: Feed) -> None:
     processes.kill()
     processes.once("topics", "ensure", "fraud:app", "--set", "errors.policy=dead_letter")
     processes.start("dead_letter")
-    await page.goto(f"{url}#dead-letters")
+    page = await look(browser, f"{url}#dead-letters")
     letter = page.get_by_role("article")
     await letter.get_by_text("Record", exact=True).click()
-    await page.get_by_role("heading", level=1, name="Healthy").wait_for()
+    await page.locator(HEALTHY).wait_for()
     await shot(page, "dead-letters", height=520)
 
 
