@@ -28,6 +28,7 @@ from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.live.caller import Caller
 from snapreplay.service.live.committer import Committed, Committer
 from snapreplay.service.live.fetcher import Fetcher, InputGuard
+from snapreplay.service.live.key_sample import KeySample
 from snapreplay.service.live.live_report import DeadLetterCheck, DeadLetterLimitReached, LiveReport
 from snapreplay.service.live.pace import AtWork, IdleTime, Pace, StateDigests, idle_poll_ms
 from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler
@@ -159,6 +160,7 @@ class Live:
         self._report = LiveReport(context, store, reporter, self._fetcher, self._caller)
         self._idle_time = IdleTime(store, context.settings.stream_time.idle_advance_ms, context.clock)
         self._pace = Pace(context.settings.batch.records_max, self._report.applied)
+        self._keys = KeySample(context)
         self._stop_at = stop_at
         self._stopping = False
         self._left: Sequence[InputRecord] = ()
@@ -308,6 +310,7 @@ class Live:
                 await (self._pass_markers() if self.snapshots.monitor.has_looked() else self._pass_time())
             return
         self._idle_time.heard()
+        self._keys.look(records)
         await self._apply_and_commit(self._portion(records))
 
     async def _read_again(self) -> None:

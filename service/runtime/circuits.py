@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
+import types
+from collections.abc import Generator
 from typing import Any
 
 from snapreplay.app.call import AsyncCall, Call, CallRefused, error_text
@@ -15,6 +18,7 @@ log = logging.getLogger("snapreplay.calls")
 FAILURES_MAX = 10
 """In a row, in a process: then the circuit opens."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
+BLOCKED_SECONDS = 1.0
 
 
 def pause_seconds(failures: int) -> float:
@@ -83,7 +87,7 @@ async def limited(declared: AsyncCall[Any, Any, Any], call: Call[Any, Any]) -> o
 
 async def _awaited(declared: AsyncCall[Any, Any, Any], call: Call[Any, Any]) -> object:
     try:
-        return await declared.function(call)
+        return await _watched(declared.name, declared.function(call))
     except (SystemExit, KeyboardInterrupt) as error:
         if asked_to_end(error):
             raise
@@ -92,6 +96,33 @@ async def _awaited(declared: AsyncCall[Any, Any, Any], call: Call[Any, Any]) -> 
         if asked_to_end(error):
             raise
         raise RuntimeError("CancelledError") from error
+
+
+@types.coroutine
+def _watched(name: str, call: Any) -> Generator[Any, Any, object]:
+    """Run a coroutine, and name the call if one of its steps keeps the loop from all other work."""
+    running, value, error = call.__await__(), None, None
+    while True:
+        began = time.monotonic()
+        try:
+            awaited = running.send(value) if error is None else running.throw(error)
+        except StopIteration as end:
+            return end.value
+        except GeneratorExit as raised:
+            if isinstance(error, GeneratorExit):  # it is closed, and has agreed
+                raise
+            raise RuntimeError("GeneratorExit") from raised
+        finally:
+            seconds = time.monotonic() - began
+            if seconds > BLOCKED_SECONDS:
+                log.warning(
+                    "call %s blocked the event loop for %.1f s, and with it all partitions of this process: await what"
+                    " takes long, or run it in a thread by `await asyncio.to_thread(…)`", name, seconds,
+                )  # fmt: skip
+        try:
+            value, error = (yield awaited), None
+        except BaseException as thrown:  # noqa: BLE001 - a cancellation, for one: the function may handle it
+            value, error = None, thrown
 
 
 def _noted(done: asyncio.Future[object]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 
 import msgspec
 import pytest
@@ -48,6 +49,7 @@ def failing(error, times=10**9):
         (SystemExit(3), 3, "RuntimeError: SystemExit: 3"),
         (KeyboardInterrupt(), 3, "RuntimeError: KeyboardInterrupt"),
         (asyncio.CancelledError(), 3, "RuntimeError: CancelledError"),
+        (GeneratorExit(), 3, "RuntimeError: GeneratorExit"),
         (FileNotFoundError("a\udc80"), 3, "FileNotFoundError: a\\udc80"),
         (Mute(), 3, "Mute: its text cannot be shown: ZeroDivisionError"),
     ],
@@ -206,6 +208,22 @@ async def test_an_answer_whose_time_is_refused_has_the_time_of_writing(bench, mo
         account = (await answers(bench, one, 2))["k1"]
         assert tried == [(1001, False), (None, False), (1001, True)]
         assert (account["sum"], account["errors"][0][:13]) == (0, "RefusedRecord")
+
+
+async def test_a_call_that_blocks_the_loop_is_named(bench, caplog, monkeypatch):
+    """The log says what to do."""
+    monkeypatch.setattr(circuits, "BLOCKED_SECONDS", 0.01)
+
+    async def price(call):
+        await asyncio.sleep(0)
+        time.sleep(0.02)  # noqa: ASYNC251 - it blocks
+        return 1
+
+    await bench.prepare(apps.priced("shop", price))
+    async with bench.live() as one:
+        await bench.feed(1)
+        await answers(bench, one, 1)
+    assert "call price blocked the event loop for" in caplog.text
 
 
 async def test_an_owner_that_was_replaced_calls_no_more(bench, caplog):
