@@ -7,13 +7,15 @@ ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /build
+# `--build-arg LOCK=registry`: with what a schema registry's formats need.
+ARG LOCK=service
 # First what changes seldom. Every package has a hash in the lock files, and none is compiled here.
-COPY requirements/build.lock requirements/service.lock requirements/
+COPY requirements/build.lock requirements/service.lock requirements/registry.lock requirements/
 RUN python -m venv /opt/build \
  && /opt/build/bin/pip install --require-hashes --only-binary :all: -r requirements/build.lock
 RUN python -m venv --without-pip /opt/snapreplay \
  && /opt/build/bin/pip --python /opt/snapreplay/bin/python install \
-    --require-hashes --only-binary :all: -r requirements/service.lock
+    --require-hashes --only-binary :all: -r requirements/$LOCK.lock
 COPY pyproject.toml README.md CHANGELOG.md LICENSE ./
 COPY snapreplay snapreplay
 COPY service service

@@ -59,6 +59,13 @@ helm: ## Helm into .jars/ (no-op when present; needs Go), for the tests that ren
 compose: ## Docker Compose's reader of files into .jars/ (no-op when present; needs Go), for the test of deploy/compose.yaml
 	@test -e .jars/compose/cmd || GOBIN='$(abspath .jars/compose)' go install github.com/compose-spec/compose-go/v2/cmd@v2.16.2
 
+NODE := tests/deploy/cluster/node.sh
+CLUSTER := .jars/kubernetes
+.PHONY: cluster
+cluster: jars helm ## The chart on a real Kubernetes (root on Debian; the first time it is built from Go modules, a quarter of an hour)
+	@$(NODE) build $(CLUSTER) && tests/deploy/cluster/images.sh $(CLUSTER)
+	@trap '$(NODE) down $(CLUSTER)' EXIT; $(NODE) up $(CLUSTER) && $(BIN)/python -m tests.deploy.cluster $(CLUSTER)
+
 # The last version that runs on Java 17.
 APICURIO := 2.6.13.Final
 .PHONY: registry
@@ -71,7 +78,8 @@ registry: ## A schema registry (Apicurio) into .jars/ by Maven (no-op when prese
 lock: ## Resolve the lock files again (needs uv on the PATH; make lock UV_ARGS=--upgrade)
 	@command -v uv >/dev/null || { echo "make lock: uv is missing: apt-get install pipx && pipx install uv" >&2; exit 1; }
 	$(LOCK) pyproject.toml --extra otel --extra registry --extra spark --extra demo --extra docs --extra dev -c requirements/build.in -o requirements/dev.lock
-	$(LOCK) pyproject.toml --extra otel --extra registry -c requirements/dev.lock -o requirements/service.lock
+	$(LOCK) pyproject.toml --extra otel -c requirements/dev.lock -o requirements/service.lock
+	$(LOCK) pyproject.toml --extra otel --extra registry -c requirements/dev.lock -o requirements/registry.lock
 	$(LOCK) pyproject.toml --extra spark -c requirements/dev.lock -o requirements/spark.lock
 	$(LOCK) requirements/build.in -c requirements/dev.lock -o requirements/build.lock
 	$(LOCK) requirements/audit.in -o requirements/audit.lock

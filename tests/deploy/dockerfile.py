@@ -96,7 +96,7 @@ def perform(stage: list[Instruction], image: Image) -> None:
     image.env, image.cwd = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}, Path("/")
     for word, rest in stage:
         match word:
-            case "ENV":
+            case "ENV" | "ARG":
                 _set(image, rest)
             case "WORKDIR":
                 image.cwd = Path(rest)

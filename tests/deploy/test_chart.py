@@ -156,7 +156,7 @@ def test_helm_renders_it_so() -> None:
     values = {"image.repository": "ledger", "http.insecure": "true", "networkPolicy.monitoringNamespace": ""}
     least = [each for each in yaml.safe_load_all(chart.render(values).stdout) if each]
     kinds = sorted(each["kind"] for each in least)
-    assert kinds == ["ConfigMap", "PodDisruptionBudget", "Service", "Service", "StatefulSet"]
+    assert kinds == ["ConfigMap", "Pod", "PodDisruptionBudget", "Service", "Service", "StatefulSet"]
     (replica,) = [each for each in least if each["kind"] == "StatefulSet"]
     kubernetes_validate.validate(replica, "1.37", strict=True)
     names = {each["name"] for each in replica["spec"]["template"]["spec"]["containers"][0]["env"]}

@@ -24,3 +24,22 @@ capabilities: {drop: [ALL]}
 {{- define "probesScheme" -}}
 {{ if and .Values.http.tlsSecret (not .Values.http.probesPort) }}HTTPS{{ else }}HTTP{{ end }}
 {{- end }}
+
+{{- /* The files that a request over HTTP needs, or its answer. */}}
+{{- define "httpMounts" -}}
+{{- if .Values.http.tokensSecret }}
+- {name: http, mountPath: /etc/snapreplay/http, readOnly: true}
+{{- end }}
+{{- if .Values.http.tlsSecret }}
+- {name: tls, mountPath: /etc/snapreplay/tls, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "httpVolumes" -}}
+{{- with .Values.http.tokensSecret }}
+- {name: http, secret: {secretName: {{ . }}}}
+{{- end }}
+{{- with .Values.http.tlsSecret }}
+- {name: tls, secret: {secretName: {{ . }}}}
+{{- end }}
+{{- end }}

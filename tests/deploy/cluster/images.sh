@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# The images of `make cluster` by podman, on a base of Debian's packages, so no image registry is needed: images.sh DIR
+# Needs as root: apt-get install buildah debootstrap podman runc.
+set -euo pipefail
+dir=$(realpath -m "$1") root=$(realpath "$(dirname "$0")/../../..")
+base=localhost/debian-python:bookworm
+mkdir -p "$dir"
+# Raising limits is not permitted everywhere, nor are the control groups that crun wants.
+cat >"$dir/containers.conf" <<T
+[engine]
+runtime = "runc"
+[containers]
+default_ulimits = ["nofile=1024:4096", "nproc=4096:4096"]
+netns = "host"
+T
+export CONTAINERS_CONF=$dir/containers.conf
+
+if ! podman image exists "$base"; then
+  [ -e "$dir/base/usr/bin/python3" ] || debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$dir/base" >/dev/null
+  ln -sf python3 "$dir/base/usr/bin/python"
+  rm -rf "$dir/base/var/cache/apt/archives/"*.deb "$dir/base/var/lib/apt/lists/"*
+  # What this machine trusts: packages may come through a mirror.
+  cp /etc/ssl/certs/ca-certificates.crt "$dir/base/etc/ssl/certs/"
+  tar -C "$dir/base" -c . | podman import -q --change 'ENV PATH=/usr/local/bin:/usr/bin:/bin' \
+    --change 'ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt' - "$base"
+fi
+podman build -q --format docker --build-arg PYTHON_IMAGE="$base" -t localhost/snapreplay "$root"
+
+ledger() { # VERSION: the app of examples/ledger.py
+  local folder=$dir/ledger-$1
+  mkdir -p "$folder"
+  printf 'FROM localhost/snapreplay\nCOPY ledger.py app.py\n' >"$folder/Dockerfile"
+  cat >"$folder/ledger.py"
+  podman build -q --format docker -t "localhost/ledger:$1" "$folder"
+}
+ledger 1 <"$root/examples/ledger.py"
+# The next version: each account has its last payment, too.
+sed 's/^\( *\)account\["balance"\] += .*/&\n\1account["last"] = record.value["amount"]/' "$root/examples/ledger.py" | ledger 2
+
+tar -C "$dir/bin" -c pause | podman import -q --change 'ENTRYPOINT ["/pause"]' - localhost/pause:1
+rm -f "$dir/pause.tar"
+podman save -q localhost/pause:1 -o "$dir/pause.tar"
+podman image inspect localhost/snapreplay --format 'the image has {{.Size}} bytes, the base is part of it'
