@@ -16,6 +16,7 @@ from snapreplay.app.ranges import Anchor, PositionAnchor
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Genesis, Increment, Origin, Paused, Pointer
 from snapreplay.state.digest import Digest
+from snapreplay.state.recorded import Recorded
 
 NO_ANCHORS: Mapping[str, PositionAnchor] = {}
 
@@ -43,7 +44,7 @@ class Chain:
     fallback_from: str | None = None
     topic_ids: Mapping[str, str] | None = None
     pointers_gone: bool = False
-    recorded: dict[str, list[str]] | None = None
+    recorded: Recorded | None = None
     position_anchors: Mapping[str, PositionAnchor] | None = None
     asked_pause: Paused | UnsetType | None = UNSET
 
@@ -130,7 +131,8 @@ class Chain:
             fired_count=0,
             skipped_timers=[],
             begun_periods=0,
-            fields=self.last.fields if self.recorded is None else self.recorded,
+            fields=self.last.fields if self.recorded is None else dict(self.recorded.fields),
+            layouts=self.last.layouts if self.recorded is None else self.recorded.layouts,
             position_anchors=dict(self.expected_anchors),
             paused=self.paused,
         )
@@ -229,8 +231,8 @@ def ground_increment(
     last: Increment | None,
 ) -> Increment:
     """Make the increment that stands for a state without a chain, as if it had been committed. `states`: the digest of
-    the state and of its stores. `last`: the last increment of this state or a later one: its fields, retired inputs and
-    pause stay."""
+    the state and of its stores. `last`: the last increment of this state or a later one: its fields, layouts, retired
+    inputs and pause stay."""
     digest, store_digests = states
     retired = last.retired_inputs if last is not None else {}
     return msgspec.structs.replace(
@@ -238,6 +240,7 @@ def ground_increment(
         stream_time_ms=stream_time_ms,
         store_digests=dict(store_digests),
         fields=last.fields if last is not None else {},
+        layouts=last.layouts if last is not None else None,
         paused=last.paused if last is not None else None,
         retired_inputs={n: each for n, each in retired.items() if n not in genesis.start_offsets},
     )

@@ -21,7 +21,7 @@ from snapreplay.snapshots.log.batches import BrokenChain
 from snapreplay.snapshots.plan import NoUsableSnapshot
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.fields import StoreFields
-from snapreplay.state.recorded import StoredFields, in_entries, refuse_fields
+from snapreplay.state.recorded import Recorded
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,7 @@ def refuse(
         where = f"{expected.increments_topic}-{expected.partition} offset {found.offset}"
         return schema_differs(f"batch {increment.batch} ({where})", recorded, expected.schema_version)
     read = fields_read(expected.fields, expected.upgrades, recorded)
-    unknown = refuse_fields(recorded_in(increment), read, increment.origin.app_version)
+    unknown = recorded_in(increment).refuse(read, increment.origin.app_version)
     if unknown is not None:
         return unknown
     if increment.owner_epoch > owner_epoch:
@@ -348,12 +348,12 @@ def refuse(
     return None
 
 
-def recorded_in(increment: Increment) -> StoredFields:
-    """Return the recorded fields of the stores with entries."""
+def recorded_in(increment: Increment) -> Recorded:
+    """Return what is recorded of the values of the stores with entries."""
     counts = {store: digest.count for store, digest in increment.store_digests.items()}
     if not counts and increment.digest is not None:
         counts[DEFAULT_STORE] = increment.digest.count
-    return in_entries(increment.fields, counts)
+    return Recorded(increment.fields, increment.layouts).of_entries(counts)
 
 
 def _held_against(expected: Expected, increment: Increment) -> list[tuple[str, object, object, str]]:

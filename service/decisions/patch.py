@@ -169,12 +169,13 @@ async def _patch(context: Context, corrections: Sequence[Correction], on_news: O
 
 
 def _refuse_other_fields(context: Context, last: FoundIncrement) -> None:
-    """Raise OtherVersion if the decision would record other fields than the last increment has."""
-    increment = last.increment
-    if context.recorded_after(increment) == increment.fields:
+    """Raise OtherVersion if the decision would record other fields or another layout than the last increment has."""
+    increment, later = last.increment, context.recorded_after(last.increment)
+    if later.fields == increment.fields and increment.layouts in (None, later.layouts):
         return
+    what = "another layout" if later.fields == increment.fields else "other fields"
     raise OtherVersion(
-        f"partition {context.partition}: values have other fields in app version {context.app.version} than in"
+        f"partition {context.partition}: values have {what} in app version {context.app.version} than in"
         f" {increment.origin.app_version}, which wrote the state and could not read corrected entries",
         hint="run the command with the version that wrote the state; or let this version commit a batch first",
     )

@@ -38,7 +38,7 @@ from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.records import Genesis, Increment
 from snapreplay.snapshots.plan import plan_start
 from snapreplay.state.contract import Store
-from snapreplay.state.recorded import refuse_fields
+from snapreplay.state.recorded import Recorded
 from snapreplay.state.steps import all_of
 from snapreplay.state.values import StoredValueUnreadable
 
@@ -106,7 +106,7 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt, restore:
     Raises:
         CannotTakeOver: that state cannot be had or read, or `begin` is nowhere in the inputs.
         SchemaDiffers, UpgradeFailed: the state is of another schema_version, and this app cannot upgrade it.
-        UnknownFields: this app would lose fields of that state.
+        UnknownFields, MeaningChanged: this app would lose fields of that state, or misread values.
     """
     store = context.app.new_store()
     source = replace(context, app=named(context.app, source_id))
@@ -119,12 +119,12 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt, restore:
     count = increment.genesis.partition_count
     if count != context.view.partition_count:
         raise _other_count(source_id, context.app.app_id, count, context.view.partition_count)
-    if unknown := refuse_fields(recorded_in(increment), app.fields_read(recorded), increment.origin.app_version):
+    if unknown := recorded_in(increment).refuse(app.fields_read(recorded), increment.origin.app_version):
         raise unknown
     digest_before = store.digest
     if stores:
         await run_cooperatively(upgrading(app.upgrades.values(), recorded, store))
-    kept = {name: paths for name, paths in increment.fields.items() if name not in stores}
+    kept = Recorded(increment.fields, increment.layouts).without(stores)
     if begin == "positions":
         places = await _same_positions(context, source, increment)
     else:
@@ -138,7 +138,7 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt, restore:
             (store.digest, store.store_digests),
             context.view.topic_ids,
             increment.stream_time_ms,
-            msgspec.structs.replace(increment, fields=kept),
+            msgspec.structs.replace(increment, fields=kept.fields, layouts=kept.layouts),
         ),
         anchors=places.anchors,
         position_anchors=places.below,

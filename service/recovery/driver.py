@@ -44,6 +44,7 @@ from snapreplay.service.topics.increments import decision_of, decisions_of, rais
 from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND, UPGRADED_KIND, Increment
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.state.recorded import Recorded
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -371,11 +372,12 @@ async def _upgraded(
     app, increment = context.app, last.increment
     recorded, before = increment.origin.schema_version, store.digest or EMPTY
     await run_cooperatively(upgrading(app.upgrades.values(), recorded, store))
-    upgraded = app.upgrades_from(recorded)
+    values = Recorded(increment.fields, increment.layouts).without(app.upgrades_from(recorded))
     standing = msgspec.structs.replace(
         standing_for(last, store.digest, store.store_digests),
         topic_ids=dict(topic_ids),
-        fields={name: paths for name, paths in increment.fields.items() if name not in upgraded},
+        fields=values.fields,
+        layouts=values.layouts,
     )
     return standing, _upgrade_decision(context, last, before, store.digest or EMPTY)
 

@@ -25,7 +25,7 @@ from snapreplay.service.runtime.rates import MeasuredRates
 from snapreplay.service.runtime.tasks import StartTurns
 from snapreplay.service.runtime.witnesses import Witnesses
 from snapreplay.snapshots.format.records import Increment, Origin
-from snapreplay.state.recorded import recorded_after
+from snapreplay.state.recorded import Recorded
 
 if TYPE_CHECKING:
     from snapreplay.service.runtime.spans import Spans
@@ -130,9 +130,9 @@ class Context:
     def origin(self) -> Origin:
         return Origin(self.app.app_id, self.app.version, self.app.schema_version, fingerprint())
 
-    def recorded_after(self, last: Increment) -> dict[str, list[str]]:
-        """Return the fields that the increment behind this one records."""
-        return recorded_after(recorded_in(last), self.app.stored_fields)
+    def recorded_after(self, last: Increment) -> Recorded:
+        """Return what the increment behind this one records of the values."""
+        return recorded_in(last).after(self.app.stored_fields)
 
     @property
     def input_names(self) -> tuple[str, ...]:

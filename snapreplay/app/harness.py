@@ -43,7 +43,7 @@ from snapreplay.state.cursor import Slices, digest_in, load_slices, slices_of
 from snapreplay.state.digest import Digest
 from snapreplay.state.keys import K as MapKey
 from snapreplay.state.map import MapState
-from snapreplay.state.recorded import in_entries, recorded_after, refuse_fields
+from snapreplay.state.recorded import Recorded
 from snapreplay.state.steps import all_of
 from snapreplay.state.stores import Stores
 from snapreplay.state.view import MapView, StoresView, View, view_of
@@ -145,7 +145,7 @@ class Harness(Generic[S]):
         self.errors: list[RecordError] = []
         self.late: Counter[str] = Counter()
         self._batches: list[_Batch] = []
-        self._recorded = recorded_after({}, app.stored_fields)
+        self._recorded = Recorded({}, {}).after(app.stored_fields)
         self._store = self._app.new_store(shards=SHARDS_OF_A_TEST)
         self._take_up(self._store)
         self.snapshot()
@@ -392,12 +392,13 @@ class Harness(Generic[S]):
         Raises:
             Diverged: the state is another one than here.
             UpgradeFailed, UsageError, StoredValueUnreadable, UnknownFields, UnknownTimer: the app cannot continue.
+            MeaningChanged: the app would take stored values for something else.
         """
         older, newer = self._app.schema_version, app.schema_version
         if older != newer and not app.upgrades_from(older):
             raise UsageError(f"{app.app_id}: there is no way from schema_version {older} to {newer}")
-        recorded = in_entries(self._recorded, {each.name: each.entries for each in self._store.sizes})
-        if unknown := refuse_fields(recorded, app.fields_read(older), self._app.version):
+        recorded = self._recorded.of_entries({each.name: each.entries for each in self._store.sizes})
+        if unknown := recorded.refuse(app.fields_read(older), self._app.version):
             raise unknown
         if not self._store.keeps_changes:
             self.snapshot()
@@ -405,8 +406,7 @@ class Harness(Generic[S]):
             app, self._partition, policy=self._policy, output_limits=self._limits, feeds_internal=self._feeds_internal
         )
         heir._image, heir._batches = self._image, self._batches
-        kept = {name: paths for name, paths in recorded.items() if name not in app.upgrades_from(older)}
-        heir._recorded = recorded_after(kept, app.stored_fields)
+        heir._recorded = recorded.without(app.upgrades_from(older)).after(app.stored_fields)
         store = heir._by_changes(random.Random(seed))
         if digest_in(store) != self.digest:
             raise Diverged(f"{app.app_id}: handed over, the state has another digest")

@@ -1,16 +1,26 @@
-"""The fields of stored values that the log records, compared with those that the code declares. Pure."""
+"""What the log records of stored values, compared with what the code declares: their fields and their layout. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
 
 from snapreplay.errors import StopError
 from snapreplay.state.digest import DEFAULT_STORE
-from snapreplay.state.fields import ANY, StoreFields
+from snapreplay.state.fields import ANY, UNSET_TEXT, Layout, StoreFields
+
+
+class MeaningChanged(StopError):
+    """This code would read stored values as other values than the code that wrote them.
+
+    Safe: The partition stops before this code uses a value, and what is stored stays as it is.
+    """
+
 
 DROPPED = "-"
-
 
 StoredFields = Mapping[str, Collection[str]]
 """Store → the paths of its values."""
@@ -31,7 +41,7 @@ def recorded_after(recorded: StoredFields, declared: Mapping[str, StoreFields]) 
         gone = {path for path in before if not path.startswith(DROPPED)}
         dropped = {f"{DROPPED}{path}" for path in gone if not _covers(fields, path)}
         dropped |= {path for path in before if path.startswith(DROPPED)}
-        kept = (path for path in dropped if path[1:] not in fields.paths)
+        kept = (path for path in dropped if fields.at(path[1:]) not in fields.paths)
         paths = sorted((*fields.paths, *kept))
         if paths:
             found[name] = paths
@@ -63,7 +73,9 @@ def refuse_fields(recorded: StoredFields, declared: Mapping[str, StoreFields], b
         missing = [
             path[1:]
             for path in before
-            if path.startswith(DROPPED) and path[1:] in fields.paths and not is_below(path[1:], fields.dropped)
+            if path.startswith(DROPPED)
+            and fields.at(path[1:]) in fields.paths
+            and not is_below(path[1:], fields.dropped)
         ]
         if missing:
             return _missing(name, _topmost(missing), by)
@@ -72,9 +84,7 @@ def refuse_fields(recorded: StoredFields, declared: Mapping[str, StoreFields], b
 
 def _covers(fields: StoreFields, path: str) -> bool:
     """Say whether code with these fields keeps the field: it has it, or keeps whatever there is in its place."""
-    paths = fields.paths
-    if is_below(path, fields.cycles):
-        return True  # the same type is followed elsewhere
+    paths, path = fields.paths, fields.at(path)
     tops = [each.removesuffix(ANY).removesuffix(".") for each in paths if last_name(each) == ANY]
     return path in paths or any(_keeps(top, paths, path) for top in tops)
 
@@ -145,3 +155,171 @@ def _missing(store: str, paths: list[str], by: str) -> UnknownFields:
 
 def _listed(paths: list[str]) -> str:
     return "".join(f'"{path}", ' for path in paths).strip()
+
+
+class Recorded(NamedTuple):
+    """What an increment records of the values.
+
+    Attributes:
+        layouts: store → the layout of its values. None: a build wrote the increment that did not record them.
+    """
+
+    fields: StoredFields
+    layouts: Mapping[str, Layout] | None
+
+    def of_entries(self, counts: Mapping[str, int]) -> Recorded:
+        """Return what is recorded of the stores that have entries: without a value, none can be misread. `counts`:
+        store → number of entries."""
+        layouts = self.layouts
+        if layouts is not None:
+            layouts = {store: layouts.get(store, Layout()) for store, count in counts.items() if count}
+        return Recorded(in_entries(self.fields, counts), layouts)
+
+    def without(self, stores: Collection[str]) -> Recorded:
+        """Return what is recorded of the other stores."""
+        fields = {store: paths for store, paths in self.fields.items() if store not in stores}
+        layouts = self.layouts
+        if layouts is not None:
+            layouts = {store: layout for store, layout in layouts.items() if store not in stores}
+        return Recorded(fields, layouts)
+
+    def after(self, declared: Mapping[str, StoreFields]) -> Recorded:
+        """Return what the next increment records, by code that declares this."""
+        layouts = dict(self.layouts or {})
+        for store, fields in declared.items():
+            layouts[store] = _layout_after(_present(self.fields, store), layouts.get(store, Layout()), fields)
+        layouts = {store: layout for store, layout in sorted(layouts.items()) if layout != Layout()}
+        return Recorded(recorded_after(self.fields, declared), layouts)
+
+    def refuse(self, declared: Mapping[str, StoreFields], by: str) -> UnknownFields | MeaningChanged | None:
+        """Return why code that declares this must not use these values; None: it may. `by`: the app version that
+        recorded them."""
+        unknown = refuse_fields(self.fields, declared, by)
+        if unknown is not None:
+            return unknown
+        known = self.layouts or {}
+        for store in sorted(declared.keys() & known):
+            differences = _differences(store, _present(self.fields, store), known[store], declared[store], by)
+            for path, what, hint in differences:
+                return MeaningChanged(
+                    what,
+                    hint=f"nothing is lost: {hint}; otherwise raise `schema_version`, and say with"
+                    " `@app.upgrade(from_schema=…, value=TYPE_THAT_WAS_STORED)` what becomes of each entry. The version"
+                    " that wrote the values can still read them",
+                    store=store,
+                    field=path,
+                )
+        return None
+
+
+def _present(recorded: StoredFields, store: str) -> set[str]:
+    """Return the paths of the fields that were not dropped."""
+    return {path for path in recorded.get(store, ()) if not path.startswith(DROPPED)}
+
+
+def _layout_after(present: set[str], before: Layout, fields: StoreFields) -> Layout:
+    """Keep what earlier values need, and add what fields mean that earlier values do not have."""
+    now, parents = fields.layout, {_parent(path) for path in present}
+    kept = {
+        path: fields.defaults.get(fields.at(path), text)
+        for path, text in before.absent.items()
+        if fields.at(path) in fields.paths
+    }
+    added = {  # an object that is new as a whole has all its fields
+        path: text for path, text in fields.defaults.items() if path not in present and _parent(path) in parents
+    }
+    members = {path: {**before.members.get(path, {}), **names} for path, names in now.members.items()}
+    return Layout(
+        places={**before.places, **now.places},
+        absent=dict(sorted({**kept, **added, **now.absent}.items())),
+        members={**before.members, **members},
+        tags={**before.tags, **now.tags},
+        sets=now.sets,
+    )
+
+
+def _parent(path: str) -> str:
+    return path.removesuffix(last_name(path))
+
+
+Difference = tuple[str, str, str]
+"""Path, what would be misread, remedy."""
+
+
+def _differences(store: str, present: set[str], before: Layout, fields: StoreFields, by: str) -> Iterator[Difference]:
+    """Yield what this code would misread in values of which `before` is recorded."""
+    place, now = place_of_store(store), fields.layout
+    for path, name in before.places.items():
+        found = now.places.get(fields.at(path), name)
+        if found != name:
+            yield (
+                path,
+                f"values in {place} are stored as arrays: the place {path!r} has the field {name!r}, as app version"
+                f" {by} recorded, and this code would read it as {found!r}",
+                "keep the order of the fields, and add new ones at the end, with a default. If the field was renamed,"
+                f' keep its stored name: `{found}: … = msgspec.field(name="{name}")` in a Struct with array_like=True',
+            )
+    for path, text in before.absent.items():
+        default = fields.defaults.get(fields.at(path))
+        if fields.at(path) not in fields.paths or _same(text, default) or is_below(path, fields.dropped):
+            continue
+        takes, right = "requires the field", ""
+        if default is not None:
+            takes = f"takes {_shown(default)} for it"
+            right = (
+                f'; or, if that is right for the values written without the field: `MapState(…, dropped=("{path}",))`'
+            )
+        yield (
+            path,
+            f"values in {place} may lack {path!r}, which meant {_shown(text)}, as app version {by} recorded, and"
+            f" this code {takes}",
+            f"keep the default{right}",
+        )
+    for path, values in before.members.items():
+        for value, names in values.items():
+            names_now = now.members.get(path, {}).get(value, names)
+            if set(names).isdisjoint(names_now):
+                literal = value if value.lstrip("-").isdigit() else repr(value)
+                yield (
+                    path,
+                    f"the stored {value} in {_where(path, place)} is the member {names[0]}, as app version {by}"
+                    f" recorded, and this code would read it as {names_now[0]}",
+                    "give each member the value that it had. If the member was renamed, keep the old name as an alias,"
+                    f" behind the new one: `{names[0]} = {literal}`",
+                )
+    for path, name in before.tags.items():
+        found = now.tags.get(path, name)
+        if found != name and (name in now.tags.values() or found in before.tags.values()):  # else it was renamed
+            yield (
+                path,
+                f"objects with the tag {path!r} in values in {place} are of the class {name}, as app version {by}"
+                f" recorded, and this code would read them as {found}",
+                f"give {name} the tag that it had",
+            )
+    for path in now.sets:
+        field = re.sub(r"(\[\d*\]|\{\})+$", "", path)
+        if path not in before.sets and (not field or field in present):
+            yield (
+                path,
+                f"{_where(path, place)}: app version {by} stored no set there, and this code would read one: repeated"
+                " items and their order would be lost with the next write",
+                "keep the type",
+            )
+
+
+def _same(one: str, other: str | None) -> bool:
+    """Say whether two defaults are the same value: 0 and 0.0 are."""
+    if one == other:
+        return True
+    try:
+        return other is not None and bool(msgspec.json.decode(one) == msgspec.json.decode(other))
+    except msgspec.DecodeError:
+        return False
+
+
+def _where(path: str, place: str) -> str:
+    return f"{path!r} of values in {place}" if path else f"values in {place}"
+
+
+def _shown(text: str) -> str:
+    return "no value" if text == UNSET_TEXT else text

@@ -13,7 +13,7 @@ from snapreplay.state.calls import CallStore
 from snapreplay.state.composite import CompositeStore
 from snapreplay.state.contract import CALLS_STORE, PERIODS_STORE, RESERVED, TIMERS_STORE, State, Store
 from snapreplay.state.digest import DEFAULT_STORE
-from snapreplay.state.fields import StoreFields
+from snapreplay.state.fields import Layout, StoreFields
 from snapreplay.state.map import MapState
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.objects import ObjectStore
@@ -145,7 +145,9 @@ def maps_of(view: object) -> dict[str, MapState[Any, Any]]:
 def fields_of(view: object) -> dict[str, StoreFields]:
     """Return what the values of a state have in them, by store; of a state that is no map nothing."""
     found = {n or DEFAULT_STORE: each.__snapreplay_fields__() for n, each in maps_of(view).items()}
-    return {name: fields for name, fields in found.items() if fields.paths or fields.dropped}
+    return {
+        name: fields for name, fields in found.items() if fields.paths or fields.dropped or fields.layout != Layout()
+    }
 
 
 def _names(retired: object) -> Sequence[str]:

@@ -15,6 +15,7 @@ from snapreplay.app.ranges import Anchor, InputRange, PositionAnchor, SkippedRan
 from snapreplay.app.record import InputRecord
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import Digest
+from snapreplay.state.fields import Layout
 
 NO_OFFSET = -1
 """Stands for an offset that does not exist (the genesis has no previous increment)."""
@@ -148,6 +149,8 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     # By name. A topic that matches a pattern again goes on there, so that nothing of it counts twice.
     retired_inputs: dict[str, RetiredInput] = {}
     paused: Paused | None = None
+    # Store -> what decides the meaning of its values; None: written by a build that did not record it.
+    layouts: dict[str, Layout] | None = None
     begun_periods: int = 0  # periodic timers that did not fire: their first period began with this batch
 
     @property

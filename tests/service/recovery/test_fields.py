@@ -1,10 +1,13 @@
 """Code that does not know a stored field: told by name, before the first record, and nothing is lost."""
 
+import enum
+
 import msgspec
 import pytest
 
 from snapreplay.app.app import App
 from snapreplay.app.topic import Topic
+from snapreplay.state.fields import Layout
 from snapreplay.state.map import MapState
 from tests.support.in_memory import InMemory, virtual
 
@@ -107,3 +110,63 @@ async def test_a_removed_field_is_declared_and_remembered(bench):
     again = app_of(V2, dropped=("email",))
     assert (await run(bench, again, ("ada", {})))["ada"] == {"n": 4, "email": ""}
     assert (await run(bench, NEW, FIRST))["ada"] == {"n": 5, "email": "a@b"}
+
+
+class Kind(enum.Enum):
+    FIXED = 1
+    GONE = 2
+
+
+class LaterKind(enum.Enum):
+    FIXED = 1
+
+
+class Limit(msgspec.Struct, omit_defaults=True):
+    n: int = 0
+    cents: int = 100
+    kind: Kind = Kind.FIXED
+
+
+class Raised(msgspec.Struct, omit_defaults=True):
+    n: int = 0
+    cents: int = 200
+    kind: LaterKind = LaterKind.FIXED
+
+
+def layout_of(cents, **kinds):
+    return {"default": Layout(absent={"cents": cents, "kind": "1", "n": "0"}, members={"kind": kinds})}
+
+
+@virtual
+async def test_a_value_never_gets_another_meaning(bench):
+    """Refused before the first record, and the version before goes on. Upgraded from the type that was stored, each
+    entry keeps what it was."""
+    old, new = app_of(Limit), app_of(Raised)
+    await bench.prepare(old)
+    await run(bench, old, ("ada", {}))
+    assert bench.batches()[-1].layouts == layout_of("100", **{"1": ["FIXED"], "2": ["GONE"]})
+    status = await bench.failure(new)
+    assert (status.error.kind, status.batch) == ("MeaningChanged", None)
+    assert "may lack 'cents', which meant 100" in status.error.message
+    await run(bench, old, ("ada", {}))
+    new.schema_version = 2
+    new.upgrade(1, Raised)(lambda key, value: (key, value))
+    assert (await bench.failure(new)).error.kind == "MeaningChanged", "the type that was not stored"
+    new.upgrades.clear()
+    new.upgrade(1, Limit)(lambda key, value: (key, Raised(value.n, value.cents)))
+    async with bench.live(new) as one:
+        assert one.view()["ada"] == Raised(2, 100)
+    assert bench.batches()[-1].layouts == layout_of("200", **{"1": ["FIXED"]})
+
+
+@virtual
+async def test_the_layout_is_written_with_the_word_of_the_hint(bench):
+    """The new default is right for what was written without the field: said once, it counts from then on."""
+    await bench.prepare(app_of(Limit))
+    await run(bench, app_of(Limit), ("ada", {}))
+    hint = (await bench.failure(app_of(Raised))).error.hint
+    assert '`MapState(…, dropped=("cents",))`' in hint
+    await run(bench, app_of(Raised, dropped=("cents",)), ("ada", {}))
+    async with bench.live(app_of(Raised)) as one:
+        assert one.view()["ada"].cents == 200
+    assert (await bench.failure(app_of(Limit))).error.kind == "MeaningChanged"

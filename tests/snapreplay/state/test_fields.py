@@ -120,6 +120,9 @@ def test_a_recursive_type_is_followed_at_the_shortest_path_and_known_in_each_pla
     assert fields.paths == {"account", "number", "account.orders", "account.home", "account.work"} | below
     for known in ("account.orders[].number", "account.orders[].account.orders[].account.home.zip"):
         assert refuse_fields({"s": [known]}, {"s": fields}, "1") is None
+    refused = refuse_fields({"s": ["account.orders[].gone"]}, {"s": fields}, "1")
+    assert refused is not None
+    assert "'account.orders[].gone'" in refused.message
 
 
 def of(*paths, dropped=()):
