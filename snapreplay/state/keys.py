@@ -282,16 +282,15 @@ def tuple_unpacker(part_types: tuple[type, ...], decode: Callable[[bytes], Any])
 
     def unpack_text(encoded: bytes) -> Any:
         nonlocal known
-        cut = encoded.rfind(0, 0, -1) + 1  # behind a zero byte inside of the last part there is no tag
-        head = encoded[:cut]
-        known_head, known_parts = known
-        if head == known_head and encoded[cut] == _STR and not encoded[-1]:
+        head, known_parts = known
+        # The head ends with the tag of the text. A text whose first zero byte is its end has nothing escaped.
+        if head is not None and encoded.startswith(head) and encoded.find(0, len(head)) == len(encoded) - 1:
             try:
-                return *known_parts, encoded[cut + 1 : -1].decode()
+                return *known_parts, encoded[len(head) : -1].decode()
             except UnicodeDecodeError:
                 return decode(encoded)
         key = decode(encoded)
-        known = head, key[:-1]
+        known = encoded[: 1 - len(_PACKERS[str](key[-1]))], key[:-1]
         return key
 
     if len(part_types) == 1 or part_types[-1] is bytes:
