@@ -146,7 +146,7 @@ def encoded_default(values: ValueCodec[V], default: Callable[[], V]) -> bytes | 
             hint=f"pass a function: `default=lambda: {default!r}`",
         )
     if is_unsteady(default):
-        raise UsageError("MapState: default= differs at each call: each process would make another one", hint=HINT)
+        raise UsageError("MapState: default= is not always the same: each process would make another one", hint=HINT)
     value = default()
     touched = Touched({"new key": value}, [(b"", None, 0)], values, ENTRY_BYTES_MAX)
     try:

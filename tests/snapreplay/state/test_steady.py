@@ -1,11 +1,13 @@
-"""Tests that a default that differs at each call is refused."""
+"""Tests that a default that is not always the same is refused."""
 
 import datetime
 import itertools
+import os
 import random
 import time
 import uuid
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +17,7 @@ from snapreplay import App, MapState, Topic, json
 from snapreplay.errors import UsageError
 from snapreplay.testing import Harness
 
+clock = time.time
 COUNTER = itertools.count()
 
 
@@ -22,7 +25,7 @@ class Sent(msgspec.Struct):
     id: str = msgspec.field(default_factory=lambda: str(uuid.uuid4()))
 
 
-STEADY: list[Any] = [list, dict, lambda: [9], lambda: 7, tuple]
+STEADY: list[Any] = [list, dict, lambda: [9], lambda: 7, tuple, lambda: datetime.time(9), partial(list, (1,))]
 UNSTEADY: list[Any] = [
     time.time,
     lambda: str(uuid.uuid4()),
@@ -30,6 +33,12 @@ UNSTEADY: list[Any] = [
     lambda: datetime.datetime.now(datetime.UTC),
     COUNTER.__next__,
     lambda: next(COUNTER),
+    datetime.date.today,
+    lambda: int(time.time()),
+    lambda: int(clock()),
+    lambda: os.environ.get("HOME", ""),
+    partial(os.environ.get, "HOME"),
+    partial(os.getenv, "HOME"),
 ]
 
 
@@ -61,7 +70,7 @@ def test_a_default_that_is_always_the_same_is_taken(factory):
     MapState(str, struct(factory))
 
 
-@pytest.mark.parametrize("default", [time.time, random.random])
+@pytest.mark.parametrize("default", [time.time, random.random, lambda: len(os.environ)])
 def test_the_default_of_a_map_is_the_same_in_each_process(default):
     """It is made once per process."""
     with pytest.raises(UsageError, match="each process would make another one"):
