@@ -34,23 +34,27 @@ class AvroFormat:
 
     kind = "AVRO"
 
-    def __init__(self, type_: Any, schema: str | None) -> None:
-        """Take the schema to write by, and to read as; None: one is made of the type. Raises UsageError: it is no
-        schema."""
-        self.name = f"registry.avro({type_.__name__ if isinstance(type_, type) else type_})"
+    def __init__(self, type_: Any, schema: str | None, call: str = "registry.avro") -> None:
+        """Take the schema to write by, and to read as; None: one is made of the type.
+
+        Raises:
+            UsageError: it is no schema, or its values may be nested without end.
+        """
+        self.name = f"{call}({type_.__name__ if isinstance(type_, type) else type_})"
         self.why_no_schema = ""
         self.schema: Registered | None = None
         self._type, self._read_as = type_, None
         try:
-            if schema is None:
-                self.schema = Registered(self.kind, json.dumps(schema_of(type_)))
-            else:
-                self.schema = Registered(self.kind, schema)
-                self._read_as = parsed(self.schema)
+            taken = Registered(self.kind, json.dumps(schema_of(type_)) if schema is None else schema)
+            found = parsed(taken)
         except NoSchema as error:
             self.why_no_schema = str(error)
+        except RecursiveSchema as error:
+            raise UsageError(f"{self.name}: {error}", hint=error.hint) from error
         except ValueError as error:
             raise UsageError(f"{self.name}: schema={(schema or '')[:80]!r} is no Avro schema: {error}") from error
+        else:
+            self.schema, self._read_as = taken, None if schema is None else found
 
     def full_name(self, schema: Registered) -> str:
         found = parsed(schema)
@@ -95,17 +99,27 @@ class AvroFormat:
         return encode
 
 
+class RecursiveSchema(ValueError):
+    """A schema has a type that contains itself: fastavro's reader, in C, recurses until the process crashes."""
+
+    hint = "store it flat, such as a list of records that name their parent, or as JSON: `json(…)`"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the type {name} contains itself, so a value could be nested without end")
+
+
 def codec_without_registry(type_: Any, schema: str | Path | None, written_by: str | Path | None) -> Codec[Any]:
     """Return the codec of `snapreplay.avro`."""
-    form = AvroFormat(type_, text_of(schema))
-    name = form.name.removeprefix("registry.")
+    form = AvroFormat(type_, text_of(schema), "avro")
+    name = form.name
     if form.schema is None:
         raise UsageError(f"{name}: {form.why_no_schema}", hint='give a schema: `schema=Path("order.avsc")`')
     other = text_of(written_by)
     try:
         decode = form.reader(form.schema if other is None else Registered(AvroFormat.kind, other), at=0)
     except ValueError as error:
-        raise UsageError(f"{name}: written_by={(other or '')[:80]!r} is no Avro schema: {error}") from error
+        shown, hint = (other or "")[:80], error.hint if isinstance(error, RecursiveSchema) else ""
+        raise UsageError(f"{name}: written_by={shown!r} cannot be used: {error}", hint=hint) from error
     return Codec(name, decode, form.writer(form.schema))
 
 
@@ -113,23 +127,27 @@ def parsed(schema: Registered) -> Any:
     """Return a schema for fastavro, or raise ValueError."""
     named: dict[str, Any] = {}
     found = _parse(schema, named)
-    if _is_recursive(found, named):  # fastavro's reader, in C, recurses until the process crashes
-        raise ValueError("a type in it contains itself, so a value could be nested without end")
+    if recursive := _recursive(found, named):
+        raise RecursiveSchema(recursive)
     return found
 
 
-def _is_recursive(schema: Any, named: Mapping[str, Any], inside: frozenset[str] = frozenset()) -> bool:
+def _recursive(schema: Any, named: Mapping[str, Any], inside: frozenset[str] = frozenset()) -> str | None:
+    """Return the name of a type that contains itself."""
     if isinstance(schema, list):
-        return any(_is_recursive(each, named, inside) for each in schema)
-    if isinstance(schema, str):
-        return schema in inside or (schema in named and _is_recursive(named[schema], named, inside))
-    if name := schema.get("name"):
-        if name in inside:
-            return True
-        inside |= {name}
-    parts = [each["type"] for each in schema.get("fields", ())]
-    parts += [schema[each] for each in ("items", "values") if each in schema]
-    return any(_is_recursive(each, named, inside) for each in parts)
+        parts = schema
+    elif isinstance(schema, str):
+        if schema in inside:
+            return schema
+        parts = [named[schema]] if schema in named else []
+    else:
+        if name := schema.get("name"):
+            if name in inside:
+                return str(name)
+            inside |= {name}
+        parts = [each["type"] for each in schema.get("fields", ())]
+        parts += [schema[each] for each in ("items", "values") if each in schema]
+    return next(filter(None, (_recursive(each, named, inside) for each in parts)), None)
 
 
 def _parse(schema: Registered, named: dict[str, Any]) -> Any:

@@ -177,7 +177,11 @@ class Store(Protocol):
         return {}
 
     def digesting(self) -> Steps[Digest | None]:
-        """Return the digest; if none is kept, hash all of `snapshot()`. Raises UsageError: it breaks its contract."""
+        """Return the digest; if none is kept, hash all of the state.
+
+        Raises:
+            UsageError: the user's `snapshot()` breaks its contract.
+        """
 
     @property
     def size_bytes(self) -> int:

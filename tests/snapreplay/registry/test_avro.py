@@ -13,7 +13,8 @@ import msgspec
 import pydantic
 import pytest
 
-from snapreplay import App, MapState, RegistryUnavailable, SchemaRegistry, Topic, UsageError, nullable
+from snapreplay import App, MapState, RegistryUnavailable, SchemaRegistry, Topic, UsageError, avro, nullable
+from snapreplay import json as plain_json
 from snapreplay.registry.avro import NoSchema, schema_of
 from snapreplay.testing import ErrorPolicy, Harness
 from tests.support.scripted_registry import ScriptedRegistry, scripted_registry
@@ -248,14 +249,40 @@ def test_a_schema_that_comes_late_is_found(registry, scripted, monkeypatch):
     assert value.decode(data) == "a"
 
 
-def test_a_schema_that_contains_itself_is_refused(registry, scripted):
+class Node(msgspec.Struct):
+    name: str
+    next: "Node | None" = None
+
+
+class Tree(msgspec.Struct):
+    children: "dict[str, list[Tree]]"
+
+
+LINKED = json.dumps({"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]})
+
+
+@pytest.mark.parametrize("written", [{}, {"schema": LINKED}])
+@pytest.mark.parametrize("without_registry", [True, False])
+def test_a_type_that_contains_itself_is_refused_when_declared(registry, written, without_registry):
     """fastavro's reader crashes the process at some thousand levels."""
-    node = {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}
-    schema_id = scripted.add(node)
-    with pytest.raises(ValueError, match=f"schema {schema_id} cannot be used: a type in it contains itself"):
+    codec = avro if without_registry else registry.avro
+    words = f"^{'' if without_registry else 'registry.'}avro.Node.: the type Node contains itself"
+    with pytest.raises(UsageError, match=words) as refused:
+        codec(Node, **written)
+    assert "store it flat" in refused.value.hint
+    value = plain_json(Node)
+    assert value.decode(value.encode(Node("a", Node("b")))) == Node("a", Node("b"))
+    with pytest.raises(UsageError, match="the type Tree contains itself"):
+        codec(list[Tree])
+
+
+def test_records_whose_schema_contains_itself_are_refused(registry, scripted):
+    schema_id = scripted.add(LINKED)
+    with pytest.raises(ValueError, match=f"schema {schema_id} cannot be used: the type Node contains itself"):
         value_of(registry).decode(b"\0" + schema_id.to_bytes(4) + b"\2" * 1_000_000 + b"\0")
-    with pytest.raises(UsageError, match="contains itself"):
-        registry.avro(Any, schema=json.dumps(node))
+    with pytest.raises(UsageError, match=r"written_by=.* the type Node contains itself") as refused:
+        avro(dict, schema='{"type": "map", "values": "string"}', written_by=LINKED)
+    assert "store it flat" in refused.value.hint
 
 
 def test_the_password_in_an_address_is_sent_and_never_shown(scripted, caplog):

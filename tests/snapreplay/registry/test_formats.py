@@ -207,8 +207,8 @@ def test_avro_without_a_registry():
         codec.decode(b"\2x\4\0")
     for wrong, words in (
         (avro, "Any"),
-        (lambda: avro(Item, written_by="{}"), "written_by='{}' is no Avro schema"),
-        (lambda: avro(Item, schema="{}"), "schema='{}' is no Avro schema"),
+        (lambda: avro(Item, written_by="{}"), "written_by='{}' cannot be used"),
+        (lambda: avro(Item, schema="{}"), "^avro.Item.: schema='{}' is no Avro schema"),
     ):
         with pytest.raises(UsageError, match=words):
             wrong()
