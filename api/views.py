@@ -29,6 +29,7 @@ from snapreplay.api.last_hour import LastHour
 from snapreplay.api.operation_views import AppOperation, Operations
 from snapreplay.api.probing import Probe as Probe  # noqa: PLC0414 - shown, too
 from snapreplay.service.config.settings import SettingShown
+from snapreplay.service.control.dead_letter_list import DeadLetterList
 from snapreplay.service.control.histories import PartitionHistory
 from snapreplay.service.control.protocol import ServiceFacts
 from snapreplay.service.control.restore_plan import Drill, RestoreObjective, RestorePlan
@@ -227,7 +228,7 @@ SHOWN = (
     *(ServiceFacts, RestoreStatus, RestorePlans, Config, GroupChanges),
     *(Processes, Partitions, Snapshots, Operations, Probe),
     *(state_views.StateValues, state_views.StateEntries, state_views.ShownChanges),
-    *(PartitionHistory, SavepointList, LastHour),
+    *(PartitionHistory, SavepointList, DeadLetterList, LastHour),
 )
 """Every answer is one of these, or part of one."""
 

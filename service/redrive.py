@@ -7,6 +7,7 @@ earlier `redrive` that still runs, and aborts what a killed one left open, befor
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,8 @@ from snapreplay.service.topics.requirements import described
 REDRIVEN_HEADER = f"{PREFIX}redriven_to"
 """Of a note: the next dead letter's offset."""
 BATCH_RECORDS = 500
+TIMER = "timer"
+"""The reason for which the dead letter of a timer is passed over."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ async def redrive(app: App[Any], settings: Settings, *, dry_run: bool = False) -
                 async for some in _new_letters(letters, source):
                     found = await _outputs(some, inputs, counts, done)
                     if feeder is not None:
-                        await feeder.feed([*found.outputs, _note(source, found.end_offset)])
+                        await feeder.feed([*found.outputs, _note(source, found)])
                     for each in found.outputs:
                         place = TopicPartition(each.topic, each.partition or 0)
                         done.sent[place] = done.sent.get(place, 0) + 1
@@ -121,10 +124,11 @@ def _shifted(source: TopicPartition, offset: int, noted: int) -> NotesShifted:
     )
 
 
-def _note(source: TopicPartition, position: int) -> Output:
-    text = str(position).encode()
-    value = b"dead letters below offset %b were sent back" % text
-    headers = ((REDRIVEN_HEADER, text),)
+def _note(source: TopicPartition, found: _Found) -> Output:
+    end = str(found.end_offset)
+    left = ", ".join(f"{offset} ({word})" for offset, word in found.left.items())
+    value = f"dead letters below offset {end} were sent back{left and f', except {left}'}".encode()
+    headers = ((REDRIVEN_HEADER, end.encode()),)
     return Output(source.topic, None, value, source.partition, False, None, headers)
 
 
@@ -142,25 +146,34 @@ def noted_in(record: InputRecord) -> int | None:
     return None
 
 
+def passed_over_in(note: InputRecord) -> dict[int, str]:
+    """Return the offsets of the dead letters that a note says were passed over, with the reason of each in a word."""
+    return {int(offset): word.decode() for offset, word in re.findall(rb"(\d+) \(([^)]*)\)", note.value or b"")}
+
+
 @dataclass(frozen=True)
 class _Found:
-    """The outputs that go back for some dead letters, up to `end_offset`; `refused`: why not the one there."""
+    """The outputs that go back for some dead letters, up to `end_offset`; `left`: the offset of each that is passed
+    over, with the reason in a word; `refused`: why not the one at `end_offset`."""
 
     outputs: list[Output]
     end_offset: int
+    left: dict[int, str]
     refused: OtherRecord | None = None
 
 
 async def _outputs(letters: Sequence[InputRecord], inputs: Reader, counts: dict[str, int], done: Redriven) -> _Found:
     found: list[Output] = []
+    left: dict[int, str] = {}
     for letter in letters:
         try:
             found.append(await _original(letter, inputs, counts))
-        except _Gone as why:
-            done.left.append(f"{letter.topic}-{letter.partition}-{letter.offset}: {why}")
+        except _Gone as gone:
+            left[letter.offset] = gone.word
+            done.left.append(f"{letter.topic}-{letter.partition}-{letter.offset}: {gone}")
         except OtherRecord as refused:
-            return _Found(found, letter.offset, refused)
-    return _Found(found, letters[-1].offset + 1)
+            return _Found(found, letter.offset, left, refused)
+    return _Found(found, letters[-1].offset + 1, left)
 
 
 class NotesShifted(StopError):
@@ -181,7 +194,11 @@ class OtherRecord(StopError):
 
 
 class _Gone(Exception):
-    """The reason why a dead letter cannot be sent back."""
+    """The reason why a dead letter cannot be sent back, as a sentence and in a word."""
+
+    def __init__(self, word: str, why: str) -> None:
+        super().__init__(why)
+        self.word = word
 
 
 async def _original(letter: InputRecord, inputs: Reader, counts: dict[str, int]) -> Output:
@@ -189,14 +206,14 @@ async def _original(letter: InputRecord, inputs: Reader, counts: dict[str, int])
     headers, reasons = parted(letter.headers)
     why = {name.removeprefix(PREFIX): data or b"" for name, data in reasons}
     if "timer" in why:
-        raise _Gone(f"{_timer(why)} is no record: a handler may set it again")
+        raise _Gone(TIMER, f"{_timer(why)} is no record: a handler may set it again")
     try:
         topic, partition = why["topic"].decode(), int(why["partition"])
         offset, timestamp_ms = int(why["offset"]), int(why["timestamp_ms"])
     except (KeyError, ValueError) as error:
-        raise _Gone(f"it does not say where it comes from ({error})") from error
+        raise _Gone("no origin", f"it does not say where it comes from ({error})") from error
     if partition >= counts.get(topic, 0):
-        raise _Gone(f"{topic}-{partition} is no input partition of the app")
+        raise _Gone("no such input", f"{topic}-{partition} is no input partition of the app")
     key, value = letter.key, letter.value
     if "dropped" in why:  # it was too large for the dead-letters topic
         source = TopicPartition(topic, partition)
@@ -204,7 +221,8 @@ async def _original(letter: InputRecord, inputs: Reader, counts: dict[str, int])
         whole = await inputs.read_at(source, offset) if offset >= bounds.start_offset else None
         if whole is None:
             raise _Gone(
-                f"its {why['dropped'].decode()} did not fit into the dead letter, and {source}-{offset} is gone"
+                "record gone",
+                f"its {why['dropped'].decode()} did not fit into the dead letter, and {source}-{offset} is gone",
             )
         _check_same(letter, source, whole, timestamp_ms, why)
         key, value, headers = whole.key, whole.value, tuple(whole.headers)

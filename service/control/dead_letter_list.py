@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from snapreplay.service.control.vocabulary import Count, Time, said
+from snapreplay.service.control.vocabulary import Count, Time, one_of, said
 
 LETTERS_MAX = 100
 VALUE_CHARACTERS_MAX = 4000
@@ -21,14 +21,19 @@ class DeadLetter(msgspec.Struct, frozen=True):
     exception: str
     message: str
     app_version: str
-    redriven: Annotated[bool, said("Whether it was sent back to its input.")]
+    state: Annotated[
+        str, one_of("open", "sent_back", "passed_over"), said("`open`: no redrive has come as far as this one.")
+    ]
+    passed_over: Annotated[str, said("Why a redrive passed it over, in a word.", examples=["timer"])] = ""
     topic: Annotated[str, said("The input of the record; empty: it is a timer.")] = ""
     input_partition: Count | None = None
     input_offset: Count | None = None
     timer: Annotated[str, said("Its name; empty: it is a record.")] = ""
     key: str | None = None
     value: Annotated[str | None, said(f"Its first {VALUE_CHARACTERS_MAX:,} characters.")] = None
-    headers: Annotated[dict[str, str], said("Those of the record.")] = {}
+    value_is_cut: Annotated[bool, said("Whether the value is longer.")] = False
+    headers: Annotated[dict[str, str], said(f"Those of the record: {VALUE_CHARACTERS_MAX:,} characters of them.")] = {}
+    headers_left_out: Annotated[Count, said("So many more headers the record has.")] = 0
     dropped: Annotated[str, said("The parts that did not fit into the dead letter, such as `value`.")] = ""
 
 

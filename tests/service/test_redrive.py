@@ -214,6 +214,8 @@ async def test_what_did_not_fit_comes_from_the_input_or_is_named(letters):
     assert "does not say where it comes from" in unmarked
     found = (await letters.here.read(letters.input))[number]
     assert [each.value for each in found][-1] == found[0].value
+    shown = (await DeadLetters(letters.app, letters.here.settings(), letters.here.cluster).read()).items
+    assert {each.passed_over for each in shown} == {"", "record gone", "no such input", "no origin"}
 
 
 async def test_the_dead_letters_of_an_app_that_reads_dead_letters(letters):
@@ -277,12 +279,14 @@ async def test_the_newest_are_listed_with_their_reason_and_whether_they_were_sen
     found = await DeadLetters(letters.app, letters.here.settings(), letters.here.cluster).read()
     assert found.topic == letters.topic
     shown = {each.value: each for each in found.items if not each.timer}
-    assert {value: each.redriven for value, each in shown.items()} == {str(n): n < 4 for n in range(6)}
+    assert {value: each.state for value, each in shown.items()} == {
+        str(n): "sent_back" if n < 4 else "open" for n in range(6)
+    }
     five = shown["5"]
     assert (five.topic, five.input_partition, five.input_offset) == (letters.input, 1, 5)
     assert (five.key, five.headers, five.message) == ("k", {"h": "x"}, "why")
     (late,) = (each for each in found.items if each.timer)
-    assert (late.timer, late.value, late.redriven, late.message) == ("leave", None, False, "late")
+    assert (late.timer, late.value, late.state, late.message) == ("leave", None, "open", "late")
 
 
 async def test_an_app_without_a_topic_for_them_has_none(letters):
