@@ -89,7 +89,7 @@ export class Acts {
 
   redrive() {
     this.#ask("Redrive the dead letters?", "Redrive",
-      "Each record that was not sent back before is sent to its input again, once. A handler that is not fixed fails again, and they come back here.",
+      "Each record that was not sent back before is sent to its input once. If the handler is not fixed, it fails again, and the records come back here.",
       () => "Redrive", ({ reason }) => () => act("api/v1/dead-letters/redrive", { reason }), { reason: true });
   }
 

@@ -54,8 +54,10 @@ const askNow = follow(({ told, refused = null, lost = null, offsetMs = state.off
     state.tokenWas = token.get() ? (state.heardAt === null ? "was refused." : "is not accepted any more: it has expired, or was withdrawn.") : state.tokenWas;
     token.forget();
   }
+  const isFirst = told && !refused && !state.told;
   if (told && !refused) took(told);
   draw();
+  if (isFirst && shownPartition() !== null) goTo(shownPartition()); // the page was opened at it
 });
 setInterval(draw, 1000);
 
@@ -143,10 +145,14 @@ addEventListener("hashchange", () => {
   page.hours.look(number);
   draw();
   if (number === null) return scrollTo({ top: 0, behavior: "instant" });
-  const row = document.getElementById(`partition-${number}`);
+  goTo(number);
+});
+
+function goTo(partition) {
+  const row = document.getElementById(`partition-${partition}`);
   row?.scrollIntoView({ block: "nearest" });
   row?.querySelector("button").focus({ preventScroll: true });
-});
+}
 
 // ---- what is seen
 

@@ -47,7 +47,7 @@ function known({ rows, isAsked, error }, nowMs) {
   if (!isAsked) return html`<span>Loading earlier values …</span>`;
   const first = rows.find((row) => row.partitions);
   if (!first) return html`<span>No data yet.</span>`;
-  return nowMs / 1000 - first.at > 3580 ? nothing : html`<span>Known since ${moment(new Date(first.at * 1000).toISOString(), nowMs, false)}: no process remembers what was before.</span>`;
+  return nowMs / 1000 - first.at > 3580 ? nothing : html`<span>Known since ${moment(new Date(first.at * 1000).toISOString(), nowMs, false)}: this process does not remember what was before.</span>`;
 }
 
 function plot({ title, one, columns, write, isLog = false, least = 1 }, { rows, partition }, span, { of, goal, without }) {

@@ -1,4 +1,4 @@
-// How fast records come and go, by what the counters of two answers differ.
+// The rates of records and of input offsets, from the differences between two answers.
 
 const WINDOW_MS = 10_000;
 

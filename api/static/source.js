@@ -41,7 +41,7 @@ async function ask(path, options = {}, patienceMs = PATIENCE_MS) {
 }
 
 // An integer that is too large for a number of JavaScript stays as it was written: each digit of a stored value counts.
-const exact = (_name, value, context) =>
+export const exact = (_name, value, context) =>
   typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source) ? JSON.rawJSON(context.source) : value;
 
 // An answer that was cut on its way is none, whatever its head says.

@@ -2,8 +2,10 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { ago, bytes, count, counted, latency, perSecond } from "./format.js";
+import { isKnown } from "./model.js";
 import { badge } from "./parts.js";
 import { href } from "./routes.js";
+import { withoutLag } from "./verdict.js";
 import "./flow.js";
 
 const INTERNAL = ["_timers", "_periods", "_calls"];
@@ -28,30 +30,48 @@ const column = (name, nodes) => html`<div class="column"><h3>${name}</h3>${nodes
 const box = (id, content) => html`<div class="node" data-node=${id}>${content}</div>`;
 const figure = (value, unit) => html`<span class="figure"><strong>${value}</strong> ${unit}</span>`;
 
-// A pattern of topics stands for those that it matches: all that no other input names.
-function inputs({ partitions }, { inputs: declared }, rates) {
-  const names = new Set(declared.map((each) => each.topic));
-  const live = partitions.flatMap((each) => each.inputs);
-  const others = [...new Set(live.map((each) => each.topic))].filter((topic) => !names.has(topic));
-  return declared.map(({ topic, handler: name, is_internal: isInternal }) => {
-    const read = live.some((each) => each.topic === topic) ? [topic] : others;
-    const lags = live.filter((each) => read.includes(each.topic)).map((each) => each.lag);
-    const lag = !lags.length || lags.includes(null) ? null : lags.reduce((a, b) => a + b, 0);
+// The lag of an input is that of all partitions, so it is not known while one of them is not live.
+function inputs({ partitions, missing }, { inputs: declared }, rates) {
+  const all = partitions.flatMap((each) => each.inputs);
+  const topics = new Set([...all.map((each) => each.topic), ...partitions.map(failedTopic).filter(Boolean)]);
+  const owners = new Map([...topics].map((topic) => [topic, declaration(declared, topic)]));
+  const isWhole = !missing.length && partitions.every((each) => each.phase === "live" && isKnown(each));
+  const without = isWhole ? nothing : withoutLag({ partitions, missing });
+  return declared.map((input) => {
+    const { topic, handler: name, is_internal: isInternal } = input;
+    const read = [...topics].filter((each) => owners.get(each) === input);
+    const lag = isWhole ? sum(all.filter((each) => read.includes(each.topic)).map((each) => each.lag)) : null;
     const rate = sum(read.map((each) => rates.of(`input ${each}`)));
-    return { id: `input ${topic}`, topic, name, rate, node: html`<code>${topic}</code>${isInternal ? html` <small>internal</small>` : nothing}
-      <p>${figure(perSecond(rate), "records/s")} ${figure(count(lag), "lag")}</p>` };
+    return { id: `input ${topic}`, read, name, rate, node: html`<code>${topic}</code>${isInternal ? html` <small>internal</small>` : nothing}
+      <p title=${without}>${figure(perSecond(rate), "offsets/s")} ${figure(count(lag), "lag")}</p>` };
   });
 }
+
+// The input that a topic belongs to: that of its name, or else the first pattern that matches. A pattern that only
+// Python can read is taken to match what no other one does.
+function declaration(declared, topic) {
+  const patterns = declared.filter((each) => /[^\w.-]/.test(each.topic));
+  const matches = ({ topic: pattern }) => {
+    try {
+      return new RegExp(`^(?:${pattern})$`, "u").test(topic);
+    } catch {
+      return null;
+    }
+  };
+  return declared.find((each) => each.topic === topic) ?? patterns.find(matches) ?? patterns.find((each) => matches(each) === null) ?? declared.find(matches);
+}
+
+const failedTopic = ({ error }) => error?.record_id?.replace(/-\d+-\d+$/, "");
 
 const sum = (values) => (values.length && !values.includes(null) ? values.reduce((a, b) => a + b, 0) : null);
 
 // The time of a record is that of all handlers together: a process measures whole batches.
-function handler({ topic, name, rate }, { partitions, facts }, rates) {
-  const failed = partitions.filter((each) => each.error?.record_id && each.error.record_id.replace(/-\d+-\d+$/, "") === topic);
+function handler({ read, name, rate }, { partitions, facts }, rates) {
+  const failed = partitions.filter((each) => read.includes(failedTopic(each)));
   const [records, seconds] = [rates.of("records_total"), rates.of("apply_seconds_total")];
   const isOnly = facts.topology.inputs.length === 1;
   return html`<code>${name || "handler"}</code>
-    <p>${isOnly && records ? figure(latency(seconds / records), "per record") : figure(perSecond(rate), "calls/s")}
+    <p>${isOnly && records ? figure(latency(seconds / records), "per record") : figure(perSecond(rate), "offsets/s")}
     ${failed.length ? html`<a href=${href("partitions", failed[0].partition)}>${badge("bad", counted(failed.length, "failure"))}</a>` : html`<span class="figure">no failure</span>`}</p>`;
 }
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 import time
 
 import msgspec
+import pytest
 from playwright.async_api import Page, Route, expect
 
-from snapreplay.api.asking import COMMAND_SECONDS
+from snapreplay.api.asking import COMMAND_SECONDS, Asking
 from snapreplay.api.operation_views import LISTED_MAX
-from snapreplay.service.control.operations import DrillPartition
+from snapreplay.service.control.operations import Command, DrillPartition, Operation
 from snapreplay.service.control.protocol import Check
 from snapreplay.service.control.status import BlockedTopic
 from tests.page.looking import details, looked_at, says, tab
@@ -54,17 +56,26 @@ async def test_a_refusal_that_comes_after_its_question_was_left_is_said(page: Pa
         await expect(notice).to_have_count(0)
 
 
-async def test_what_a_late_service_was_asked_for_is_asked_again_and_done_once(page: Page) -> None:
-    """The runners' loop stands still for longer than HTTP waits for it, which then is that nothing was started."""
-    control = of_many()
+async def test_what_a_late_service_was_asked_for_is_asked_again_and_done_once(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runners' loop is blocked for longer than HTTP waits for it, which then is that nothing was started."""
+    control, loop, perform = of_many(), asyncio.get_running_loop(), Asking.perform
     codes: list[int] = []
+
+    async def late(self: Asking, command: Command) -> Operation:
+        if not blocked.is_set():  # the first request has come: the loop is blocked before it gets it
+            blocked.set()
+            loop.call_soon_threadsafe(time.sleep, COMMAND_SECONDS + 1)
+        return await perform(self, command)
+
+    blocked = threading.Event()
+    monkeypatch.setattr(Asking, "perform", late)
     async with served(control) as url:
         await page.goto(url)
         page.on("response", lambda answer: codes.append(answer.status) if answer.request.method == "POST" else None)
         await tab(page, "Snapshots")
         await page.get_by_role("button", name="Write snapshots").click()
-        loop = asyncio.get_running_loop()
-        loop.call_later(0.05, time.sleep, COMMAND_SECONDS + 1)  # the click is on its way by then
         await page.get_by_role("dialog").get_by_role("button", name="Write snapshots").click()
         await expect(page.locator(".notice")).to_contain_text("Snapshot: running")
         await expect(page.get_by_role("dialog")).to_have_count(0)
