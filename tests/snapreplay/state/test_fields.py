@@ -123,6 +123,35 @@ def test_a_recursive_type_is_followed_at_the_shortest_path_and_known_in_each_pla
     refused = refuse_fields({"s": ["account.orders[].gone"]}, {"s": fields}, "1")
     assert refused is not None
     assert "'account.orders[].gone'" in refused.message
+    lacking = refuse_fields({"s": ["-account.orders[].number"]}, {"s": fields}, "1")
+    assert lacking is not None
+    assert "may lack 'account.orders[].number'" in lacking.message
+
+
+class Nested(msgspec.Struct):
+    name: str
+    child: "Nested | None" = None
+
+
+class Child(msgspec.Struct):
+    name: str
+    extra: int = 0
+
+
+class Parent(msgspec.Struct):
+    name: str
+    child: Child | None = None
+
+
+def test_a_field_that_the_same_type_inside_itself_lacks_is_unknown():
+    """Where the type is met again, values may be of another type of an earlier version."""
+    parent, nested = (store_fields(inspect.type_info(each)) for each in (Parent, Nested))
+    recorded = recorded_after({}, {"s": parent})
+    refused = refuse_fields(recorded, {"s": nested}, "1")
+    assert refused is not None
+    assert "'child.extra'" in refused.message
+    assert "-child.extra" in recorded_after(recorded, {"s": nested})["s"]
+    assert refuse_fields(recorded_after({}, {"s": nested}), {"s": nested}, "1") is None
 
 
 def of(*paths, dropped=()):
