@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 
@@ -45,15 +46,27 @@ class RestoreDiffers(StopError):
     """A restore does not come to the committed state, or not by the newest snapshot."""
 
 
+@dataclass
+class _Request:
+    """Who hears of a drill, None for one on schedule or withdrawn; and why it is given up when it is cancelled."""
+
+    done: OnDone | None
+    why: str = "the partition left LIVE"
+
+    def answer(self, state: OperationState, snapshot_id: str | None, said: str) -> None:
+        done, self.done = self.done, None
+        if done is not None:
+            done(state, snapshot_id, said)
+
+
 class Drills:
     """The drills of a partition, one at a time. Lives and dies with one LIVE incarnation."""
 
     def __init__(self, context: Context, live: Live, store: Store, reporter: Reporter) -> None:
         """Take the `store` of the processing: a drill needs as much memory again."""
         self._context, self._live, self._store, self._reporter = context, live, store, reporter
-        self._requested: OnDone | None = None  # None: the drill in progress was scheduled
+        self._request = _Request(None)  # of the drill in progress
         self._task: asyncio.Task[None] | None = None
-        self._why = ""  # it is given up, when it is cancelled
         self._schedule = asyncio.get_running_loop().create_task(self._scheduled())
 
     def ask(self, done: OnDone) -> None:
@@ -65,8 +78,8 @@ class Drills:
 
     def withdraw(self, done: OnDone) -> None:
         """Give up the drill that `done` asked for."""
-        if done == self._requested:
-            self._requested = None
+        if done == self._request.done:
+            self._request.done = None
             self._give_up("it was cancelled")
 
     def paused(self) -> None:
@@ -84,7 +97,7 @@ class Drills:
         return self._task is not None and not self._task.done()
 
     def _give_up(self, why: str) -> None:
-        self._why = why
+        self._request.why = why
         if self._task is not None:
             self._task.cancel()
 
@@ -97,23 +110,14 @@ class Drills:
                 self._begin(None)
 
     def _begin(self, done: OnDone | None) -> None:
-        self._why, self._requested = "the partition left LIVE", done
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        self._task.add_done_callback(self._ended)
+        self._request = request = _Request(done)
+        self._task = asyncio.get_running_loop().create_task(self._run(request))
+        self._task.add_done_callback(partial(_ended, request))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if task is self._task and task.cancelled():  # perhaps before it began
-            self._answer(OperationState.FAILED, None, self._why)
-
-    def _answer(self, state: OperationState, snapshot_id: str | None, said: str) -> None:
-        done, self._requested = self._requested, None
-        if done is not None:
-            done(state, snapshot_id, said)
-
-    async def _run(self) -> None:
+    async def _run(self, request: _Request) -> None:
         began = Drill(DrillState.RUNNING, wall_time())
         self._reporter.note(drill=began)
-        ended = msgspec.structs.replace(began, state=DrillState.GIVEN_UP, detail=self._why)
+        ended = msgspec.structs.replace(began, state=DrillState.GIVEN_UP, detail=request.why)
         try:
             ended = await self._drilled(began)
         except RetryableError as error:
@@ -121,15 +125,15 @@ class Drills:
         except SnapreplayError as error:
             ended = msgspec.structs.replace(ended, state=DrillState.FAILED, detail=error.message)
         except asyncio.CancelledError:
-            ended = msgspec.structs.replace(ended, detail=self._why)
+            ended = msgspec.structs.replace(ended, detail=request.why)
             raise
         except Exception as error:  # a defect here must not end the partition
             log.exception("partition %d: unexpected error", self._context.partition)
             ended = msgspec.structs.replace(ended, state=DrillState.FAILED, detail=repr(error))
         finally:
-            self._end(msgspec.structs.replace(ended, finished_at=wall_time()))
+            self._end(msgspec.structs.replace(ended, finished_at=wall_time()), request)
 
-    def _end(self, drill: Drill) -> None:
+    def _end(self, drill: Drill, request: _Request) -> None:
         number = self._context.partition
         self._reporter.note(drill=drill)
         state = DrillState(drill.state)
@@ -142,7 +146,7 @@ class Drills:
             self._live.snapshots.mend()
         else:
             log.info("partition %d: drill %s: %s", number, state.replace("_", " "), said)
-        self._answer(_ENDED.get(state, OperationState.FAILED), drill.snapshot_id, said)
+        request.answer(_ENDED.get(state, OperationState.FAILED), drill.snapshot_id, said)
 
     async def _drilled(self, began: Drill) -> Drill:
         if self._live.pausing.is_paused:
@@ -197,6 +201,11 @@ class Drills:
             predicted_seconds=rates.predicted_seconds(restore),
             rested_seconds=rested_seconds,
         )
+
+
+def _ended(request: _Request, task: asyncio.Task[None]) -> None:
+    if task.cancelled():  # perhaps before its first step; another drill may have begun since
+        request.answer(OperationState.FAILED, None, request.why)
 
 
 def _freed_later(store: Store, share: float) -> asyncio.Task[None]:

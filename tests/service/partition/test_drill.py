@@ -176,6 +176,18 @@ async def test_a_drill_that_is_cancelled_is_given_up(bench, gate):
         assert told == []
 
 
+async def test_a_drill_that_is_given_up_before_its_first_step_is_answered(bench):
+    """Although another one has begun before its end was noticed."""
+    async with bench.live() as one:
+        await fed(bench, one, 10)
+        first = asked(one)
+        one.runner.request_pause(Paused(1, "why"), lambda *_: None)
+        await asyncio.sleep(0)  # its task is done, and the loop has told nobody yet
+        second = asked(one)
+        assert await answer(first) == ("failed", None, "the partition was paused")
+        assert (await answer(second))[0] == "failed"
+
+
 async def test_a_drill_that_its_owner_has_overtaken_proves_nothing(bench, gate, caplog):
     """The snapshot that it reads is trimmed behind newer ones: that is no damage, and no ERROR."""
     await bench.prepare(retention={"snapshots_kept": 2})
