@@ -107,6 +107,7 @@ class _Measured(NamedTuple):
     size_bytes: int
     crc32: int
     snapshot_id: str = ""
+    sequence: int = -1
     digest: Digest | None = None
 
 
@@ -140,6 +141,7 @@ class SnapshotsProof:
             len(record.value),
             crc32(record.value),
             chunk.snapshot_id if chunk is not None else "",
+            chunk.sequence if chunk is not None else -1,
             _hashed(chunk) if chunk is not None else None,
         )
 
@@ -164,14 +166,15 @@ class SnapshotsProof:
             found = self._measured.get(ref.offset)
             if found is None or found.digest is None or not found.is_whole or not _is_as_listed(found, ref):
                 return None
-            if found.snapshot_id == manifest.snapshot_id:
-                total = total.plus(found.digest)
+            total = total.plus(found.digest)
         return total
 
     def is_whole(self, manifest: Manifest) -> bool:
         """Say whether every chunk is there and is what the manifest says."""
         found = [(self._measured.get(ref.offset), ref) for ref in manifest.chunks]
-        return all(m is not None and m.is_whole and _is_as_listed(m, ref) for m, ref in found)
+        return all(
+            m is not None and m.is_whole and _is_as_listed(m, ref) and _is_of(m, manifest, ref) for m, ref in found
+        )
 
     def unlisted_chunks(self, log: IncrementsProof) -> int:
         """Count the chunks of no snapshot that is pointed to."""
@@ -218,6 +221,9 @@ class SnapshotsProof:
             if ref.offset >= self._place.snapshots_start and (found is None or not _is_as_listed(found, ref)):
                 says = f"chunk {ref.sequence} of {name} (manifest at {manifest_offset}) {_instead(found, ref)}"
                 yield "chunks", ref.offset, says
+            elif found is not None and found.is_whole and not _is_of(found, manifest, ref):
+                says = f"is chunk {found.sequence} of snapshot {found.snapshot_id}"
+                yield "chunks", ref.offset, f"chunk {ref.sequence} of {name} (manifest at {manifest_offset}) {says}"
         if (found_entries := self._hashed(manifest)) not in {None, entries}:
             yield "digest", manifest_offset, wrong_entries(manifest, found_entries or EMPTY)
 
@@ -256,6 +262,11 @@ def _wrong_batch(pointed: Pointed, log: IncrementsProof) -> Iterator[str]:
 
 def _is_as_listed(found: _Measured, ref: ChunkRef) -> bool:
     return found.is_chunk and (found.size_bytes, found.crc32) == (ref.size_bytes, ref.crc32)
+
+
+def _is_of(found: _Measured, manifest: Manifest, ref: ChunkRef) -> bool:
+    """Say whether the chunk itself says that it is this one of this snapshot: a restore refuses another."""
+    return (found.snapshot_id, found.sequence) == (manifest.snapshot_id, ref.sequence)
 
 
 def _instead(found: _Measured | None, ref: ChunkRef) -> str:

@@ -69,6 +69,11 @@ def lying_sums(values):
     ]
 
 
+def renamed(fields):
+    """Every chunk says that it is another one; lengths and checksums are listed as they are."""
+    return lambda values: [changed(value, **fields(decode(value))) for value in values]
+
+
 def other_changes(values):
     """One value is another one, all checksums are right: what a wrong program would write."""
     changes, increment = decode(values[0]), decode(values[-1])
@@ -147,6 +152,14 @@ CASES: dict[str, Case] = {
     ),
     "another_chunk": Case(
         Fault("manifest4", manifest=other_crc), "chunks", "snaps", "snapshot4", 0, "its manifest says"
+    ),
+    "chunk_of_another_place": Case(
+        Fault("snapshot4", values=renamed(lambda chunk: {"sequence": chunk.sequence + 7})),
+        "chunks", "snaps", "snapshot4", 0, "is chunk 7 of snapshot snapshot4-",
+    ),
+    "chunk_of_another_snapshot": Case(
+        Fault("snapshot4", values=renamed(lambda _: {"snapshot_id": "another"})),
+        "chunks", "snaps", "snapshot4", 0, "is chunk 0 of snapshot another",
     ),
     "newer_version": Case(
         Fault("batch5", values=lambda v: [rewrapped(STRANGE, version=2), *v]),
