@@ -283,7 +283,7 @@ def tuple_unpacker(part_types: tuple[type, ...], decode: Callable[[bytes], Any])
     def unpack_text(encoded: bytes) -> Any:
         nonlocal known
         head, known_parts = known
-        # The head ends with the tag of the text. A text whose first zero byte is its end has nothing escaped.
+        # The head ends with the tag of the text. If the first zero byte is the last one, nothing is escaped or follows.
         if head is not None and encoded.startswith(head) and encoded.find(0, len(head)) == len(encoded) - 1:
             try:
                 return *known_parts, encoded[len(head) : -1].decode()

@@ -92,6 +92,9 @@ def test_keys_read_back_in_any_order(drawn: Any) -> None:
 )
 @example((str, int), [(((str, int), ("abc", 1), ("abd", 1)), 1)], [])
 @example((int, str), [(((int, str), (2, "a"), (2, "b")), 1)], [b"\xc1", b""])
+@example(
+    (str, str), [(((str, str), ("a", "b"), ("a", "c")), 1), (((str, str, str), ("a", "b", "c"), ("a", "", "")), 1)], []
+)
 def test_what_a_decoder_remembers_changes_nothing(types: Any, drawn: Any, other: list[bytes]) -> None:
     """It gives the same key or error as a new decoder, after keys of its type, of another one and damaged ones."""
     key_type: Any = tuple[types]
