@@ -132,7 +132,7 @@ def test_each_job_calls_a_command_of_ours() -> None:
     for name in ("audit", "compact"):
         pod = NAMED["CronJob", f"ledger-{name}"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
         (container,) = pod["containers"]
-        command, *arguments = container["args"]
+        command, *arguments = container["command"]
         assert (command, arguments[0]) == ("snapreplay", name)
         assert CliRunner().invoke(app, [*arguments, "--help"]).exit_code == 0
         assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in pod["volumes"]}

@@ -43,3 +43,9 @@ capabilities: {drop: [ALL]}
 - {name: tls, secret: {secretName: {{ . }}}}
 {{- end }}
 {{- end }}
+
+{{- /* The name of an image. A tag such as 1.10 is a number unless it is quoted, and would be another one. */}}
+{{- define "image" -}}
+{{- if not (kindIs "string" .tag) }}{{ fail (printf "the tag %v of %s is a number: use --set-string, or quotes in a file of values" .tag .repository) }}{{ end -}}
+{{ printf "%s:%s" .repository .tag | quote }}
+{{- end }}

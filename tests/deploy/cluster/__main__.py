@@ -67,7 +67,7 @@ class Cluster:
 
     def run_once(self, name: str, *command: str) -> None:
         """Run a command of the image to its end."""
-        self.kubectl("run", name, "--image=localhost/ledger:1", "--restart=Never", "--command", "--", *command)
+        self.kubectl("run", name, "--image=localhost/ledger:v1", "--restart=Never", "--command", "--", *command)
         self.kubectl("wait", f"pod/{name}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s")
 
     def install(self, do: str, *values: str) -> None:
@@ -128,9 +128,15 @@ async def story(cluster: Cluster, load: Load) -> None:
             raise SystemExit("\n".join(load.wrong[:10]))
 
     await passes("nothing happened, but `helm test`", partial(cluster.helm, "test", "ledger"))
-    await passes("a process was killed by SIGKILL and restarted", partial(cluster.kill, "ledger-0"))
+    restarted = "jsonpath={.status.containerStatuses[0].restartCount}=1"
+    await passes(
+        "a process was killed by SIGKILL and restarted",
+        partial(cluster.kill, "ledger-0"),
+        partial(cluster.kubectl, "wait", "pod/ledger-0", f"--for={restarted}", "--timeout=60s"),
+        cluster.rolled_out,
+    )
     await passes("a pod was deleted", partial(cluster.kubectl, "delete", "pod", "ledger-1"), cluster.rolled_out)
-    await passes("upgraded to version 2", partial(cluster.install, "upgrade", "image.tag=2"))
+    await passes("upgraded to version 2", partial(cluster.install, "upgrade", "image.tag=v2"))
     await passes(
         "a pod was evicted, and a second one not before the first was Ready again",
         partial(cluster.evict, "ledger-2"),
@@ -140,9 +146,9 @@ async def story(cluster: Cluster, load: Load) -> None:
     await passes(
         "rolled back to version 1", partial(cluster.helm, "rollback", "ledger", "1", "--wait"), cluster.rolled_out
     )
-    two = ("image.tag=1", "replicas=2")
+    two = ("image.tag=v1", "replicas=2")
     await passes("scaled from three to two", partial(cluster.install, "upgrade", *two))
-    audit = ("jobs.audit.enabled=true", "jobs.image.repository=localhost/ledger", "jobs.image.tag=1")
+    audit = ("jobs.audit.enabled=true", "jobs.image.repository=localhost/ledger", "jobs.image.tag=v1")
     engine = "jobs.audit.args={--engine,python,--level,changes}"
     await passes(
         "an audit ran from its CronJob",
@@ -160,14 +166,14 @@ async def main(folder: Path) -> None:
         servers = broker.bootstrap_servers
         cluster = Cluster(folder, servers)
         shell("kubectl", "create", "namespace", "prod")
-        for image in ("localhost/ledger:1", "localhost/ledger:2"):
+        for image in ("localhost/ledger:v1", "localhost/ledger:v2"):
             cluster.import_image(image)
         made_secrets(cluster, folder)
         await make_topics(servers)
         cluster.run_once("topics", "snapreplay", "topics", "ensure", "app.py", "--bootstrap-servers", servers)
         cluster.run_once("init", "snapreplay", "init", "app.py", "--bootstrap-servers", servers)
         say("topics and batch 0 were made by pods of the image")
-        await asyncio.to_thread(cluster.install, "install", "image.tag=1")
+        await asyncio.to_thread(cluster.install, "install", "image.tag=v1")
         say("three replicas are Ready by their probes")
         load = Load(servers)
         async with asyncio.TaskGroup() as tasks:

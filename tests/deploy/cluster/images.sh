@@ -33,9 +33,9 @@ ledger() { # VERSION: the app of examples/ledger.py
   cat >"$folder/ledger.py"
   podman build -q --format docker -t "localhost/ledger:$1" "$folder"
 }
-ledger 1 <"$root/examples/ledger.py"
+ledger v1 <"$root/examples/ledger.py"
 # The next version: each account has its last payment, too.
-sed 's/^\( *\)account\["balance"\] += .*/&\n\1account["last"] = record.value["amount"]/' "$root/examples/ledger.py" | ledger 2
+sed 's/^\( *\)account\["balance"\] += .*/&\n\1account["last"] = record.value["amount"]/' "$root/examples/ledger.py" | ledger v2
 
 tar -C "$dir/bin" -c pause | podman import -q --change 'ENTRYPOINT ["/pause"]' - localhost/pause:1
 rm -f "$dir/pause.tar"

@@ -21,7 +21,21 @@ build() { # a quarter of an hour on two cores
   done
   [ -e "$dir/bin/coredns" ] || GOBIN="$dir/bin" go install github.com/coredns/coredns@v1.12.4
   # What every pod needs first: a program that waits.
-  printf 'package main\n\nfunc main() { select {} }\n' >pause.go
+  cat >pause.go <<'T'
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT)
+	<-asked
+}
+T
   CGO_ENABLED=0 go build -o "$dir/bin/pause" pause.go
 }
 
@@ -44,7 +58,7 @@ up() {
   ctr -a containerd.sock -n k8s.io images import pause.tar >/dev/null
   run apiserver bin/kube-apiserver --etcd-servers=http://127.0.0.1:23791 --secure-port=16444 --bind-address="$bridge" \
     --advertise-address="$bridge" --cert-dir=certs --service-account-key-file=sa.pub --service-account-signing-key-file=sa.key \
-    --service-account-issuer=https://kubernetes.default --token-auth-file=tokens.csv --authorization-mode=RBAC \
+    --service-account-issuer=https://kubernetes.default --token-auth-file=tokens.csv --authorization-mode=RBAC --kubelet-preferred-address-types=InternalIP \
     --service-cluster-ip-range=10.214.0.0/24
   until curl -sk "https://$bridge:16444/readyz" -H 'Authorization: Bearer admin' | grep -q ok; do sleep 0.5; done
   run controllers bin/kube-controller-manager --kubeconfig=kubeconfig --service-account-private-key-file=sa.key \
@@ -54,6 +68,7 @@ up() {
     --root-dir="$dir/kubelet" --node-ip="$bridge" --cert-dir="$dir/kubelet/pki"
   run proxy bin/kube-proxy --config=proxy.yaml --hostname-override=node1
   run dns bin/coredns -conf Corefile
+  until kubectl --kubeconfig kubeconfig get node/node1 >/dev/null 2>&1; do sleep 0.5; done
   kubectl --kubeconfig kubeconfig wait --for=condition=Ready node/node1 --timeout=120s
 }
 
