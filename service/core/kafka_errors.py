@@ -21,7 +21,7 @@ class ClockRefused(RetryableError):
     """A broker refuses this machine's time.
 
     Safe: Nothing was committed with the wrong time. The partition waits, loses nothing, and resumes by itself once the
-    clock is right: a restart is not needed.
+    clock is right, or the topic's limits are lifted: a restart is not needed.
     """
 
 

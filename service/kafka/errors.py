@@ -195,13 +195,17 @@ async def translated(
 
 def _refused_hint(error: BaseException, topic: str) -> str:
     if isinstance(error, kafka.InvalidTimestampError):
-        limits = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
-        lifted = ",".join(f"{limit}={_NO_LIMIT}" for limit in limits)
-        return f"give the records a time within the topic's limits; or lift the limits: `{alter(topic, lifted)}`"
+        return f"give the records a time within the topic's limits; or lift the limits: `{lifted_times(topic)}`"
     if isinstance(error, InvalidRecord):
         keyed = "a compacted topic takes no record without a key: give each record a key"
         return f"{keyed}; or `{alter(topic, 'cleanup.policy=delete')}`"
     return f"`kafka-configs.sh --bootstrap-server HOST:PORT --describe --all --topic {topic}` shows its limits"
+
+
+def lifted_times(topic: str) -> str:
+    """Return the command that lets a topic take records of any time."""
+    limits = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+    return alter(topic, ",".join(f"{limit}={_NO_LIMIT}" for limit in limits))
 
 
 def _forbidden(error: BaseException, doing: str, asked: Asked | None) -> AccessError:

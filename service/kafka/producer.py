@@ -27,7 +27,7 @@ from snapreplay import engine
 from snapreplay.app.names import alter
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES, ROOM_BYTES
 from snapreplay.app.record import Carried, Output
-from snapreplay.errors import SnapreplayError
+from snapreplay.errors import SnapreplayError, described
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import ClockRefused, CommitInDoubt, RefusedRecord
@@ -37,7 +37,7 @@ from snapreplay.service.core.retained import Ending
 from snapreplay.service.kafka.clients import producer_client
 from snapreplay.service.kafka.config import MIB, producer_arguments
 from snapreplay.service.kafka.entry import entered
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, commit_error, translated
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, commit_error, lifted_times, translated
 from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import cut_producer
 from snapreplay.service.ports import LogRecord, TopicPartition
@@ -337,9 +337,6 @@ class KafkaProducer:
                 offsets = await self._transaction(partition, outputs, records)
         except (*CLIENT_ERRORS, SnapreplayError) as error:
             await self.discard()
-            is_ours = getattr(error, "facts", {}).get("topic") in {each.topic for each in records}
-            if is_ours and isinstance(error.__cause__, InvalidTimestampError):
-                raise clock_refused(error) from error
             ended = commit_error(error, self.transactional_id, settings=self._settings)
             if isinstance(ended, RefusedRecord):
                 self._forget_limits()
@@ -373,15 +370,19 @@ class KafkaProducer:
         places = batches.add_records(records, partition)
         self._records_sent += len(outputs) + len(records)
         await self._producer.begin_transaction()
-        bases = await self._send(batches)
+        bases = await self._send(batches, outputs)
         ours = {target for target, _, _ in places}
         sent = ((*target, offsets[0]) for target, offsets in bases.items() if target not in ours)
         self._ending = Ending(asked=True, output=next(sent, None))
         await self._producer.commit_transaction()
         return tuple(bases[target][batch] + index for target, batch, index in places)
 
-    async def _send(self, batches: TransactionBatches) -> dict[TopicPartition, list[int]]:
-        """Send everything and check every answer. Returns the base offsets, batch by batch."""
+    async def _send(self, batches: TransactionBatches, outputs: Sequence[Output]) -> dict[TopicPartition, list[int]]:
+        """Send everything and check every answer. Returns the base offsets, batch by batch.
+
+        Raises:
+            ClockRefused: a broker refused records for their time, in a topic where all have the time of this machine.
+        """
         pending: list[tuple[TopicPartition, asyncio.Future[RecordMetadata | None]]] = []
         runs = batches.runs
         bases: dict[TopicPartition, list[int]] = {target: [] for target in runs}
@@ -394,6 +395,14 @@ class KafkaProducer:
                         pending.append((target, sent))
             for target, sent in pending:
                 bases[target].append(await self._acknowledged(target, sent))
+        except RefusedRecord as error:
+            if isinstance(error.__cause__, InvalidTimestampError):
+                await asyncio.wait([sent for _, sent in pending])
+                refused = {each.topic for each, sent in pending if isinstance(sent.exception(), InvalidTimestampError)}
+                timed_by_app = {each.topic for each in outputs if each.timestamp_ms is not None}
+                if stamped_here := refused - timed_by_app:
+                    raise clock_refused(min(stamped_here), error.__cause__) from error
+            raise
         finally:
             for _, sent in pending:  # one that failed and is awaited by nobody would be reported as an error at exit
                 sent.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -435,9 +444,11 @@ class KafkaProducer:
         client.send = watched
 
 
-def clock_refused(error: BaseException) -> ClockRefused:
-    """Make the error for records of ours, which have the time of writing, that a broker refused for their time."""
+def clock_refused(topic: str, error: BaseException) -> ClockRefused:
+    """Make the error for records with the time of writing, which a broker refused for their time."""
     return ClockRefused(
-        f"{error}: these records have the time of this machine",
-        hint="correct the clock of this machine, or of the brokers: `timedatectl` shows whether one is synchronised",
+        f"the broker refuses records for topic {topic}: {described(error)}: they have the time of this machine",
+        hint="correct the clock of this machine, or of the brokers: `timedatectl` shows whether one is synchronised;"
+        f" or, if all clocks are right, lift the topic's limits: `{lifted_times(topic)}`",
+        topic=topic,
     )

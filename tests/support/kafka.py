@@ -99,8 +99,8 @@ class Overtaken(KafkaProducer):
 
     meanwhile = staticmethod(lambda: asyncio.sleep(0))
 
-    async def _send(self, batches):
-        bases = await super()._send(batches)
+    async def _send(self, batches, outputs):
+        bases = await super()._send(batches, outputs)
         await self.meanwhile()
         return bases
 

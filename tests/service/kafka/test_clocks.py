@@ -4,10 +4,17 @@ import asyncio
 import time
 
 import pytest
+from aiokafka.errors import InvalidTimestampError
+from aiokafka.structs import RecordMetadata
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from snapreplay.app import names
+from snapreplay.app.record import Output
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import ClockRefused, RefusedRecord
+from snapreplay.service.kafka.producer import KafkaProducer, TopicShape, TransactionBatches
+from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support import apps
 from tests.support.stage import Stage, until
 
@@ -60,3 +67,46 @@ async def test_a_claim_is_refused_by_the_clock_s_name_and_succeeds_when_it_is_se
         clock.ahead_s = 0
         await here.assert_exactly_once(service)
         assert service.restore_status()[0].skipped_total == 0
+
+
+TIMED, UNTIMED, LOG = "a-timed", "b-untimed", "log"
+
+
+@pytest.mark.parametrize(
+    ("refused", "to_blame"),
+    [
+        ({TIMED}, None),
+        ({UNTIMED}, UNTIMED),
+        ({LOG}, LOG),
+        ({TIMED, LOG}, LOG),
+        ({TIMED, UNTIMED}, UNTIMED),
+    ],
+    ids=str,
+)
+async def test_a_record_s_own_timestamp_is_not_the_clock_s_fault(refused, to_blame, monkeypatch):
+    """The clock is to blame if a topic is among the refused in which all records have its time; else the app is. The
+    answers come in the order of the batches, each after the one before it was looked at."""
+    producer = KafkaProducer(Settings(kafka={"bootstrap.servers": "127.0.0.1:1"}), "app", None)
+    answers = []
+
+    async def send_batch(batch, topic, partition):
+        answer = asyncio.get_running_loop().create_future()
+        answers.append(answer)
+        if topic in refused:
+            done = lambda: answer.set_exception(InvalidTimestampError())  # noqa: E731 - it is called once
+        else:
+            done = lambda: answer.set_result(RecordMetadata(topic, 0, TopicPartition(topic, 0), 0, 0, 0, 0))  # noqa: E731 - as above
+        asyncio.get_running_loop().call_later(0.001 * len(answers), done)
+        return answer
+
+    monkeypatch.setattr(producer._producer, "send_batch", send_batch)
+    outputs = [Output(TIMED, None, b"o", None, False, 5), Output(UNTIMED, None, b"o", None, False, None)]
+    batches = TransactionBatches(dict.fromkeys((TIMED, UNTIMED, LOG), TopicShape(1, 2000, 2000)), 0)
+    batches.add_outputs(outputs, LOG, 0)
+    batches.add_records([LogRecord(LOG, b"i")], 0)
+    with pytest.raises(ClockRefused if to_blame else RefusedRecord) as caught:
+        await producer._send(batches, outputs)
+    assert caught.value.facts["topic"] == (to_blame or TIMED)
+    assert f"--topic {to_blame or TIMED} " in caught.value.hint
+    assert "message.timestamp.before.max.ms" in caught.value.hint
+    assert ("timedatectl" in caught.value.hint) == bool(to_blame)
