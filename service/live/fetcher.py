@@ -310,22 +310,31 @@ class Fetcher:
         reached = {name: reader.position(self._partitions[name]) for name in read}
         return {name: at for name, at in reached.items() if at > positions[name]}
 
-    def status(self, positions: Mapping[str, int]) -> tuple[InputStatus, ...]:
-        """Return each input as it is committed up to `positions`."""
-        return tuple(InputStatus(name, position, *self._ends(name)) for name, position in positions.items())
+    def status(self, positions: Mapping[str, int], *, is_paused: bool) -> tuple[InputStatus, ...]:
+        """Return each input as it is committed up to `positions`. An end is unknown while its broker is silent, but of
+        a paused partition, which fetches nothing."""
+        return tuple(InputStatus(name, at, *self._ends(name, is_paused=is_paused)) for name, at in positions.items())
 
     def saw_ends(self, ends: Mapping[str, Ends]) -> None:
         """Show these ends where they are larger than those of the last fetch: slow handlers may have delayed it, and a
         paused partition fetches nothing."""
         self._seen_ends = ends
 
-    def _ends(self, name: str) -> Ends:
+    def _ends(self, name: str, *, is_paused: bool) -> Ends:
         place, seen = self._partitions[name], self._seen_ends.get(name, Ends())
         if self._reader is None or place in self._later or self._reader.is_silent:
-            return seen
+            return seen if is_paused else Ends()
         fetched = Ends(self._reader.end_offset(place), self._reader.high_watermark(place))
         both = zip(fetched, seen, strict=True)
         return Ends(*(max((each for each in ends if each is not None), default=None) for ends in both))
+
+    def are_read(self, positions: Mapping[str, int]) -> bool:
+        """Say whether the inputs end at `positions` as far as the reader has fetched. False where an end is unknown."""
+        reader, places = self._reader, self._placed(positions)
+        if reader is None or reader.is_silent or not self._later.keys().isdisjoint(places):
+            return False
+        ends = {place: reader.end_offset(place) for place in places}
+        return all((end := ends[place]) is not None and at >= end for place, at in places.items())
 
     def is_quiet(self) -> bool:
         """Say whether each input is read up to its end. False where an end is unknown."""

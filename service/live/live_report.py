@@ -71,7 +71,7 @@ class LiveReport:
             batch=last.batch,
             commits=self._commits.times,
             apply_seconds_total=self._apply_seconds,
-            inputs=self._fetcher.status(last.positions),
+            inputs=self._fetcher.status(last.positions, is_paused=last.paused is not None),
             calls=self._calls(),
             stream_time_ms=last.stream_time_ms if last.stream_time_ms >= 0 else None,
             digest=str(digest) if digest else None,
@@ -79,9 +79,9 @@ class LiveReport:
             paused_reason=last.paused.reason if last.paused else "",
         )
 
-    def ends(self, positions: Mapping[str, int]) -> None:
+    def ends(self, positions: Mapping[str, int], *, is_paused: bool) -> None:
         """Show the ends of the inputs as far as the reader knows them. Without records no commit would."""
-        self._reporter.note(inputs=self._fetcher.status(positions), calls=self._calls())
+        self._reporter.note(inputs=self._fetcher.status(positions, is_paused=is_paused), calls=self._calls())
 
     def _calls(self) -> tuple[CallStatus, ...]:
         return self._caller.status if self._caller is not None else ()

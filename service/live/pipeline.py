@@ -247,8 +247,8 @@ class Live:
             await self._fetcher.close()
 
     def _are_read(self, topics: Collection[str]) -> bool:
-        """Say whether these inputs are processed up to their ends, as far as they are known."""
-        return all(each.lag == 0 for each in self._fetcher.status(self.reached) if each.topic in topics)
+        """Say whether these inputs are processed up to their ends."""
+        return self._fetcher.are_read({name: at for name, at in self.reached.items() if name in topics})
 
     async def finish(self) -> None:
         """Commit what the next owner needs, after `run`: the end of each input, which retention may delete, and a
@@ -303,7 +303,7 @@ class Live:
             is_at_rest = is_idle and not has_news and not self.pausing.is_paused and not self._left
             if is_at_rest:
                 self._passed = self._fetcher.beyond(self._positions)
-            self._report.ends(self.reached)
+            self._report.ends(self.reached, is_paused=self.pausing.is_paused)
             if is_idle and has_news:
                 self.committer.start(None)
             elif is_at_rest:

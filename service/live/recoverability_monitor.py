@@ -144,7 +144,6 @@ class RecoverabilityMonitor:
                 await self._look()
             except SnapreplayError as error:
                 log.warning("partition %d: cannot check whether it is recoverable: %s", self._context.partition, error)
-                self._saw_inputs({})  # they may have grown since
             except Exception:  # a defect here must not end the watch, nor the partition
                 log.exception("partition %d: unexpected error", self._context.partition)
             finally:

@@ -47,6 +47,9 @@ class Reader:
     def end_offset(self, partition: TopicPartition) -> int | None:
         return self.at + self.waiting if partition == LEFT else self.right_end
 
+    async def follow(self, positions: Any, anchors: Any) -> None:
+        """Nothing that is looked at here depends on it."""
+
     async def end_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
         return {}
 
@@ -153,19 +156,67 @@ async def test_a_quiet_input_is_waited_for_as_it_is_set_and_not_named(monkeypatc
 
 
 async def test_what_the_reader_has_passed_is_told() -> None:
-    """Where it is further on than what was processed, and how far the inputs go, as long as a broker says so."""
+    """Where it is further on than what was processed."""
     reader = Reader(2)
     fetcher = await opened(reader)
     await fetcher.next_batch(7, 50, nothing_to_wait_for)
-    reader.right_end = None
     assert fetcher.beyond({"left": 2, "right": 7}) == {"right": 9}
-    assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1, 2, 7), InputStatus("right", 7, None))
+
+
+@pytest.mark.parametrize(
+    ("is_silent", "is_paused", "left", "right"),
+    [
+        (False, False, Ends(5, 7), Ends(9, 9)),
+        (False, True, Ends(5, 7), Ends(9, 9)),
+        (True, False, Ends(), Ends()),
+        (True, True, Ends(5, 6), Ends(9, 9)),
+    ],
+)
+async def test_the_ends_that_the_monitor_saw_are_not_shown_for_those_of_a_silent_broker(
+    is_silent: bool, is_paused: bool, left: Ends, right: Ends
+) -> None:
+    """But of a paused partition, which fetches nothing. They are forgotten when the inputs are read again: the log may
+    be shorter by then."""
+    reader = Reader(2)
+    fetcher = await opened(reader)
+    await fetcher.next_batch(7, 50, nothing_to_wait_for)
+    reader.right_end, reader.is_silent = None, is_silent
+    positions, unseen = {"left": 1, "right": 7}, Ends() if is_silent else Ends(2, 7)
+    assert fetcher.status(positions, is_paused=is_paused) == (
+        InputStatus("left", 1, *unseen),
+        InputStatus("right", 7),
+    )
     fetcher.saw_ends({"left": Ends(5, 6), "right": Ends(9, 9)})
-    assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1, 5, 7), InputStatus("right", 7, 9, 9))
-    reader.is_silent = True
-    assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1, 5, 6), InputStatus("right", 7, 9, 9))
-    fetcher.saw_ends({})
-    assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1), InputStatus("right", 7))
+    assert fetcher.status(positions, is_paused=is_paused) == (
+        InputStatus("left", 1, *left),
+        InputStatus("right", 7, *right),
+    )
+    chain: Any = SimpleNamespace(last=SimpleNamespace(begun_input=None, positions=positions))
+    await fetcher.read_again(chain, {})
+    assert fetcher.status(positions, is_paused=is_paused)[0] == InputStatus("left", 1, *unseen)
+
+
+@pytest.mark.parametrize(
+    ("positions", "right_end", "is_silent", "are_read"),
+    [
+        ({"left": 2}, 9, False, True),
+        ({"left": 1}, 9, False, False),
+        ({"left": 2}, 9, True, False),
+        ({"right": 9}, None, False, False),
+        ({"left": 2, "right": 9}, 9, False, True),
+        ({"left": 2, "right": 8}, 9, False, False),
+    ],
+)
+async def test_inputs_are_read_at_an_end_that_is_known(
+    positions: dict[str, int], right_end: int | None, is_silent: bool, are_read: bool
+) -> None:
+    """By the reader: answers of calls may be in the log that the monitor has not seen."""
+    reader = Reader(2)
+    fetcher = await opened(reader)
+    await fetcher.next_batch(7, 50, nothing_to_wait_for)
+    reader.right_end, reader.is_silent = right_end, is_silent
+    fetcher.saw_ends({"left": Ends(2, 2), "right": Ends(9, 9)})
+    assert fetcher.are_read(positions) == are_read
 
 
 @pytest.mark.parametrize(
