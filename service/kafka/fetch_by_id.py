@@ -61,8 +61,8 @@ class FetchWatch:
         batches: of the partitions that are followed, what was fetched since.
         missing_since: by the loop's clock, when a broker first said that there is no such topic; None after an answer
             that has the topic.
-        unreadable: what a broker could not read from its disk, or has sent no whole batch of, until somebody takes it
-            from here.
+        unreadable: what a broker could not read from its disk, until somebody takes it from here.
+        cut: where every answer has ended inside of its first record batch, and since when, by the loop's clock.
         fetched: the record batches of an answer, as bytes, until somebody takes them from here.
     """
 
@@ -74,6 +74,7 @@ class FetchWatch:
         self.missing_since: float | None = None
         self.doubt = ""
         self.unreadable: set[Source] = set()
+        self.cut: dict[Source, float] = {}
         self.batches: dict[Source, FetchedBatches] = {}
         self.fetched: dict[Source, bytes] = {}
         self._due: dict[int, float] = {}  # broker → when the fetch that it has not answered yet is late
@@ -131,17 +132,20 @@ class FetchWatch:
             self.doubt = why
             self.disturbances += 1
 
-    def readable(self, answer: Any) -> Any:
-        """Return the answer with what the client reads right."""
-        topics = [(topic, [self._readable(topic, each) for each in partitions]) for topic, partitions in answer.topics]
+    def readable(self, answer: Any, cut: dict[Source, float]) -> Any:
+        """Return the answer with what the client reads right, and note in `cut` what is cut: as it was when the
+        question was asked."""
+        topics = [(name, [self._readable(name, each, cut) for each in partitions]) for name, partitions in answer.topics]
         return Fetched(answer.API_VERSION, getattr(answer, "error_code", NoError.errno), topics)
 
-    def _readable(self, topic: str, answered: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _readable(self, topic: str, answered: tuple[Any, ...], cut: dict[Source, float]) -> tuple[Any, ...]:
         partition, *rest, records = answered
-        found = readable(records) if records else records
-        if records and not found:  # Kafka's own brokers send at least one whole batch
+        found, source = readable(records) if records else records, (topic, partition)
+        if found:
+            cut.pop(source, None)
+        elif records and source not in cut:  # Kafka's own brokers send at least one whole batch
             self.disturbances += 1
-            self.unreadable.add((topic, partition))
+            cut[source] = asyncio.get_running_loop().time()
         return (partition, *rest, found)
 
     def answered(self, answer: Any, batches: Mapping[Source, FetchedBatches]) -> bool:
@@ -195,7 +199,7 @@ class _WatchedClient(SharingClient):
     async def send(self, node_id: Any, request: Any, *, group: int = ConnectionGroup.DEFAULT) -> Any:
         if not isinstance(request, FetchRequest):
             return await super().send(node_id, request, group=group)
-        asked, batches = self.watch.asked(request), self.watch.batches
+        asked, batches, cut = self.watch.asked(request), self.watch.batches, self.watch.cut
         try:
             with self.watch.awaiting(node_id, asked):
                 answer = await super().send(node_id, asked, group=group)
@@ -208,9 +212,9 @@ class _WatchedClient(SharingClient):
         if isinstance(asked, FetchById):
             diverged = asked.diverged(answer)
             answer = asked.named(answer)
-        answer = self.watch.readable(answer)
+        answer = self.watch.readable(answer, cut)
         self.watch.diverged(diverged)
-        if self.watch.answered(answer, batches) or diverged:
+        if self.watch.answered(answer, batches) or diverged or cut:
             await asyncio.sleep(_PAUSE_S)
         return answer
 
@@ -224,7 +228,7 @@ def fetch_by_id(consumer: AIOKafkaConsumer, before: FetchWatch, wait_ms: Callabl
     """Make this consumer fetch by the ids of `before`, the watch of the consumer before it, which was at the same
     positions. Call it before anything is assigned to the consumer."""
     watch = FetchWatch(before.ids, wait_ms)
-    watch.missing_since, watch.doubt = before.missing_since, before.doubt
+    watch.missing_since, watch.doubt, watch.cut = before.missing_since, before.doubt, before.cut
     watch.batches, watch._unanswered = before.batches, before._unanswered
     client = consumer._client
     client.cluster.add_listener(
@@ -449,7 +453,7 @@ class _SlimFetcher(Fetcher):
             errors, has_new_data = dict.fromkeys(asked, error), True
         unreadable = self._client.watch.unreadable
         while unreadable:
-            errors[unreadable.pop()] = CorruptRecordException("the broker gave no whole batch")
+            errors[unreadable.pop()] = CorruptRecordException("the broker cannot read it")
             has_new_data = True
         for source, met in errors.items():
             if assignment.active and ClientPartition(*source) not in self._records:

@@ -179,6 +179,7 @@ class KafkaReader:
                 continue
             poll_ms = min(2 * poll_ms, _POLL_MS_MAX)
             if _now() - moved_at > self._progress_s:
+                self._check_cut(0.0)
                 raise stalled(partition, position, end_offset, self._progress_s)
             if _now() - (self._watch.missing_since or _now()) > self._lag_s:
                 raise gone(partition, self._topic_ids.get(partition.topic, ""))
@@ -221,7 +222,7 @@ class KafkaReader:
     async def _seek(self, positions: Mapping[TopicPartition, int]) -> None:
         if {each.topic for each in positions} != {each.topic for each in self._positions}:
             self._watch.missing_since = None
-        self._watch.batches = {}
+        self._watch.batches, self._watch.cut = {}, {}
         self._positions = dict(positions)
         if self._consumer is None:
             await (self._renew() if self._disturbances else self._try_to_connect())
@@ -233,6 +234,7 @@ class KafkaReader:
     async def poll(
         self, records_max: int, timeout_ms: int, only: Collection[TopicPartition] | None = None
     ) -> Mapping[TopicPartition, Sequence[InputRecord]]:
+        self._check_cut(self._progress_s)
         consumer = await self._connected()
         wait_ms, self._woken = 0 if self._woken else timeout_ms, False
         try:
@@ -257,6 +259,12 @@ class KafkaReader:
         for partition in self._positions:
             self._positions[partition] = await consumer.position(ClientPartition(*partition))
         return {TopicPartition(*source): records for source, records in fetched.items()}
+
+    def _check_cut(self, longest_s: float) -> None:
+        for source, since_s in self._watch.cut.items():
+            if (seconds := _now() - since_s) > longest_s:
+                partition = TopicPartition(*source)
+                raise cut_off(partition, self._positions[partition], seconds)
 
     def wake(self) -> None:
         if self._consumer is None or not wake(self._consumer):
@@ -479,12 +487,10 @@ class CorruptBatches:
         self._wary_records = WARY_RECORDS
         if self._attempts >= ATTEMPTS_MAX:
             raise DamagedError(
-                f"{partition} offset {position}: the record batch was damaged or cut off {self._attempts} times in a"
-                " row",
-                hint=f"the copy of the leader, {leader}, is damaged, or a proxy before it cuts answers. Stop that"
-                f" broker, so that an intact replica leads, then {look_again(partition.partition)}. Before the broker"
-                f" is started again, remove the directory {partition} from its log.dirs: the broker then copies the"
-                " partition again",
+                f"{partition} offset {position}: the record batch was damaged {self._attempts} times in a row",
+                hint=f"the copy of the leader, {leader}, is damaged. Stop that broker, so that an intact replica leads,"
+                f" then {look_again(partition.partition)}. Before the broker is started again, remove the directory"
+                f" {partition} from its log.dirs: the broker then copies the partition again",
                 topic=partition.topic,
                 partition=partition.partition,
                 offset=position,
@@ -540,6 +546,18 @@ def stalled(partition: TopicPartition, position: int, end_offset: int, seconds: 
         partition=partition.partition,
         position=position,
         end_offset=end_offset,
+    )
+
+
+def cut_off(partition: TopicPartition, position: int, seconds: float) -> ReadStalled:
+    return ReadStalled(
+        f"reading {partition} has not moved from offset {position} for {seconds:.0f} s: every answer to a fetch ends"
+        " inside of its first record batch",
+        hint="Kafka's own brokers send at least one whole batch: look for a proxy between the broker and this process,"
+        " and connect without it",
+        topic=partition.topic,
+        partition=partition.partition,
+        position=position,
     )
 
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from aiokafka.protocol.fetch import FetchRequest
 
-from snapreplay.errors import DamagedError
+from snapreplay.service.core.kafka_errors import ReadStalled
+from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.shared import SharingClient
 from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.deadlines import within
+from tests.support.kafka import hasty
 from tests.support.tampering import topic_id
 
 pytestmark = pytest.mark.kafka
@@ -53,12 +55,13 @@ def cutting(monkeypatch, is_cut: Callable[[], bool]) -> list[int]:
     return cuts
 
 
+@pytest.mark.parametrize("cuts", [1, 5])
 @pytest.mark.parametrize("by_id", [True, False], ids=["by-id", "by-name"])
-async def test_no_record_is_stepped_over(broker, cluster, source, monkeypatch, by_id):
+async def test_no_record_is_stepped_over(broker, cluster, source, monkeypatch, cuts, by_id):
     """Every record comes, in a window of the log and to an owner."""
     ids = {source.topic: topic_id(broker.bootstrap_servers, source.topic)} if by_id else {}
     for followed in (False, True):
-        done = cutting(monkeypatch, partial(next, iter([True]), False))
+        done = cutting(monkeypatch, partial(next, iter([True] * cuts), False))
         reader = await cluster.reader(topic_ids=ids)
         found: list[bytes | None] = []
         async with within(30):
@@ -71,20 +74,26 @@ async def test_no_record_is_stepped_over(broker, cluster, source, monkeypatch, b
                 async for records in reader.read(source, 0, COUNT):
                     found += [each.value for each in records]
         assert found == [b"%d" % number for number in range(COUNT)]
-        assert len(done) == 1
+        assert len(done) == cuts
         assert reader.disturbances > 1
         await reader.close()
         monkeypatch.undo()
 
 
-async def test_answers_that_stay_cut_are_named(source, cluster, monkeypatch):
-    """The position is where it was."""
-    cutting(monkeypatch, lambda: True)
-    reader = await cluster.reader()
+async def test_answers_that_stay_cut_are_named(broker, source, monkeypatch):
+    """After the time without progress, and the position is where it was."""
+    cuts = cutting(monkeypatch, lambda: True)
+    reader = await KafkaCluster(hasty(broker.bootstrap_servers, 2000, progress_ms=1000)).reader()
     async with within(60):
-        with pytest.raises(DamagedError, match=f"{source} offset 0: .* cut off 3 times") as stalled:  # noqa: PT012 - a loop
+        with pytest.raises(ReadStalled, match="inside of its first record batch") as stalled:  # noqa: PT012 - a loop
             async for _ in reader.read(source, 0, COUNT):
                 raise AssertionError("nothing whole was sent")
-    assert reader.position(source) == 0
+        assert stalled.value.facts["position"] == reader.position(source) == 0
+        await reader.follow({source: 2})
+        with pytest.raises(ReadStalled, match="inside of its first record batch"):  # noqa: PT012 - whichever poll it is
+            while True:
+                assert not await reader.poll(10, 100)
+    assert reader.position(source) == 2
     assert "proxy" in stalled.value.hint
+    assert len(cuts) > 3
     await reader.close()
