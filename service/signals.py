@@ -1,11 +1,11 @@
-"""Signals of a process that runs one service: they are handled while a handler blocks the loop, and a stop ends."""
+"""Signals of a process that runs one service: they are heard while anything blocks the main thread, and a stop ends."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import queue
+import select
 import signal
 import sys
 import threading
@@ -25,21 +25,46 @@ FRAMES_MAX = 12
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 DUMP = signal.SIGUSR1
 
+_LEFT = 0
+"""Written when the block is left: an end of file would not come while a forked process has the pipe."""
+_HANDLED = 0x80
+"""Marks the numbers that the handler has written. Those that Python's C handler has written come without it, first."""
+
+_active: list[Signals] = []
+
+
+def _forget() -> None:
+    """Forget the pipe in a forked process: its signals are not for the service."""
+    if _active:
+        signal.set_wakeup_fd(-1)
+
+
+os.register_at_fork(after_in_child=_forget)
+
 
 class Signals:
     """The signals of a process, for the length of a `with` block in the main thread. SIGTERM, SIGINT, SIGHUP and
     SIGQUIT call `stop` in the loop; a process that has not left the block by the deadline is ended. SIGUSR1 logs what
-    every thread and task does. A SIGHUP that is ignored, as under `nohup`, stays so."""
+    every thread and task does. A SIGHUP that is ignored, as under `nohup`, stays so.
+
+    A thread reads the signals from a pipe, Python's wakeup file: while the main thread is in C, as in a query of a
+    database or a product of matrices, Python calls no handler. The handler writes there too: an event loop with a
+    signal handler of the app's has another wakeup file.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stop: Callable[[], None], within_seconds: float) -> None:
         self._loop, self._stop, self._within_seconds = loop, stop, within_seconds
         self._deadline: float | None = None
         self._former: dict[signal.Signals, object] = {}
-        self._received = queue.SimpleQueue[signal.Signals | None]()  # its `put` may interrupt itself
+        self._early: set[int] = set()
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._listen, name="snapreplay-signals", daemon=True)
 
     def __enter__(self) -> Self:
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+        self._former_fd = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        _active.append(self)
         for number in (*STOPS, DUMP):
             if signal.getsignal(number) is not signal.SIG_IGN or number is not signal.SIGHUP:
                 self._former[number] = signal.signal(number, self._handle)
@@ -51,13 +76,18 @@ class Signals:
             return  # a forked worker leaves its copy of the block
         for number, former in self._former.items():
             signal.signal(number, former)  # type: ignore[arg-type]
-        self._received.put(None)
+        signal.set_wakeup_fd(self._former_fd)
+        _active.remove(self)
+        os.set_blocking(self._writing, True)
+        os.write(self._writing, bytes([_LEFT]))
         self._thread.join()
+        os.close(self._writing)
+        os.close(self._reading)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        """Hand the signal to the thread. Python calls this between two instructions of what blocks the loop."""
         if os.getpid() == self._pid:
-            self._received.put(signal.Signals(number))
+            with suppress(BlockingIOError):  # full: the thread has not been reading for long
+                os.write(self._writing, bytes([number | _HANDLED]))
         else:  # a worker that a handler has forked ends as any process
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -65,13 +95,18 @@ class Signals:
     def _listen(self) -> None:
         while True:
             left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-            try:
-                number = self._received.get(timeout=left)
-            except queue.Empty:
+            if not select.select([self._reading], [], [], left)[0]:
                 self._end()
-            if number is None:
-                return
-            self._react(number)
+            for byte in os.read(self._reading, 64):
+                if byte == _LEFT:
+                    return
+                number, is_handled = byte & ~_HANDLED, bool(byte & _HANDLED)
+                if is_handled and number in self._early:
+                    self._early.remove(number)
+                elif number in self._former:  # the wakeup file has the signals of other handlers, too
+                    if not is_handled:
+                        self._early.add(number)
+                    self._react(signal.Signals(number))
 
     def _react(self, number: signal.Signals) -> None:
         if number is DUMP:

@@ -135,7 +135,9 @@ class FetchWatch:
     def readable(self, answer: Any, cut: dict[Source, float]) -> Any:
         """Return the answer with what the client reads right, and note in `cut` what is cut: as it was when the
         question was asked."""
-        topics = [(name, [self._readable(name, each, cut) for each in partitions]) for name, partitions in answer.topics]
+        topics = [
+            (name, [self._readable(name, each, cut) for each in partitions]) for name, partitions in answer.topics
+        ]
         return Fetched(answer.API_VERSION, getattr(answer, "error_code", NoError.errno), topics)
 
     def _readable(self, topic: str, answered: tuple[Any, ...], cut: dict[Source, float]) -> tuple[Any, ...]:

@@ -17,11 +17,12 @@ from tests.support.deadlines import scaled
 from tests.support.waiting import eventually
 
 PROGRAM = """
-    import asyncio, logging, multiprocessing, os, signal, sys, time
+    import asyncio, ctypes, logging, multiprocessing, os, signal, sys, time
     from snapreplay.service.signals import Signals
 
     logging.basicConfig(level="INFO", format="%(levelname)s %(message)s")
     limit, blocks = float(sys.argv[1]), sys.argv[2]
+    mutex, lock = ctypes.create_string_buffer(256), ctypes.CDLL(None).pthread_mutex_lock  # zeros: it is not locked
 
     if blocks == "log":
         reading, writing = os.pipe()
@@ -48,12 +49,20 @@ PROGRAM = """
             print("ready", flush=True)
             if blocks == "handler":
                 on_payment()
+            if blocks == "C":
+                in_c()
+            if blocks == "another handler of the loop":
+                asyncio.get_running_loop().add_signal_handler(signal.SIGWINCH, print)
             await stopped.wait()
             if blocks in ("stop", "log"):
                 await asyncio.create_task(asyncio.sleep(300), name="partition-3")
 
     def on_payment():
         time.sleep(300)
+
+    def in_c():
+        lock(mutex)
+        lock(mutex)
 
     asyncio.run(main())
     print("stopped", flush=True)
@@ -99,11 +108,17 @@ def test_a_graceful_stop_is_told(start, name):
 
 
 @pytest.mark.parametrize(
-    ("blocks", "culprit"), [("handler", r"thread MainThread: .*on_payment"), ("stop", r"task partition-3: ")]
+    ("blocks", "culprit"),
+    [
+        ("handler", r"thread MainThread: .*on_payment"),
+        ("C", r"thread MainThread: .*in_c"),
+        ("stop", r"task partition-3: "),
+    ],
 )
 def test_a_stop_that_does_not_end_is_ended(start, blocks, culprit):
     """By a thread, with exit code 6, a line, and what every thread and task did."""
     process = start(2, blocks)
+    eventually(lambda: _state(process.pid) == "S", "it is blocked")
     process.send_signal(signal.SIGTERM)
     out, log = process.communicate(timeout=scaled(30))
     assert (process.returncode, out) == (6, "")
@@ -122,6 +137,15 @@ def test_what_it_does_is_logged_on_demand(start):
     assert lines[0] == "WARNING SIGUSR1: what every thread and task does\n"
     assert any(line.startswith("WARNING thread MainThread: ") for line in lines)
     assert process.poll() is None
+
+
+def test_a_handler_of_the_loop_does_not_make_it_deaf(start):
+    """The loop takes the wakeup file for its own handlers."""
+    process = start(blocks="another handler of the loop")
+    process.send_signal(signal.SIGTERM)
+    out, log = process.communicate(timeout=scaled(30))
+    assert (process.returncode, out) == (0, "stopped\n")
+    assert log.count("SIGTERM") == 1
 
 
 def test_a_hang_up_that_is_ignored_stays_so(start):

@@ -74,13 +74,7 @@ TIMED, UNTIMED, LOG = "a-timed", "b-untimed", "log"
 
 @pytest.mark.parametrize(
     ("refused", "to_blame"),
-    [
-        ({TIMED}, None),
-        ({UNTIMED}, UNTIMED),
-        ({LOG}, LOG),
-        ({TIMED, LOG}, LOG),
-        ({TIMED, UNTIMED}, UNTIMED),
-    ],
+    [({TIMED}, None), ({UNTIMED}, UNTIMED), ({LOG}, LOG), ({TIMED, LOG}, LOG), ({TIMED, UNTIMED}, UNTIMED)],
     ids=str,
 )
 async def test_a_record_s_own_timestamp_is_not_the_clock_s_fault(refused, to_blame, monkeypatch):

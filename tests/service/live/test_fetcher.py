@@ -182,10 +182,7 @@ async def test_the_ends_that_the_monitor_saw_are_not_shown_for_those_of_a_silent
     await fetcher.next_batch(7, 50, nothing_to_wait_for)
     reader.right_end, reader.is_silent = None, is_silent
     positions, unseen = {"left": 1, "right": 7}, Ends() if is_silent else Ends(2, 7)
-    assert fetcher.status(positions, is_paused=is_paused) == (
-        InputStatus("left", 1, *unseen),
-        InputStatus("right", 7),
-    )
+    assert fetcher.status(positions, is_paused=is_paused) == (InputStatus("left", 1, *unseen), InputStatus("right", 7))
     fetcher.saw_ends({"left": Ends(5, 6), "right": Ends(9, 9)})
     assert fetcher.status(positions, is_paused=is_paused) == (
         InputStatus("left", 1, *left),
