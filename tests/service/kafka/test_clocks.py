@@ -72,6 +72,10 @@ async def test_a_claim_is_refused_by_the_clock_s_name_and_succeeds_when_it_is_se
 TIMED, UNTIMED, LOG = "a-timed", "b-untimed", "log"
 
 
+async def no_limits(_topics: object) -> dict[str, int]:
+    return {}
+
+
 @pytest.mark.parametrize(
     ("refused", "to_blame"),
     [({TIMED}, None), ({UNTIMED}, UNTIMED), ({LOG}, LOG), ({TIMED, LOG}, LOG), ({TIMED, UNTIMED}, UNTIMED)],
@@ -80,7 +84,7 @@ TIMED, UNTIMED, LOG = "a-timed", "b-untimed", "log"
 async def test_a_record_s_own_timestamp_is_not_the_clock_s_fault(refused, to_blame, monkeypatch):
     """The clock is to blame if a topic is among the refused in which all records have its time; else the app is. The
     answers come in the order of the batches, each after the one before it was looked at."""
-    producer = KafkaProducer(Settings(kafka={"bootstrap.servers": "127.0.0.1:1"}), "app", None)
+    producer = KafkaProducer(Settings(kafka={"bootstrap.servers": "127.0.0.1:1"}), "app", no_limits)
     answers = []
 
     async def send_batch(batch, topic, partition):
