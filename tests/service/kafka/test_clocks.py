@@ -79,7 +79,7 @@ async def no_limits(_topics: object) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("refused", "to_blame"),
     [({TIMED}, None), ({UNTIMED}, UNTIMED), ({LOG}, LOG), ({TIMED, LOG}, LOG), ({TIMED, UNTIMED}, UNTIMED)],
-    ids=str,
+    ids=lambda it: "+".join(sorted(it)) if isinstance(it, set) else str(it),
 )
 async def test_a_record_s_own_timestamp_is_not_the_clock_s_fault(refused, to_blame, monkeypatch):
     """The clock is to blame if a topic is among the refused in which all records have its time; else the app is. The
@@ -104,6 +104,7 @@ async def test_a_record_s_own_timestamp_is_not_the_clock_s_fault(refused, to_bla
     batches.add_records([LogRecord(LOG, b"i")], 0)
     with pytest.raises(ClockRefused if to_blame else RefusedRecord) as caught:
         await producer._send(batches, outputs)
+    await producer.discard()
     assert caught.value.facts["topic"] == (to_blame or TIMED)
     assert f"--topic {to_blame or TIMED} " in caught.value.hint
     assert "message.timestamp.before.max.ms" in caught.value.hint
