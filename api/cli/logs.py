@@ -127,6 +127,7 @@ class Writer(logging.Handler):
         self._stream = stream
         self._lines: queue.Queue[bytes] = queue.Queue(LINES_MAX)
         self._is_forked = False
+        self._counting = threading.Lock()  # `logging.shutdown` holds the handler's own while it waits for the thread
         self.dropped = 0
         """Lines that were lost, and that no line has counted yet."""
         threading.Thread(target=self._write, name="snapreplay-log", daemon=True).start()
@@ -175,9 +176,8 @@ class Writer(logging.Handler):
             self._lines.task_done()
 
     def _count(self, lines: int) -> None:
-        self.acquire()
-        self.dropped += lines
-        self.release()
+        with self._counting:
+            self.dropped += lines
 
     def _write_whole(self, line: bytes) -> bool:
         """Write a line; say whether it was written: the disk may be full, or the other end closed."""

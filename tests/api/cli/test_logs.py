@@ -9,7 +9,9 @@ import os
 import subprocess
 import sys
 import termios
+import threading
 import time
+import weakref
 from array import array
 from collections.abc import Iterator
 from datetime import datetime
@@ -203,6 +205,27 @@ def held_bytes(reading: int) -> int:
     held = array("i", [0])
     fcntl.ioctl(reading, termios.FIONREAD, held)
     return held[0]
+
+
+def test_the_end_of_a_process_waits_for_the_lines_that_are_left(pipe):
+    """Also when lines were dropped: the thread that writes counts them while the end waits for it."""
+    reading, writer = pipe
+    for number in range(5_000):
+        writer.emit(record(f"{number:05} {'x' * 90}"))
+    assert writer.dropped
+    os.set_blocking(reading, False)
+    ended = threading.Event()
+
+    def read_on() -> None:
+        while not ended.wait(0.001):
+            drained(reading)
+
+    reader = threading.Thread(target=read_on)
+    reader.start()
+    logging.shutdown([weakref.ref(writer)])
+    ended.set()
+    reader.join()
+    assert (writer.dropped, writer.is_idle) == (0, True)
 
 
 def test_a_count_that_cannot_be_written_is_told_later():
