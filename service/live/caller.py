@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -72,7 +72,7 @@ class Caller:
             name: _Line(declared, context.circuits.of(declared)) for name, declared in context.app.calls.items()
         }
         self._pending: dict[str, PendingCall] = {}
-        self._counts: Counter[str] = Counter()
+        self._by_name = {name: OrderedDict[str, PendingCall]() for name in context.app.calls}  # to find the oldest
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: set[asyncio.TimerHandle] = set()
         self._writing = asyncio.Lock()
@@ -90,22 +90,25 @@ class Caller:
     def status(self) -> tuple[CallStatus, ...]:
         return tuple(
             CallStatus(
-                *(name, self._counts[name], line.circuit.failures, line.circuit.is_open, line.last_error),
-                oldest_at=self._oldest_at(name) if self._counts[name] else None,
+                *(name, len(self._by_name[name]), line.circuit.failures, line.circuit.is_open, line.last_error),
+                oldest_at=self._oldest_at(name),
             )
             for name, line in sorted(self._lines.items())
         )
 
     def _oldest_at(self, name: str) -> datetime | None:
         """Return the time of the oldest pending call: they are kept in the order in which they were requested."""
-        at_ms = next((each.at_ms for each in self._pending.values() if each.name == name), -1)
+        at_ms = next((each.at_ms for each in self._by_name[name].values()), -1)
         return time_of(at_ms) if at_ms >= 0 else None
 
     def open(self) -> None:
         """Take what is pending in the recovered state."""
-        self._pending = {each.id: each.call for each in self._store.pending()}
-        self._counts = Counter(each.name for each in self._pending.values())
+        for each in self._store.pending():
+            self._request(each.id, each.call)
         self._waits_until = asyncio.get_running_loop().time() + ANSWERS_SECONDS_MAX
+
+    def _request(self, call_id: str, pending: PendingCall) -> None:
+        self._pending[call_id] = self._by_name[pending.name][call_id] = pending
 
     def look(self, *, answers_read: bool) -> None:
         """Begin with the calls that were pending at the start, once the answers in the log are handled."""
@@ -123,10 +126,9 @@ class Caller:
             return
         for call_id in self._store.removed(own):
             if (handled := self._pending.pop(call_id, None)) is not None:
-                self._counts[handled.name] -= 1
+                del self._by_name[handled.name][call_id]
         for call_id, pending in self._store.requested(own):
-            self._pending[call_id] = pending
-            self._counts[pending.name] += 1
+            self._request(call_id, pending)
             if self._has_begun:
                 self._add(_Work(call_id, pending))
 
