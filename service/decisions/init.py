@@ -16,7 +16,7 @@ from snapreplay.service.core.chain import genesis_increment
 from snapreplay.service.core.lineage import Fencer
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.decisions.before_init import StartFrom, check_start, fenced_before, holds_ours, start_offsets
-from snapreplay.service.decisions.state_import import BeginAt, check_source, takeover_of
+from snapreplay.service.decisions.state_import import STATE_OF, BeginAt, check_source, takeover_of
 from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.owned import owned
@@ -115,8 +115,8 @@ async def init_with_state(
 
 def _begin_again(app: App[Any]) -> str:
     return (
-        f"if only an `init --state-of` was interrupted, `snapreplay delete {app.app_id}`, `topics ensure`, and the same"
-        " with --state-is-lost"
+        f"if only an `init --state-of` was interrupted, run `snapreplay delete {app.app_id}`, `snapreplay topics ensure"
+        f" {app_name(app)}`, then the same `init` with `--state-is-lost`"
     )
 
 
@@ -150,12 +150,13 @@ async def _refuse_lost(contexts: list[Context], existing: list[FoundIncrement | 
     if not ahead or not empty:
         return
     (ran, found), lost = ahead[0], empty[0]
+    may_be_init = all(STATE_OF in (each.increment.decision or {}) for _, each in ahead)
     error = PartitionLost(
         f"{lost.increments} holds no increment, but partition {ran.partition} is at batch"
         f" {found.increment.batch}: the increments of partition {lost.partition} were lost",
         hint="bring the increments topic back from a backup or mirror; or `snapreplay run"
-        f" {app_name(lost.app)}`: its hint says what can be accepted; or start over under a new app id: {new_app()}; or"
-        f" {_begin_again(lost.app)}",
+        f" {app_name(lost.app)}`: its hint says what can be accepted; or start over under a new app id: {new_app()}"
+        + (f"; or {_begin_again(lost.app)}" if may_be_init else ""),
         partition=lost.partition,
     )
     await with_savepoints(error, lost.app, lost.cluster)
