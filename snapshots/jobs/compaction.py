@@ -46,6 +46,10 @@ class NotCompactable(StopError):
     """
 
 
+_AGAIN = "run the job again"
+_LOST = "look at the partition with `snapreplay restore-status`: its owner, or its hint, says what became of the log"
+
+
 class SnapshotSuperseded(StopError):
     """A snapshot of this batch, or of a later one, exists by now."""
 
@@ -99,7 +103,8 @@ def folded(app_id: str, moment: Moment, logs: Logs) -> Folded | None:
     if damage is None:
         raise NotCompactable(
             f"neither a snapshot nor the genesis is left to begin with: the increments begin at {moment.log_start},"
-            f" the snapshots at {moment.snapshots_start}"
+            f" the snapshots at {moment.snapshots_start}",
+            hint=_LOST,
         )
     raise NotCompactable(
         damage.message, hint=f"`snapreplay audit --app-id {app_id} --level changes` lists what is wrong"
@@ -199,7 +204,7 @@ def check_still_wanted(found: Found, last: Found | None) -> None:
     batch, offset = found.increment.batch, found.offset
     if last is None or last.increment.batch < batch:
         there = "none" if last is None else f"batch {last.increment.batch}"
-        raise NotCompactable(f"the log has lost batch {batch}: its last one is now {there}")
+        raise NotCompactable(f"the log has lost batch {batch}: its last one is now {there}", hint=_LOST)
     for pointer in last.increment.pointers[:1]:
         if pointer.batch >= batch:
             raise SnapshotSuperseded(
@@ -207,7 +212,7 @@ def check_still_wanted(found: Found, last: Found | None) -> None:
             )
     begun_at = begun_anew_at(last.increment, last.offset)
     if begun_at > offset:
-        raise NotCompactable(f"a decision at offset {begun_at} has begun a new chain since")
+        raise NotCompactable(f"a decision at offset {begun_at} has begun a new chain since", hint=_AGAIN)
 
 
 def proposal(written: Written, read_again: Found, proposed_by: str, created_at_ms: int) -> Manifest:
@@ -224,7 +229,8 @@ def proposal(written: Written, read_again: Found, proposed_by: str, created_at_m
     if read_again != written.state.found:
         raise NotCompactable(
             f"offset {read_again.offset} holds batch {increment.batch} of owner epoch {increment.owner_epoch} with"
-            f" digest {increment.digest} now, not what was folded"
+            f" digest {increment.digest} now, not what was folded",
+            hint=_LOST,
         )
     if digest != increment.digest:
         raise DamagedError(
@@ -328,7 +334,10 @@ def compacted(
                 if isinstance(error, RetryableError):
                     raise
                 return _without(partition, Outcome.NOT_POSSIBLE, error)
-    trimmed = NotCompactable(f"partition {partition} was trimmed {_ATTEMPTS} times while it was read")
+    trimmed = NotCompactable(
+        f"partition {partition} was trimmed {_ATTEMPTS} times while it was read",
+        hint="take snapshots less often, or run the job while the app processes less: each snapshot trims the log",
+    )
     return _without(partition, Outcome.NOT_POSSIBLE, trimmed)
 
 
@@ -370,13 +379,16 @@ def _looked_again(app_id: str, client: LogClient, written: Written, ids: dict[st
         SnapshotSuperseded, NotCompactable: no manifest may be written.
     """
     if (now := client.topic_ids(names.own_pair(app_id))) != ids:
-        raise NotCompactable(f"the topics of {app_id!r} were created again: their ids were {dict(ids)}, they are {now}")
+        raise NotCompactable(
+            f"the topics of {app_id!r} were created again: their ids were {dict(ids)}, they are {now}", hint=_LOST
+        )
     increment, offset = written.state.found.increment, written.state.found.offset
     for topic, topic_id in ids.items():
         recorded = increment.topic_ids.get(topic, topic_id)
         if recorded != topic_id:
             raise NotCompactable(
-                f"{topic} was created again: its id is {topic_id}, but batch {increment.batch} recorded {recorded}"
+                f"{topic} was created again: its id is {topic_id}, but batch {increment.batch} recorded {recorded}",
+                hint=_LOST,
             )
     moment = moment_of(client, app_id, written.partition)
     logs = PartitionLogs(client, app_id, written.partition)
@@ -391,7 +403,7 @@ def _looked_again(app_id: str, client: LogClient, written: Written, ids: dict[st
             entry = judge(records[0]).entry
             if isinstance(entry, Increment):
                 return Found(records[0].offset, entry)
-    raise NotCompactable(f"offset {offset} of the increments topic holds no increment any more")
+    raise NotCompactable(f"offset {offset} of the increments topic holds no increment any more", hint=_LOST)
 
 
 def _written(app_id: str, client: LogClient, moment: Moment) -> Written | None:
@@ -404,10 +416,6 @@ def _written(app_id: str, client: LogClient, moment: Moment) -> Written | None:
     topic, headers = names.snapshots_topic(app_id), headers_for(RecordKind.CHUNK, snapshot_id)
     for value in chunk_records(snapshot_id, state.cursor, RECORD_BYTES_MAX):
         offset = client.append(topic, moment.partition, value, headers)
-        if refs and offset <= refs[-1].offset:  # a log only grows
-            raise NotCompactable(
-                f"{topic} was created again: a chunk appended after offset {refs[-1].offset} lies at {offset}"
-            )
         refs.append(ChunkRef(offset, len(refs), len(value), crc32(value)))
     digest = _read_back(logs, refs, snapshot_id, state.shard_count)
     return Written(moment.partition, state, snapshot_id, refs, digest)
