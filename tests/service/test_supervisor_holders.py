@@ -34,6 +34,7 @@ class Runner:
     def __init__(self, context: Any, *_: object) -> None:
         self.number, self.holding, self.unsaved = context.partition, False, None
         self.over, self.stops = asyncio.Event(), 0
+        self.runs_beside: list[Runner] = []
         self.ids: list[dict[str, str]] = []
         self.deaths: list[BaseException] = []
         self.refusals: list[Exception] = []
@@ -50,6 +51,7 @@ class Runner:
         self.ends.append(end_offset)
 
     async def run(self) -> None:
+        self.runs_beside = [each for each in MADE if each.number == self.number and not each.over.is_set()]
         await self.over.wait()
         if self.error is not None:
             raise self.error
@@ -207,6 +209,18 @@ async def test_a_holder_whose_partition_came_back_is_told_of_at_the_end(make, mo
     await until(lambda: len(first.ids) > seen + 2, "the watch")
     await stopping
     assert supervisor.unsaved == [first.unsaved]
+
+
+@virtual
+async def test_a_partition_that_comes_back_waits_for_its_former_runner(make, monkeypatch):
+    """Never two with the same transactional id in one process."""
+    first = await released(supervisor := make())
+    monkeypatch.setattr(Runner, "take_back", lambda _: False)
+    supervisor.assigned({0})
+    second = supervisor.runners[0]
+    await until(lambda: second.runs_beside, "its run")
+    assert second is not first
+    assert second.runs_beside == [second]
 
 
 @virtual

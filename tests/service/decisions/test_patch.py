@@ -308,6 +308,13 @@ async def test_stores_are_named_and_tuples_are_keys(bench):
         assert dict(state.offers) == {("k0", 1): 0, ("k2", 1): 6}
 
 
+async def test_an_entry_stands_in_one_line_also_if_only_one_names_the_partition(bench):
+    """Their order would decide."""
+    await past(bench)
+    with pytest.raises(NotCorrected, match=r"line 2: .*is in line 1 already"):
+        await proposed(bench, LINE, {"key": "k0", "expected": WRONG, "delete": True, "partition": 0})
+
+
 async def test_an_input_that_was_copied_since_the_look_is_the_one_that_was_gone_on_with(bench):
     """The owner has gone on with a faithful copy: the decision names the topic that its positions are in."""
     await past(bench)

@@ -1,7 +1,9 @@
 """Ids of findings: the same for the same, another one for whatever an operator has not seen."""
 
+import ast
 import asyncio
 import shlex
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,9 +13,11 @@ from examples import ledger
 from snapreplay.app.ranges import InputRange
 from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.recovery import Recovery
-from snapreplay.service.core.refusals import SchemaDiffers
+from snapreplay.service.core.refusals import LogDamaged, NoRestoreMode, SchemaDiffers
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.recovery.acceptable_failures import (
+    ALSO,
+    KINDS,
     Resolution,
     findings_of,
     newest_acceptable_snapshot,
@@ -25,7 +29,7 @@ from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Pointer
 from snapreplay.snapshots.log.loading import NullSink
-from snapreplay.snapshots.plan import FromGenesis, FromSnapshot
+from snapreplay.snapshots.plan import FromGenesis, FromSnapshot, NoUsableSnapshot
 from snapreplay.state.stores import store_of
 from tests.support import apps
 from tests.support.accepting import command_in, settings_in
@@ -35,6 +39,7 @@ from tests.support.proposals import JOB, Job
 from tests.support.stage import settings_for
 from tests.support.tampering import flip
 
+ROOT = Path(__file__).resolve().parents[3]
 LAST = FoundIncrement(increment(8), 40)
 
 
@@ -84,6 +89,21 @@ def test_a_digest_that_differs_is_accepted_by_the_mode_that_found_it(mode, way):
     facts = {"batch": 7, "recorded": "a", "computed": "b", "mode": mode}
     (finding,) = findings_of(DigestMismatch("differs", **facts), context(), LAST)
     assert finding.way is way
+
+
+def test_every_error_that_can_be_accepted_is_made_with_the_facts_that_identify_it():
+    """A name that is mistyped, here or there, would be None in every id: two failures would be one."""
+    made: dict[str, list[set[str | None]]] = {}
+    for path in (*ROOT.glob("service/**/*.py"), *ROOT.glob("snapshots/**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                given = {word.arg for word in node.keywords}
+                made.setdefault(node.func.id, []).append(given)
+    optional = {LogDamaged, NoRestoreMode}  # what is behind them may be one of several
+    for error, kind in (*KINDS.items(), *ALSO.items()):
+        assert made.get(error.__name__) or error is NoUsableSnapshot
+        for given in made.get(error.__name__, []) if error not in optional else ():
+            assert set(kind.facts) <= given or None in given, (error, given)
 
 
 POINTED = FromSnapshot(Pointer("s", 9, 8, 5, 30, None))
