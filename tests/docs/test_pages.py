@@ -44,6 +44,24 @@ def test_every_answer_names_a_test_that_exists() -> None:
         assert answer.startswith(("No", "Yes", "What", "The state")), question
 
 
+@pytest.mark.parametrize(
+    "path", [*DOCS.rglob("*.md"), ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name
+)
+def test_every_test_that_a_page_cites_exists(path: Path, sources: str) -> None:
+    """A function in backticks, or a file. Else the page proves nothing there."""
+    cited = set(re.findall(r"`(?:tests/[\w/]+/)?(test_\w+(?:\.py)?)`", path.read_text(encoding="utf-8")))
+    cited -= {"test_shop.py"}  # the reader writes it
+    assert [each for each in sorted(cited) if not re.search(rf"^{re.escape(each)}$", sources, re.MULTILINE)] == []
+
+
+@pytest.fixture(scope="module")
+def sources() -> str:
+    """The names of all tests, of files and of functions, one a line."""
+    paths = list((ROOT / "tests").rglob("test_*.py"))
+    functions = [each for path in paths for each in re.findall(r"def (test_\w+)\(", path.read_text(encoding="utf-8"))]
+    return "\n".join([*functions, *(path.name for path in paths)])
+
+
 # ------------------------------------------------------------------- made from the code
 
 

@@ -4,6 +4,7 @@ The ways by `accept` for every kind of finding are in tests/attacks, B3; here ar
 where no acceptance could succeed.
 """
 
+import re
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.state.digest import Digest
 from tests.hints.following import way_with, ways
-from tests.support.tampering import recreate, tamper, trim, with_fields
+from tests.support.tampering import bring_back, recreate, tamper, trim, with_fields
 
 pytestmark = [pytest.mark.kafka, pytest.mark.whole]
 
@@ -76,6 +77,21 @@ async def lose_snapshots(then: Any) -> None:
 async def trimmed_increments(then: Any) -> None:
     (log,) = await then.here.read(then.increments)
     trim(then.here.bootstrap_servers, then.increments, 0, log[-1].offset)
+
+
+async def test_topics_are_brought_back_from_a_backup(operator):
+    """Every record at its old offset: what "bring the topics back" means, and it is enough."""
+    then, who = await operator()
+    (snapshots,) = await then.here.read(then.snapshots)
+    (backup,) = await then.here.read(then.increments)
+    await trimmed_increments(then)
+    await lose_snapshots(then)
+    hint = await who.failure()
+    assert re.search(r"(^|; or )(bring|restore) .* from a backup or mirror", hint)
+    bring_back(then.here.bootstrap_servers, then.increments, backup)
+    bring_back(then.here.bootstrap_servers, then.snapshots, snapshots)
+    async with who.running() as service:
+        assert service.view(0)["k0"]["n"] == 6
 
 
 async def broken_chain(then: Any) -> None:
