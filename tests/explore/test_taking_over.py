@@ -3,7 +3,6 @@
 import pytest
 
 from snapreplay.service.core import suspicion
-from snapreplay.service.core.suspicion import Takeover
 from tests.explore.explore import Walk, explore
 from tests.explore.taking_over import beginning, key_of, moves, problems
 
@@ -32,8 +31,8 @@ def test_after_every_suspicion_one_process_has_the_partition(count, bounds):
     assert explored.is_whole
 
 
-def always(*_, **__):
-    return True
+def ends_all(watch, event, now, assigned=suspicion._assigned):
+    return assigned(watch, event._replace(fenced=frozenset(watch.under_way)), now)
 
 
 def says_nothing(watch, *_):
@@ -52,7 +51,7 @@ def says_the_first(watch, event, claimed=suspicion._claimed):
 @pytest.mark.parametrize(
     ("where", "rule", "broken", "is_cut"),
     [
-        (Takeover, "is_ended", always, False),
+        (suspicion, "_assigned", ends_all, False),
         (suspicion, "_claimed", says_nothing, False),
         (suspicion, "_claimed", says_the_first, False),
         (suspicion, "_taken_at", nobody_lives, True),

@@ -62,7 +62,7 @@ async def test_a_savepoint_from_its_beginning_to_its_end(desk, typing, tmp_path)
     assert (document["savepoint"], document["usable"], document["reason"]) == ("before", True, "ticket 17")
     assert [part["entries"] for part in document["partitions"]] == [len(each) for each in state]
     taken = await typing("savepoint", "create", desk.file, "before", code=2)
-    assert "hint: use another name; or first `snapreplay savepoint drop fed_ledger:app before " in taken.stderr
+    assert "hint: use another name; or first `snapreplay savepoint drop fed_ledger:app before`" in taken.stderr
     listed = await typing("savepoint", "list", desk.file)
     assert "ticket 17" in listed.stdout
     assert json.loads((await typing("savepoint", "list", desk.file, "-o", "json")).stdout) == document
