@@ -103,7 +103,7 @@ async def inspect(
         _topic_ids([facts[name] for name in (*inputs, *own) if name in {*inputs, *own_pair}]),
         matched,
         tuple(misfits_of(app, settings, facts, count, before).values()),
-        left_out(app, facts),
+        left_out(app, facts, before),
     )
 
 
@@ -112,7 +112,7 @@ def warn_mismatched_topics(app: App[Any], view: ClusterView) -> None:
     for misfit in view.misfits:
         log.error("%s", misfit)
     for sentence in view.left_out.values():
-        log.info("%s", sentence)
+        log.warning("%s", sentence)
     for pattern in app.patterns:
         if not any(map(pattern.matches, view.matched)):
             log.warning("no topic that can be read matches %r yet; a topic that appears later is added", pattern.name)

@@ -333,7 +333,7 @@ class Supervisor:
         for misfit in sorted(set(view.misfits).difference(self._view.misfits)):
             log.error("%s", misfit)
         for sentence in sorted(set(view.left_out.values()).difference(self._view.left_out.values())):
-            log.info("%s", sentence)
+            log.warning("%s", sentence)
         self._view, self._refused = view, None
         return view
 

@@ -235,6 +235,8 @@ def as_at_a_start(facts: DoctorFacts) -> Found:
                 problem,
                 f"to read it, copy its records to {fitting}; else narrow the pattern in App(inputs=[…])",
             )
+    for name, problem in requirements.left_out(app, topics, facts.recorded_inputs).items():
+        yield name, problem, "declare it in App(inputs=[…]), or narrow the pattern so that it does not match"
 
 
 def _refused(facts: DoctorFacts, check: Callable[..., object], *arguments: object) -> Found:

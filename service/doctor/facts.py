@@ -114,7 +114,8 @@ class DoctorFacts:
         """Those that are declared, and those that match a pattern and can be inputs."""
         if self.app is None:
             return ()
-        return (*self.app.input_names, *matched_inputs(self.app, self.settings, self.topics, self.partition_count))
+        known = self.app, self.settings, self.topics, self.partition_count, self.recorded_inputs
+        return (*self.app.input_names, *matched_inputs(*known))
 
     @property
     def partition_count(self) -> int:
@@ -126,8 +127,9 @@ class DoctorFacts:
     @property
     def recorded_inputs(self) -> tuple[str, ...]:
         """Those of topics that match a pattern and that the chain has taken in already."""
-        matched = matching(self.app, self.topics) if self.app else ()
-        return tuple(name for name in matched if any(name in state.topic_ids for state in self.states))
+        recorded = {name for state in self.states for name in state.topic_ids}
+        matched = matching(self.app, self.topics, recorded) if self.app else ()
+        return tuple(name for name in matched if name in recorded)
 
     @property
     def outputs(self) -> tuple[str, ...]:

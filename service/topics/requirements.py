@@ -154,13 +154,14 @@ def _declared(app: App[Any], facts: Iterable[str]) -> list[str]:
     return sorted(name for name in facts if name not in app.input_names and app.declaration(name))
 
 
-def left_out(app: App[Any], facts: Iterable[str]) -> dict[str, str]:
-    """Return a sentence for each topic that matches a pattern and has the name of an own topic of another app."""
+def left_out(app: App[Any], facts: Iterable[str], running: Collection[str] = ()) -> dict[str, str]:
+    """Return a sentence for each topic that matches a pattern and has the name of an own topic of another app, without
+    those that are `running` inputs already."""
     return {
         name: f"topic {name} matches {_pattern(app, name)!r}, but is left out: it has the name of an own topic of app"
         f' {owner}. To read it as an input, declare it by its name: Topic("{name}")'
         for name in _declared(app, facts)
-        if (owner := own_name(app, name))
+        if name not in running and (owner := own_name(app, name))
     }
 
 
@@ -227,7 +228,7 @@ def partition_count(
     own = names.increments_topic(app.app_id)
     known = [name for name in app.input_names if name not in app.internal_names]
     if not known:
-        known = [own] if own in facts else matching(app, facts)
+        known = [own] if own in facts else matching(app, facts, running)
     counts = {name: facts[name].partition_count for name in (*known, *running) if name in facts}
     if not counts and default is not None:
         return default

@@ -299,6 +299,22 @@ def test_a_topic_of_a_pattern_with_another_partition_count_moves_no_key():
     assert "not co-partitioned: payments-x has 2 partitions, more-1 has 3" in taken_in.problem
 
 
+def test_a_topic_with_the_name_of_an_own_topic_of_another_app_is_named_unless_it_is_an_input():
+    """An input that the chain has keeps its checks: here its partition count."""
+    seen = matching_too()
+    name = "more-snapshots"
+    seen = replace(seen, topics={**facts().topics, name: topic(name, partition_count=3)})
+    (finding,) = checks.as_at_a_start(seen)
+    assert (finding.where, "own topic of app more" in finding.problem) == (name, True)
+    assert seen.inputs == ("payments-x",)
+    taken_in = replace(seen, states=(replace(STATE, topic_ids={name: "id"}),))
+    (finding,) = checks.as_at_a_start(taken_in)
+    assert f"not co-partitioned: payments-x has 2 partitions, {name} has 3" in finding.problem
+    alike = replace(taken_in, topics={**facts().topics, name: topic(name, partition_count=2)})
+    assert list(checks.as_at_a_start(alike)) == []
+    assert alike.inputs == ("payments-x", name)
+
+
 def test_a_compacted_input_of_an_app_that_replays():
     """With changes in the log it may be compacted."""
     compacted = {**facts().topics, "payments-x": topic("payments-x", **{"cleanup.policy": "compact"})}

@@ -107,6 +107,8 @@ def test_own_topics_of_other_apps_match_no_pattern_that_does_not_ask_for_them(pa
     assert matching(app, facts) == ([] if owner else [name])
     assert [f"of app {owner}." in line for line in left_out(app, facts).values()] == [True] * bool(owner)
     assert matched_inputs(app, Settings(), facts, 1, running=(name,)) == (name,)
+    assert left_out(app, facts, running=(name,)) == {}
+    assert partition_count(app, facts, running=(name,)) == 1
 
 
 def test_the_partitions_of_a_pattern_are_those_of_what_the_app_has():
