@@ -270,7 +270,7 @@ def _why(error: BaseException) -> str:
         case EOFError() | kafka.KafkaConnectionError() | ConnectionResetError():
             return (
                 "it closes the connection without an answer: another security protocol, no Kafka broker, or more"
-                " connections than max.connections.per.ip allows"
+                " connections than max.connections or max.connections.per.ip allows"
             )
         case socket.gaierror():
             return str(cause.strerror)
