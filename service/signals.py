@@ -33,13 +33,29 @@ _HANDLED = 0x80
 _active: list[Signals] = []
 
 
-def _forget() -> None:
-    """Forget the pipe in a forked process: its signals are not for the service."""
-    if _active:
-        signal.set_wakeup_fd(-1)
+class _Forking(threading.local):
+    """The signals of a thread that forks wait until the new process has forgotten the pipe. Else they would reach the
+    service, and Python would drop them in the new process."""
+
+    before: set[signal.Signals | int] | None = None
+
+    def block(self) -> None:
+        if _active:
+            self.before = signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, DUMP))
+
+    def unblock(self) -> None:
+        if self.before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
+            self.before = None
+
+    def forget(self) -> None:
+        if _active:
+            signal.set_wakeup_fd(-1)
+        self.unblock()
 
 
-os.register_at_fork(after_in_child=_forget)
+_forking = _Forking()
+os.register_at_fork(before=_forking.block, after_in_parent=_forking.unblock, after_in_child=_forking.forget)
 
 
 class Signals:

@@ -41,6 +41,14 @@ PROGRAM = """
                 worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(300,))
                 worker.start()
                 print(worker.pid, flush=True)
+            if blocks == "workers that end at once":
+                signal.alarm(60)  # ends this program if a worker does not end
+                for _ in range(20):
+                    if (worker := os.fork()) == 0:
+                        time.sleep(300)
+                    os.kill(worker, signal.SIGTERM)
+                    assert os.WTERMSIG(os.waitpid(worker, 0)[1]) == signal.SIGTERM
+                signal.alarm(0)
             if blocks == "a fork that leaves":
                 if os.fork() == 0:
                     signals.__exit__(None, None, None)
@@ -165,6 +173,14 @@ def test_a_signal_for_a_forked_worker_is_not_for_the_service(start):
     assert process.stdout.readline() == "ready\n"
     os.kill(worker, signal.SIGTERM)
     eventually(lambda: _state(worker) == "Z", "the worker has ended")
+    process.send_signal(signal.SIGUSR1)
+    assert process.stderr.readline().startswith("WARNING SIGUSR1")
+    assert process.poll() is None
+
+
+def test_a_worker_that_is_ended_while_it_is_forked_ends_and_the_service_does_not(start):
+    """`start()` and then `terminate()`: the signal comes before the worker has run a line."""
+    process = start(blocks="workers that end at once")
     process.send_signal(signal.SIGUSR1)
     assert process.stderr.readline().startswith("WARNING SIGUSR1")
     assert process.poll() is None
