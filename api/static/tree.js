@@ -21,7 +21,7 @@ function written(value, most) {
   for (const name in value) {
     if (text.length > most) return text;
     text += `${text === open ? "" : ","}${Array.isArray(value) ? "" : `${JSON.stringify(name)}:`}`;
-    text += written(value[name], most - text.length);
+    text += written(value[name], Math.max(most - text.length, 0));
   }
   return text + close;
 }

@@ -57,7 +57,7 @@ async def test_the_page_has_what_was_before_it_was_opened(stage: Any, unique: An
     await says(page, re.compile("Healthy"))
     await expect(plot(page)).to_have_attribute("aria-label", SOME)
     await expect(page.locator(".key")).to_contain_text("not all partitions were known to be live")
-    await expect(page.locator(".key")).to_contain_text("no process remembers what was before")
+    await expect(page.locator(".key")).to_contain_text("this process does not remember what was before")
     await details(page, theirs)
     await expect(plot(page, f"#partition-{theirs}-detail")).to_have_attribute("aria-label", SOME)
     await expect(page.locator(f"#partition-{theirs}-detail .key")).to_contain_text("it was not live")
