@@ -110,7 +110,7 @@ demo: $(if $(WITHOUT_JAVA),setup,jars) ## Real broker, real flights, kill -9, re
 test: jars ## `make lint`, beside all tests of `make check` and those with a real broker and Spark (ARGS="tests/api -x": only these)
 	$(if $(ARGS),,$(LINTED) & lint=$$!;) $(TESTED) || failed=$$?; $(if $(ARGS),,wait $$lint || failed=$$?;) exit $${failed:-0}
 
-# The types take half a minute of one core, in which the tests would leave the other one idle. What is wrong is told at once.
+# The type check takes half a minute of one core while the tests leave the other one idle. It prints errors at once.
 LINTED = mkdir -p build; { $(MAKE) --no-print-directory lint >build/lint.log 2>&1 || { cat build/lint.log >&2; exit 1; }; }
 
 .PHONY: whole

@@ -37,7 +37,7 @@ def reading() -> Callable[[], object]:
     for number in range(RECORDS):
         value = b'{"amount": %d, "ts": %d, "pad": "%s"}' % (number % 1000, STAMP_MS + number, b"x" * 48)
         builder.append(timestamp=STAMP_MS + number, key=b"acct%07d" % number, value=value)
-    data = bytes(builder._build())  # noqa: SLF001 - as the client's sender does
+    data = bytes(builder._build())  # noqa: SLF001 - the client's sender calls it, too
 
     def read() -> object:
         source = ClientPartition("in", 0)
@@ -61,7 +61,7 @@ def packing() -> Callable[[], object]:
     def pack() -> object:
         batches = TransactionBatches({"out": shape, "log": shape}, 0)
         batches.add_outputs(outputs, "log", 0)
-        return [each._build() for run in batches.runs.values() for each in run]  # noqa: SLF001 - as its sender
+        return [each._build() for run in batches.runs.values() for each in run]  # noqa: SLF001 - its sender does
 
     return pack
 

@@ -75,7 +75,7 @@ class DeadLetters:
             done = await redrive(self._app, self._settings)
         except SnapreplayError as error:
             why = str(error)
-        except Exception as error:  # else the operation would never end
+        except Exception as error:  # any error must end the operation, with its text
             log.exception("the dead letters could not be sent back")
             why = repr(error)
         else:

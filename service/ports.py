@@ -78,7 +78,7 @@ class Reader(Protocol):
 
     @property
     def doubt(self) -> str:
-        """The reason why a log is not the one that was followed, as its broker said; empty: it is. With a doubt
+        """Why a log is no longer the followed one, as its broker said; empty: it still is. With a doubt
         `poll` returns nothing more of that log."""
 
     @property

@@ -202,9 +202,8 @@ class ServiceControl:
         return await self.kept.read(name)
 
     async def dead_letters(self) -> DeadLetterList:
-        running(self._supervisor, self._view, 0)
-        assert self.letters is not None  # noqa: S101 - set before the first request
-        return await self.letters.read()
+        letters, _ = self._letters()
+        return await letters.read()
 
     async def history(self, partition: int) -> PartitionHistory:
         supervisor, _ = running(self._supervisor, self._view, partition)
@@ -380,13 +379,17 @@ class ServiceControl:
         return operation
 
     def _redrive(self, asked: RedriveDeadLetters) -> Operation:
-        _, partition_count = running(self._supervisor, self._view, 0)
+        letters, partition_count = self._letters()
         operation = self._operations.create(asked, range(partition_count))
-        assert self.letters is not None  # noqa: S101 - set before the first request
-        self.letters.begin(
-            [Part(self._operations, self._wake, operation.id, each.partition) for each in operation.parts]
-        )
+        letters.begin([Part(self._operations, self._wake, operation.id, each.partition) for each in operation.parts])
         return operation
+
+    def _letters(self) -> tuple[DeadLetters, int]:
+        """Return the dead letters and the number of partitions. Raises UnknownPartition: the app does not run yet."""
+        _, partition_count = running(self._supervisor, self._view, 0)
+        if self.letters is None:
+            raise UnknownPartition(0, None)
+        return self.letters, partition_count
 
     def _cancel(self, operation_id: str, by: str) -> Operation:
         operation, cancelled = self._operations.cancel(operation_id, f"cancelled by {by}")

@@ -307,7 +307,7 @@ class Supervisor:
             found = await self._inspected()
         except SnapreplayError as error:
             done(OperationState.FAILED, None, error.message)
-        except Exception as error:  # else the operation would never end
+        except Exception as error:  # any error must end the operation, with its text
             log.exception("the cluster could not be inspected")
             done(OperationState.FAILED, None, repr(error))
         else:

@@ -102,7 +102,7 @@ def broker() -> Iterator[SharedBroker]:
         yield SharedBroker(given)
         return
     # Every five minutes by default: a test that sets a short retention could lose its records, or not.
-    # Four brokers that nobody asks anything would take a tenth of a core.
+    # Four idle brokers would take a tenth of a core.
     quiet = {"metadata.max.idle.interval.ms": "0", "broker.heartbeat.interval.ms": "2000"}
     unasked = {"log.retention.check.interval.ms": str(86_400_000), **quiet}
     with LocalBroker(deadline_s=scaled(60), properties=KEEPS_LEADERS | unasked) as local:

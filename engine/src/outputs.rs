@@ -37,7 +37,7 @@ pub fn pack<'py>(
         lanes: Vec::new(),
     };
     for output in outputs {
-        // Whatever the error is, the client's builder meets it as well.
+        // The client's builder meets any error again, and raises it.
         if !lanes.add(&output).unwrap_or(false) {
             return None;
         }

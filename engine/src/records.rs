@@ -51,7 +51,7 @@ pub fn records<'py>(
             make.call1((topic, partition, offset, ms, key, value, PyTuple::new(py, headers)?))?
         };
         found.append(made)?;
-        from = offset.saturating_add(1); // as the client: one that does not rise is left out
+        from = offset.saturating_add(1); // like the client: offsets that do not rise are skipped
     }
     Ok(Some((found, end - rest.0.len())))
 }

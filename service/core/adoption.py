@@ -1,6 +1,6 @@
 """Decides whether the owner may point to a snapshot that somebody else has written. Pure.
 
-Nothing in a proposal is believed: each field must be one that the owner itself would have written. The caller reads,
+Nothing in a proposal is trusted: each field must be what the owner itself would have written. The caller reads,
 and asks in three steps: `refuse_manifest`, `refuse_increment`, `refuse_entries`. The first is asked again directly
 before the pointer is handed over.
 """

@@ -99,7 +99,7 @@ INTRODUCTIONS_MAX = 5
 
 class Introductions:
     """Says when a process asks for a new assignment because the others do not know it: a static member that was started
-    again gets the assignment of its predecessor, and one that joined late is taken for absent."""
+    again gets its predecessor's assignment, and a member that joined late is taken for absent."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
@@ -115,8 +115,8 @@ def assigned(members: Mapping[str, Member], partitions: Iterable[int]) -> dict[s
     """Share the partitions among the members: id → share. Same input, same output.
 
     Each partition has one owner, and as many copies elsewhere as the largest `replicas` says and processes allow; one
-    more while it moves. Once every copy is warm, and nobody leaves or is absent, the numbers of owned partitions differ
-    by at most one. An absent member keeps what nobody has taken over, and is given nothing.
+    more while it moves. Once every copy is warm, and no member leaves or is absent, the numbers of owned partitions
+    differ by at most one. An absent member keeps its partitions until another takes them over, and gets no new ones.
     """
     plan = _Plan(members, sorted(partitions))
     plan.balance()
@@ -314,8 +314,8 @@ class Copies(msgspec.Struct, frozen=True):
 
 
 def copies_given(wanted: int, holders: int, idle: Mapping[str, int], on_rack: int, other_racks: int) -> Copies:
-    """Say what a process is told of the copies of its partitions. `idle` counts processes without copies by the reason;
-    `on_rack`: partitions whose copies are all on its own rack."""
+    """Return what a process learns of the copies of its partitions. `idle` counts processes without copies by
+    reason; `on_rack`: partitions whose copies are all on its own rack."""
     given = min(wanted, holders)
     why_missing = _missing(holders, idle) if given < wanted else ""
     full = "the processes on other racks hold as many copies as their part"

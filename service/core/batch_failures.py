@@ -176,7 +176,7 @@ class BatchFailures:
     def refused(
         self, failed: Increment, error: RefusedRecord, events: Events = NO_EVENTS
     ) -> tuple[BatchFailures, StopError | None]:
-        """Cut a refused batch down to the record or timer to blame, which then counts as one that cannot be applied.
+        """Cut a refused batch down to the record or timer to blame, which then counts as not applicable.
         The second value is the final error, if there is one."""
         cut = replace(
             self,

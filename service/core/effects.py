@@ -102,7 +102,7 @@ class WriteState(Struct, frozen=True):
 
 
 class Upgrade(Struct, frozen=True):
-    """Upgrade the state after `last` to the app's schema_version, write it, and begin the chain anew with it."""
+    """Upgrade the state after `last` to the app's schema_version, write it, and begin a new chain with it."""
 
     last: FoundIncrement
 

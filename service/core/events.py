@@ -20,7 +20,7 @@ class Begin(Struct, frozen=True):
 
 
 class FenceDone(Struct, frozen=True):
-    """The transactional producer has started; `unbroken`: nobody had fenced since our last fence."""
+    """The transactional producer has started; `unbroken`: no other process had fenced since our last fence."""
 
     lineage: Lineage | None = None
     unbroken: bool = True

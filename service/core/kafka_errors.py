@@ -45,7 +45,7 @@ class OffsetBeyondEnd(RecordsGone):
 
 
 class TopicGone(RecordsGone):
-    """The topic does not exist, or has another id than the one that was asked for. `facts`: topic, topic_id."""
+    """The topic does not exist, or its id is not the requested one. `facts`: topic, topic_id."""
 
 
 class CommitInDoubt(RetryableError):

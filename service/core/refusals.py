@@ -325,7 +325,7 @@ def _differs(
 def refuse(
     expected: Expected, owner_epoch: int, found: FoundIncrement, *, any_inputs: bool = False
 ) -> SnapreplayError | None:
-    """Say why this process must not continue the last increment, or None. With `any_inputs`, whatever inputs it has."""
+    """Say why this process must not continue the last increment, or None. `any_inputs`: its inputs do not matter."""
     wrong, increment = (whose_log if any_inputs else wrong_log)(expected, found), found.increment
     if wrong is not None:
         return wrong

@@ -40,7 +40,7 @@ class RetainedState:
         ending: how far the transaction of `doubtful` came.
         outputs: of `doubtful`, dead letters included.
         undoable: whether `doubtful` can be taken back; not in a state that is no map.
-        unbroken: nobody else has fenced since we have been the owner, as far as known.
+        unbroken: no other process has fenced since we became the owner, as far as known.
         replaced: the log that we wrote to was replaced or cut.
         fallback_from: of the recovery before, until an increment has recorded it.
         unpointed: what no snapshot covers of the state after `last`.

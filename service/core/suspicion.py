@@ -67,8 +67,8 @@ class Watch:
 
 
 class Suspected(NamedTuple):
-    """A process seems to be dead. `warm`: partitions with a warm copy here. `heard_at`: when it was last heard; None:
-    nobody listens there. `is_quiet`: no copy has seen a commit of it either."""
+    """A process seems to be dead. `warm`: partitions with a warm copy here. `heard_at`: when it last answered; None:
+    its HTTP port is closed. `is_quiet`: no copy has seen a commit of it either."""
 
     process_id: str
     warm: frozenset[int]

@@ -92,7 +92,7 @@ async def init_with_state(
     written before all of them can. Returns one line per partition.
 
     Raises:
-        AlreadyBegun: a partition has a chain; perhaps of an `init` like this one that was interrupted.
+        AlreadyBegun: a partition has a chain, perhaps of an interrupted `init` like this.
         NoSuchState, CannotTakeOver, SchemaDiffers: nothing was written.
         OwnedBefore, StopError, UsageError, Unreachable: as `init_app`.
         LogWentOn, Superseded, CommitInDoubt: another process is at work on this app id.
@@ -165,7 +165,7 @@ async def _refuse_lost(contexts: list[Context], existing: list[FoundIncrement | 
 
 async def _refuse_owned(contexts: list[Context], existing: list[FoundIncrement | None], *, state_is_lost: bool) -> None:
     """Refuse to fence an owner that holds the only copy of a state. If the log has no claim, and the coordinator knows
-    more than a first fence, the log is not the one that the owner wrote."""
+    more than a first fence, the log is not what the owner wrote."""
     for context, found in zip(contexts, existing, strict=True):
         if found is None and await fenced_before(context) is Fencer.OWNER:
             running = await context.cluster.member_count(context.app.app_id)
@@ -210,7 +210,7 @@ async def _last(context: Context) -> FoundIncrement | None:
             f" {context.snapshots} holds snapshots: the increments were lost",
             hint="bring the increments topic back from a backup or mirror; or"
             f" `snapreplay run {app_name(context.app)}`: its hint has the command to accept the newest snapshot; or"
-            f" begin anew under a new app id: {new_app()}; or {_begin_again(context.app)}",
+            f" start again under a new app id: {new_app()}; or {_begin_again(context.app)}",
         )
         await with_savepoints(error, context.app, context.cluster)
         raise error

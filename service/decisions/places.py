@@ -75,7 +75,7 @@ def other_log(topic: str, position: int, reached: int, start_offset: int, common
 
 async def newest_common(context: Context, topic: str, last_offset: int) -> Anchor | None:
     """Find the last anchor, of the increments up to `last_offset`, whose record the input still holds; None: none. A
-    log that was cut and grew again agrees up to the cut; one that was created again agrees nowhere."""
+    log that was cut and grew again agrees up to the cut; a log that was created again agrees nowhere."""
     async with reading(context.cluster) as reader:
         anchors = await _anchors(reader, context.increments, topic, last_offset)
         partition = TopicPartition(topic, context.partition)

@@ -71,7 +71,7 @@ class NoSuchSavepoint(UsageError):
 
 
 class SavepointExists(UsageError):
-    """The app has a savepoint of this name, or a part of one that was interrupted.
+    """The app has a savepoint of this name, or part of an interrupted one.
 
     Safe: The savepoint that is there was not touched.
     """
@@ -323,7 +323,7 @@ class Savepoints:
     async def create(
         self, name: str, reason: str = "", *, by: str = "", kept: Callable[[int], object] = lambda _: None
     ) -> SavepointShown:
-        """Keep the state of every partition of the app, whoever owns it; parameters and errors as of `create`."""
+        """Keep the state of every partition of the app, in any process; parameters and errors as of `create`."""
         with throttled(self._settings.restore.drill_share):
             return await create(self._app, self._settings, self._cluster, name, reason, by=by, kept=kept)
 
@@ -380,7 +380,7 @@ class Savepoints:
                     await self.drop(asked.name)
         except SnapreplayError as error:
             why = str(error)
-        except Exception as error:  # else the operation would never end
+        except Exception as error:  # any error must end the operation, with its text
             log.exception("a savepoint could not be kept or dropped")
             why = repr(error)
         else:

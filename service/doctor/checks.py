@@ -167,7 +167,7 @@ def _pin_remedy(facts: DoctorFacts, log: Log, opened: OpenTransaction) -> str:
 
 @_check("transactions")
 def stuck(facts: DoctorFacts) -> Found:
-    """Check that the coordinators can end what the owners began. Until then nobody can fence."""
+    """Check that the coordinators can end the owners' open transactions. Until then no process can fence."""
     if facts.app is None or not facts.stuck:
         return
     app_id, first = facts.app.app_id, min(facts.stuck)

@@ -53,7 +53,7 @@ def _not_as_declared(facts: DoctorFacts, topic: str, keys: Mapping[bytes, int]) 
             topic,
             f"its producer does not partition by {name}, as the app declares: {proofs[0]}; so do {len(proofs)} of"
             f" {len(keys)} keys that were sampled",
-            f"set its producer's partitioner to {name}; or declare the one that it has, if no other input has the same"
+            f"set its producer's partitioner to {name}; or declare its partitioner, if no other input has the same"
             " keys. Existing records stay where they are: copy them to a new topic",
         )
 

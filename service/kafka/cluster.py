@@ -268,7 +268,7 @@ def _refuse(group_id: str, topic: str, code: int) -> None:
     """Raise what the code means; the caller converts the client's own errors."""
     if code in _OCCUPIED:
         raise StopError(
-            f"group {group_id} has members, so nobody else can commit its offsets: {for_code(code).__name__}",
+            f"group {group_id} has members, so only they can commit its offsets: {for_code(code).__name__}",
             hint=f"stop what consumes as group {group_id}: `kafka-consumer-groups.sh --bootstrap-server HOST:PORT"
             f" --describe --members --group {group_id}` lists it",
             error=for_code(code).__name__,

@@ -351,7 +351,7 @@ def lots_by(
     if codec:
         try:
             data = _CODECS[codec](data[begin:end])
-        except Exception:  # noqa: BLE001 - the other parser says what it is
+        except Exception:  # noqa: BLE001 - the client's parser then names the damage
             yield None
             return
         begin, end = 0, len(data)
@@ -435,7 +435,7 @@ def _data(body: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 class _SlimFetcher(Fetcher):
-    """A fetcher of `RawRecord`s, without the fields that nobody reads. Each error reaches the next poll: the client's
+    """A fetcher of `RawRecord`s, without the unused fields. Each error reaches the next poll: the client's
     own fetcher ends with an unexpected one, and only logs an unknown one.
     """
 
@@ -532,7 +532,7 @@ class _TolerantRecords(PartitionRecords):
 
 class _EngineRecords(_TolerantRecords):
     """The same records, made by the compiled engine a batch at a time. What it does not take, such as a control batch
-    or a damaged one, goes through the client's parser: alone, whatever is behind it."""
+    or a damaged one, goes through the client's parser, on its own."""
 
     _compiled: engine.Compiled
     _position: int

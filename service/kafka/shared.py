@@ -110,7 +110,7 @@ class _Question(Generic[K, V]):
 
 
 class LogEnds:
-    """Asks the leaders for the bounds of logs, each in a request of its own: one that is silent delays no other."""
+    """Asks the leaders for the bounds of logs, each in its own request: a silent leader delays no other."""
 
     def __init__(self, client: AIOKafkaClient) -> None:
         self._client = client

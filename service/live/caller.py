@@ -193,7 +193,7 @@ class Caller:
         declared, attempt = line.declared, work.failures + 1
         try:
             call = declared.call_of(work.id, work.pending, attempt)
-        except Exception as error:  # noqa: BLE001 - another codec than when it was requested
+        except Exception as error:  # noqa: BLE001 - a codec that has changed may raise anything
             return declared.failed(work.id, error, attempt)
         try:
             result = await line.circuit.attempt(declared, call)

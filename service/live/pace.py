@@ -117,7 +117,7 @@ class IdleTime:
         return bool(self._distance_ms)
 
     def heard(self) -> None:
-        """Begin the quiet time again: there is a record, or may be one that is not fetched yet."""
+        """Start the quiet time again: there is a record, or may be an unfetched one."""
         self._quiet_since = asyncio.get_running_loop().time()
 
     async def reached(self, *, turn_has_begun: bool = False) -> int | None:

@@ -147,7 +147,7 @@ class ObjectiveWatch:
             self._offsets_per_record = max(1.0, self._offsets / self._records)
 
     def marked(self) -> None:
-        """Count anew: there is a newer snapshot."""
+        """Start counting from zero: there is a newer snapshot."""
         self._records = self._offsets = 0
 
     def now(self, plan: RestorePlan | None, *, from_genesis: bool) -> Objective:

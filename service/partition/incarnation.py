@@ -66,7 +66,7 @@ SAMPLE_EACH_SHARD = 2
 
 async def check_values(store: Store) -> None:
     """Read a part of each shard of a restored state, before anything is written: digests prove only bytes, and the app
-    may declare another type than the one that was stored.
+    may declare a type that differs from the stored one.
 
     Raises:
         StoredValueUnreadable, UnknownTimer: the partition must not be LIVE.

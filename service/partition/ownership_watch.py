@@ -147,7 +147,7 @@ class OwnershipWatch:
                 why = await self._why_lost(committer)
             except SnapreplayError:
                 why = None  # the next look finds it, too
-            except Exception:  # else a doubt that came meanwhile would stay: nobody would ask any more
+            except Exception:  # a doubt raised meanwhile must be looked at, or the partition stays unready
                 log.exception("partition %d: unexpected error", self._context.partition)
                 why = None
             if why is not None or self._since is not None:  # a doubt that came meanwhile found this task asking

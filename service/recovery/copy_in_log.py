@@ -128,7 +128,7 @@ async def asked_for_last(context: Context) -> FoundIncrement | None:
 
 
 async def end_now(context: Context) -> tuple[str, Bounds] | None:
-    """Return the id of the increments topic and its bounds; None: nobody answers soon, or there is no such topic."""
+    """Return the id of the increments topic and its bounds; None: no answer soon, or no such topic."""
     log = context.increments
     try:
         async with asyncio.timeout(LOOK_SECONDS_MAX):

@@ -234,8 +234,8 @@ class Examiner:
         return await with_way_out(error, self._context, self._recovery)
 
     async def newer(self) -> FoundIncrement | None:
-        """Return the increment that is the last one by now; None: it is still the one that was found, which is read
-        again after a look that failed, and once a minute.
+        """Return the last increment, if it is newer than the one found; else None. It is also read again after a
+        failed look, and once a minute.
 
         Raises:
             LogEndsBefore: the log does not hold that one any more.

@@ -204,8 +204,8 @@ class Memory:
         return self._aside[1]
 
     async def until_written(self, stopped: asyncio.Event) -> None:
-        """Wait until the log ends with an increment that was written after the one that led nowhere, by another process
-        that has the state in memory; or until `stopped` is set."""
+        """Wait until another process, which has the state in memory, writes an increment after the last one, which
+        led nowhere; or until `stopped` is set."""
         known, topic = None, self._context.increments.topic
         while not stopped.is_set():
             await within(LOOK_SECONDS, stopped)
@@ -222,8 +222,8 @@ class Memory:
             known = None if is_new else end
 
     async def is_others(self, owner_epoch: int | None) -> bool:
-        """Say whether the log is the one that we wrote to, and another process has claimed since: that owner is left
-        alone. True also while the log cannot be read."""
+        """Say whether another process has claimed since in the log that we wrote to: that owner is left alone. True
+        also while the log cannot be read."""
         if owner_epoch is None or self.kept is None:
             return False
         if await looked_up(self._context, self.kept) is not Verdict.SAME:
@@ -276,11 +276,11 @@ class NothingYet(RetryableError):
 
 
 async def nobody_else_fenced(context: Context, memory: Memory, since: float, *, insists: bool) -> bool:
-    """Refuse a fence that could only do harm; return whether nobody has fenced since our last fence.
+    """Refuse a fence that could only do harm; return whether no process has fenced since our last fence.
 
     Args:
         since: the loop's time when the recovery began.
-        insists: our state is that of the log's last batch, and whoever has fenced since could not restore it.
+        insists: our state is that of the log's last batch, and a process that has fenced since could not restore it.
 
     Raises:
         IncrementsMissing, NothingYet, NotInitialised, IncrementsBehind, StateDisputed: there is nothing to continue
@@ -377,8 +377,8 @@ async def require_increments(context: Context, kept: RetainedState) -> None:
 
 
 async def nobody_since(context: Context, memory: Memory) -> bool:
-    """Say whether nobody has fenced since our last fence; False when the cluster does not tell. Raises Unreachable: no
-    answer."""
+    """Say whether no process has fenced since our last fence; False when the cluster does not know. Raises
+    Unreachable: no answer."""
     kept = memory.kept
     if kept is None or kept.lineage is None:
         return False

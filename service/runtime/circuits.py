@@ -121,7 +121,7 @@ def _watched(name: str, call: Any) -> Generator[Any, Any, object]:
                 )  # fmt: skip
         try:
             value, error = (yield awaited), None
-        except BaseException as thrown:  # noqa: BLE001 - a cancellation, for one: the function may handle it
+        except BaseException as thrown:  # noqa: BLE001 - the function may handle any, such as a cancellation
             value, error = None, thrown
 
 

@@ -1,5 +1,5 @@
-"""The watch whether the runners' loop turns. After a standstill of the process, for whatever reason, another one may
-have taken its partitions, and topics may have been replaced: listeners ask again what they knew before.
+"""Notices when the runners' loop has not run for a while. Meanwhile another process may have taken the partitions, and
+topics may have been replaced, so listeners ask again for what they knew.
 """
 
 from __future__ import annotations

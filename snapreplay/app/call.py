@@ -157,13 +157,13 @@ class AsyncCall(Generic[K, Q, R]):
             request = None if pending.request is None else self.request.decode(pending.request)
             result = None if reply.result is None else self.result.decode(reply.result)
             answer = Answer(reply.id, request, result, reply.error, reply.attempts)
-            return function(msgspec.structs.replace(record, value=answer), state, out)  # type: ignore[arg-type] # of another value
+            return function(msgspec.structs.replace(record, value=answer), state, out)  # type: ignore[arg-type] # the answer replaces its value
 
         self._app.handler(self.topic)(handled)
         return function
 
     def call_of(self, call_id: str, pending: PendingCall, attempt: int = 1) -> Call[Any, Any]:
-        """Return the call as its function receives it. Raises whatever a codec does that changed meanwhile."""
+        """Return the call as its function receives it. Raises what its codec raises if the codec has changed since."""
         key = None if pending.key is None else self.topic.key.decode(pending.key)
         request = None if pending.request is None else self.request.decode(pending.request)
         return Call(call_id, key, request, attempt)
@@ -186,11 +186,11 @@ class AsyncCall(Generic[K, Q, R]):
 
 
 def error_text(error: BaseException) -> str:
-    """Return class and text of an error, as text that a record and a status can hold, whatever the author's class does
-    or a name of a file has in it."""
+    """Return an error's class and text, safe for a record and a status even if its `__str__` fails or it holds bytes
+    that are not UTF-8."""
     try:
         text = str(error)
-    except Exception as defect:  # noqa: BLE001 - of the author's class
+    except Exception as defect:  # noqa: BLE001 - the author's __str__ may raise anything
         text = f"its text cannot be shown: {type(defect).__name__}"
     shown = f"{type(error).__name__}{': ' if text else ''}{text}"[:ERROR_MAX]
     return shown.encode(errors="backslashreplace").decode()[:ERROR_MAX]
@@ -260,7 +260,7 @@ class NoCalls(Calling):
 
 
 def sourced(app: App[Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the handler or timer function; if the app has calls, one that says first whose calls it requests."""
+    """Return the handler or timer function; if the app has calls, wrapped to set which handler requests them."""
     if not app.calls:
         return function
 

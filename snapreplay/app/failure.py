@@ -36,9 +36,9 @@ _TRACEBACK_LINES = 12
 
 
 def passes(error: BaseException) -> bool:
-    """Say whether something raised while a record was applied is no answer to it: a stored value cannot be read, a
-    schema cannot be fetched, or the process is to end. Everything else is, whatever its class: SystemExit,
-    CancelledError and MemoryError, too."""
+    """Say whether an error raised while a record was applied is not the record's fault: a stored value cannot be
+    read, a schema cannot be fetched, or the process is to end. Any other error is its fault, also SystemExit,
+    CancelledError and MemoryError."""
     return isinstance(error, StopError | RegistryUnavailable) or of_a_signal(error)
 
 

@@ -127,7 +127,7 @@ class Client:
             if status in (409, 422):
                 raise UsageError(f"{self.shown_url} refuses {what}: {said}") from error
             raise self._unavailable(what, f"it answers {status}: {said}", _hint(status)) from error
-        except Exception as error:  # whatever the client and its libraries raise
+        except Exception as error:  # the client and its libraries document no base class
             raise self._unavailable(what, described(error), "is the address that of a schema registry?") from error
 
     def _unavailable(self, what: str, why: str, hint: str) -> RegistryUnavailable:
@@ -139,7 +139,7 @@ class Client:
 def _resolved(
     client: SchemaRegistryClient, found: Schema, name: str = "", above: frozenset[tuple[object, object]] = frozenset()
 ) -> Registered:
-    """Fetch the references, too. Whatever this raises, the registry's answer is to blame."""
+    """Fetch the references, too. Any error here is the fault of the registry's answer."""
     if not isinstance(found.schema_str, str):
         raise TypeError("the answer has no schema")
     references = []

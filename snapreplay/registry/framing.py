@@ -112,7 +112,7 @@ class _Reader:
         return schema_id if time.monotonic() >= asked_at + REFUSED_SECONDS else None
 
     def fetch(self, schema_id: int, since_s: float | None = None) -> None:
-        """Learn to read by this schema; one that cannot be used is refused until it is fetched again."""
+        """Learn to read by this schema. An unusable schema is refused until it is fetched again."""
         try:
             met_s = time.monotonic() if since_s is None else since_s
             schema = self._registry.schema(schema_id, met_s if schema_id not in self._refused else -math.inf)

@@ -67,8 +67,8 @@ class SchemaRegistry:
         """Return a codec for Avro.
 
         A value is read by the schema that it was written with, and converted to `type_`. A field that the type lacks is
-        left out, and one that the record lacks takes the type's default. Written is the schema that was given, or one
-        made of the type.
+        left out, and a field that the record lacks takes the type's default. Values are written by the schema that was
+        given, or by one made from the type.
 
         Args:
             type_: a msgspec Struct, dataclass, TypedDict or Pydantic model; Any: dict, list, str, ...

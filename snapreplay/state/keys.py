@@ -265,7 +265,7 @@ def tuple_packer(part_types: tuple[type, ...]) -> Callable[[Any], bytes]:
 
 
 def tuple_unpacker(part_types: tuple[type, ...], decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Return the decoder of tuples with parts of exactly these types: `decode`, or one that remembers the parts before
+    """Return the decoder of tuples with parts of exactly these types: `decode`, or one that keeps the parts before
     the last one of the last key. Those of a range often share them; that takes a third to a half of the time."""
     # One object, so that another thread never sees the head of one key and the parts of another.
     known: tuple[bytes | None, tuple[Any, ...]] = (None, ())

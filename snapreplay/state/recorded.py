@@ -27,7 +27,7 @@ StoredFields = Mapping[str, Collection[str]]
 
 
 class UnknownFields(StopError):
-    """Stored values have a field that this code does not know, or lack one that it has.
+    """Stored values have a field that this code does not know, or lack a field that it has.
 
     Safe: The partition stops before this code writes anything, and what is stored stays as it is.
     """

@@ -1,7 +1,7 @@
 """The compaction of a partition: its newest snapshot and the changes since become a new one, proposed to the owner.
 
-Chunks mean nothing until the manifest, which is written last, after they were read back and the log was looked at once
-more. A task that dies leaves chunks that nobody reads. One that runs twice proposes twice, and the owner adopts one.
+Chunks mean nothing without their manifest. It is written last, after the chunks were read back and the log was checked
+again. A task that dies leaves unused chunks. A task that runs twice proposes twice, and the owner adopts one proposal.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def test_every_error_is_a_problem_document():
 
 
 def test_every_schema_that_is_named_is_there():
-    """A program that makes clients from the document stops at one that is missing."""
+    """A generator of clients stops at a missing schema."""
     named = set(re.findall(r'"#/components/schemas/([^"]+)"', rendered()))
     assert named <= set(DOCUMENT["components"]["schemas"])
 

@@ -20,7 +20,7 @@ def written(servers: str, topic: str) -> None:
 
 @pytest.mark.kafka
 async def test_b16_own_records_have_the_time_of_writing(stage, unique):
-    """Those of an increments topic, whatever the time of the records. An output has the time of its record, which the
+    """Those of an increments topic, for any time of the records. An output has the time of its record, which the
     state knows, too."""
     app = apps.ledger(unique("b16"))
     before_ms = int(time.time() * 1000)

@@ -258,7 +258,7 @@ OTHER_WAYS = {
     UnknownFormatError,
     UnknownStore,
 }
-"""Stops that nobody can accept: going on would need another cluster, another program, another process."""
+"""Stops that cannot be accepted: only another cluster, program or process would help."""
 
 OF_PROGRAMS = {errors.NotBegun, errors.NotCaughtUp, errors.NotLive}
 """What a program hears that waits for partitions: no recovery raises it."""

@@ -225,7 +225,7 @@ def settle(world: World, inputs: tuple[str, ...], output: str) -> float:
 def unsettled(world: World, topics: Names) -> list[str]:
     """Return what is not as it should be once everything is healed and no input comes any more."""
     try:
-        # A client of its own: one that has missed a change of leader is refused with FENCED_LEADER_EPOCH, for ever.
+        # Its own client: a client that has missed a change of leader gets FENCED_LEADER_EPOCH for ever.
         with closing(Logs(world.brokers.bootstrap_servers)) as logs:
             found = troubles(logs, topics, [slot.process.url for slot in world.slots])
     except (KafkaException, LookupError) as error:

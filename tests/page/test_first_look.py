@@ -13,7 +13,7 @@ from tests.support.served import served
 
 
 async def test_the_page_says_what_is_wrong_and_what_to_do(page: Page) -> None:
-    """A partition that is live, one that has failed, and a snapshot that is asked for by the button."""
+    """A live partition, a failed one, and a snapshot requested by the button."""
     failed = msgspec.structs.replace(FAILED, partition=1)
     control = FakeControl([msgspec.structs.replace(LIVE, recoverable=True), failed])
     control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=2)

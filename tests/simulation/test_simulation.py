@@ -54,7 +54,7 @@ def test_a_crash_that_was_under_way_at_the_end_is_no_problem(seed: int, monkeypa
 
 
 def test_what_an_app_sends_to_itself_is_handled_once() -> None:
-    """In the partition of its new key, whatever happens to the processes; each batch has sent what its records lead
+    """In the partition of its new key, through kills and moves; each batch has sent what its records lead
     to."""
     tally = run_block(range(25), rekeys=True)
     broken = [

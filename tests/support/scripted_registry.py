@@ -1,4 +1,4 @@
-"""A schema registry over HTTP that a test can break: it has schemas, and answers as it is told."""
+"""A schema registry over HTTP that a test can break: it has schemas, and answers as scripted."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_quiet_input_is_waited_for_as_long_as_the_setting_says():
 
 @given(st.lists(times, min_size=1, max_size=4), st.data())
 def test_the_order_of_what_is_known_does_not_depend_on_what_is_fetched_first(inputs, data):
-    """Whatever comes when, in pieces of any size: the records of all inputs are taken as if they had come together."""
+    """In any order of arrival and pieces of any size, the records of all inputs are taken as if they came together."""
     runs = {f"t{number}": of(f"t{number}", found) for number, found in enumerate(inputs)}
     arrivals, read = Arrivals(runs, 0), dict.fromkeys(runs, 0)
     taken: list[object] = []

@@ -22,7 +22,7 @@ def settings(broker):
 
 
 class Closing(KafkaCluster):
-    """Closes the clients that a test has not: one that failed would leave them to later tests."""
+    """Closes the clients that a failed test has left open."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)

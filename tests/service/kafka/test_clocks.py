@@ -52,7 +52,7 @@ async def limited(here: Stage) -> Stage:
 @pytest.mark.kafka
 async def test_a_claim_is_refused_by_the_clock_s_name_and_succeeds_when_it_is_set_right(stage, unique, clock):
     """A LIVE partition whose increments are refused recovers until the clock is right: its claim is refused by
-    name, it is not FAILED, nothing is skipped, and then it goes on by itself."""
+    name, it is not FAILED, nothing is skipped, and then it resumes by itself."""
     here = await limited(await stage(apps.ledger(unique("jump"))))
     async with here.running() as service:
         await here.feed(20)

@@ -56,7 +56,7 @@ def failing(error, times=10**9):
     ids=lambda given: type(given).__name__ if isinstance(given, BaseException) else "",
 )
 async def test_the_last_error_is_the_answer(bench, error, attempts, text):
-    """After all attempts, whatever was raised; each has the same id. The partition continues."""
+    """After all attempts and any error; each attempt has the same id. The partition continues."""
     price, got = failing(error)
     await bench.prepare(apps.priced("shop", price, retries=2))
     async with bench.live() as one:
@@ -185,7 +185,7 @@ async def test_an_answer_that_is_a_dead_letter_is_not_asked_for_again(bench, mod
 
 
 async def test_an_answer_whose_time_is_refused_has_the_time_of_writing(bench, monkeypatch):
-    """The result stays; one that is refused at any time is an error with the time of the request."""
+    """The result stays. A result that is refused at any time is an error with the time of the request."""
 
     async def refusing(self, record, partition):
         tried.append((record.timestamp_ms, msgspec.msgpack.decode(record.value)[2] != ""))

@@ -121,7 +121,7 @@ async def test_damage_that_a_recovery_would_get_around_is_told(bench, part, kind
 
 
 async def test_there_is_one_at_a_time(bench, gate):
-    """Whoever asks meanwhile is told."""
+    """A second request meanwhile is refused."""
     async with bench.live() as one:
         await fed(bench, one, 10)
         gate.set()
@@ -160,7 +160,7 @@ async def test_a_drill_is_given_up_with_its_partition(bench, gate, end):
 
 
 async def test_a_drill_that_is_cancelled_is_given_up(bench, gate):
-    """Whoever has cancelled hears nothing more."""
+    """A cancelled request gets no further answer."""
     await bench.prepare()
     async with bench.live() as one:
         gate.set()
@@ -182,7 +182,7 @@ async def test_a_drill_that_is_given_up_before_its_first_step_is_answered(bench)
         await fed(bench, one, 10)
         first = asked(one)
         one.runner.request_pause(Paused(1, "why"), lambda *_: None)
-        await asyncio.sleep(0)  # its task is done, and the loop has told nobody yet
+        await asyncio.sleep(0)  # its task is done, and its callbacks have not run yet
         second = asked(one)
         assert await answer(first) == ("failed", None, "the partition was paused")
         assert (await answer(second))[0] == "failed"

@@ -97,7 +97,7 @@ async def test_what_a_quiet_owner_shows_is_as_old_as_the_last_look(bench, monkey
 @pytest.mark.parametrize("error", [None, Unreachable("nobody answers"), ZeroDivisionError()], ids=repr)
 @virtual
 async def test_a_doubt_that_comes_during_a_look_ends(bench, monkeypatch, error):
-    """Whatever becomes of the look, and nobody else asks: else the partition would never be ready again."""
+    """However the look ends, the doubt ends with it. Otherwise the partition would never be ready again."""
     read, begun, answered = ownership_watch.OwnershipWatch._why_lost, asyncio.Event(), asyncio.Event()
 
     async def slow(*given):

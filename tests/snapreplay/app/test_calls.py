@@ -58,7 +58,7 @@ def test_what_nothing_answers_stays_pending_with_an_id_of_its_place():
 
 
 def test_an_answer_of_a_cancelled_call_is_not_handled():
-    """Nor is one that names the call of another name."""
+    """Nor is an answer that names another call."""
     orders = Topic("orders")
     app = App("shop", inputs=[orders], state=lambda: MapState(str, str))
 

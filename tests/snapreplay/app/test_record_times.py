@@ -143,7 +143,7 @@ def bounded(**bounds: int) -> App[MapState[str, int]]:
 
 @pytest.mark.parametrize("together", [True, False])
 def test_an_input_may_have_a_bound_of_its_own(together):
-    """The first record may have any time; one that is too far ahead is put aside, by name, and moves nothing. The
+    """The first record may have any time. A record too far ahead is put aside, by name, and moves nothing. The
     other input may go further."""
     app = bounded(a=5_000)
     first, second = app.inputs

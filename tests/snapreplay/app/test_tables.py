@@ -131,7 +131,7 @@ streams = st.lists(st.tuples(st.booleans(), st.sampled_from("ab"), st.integers(0
 @pytest.mark.parametrize("how", HOW)
 @given(streams, st.integers(0, 12), st.integers(0, 12), st.integers(1, 9))
 def test_all_records_that_lie_within_the_time_meet_once(how, given, within_ms, grace_ms, batches):
-    """But for those that are late: further behind stream time than the grace. A left one without a match is told when
+    """But for late records: further behind stream time than the grace. A left record without a match is emitted when
     none can come any more. Nothing is left in the stores."""
     now_ms, kept, late = -1, [], 0
     for number, (is_left, key, at_ms) in enumerate(given):

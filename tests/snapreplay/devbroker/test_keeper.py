@@ -111,7 +111,7 @@ def test_the_end_of_the_starting_thread_is_not_the_end_of_the_command(work_dir: 
 
 
 def test_a_keeper_that_is_killed_takes_the_command_along(kept: KeptProcess, work_dir: Path, tmp_path: Path) -> None:
-    """The owner is told, and removes the directory."""
+    """The owner learns of it, and removes the directory."""
     pid = run(kept, SLEEP, tmp_path / "log")
     os.kill(os.getsid(pid), signal.SIGKILL)
     eventually(lambda: not is_running(pid), "the command outlived its keeper")
