@@ -1,8 +1,9 @@
 """The broker's jars: found in a cache directory, or fetched into it once by Maven.
 
-    python -m snapreplay.devbroker.jars [VERSION]
+    python -m snapreplay.devbroker.jars [--check] [VERSION]
 
-VERSION is a version of Kafka other than pom.xml's.
+VERSION is a version of Kafka other than pom.xml's. --check fetches nothing: it reports a missing Java or Maven before
+`make setup` downloads 660 MB, and so needs only the standard library.
 
 The directory holds `lib/` (the class path), `formatted/` (an empty, formatted data directory, so that a start need not
 run the storage tool), a stamp (the pom.xml that it was filled for), and after the first orderly stop of a broker a
@@ -65,6 +66,13 @@ def ensure(report: Say = to_stderr, version: str | None = None) -> KafkaFiles:
         took_s = time.monotonic() - started
         report(f"local broker: fetched {size_of(kafka.root / 'lib')}, in {took_s:.1f} s")
     return kafka
+
+
+def check(version: str | None = None) -> None:
+    """Raise ToolsMissing if `ensure` could not succeed because java or mvn is missing."""
+    _java()
+    if not is_whole(cache_dir(version), pom(version)):
+        find_maven(version)
 
 
 def _java() -> Path:
@@ -249,8 +257,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Fetch the jars if they are missing, and print where they are. Returns the exit code."""
     parser = argparse.ArgumentParser(description="Fetch the jars of a Kafka broker.")
     parser.add_argument("version", nargs="?", type=_version, help=f"{kafka_version()} if not given")
+    parser.add_argument("--check", action="store_true", help="fetch nothing, and report what is missing for it")
     options = parser.parse_args(arguments)
     try:
+        if options.check:
+            check(options.version)
+            return 0
         kafka = ensure(print, options.version)
     except LocalBrokerUnavailable as error:
         to_stderr(str(error))

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,9 @@ from snapreplay.devbroker import jars
 from snapreplay.devbroker.errors import LocalBrokerUnavailable, ToolsMissing
 from snapreplay.devbroker.jars import fill, run_tool
 from tests.support.deadlines import scaled
+
+
+PROJECT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -75,11 +80,28 @@ def test_what_is_missing_is_named_and_nothing_is_fetched(
     assert not root.exists()
 
 
+@pytest.mark.parametrize("java", [True, False])
+def test_setup_names_a_missing_tool_before_it_downloads(tmp_path: Path, java: bool) -> None:
+    """`make setup` in a checkout without an environment, by the standard library alone."""
+    checkout, tools = tmp_path / "checkout", tmp_path / "bin"
+    for folder in ("requirements", "snapreplay"):
+        shutil.copytree(PROJECT / folder, checkout / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(PROJECT / "pyproject.toml", checkout)
+    tools.mkdir()
+    for tool in ("bash", "dirname", "env", "grep", "head", *(["java"] if java else [])):
+        (tools / tool).symlink_to(shutil.which(tool) or pytest.fail(f"no {tool}"))
+    command = [tools / "bash", "requirements/setup.sh", "--for-jars"]
+    environment = {"PATH": str(tools), "PYTHON": str(Path(sys.executable).resolve())}
+    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert ("no mvn command" if java else "no java command") in done.stderr
+    assert not (checkout / ".venv").exists()
+
+
 # --------------------------------------------------------------------- whole or not at all
 
 
 POM = b"<project/>"
-# Fills argv[1] when its standard input is closed, and says what it does.
 
 
 def filler(folder: Path) -> None:
