@@ -37,7 +37,7 @@ from snapreplay.service.core.kafka_errors import GroupInUse, OffsetBeyondEnd
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.kafka.assignor import StandbyAssignor, peer_in
-from snapreplay.service.kafka.clients import KeptAdmin, admin_client, anybody
+from snapreplay.service.kafka.clients import KeptAdmin, admin_client, anybody, first_answer
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, translated
@@ -443,8 +443,8 @@ class KafkaTopicWatch(KeptAdmin):
 async def told_ids(client: AIOKafkaAdminClient, names: Sequence[str], before: Mapping[str, str]) -> Told:
     """Ask a broker; one that lags behind the controllers does not know the newest topics, or still names an old id.
     If the first one does not name a topic, or names another id than `before`, the others are asked."""
-    first = await anybody(client._client)
-    found, hidden = _told(await client._send_request_to_node(first, TopicIds(names)))
+    first, answer = await first_answer(client._client, TopicIds(names))
+    found, hidden = _told(answer)
     told = {name: [found[name]] for name in found if before.get(name, found[name]) != found[name]}
     for broker in client._client.cluster.brokers():
         asked = [name for name in names if name not in found | hidden or name in told]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import NodeNotReadyError
+from aiokafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError
 
 from snapreplay.counted import some
 from snapreplay.service.config.settings import Settings
@@ -28,8 +29,9 @@ CONTROLLER_PAUSES_S = (0.0, *[0.2] * 14)
 
 class _AdminClient(AIOKafkaAdminClient):
     async def _send_request(self, request: Any, node_id: int | None = None) -> Any:
-        node = await anybody(self._client) if node_id is None else node_id
-        return await super()._send_request(request, node)
+        if node_id is None:
+            return (await first_answer(self._client, request))[1]
+        return await super()._send_request(request, node_id)
 
     async def _send_to_controller(self, request: Any) -> Any:
         """Send as the client does, which raises a bare AttributeError where no controller is known: for a moment no
@@ -48,13 +50,32 @@ class _AdminClient(AIOKafkaAdminClient):
         return await super()._send_to_controller(request)
 
 
-async def anybody(client: AIOKafkaClient) -> int:
-    """Return the node id of a broker that answers: for some time the cluster also lists brokers that are gone.
+_NO_ANSWER = (RequestTimedOutError, KafkaConnectionError, NodeNotReadyError)
+
+
+async def first_answer(client: AIOKafkaClient, request: Any) -> tuple[int, Any]:
+    """Ask one broker after the other; return the node id of the first that answers, and its answer. A broker may be
+    connected and silent.
 
     Raises:
         NodeNotReadyError: none answers.
     """
-    nodes = [broker.nodeId for broker in client.cluster.brokers()]
+    silent: list[int] = []
+    while True:
+        node = await anybody(client, silent)
+        try:
+            return node, await client.send(node, request)
+        except _NO_ANSWER:
+            silent.append(node)
+
+
+async def anybody(client: AIOKafkaClient, but: Collection[int] = ()) -> int:
+    """Return the node id of a broker that can be connected: for some time the cluster also lists brokers that are gone.
+
+    Raises:
+        NodeNotReadyError: none can, except for those in `but`.
+    """
+    nodes = [broker.nodeId for broker in client.cluster.brokers() if broker.nodeId not in but]
     for node in random.sample(nodes, len(nodes)):
         if await client.ready(node):
             return int(node)

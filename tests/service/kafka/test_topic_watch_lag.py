@@ -5,23 +5,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka.errors import NodeNotReadyError, RequestTimedOutError
 
 from snapreplay.service.kafka.admin import told_ids
 
 
 def client(*told: str | None) -> Any:
-    """Broker 0 is asked first; each names this id of the topic, or none."""
+    """Broker 0 is asked first; each names this id of the topic, or none, or is silent."""
 
     async def send(node: int, _: object) -> Any:
         topic_id = told[node]
+        if topic_id == "silent":
+            raise RequestTimedOutError
         return SimpleNamespace(topics=[(0 if topic_id else 3, "log", topic_id or "")])
 
     async def ready(_: int) -> bool:
         return True
 
-    nodes = [SimpleNamespace(nodeId=node) for node in range(len(told))]
+    nodes = [SimpleNamespace(nodeId=node, host="h", port=node) for node in range(len(told))]
     inner = SimpleNamespace(ready=ready, send=send, cluster=SimpleNamespace(brokers=lambda: nodes))
-    return SimpleNamespace(_client=inner, _send_request_to_node=send)
+    return SimpleNamespace(_client=inner)
 
 
 @pytest.mark.parametrize(
@@ -33,10 +36,18 @@ def client(*told: str | None) -> Any:
         ("old", ("new",), "new"),
         ("new", ("old", "new"), "new"),
         ("old", (None, "old", "old"), "old"),
+        ("old", ("silent", "old"), "old"),
+        ("old", ("silent", "new", "silent", "new"), "new"),
     ],
 )
 async def test_one_broker_that_lags_does_not_change_an_id(before, told, found, monkeypatch):
-    """Most of them do; who names none is asked for by the others."""
+    """Most of them do; for one that names none, or is silent, the others are asked."""
     monkeypatch.setattr(random, "sample", lambda nodes, _: nodes)
     known = {"log": before} if before else {}
     assert (await told_ids(client(*told), ["log"], known)).ids == {"log": found}
+
+
+async def test_no_answer_from_any_broker_is_an_error() -> None:
+    """It is not taken for a topic that does not exist."""
+    with pytest.raises(NodeNotReadyError, match="no broker answers"):
+        await told_ids(client("silent", "silent"), ["log"], {})
