@@ -74,19 +74,24 @@ def test_a_quiet_input_is_waited_for_as_long_as_the_setting_says():
     assert shown(arrivals.take(9, arrivals.awaited(places, 21.0))) == [("b", 4)]
 
 
-@given(st.lists(times, min_size=1, max_size=4), st.data())
-def test_the_order_of_what_is_known_does_not_depend_on_what_is_fetched_first(inputs, data):
+fetches = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 5)), max_size=30)
+"""Each: the number of an input, how many of its records arrive, how many of all are taken at most."""
+
+
+@given(st.lists(times, min_size=1, max_size=4), fetches)
+def test_the_order_of_what_is_known_does_not_depend_on_what_is_fetched_first(inputs, fetched):
     """In any order of arrival and pieces of any size, the records of all inputs are taken as if they came together."""
     runs = {f"t{number}": of(f"t{number}", found) for number, found in enumerate(inputs)}
     arrivals, read = Arrivals(runs, 0), dict.fromkeys(runs, 0)
     taken: list[object] = []
-    while len(taken) < sum(map(len, inputs)):
-        topic = data.draw(st.sampled_from(sorted(runs)))
-        piece = runs[topic][read[topic] : read[topic] + data.draw(st.integers(0, 3))]
+    the_rest = [(number, 8, 99) for number in range(len(inputs))]
+    for number, size, most in [*fetched, *the_rest]:
+        topic = f"t{number % len(inputs)}"
+        piece = runs[topic][read[topic] : read[topic] + size]
         read[topic] += len(piece)
         if piece:
             arrivals.add(piece)
         places = {name: Place(at, len(runs[name])) for name, at in read.items()}
-        taken += arrivals.take(data.draw(st.integers(1, 5)), arrivals.awaited(places, 0.0))
+        taken += arrivals.take(most, arrivals.awaited(places, 0.0))
     assert taken == list(heapq.merge(*runs.values(), key=attrgetter("timestamp")))
     assert not len(arrivals)
