@@ -13,7 +13,6 @@ from snapreplay.devbroker.errors import LocalBrokerUnavailable, ToolsMissing
 from snapreplay.devbroker.jars import fill, run_tool
 from tests.support.deadlines import scaled
 
-
 PROJECT = Path(__file__).resolve().parents[3]
 
 
