@@ -89,7 +89,7 @@ def test_setup_names_a_missing_tool_before_it_downloads(tmp_path: Path, java: bo
     tools.mkdir()
     for tool in ("bash", "dirname", "env", "grep", "head", *(["java"] if java else [])):
         (tools / tool).symlink_to(shutil.which(tool) or pytest.fail(f"no {tool}"))
-    command = [tools / "bash", "requirements/setup.sh", "--for-jars"]
+    command = [str(tools / "bash"), "requirements/setup.sh", "--for-jars"]
     environment = {"PATH": str(tools), "PYTHON": str(Path(sys.executable).resolve())}
     done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
