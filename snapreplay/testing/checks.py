@@ -26,6 +26,8 @@ from snapreplay.state.scheduled import ExpiringStore
 
 BATCH_SIZES = (7, sys.maxsize)
 CRASH_SEEDS = (1, 2, 3)
+CRASHES = 40
+"""About so many with each seed: each restores the whole state twice, so more would take long with many records."""
 HASH_SEEDS = ("1", "4242")
 CHILD_SECONDS = 60.0
 
@@ -195,11 +197,12 @@ def _step(harness: Harness[Any], before: tuple[int, int], where: str) -> TraceSt
 def _crashing(app: App[Any], course: Course, seed: int) -> Iterator[TraceStep]:
     harness = Harness(app, policy=course.policy, feeds_internal=False)
     chance = random.Random(seed)
+    often = min(0.5, CRASHES / len(course.records))
     for step in _steps(harness, course):
         yield step
-        if chance.random() < 0.2:
-            harness.snapshot()
-        if chance.random() < 0.5:
+        if chance.random() < often:
+            if chance.random() < 0.4:
+                harness.snapshot()
             harness.crash(seed=chance.randrange(1 << 32))
 
 

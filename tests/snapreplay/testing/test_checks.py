@@ -153,3 +153,31 @@ def test_a_timer_that_sets_itself_again_ends_with_the_time():
     report = check(ringing(sets_itself), SPREAD, until_ms=11_100)
     assert report.record_count == len(SPREAD)
     assert len(report.left_out) == 1
+
+
+class Forgetful:
+    """Its snapshot lacks the last key."""
+
+    def __init__(self):
+        self.counts, self.last = {}, ""
+
+    def snapshot(self):
+        return list(self.counts.items())
+
+    def restore(self, entries):
+        self.counts, self.last = dict(entries), ""
+
+
+def test_what_a_snapshot_lacks_is_found_among_many_records():
+    """Only a crash shows it, and it has to follow a snapshot. Crashes become rarer as records become more."""
+    app = App("forgetful", inputs=[IN], outputs=[RANG], state=Forgetful)
+
+    @app.handler(IN)
+    def on_record(record, state, out):
+        out.send(RANG, key=record.key, value=state.last)
+        state.last = record.key
+        state.counts[record.key.encode()] = b"%d" % record.offset
+
+    records = [record(IN, key=f"k{n}", timestamp_ms=1_000 + n) for n in range(400)]
+    with pytest.raises(Diverged, match=r"in-0-\d+: with crashes \(seed 1\) the app sends other outputs"):
+        check(app, records)
