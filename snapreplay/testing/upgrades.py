@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,11 @@ from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.harness import Diverged, Harness
 from snapreplay.app.made_record import checked_records
 from snapreplay.app.record import RawRecord, id_of
+from snapreplay.app.topic import Topic
 from snapreplay.counted import counted
 from snapreplay.errors import RecordId, SnapreplayError, UsageError
+from snapreplay.state.digest import DEFAULT_STORE
+from snapreplay.state.stores import Stores, maps_of
 from snapreplay.testing.checks import Course, trace, unrolled
 
 
@@ -38,7 +41,13 @@ class UpgradeReport:
 
 
 def check_upgrade(
-    old_app: App[Any], new_app: App[Any], records: Iterable[RawRecord], *, policy: ErrorPolicy = ErrorPolicy.FAIL
+    old_app: App[Any],
+    new_app: App[Any],
+    records: Iterable[RawRecord],
+    *,
+    add: Collection[Topic[Any, Any] | str] | None = None,
+    retire: Collection[Topic[Any, Any] | str] | None = None,
+    policy: ErrorPolicy = ErrorPolicy.FAIL,
 ) -> UpgradeReport:
     """Let `new_app` take over from `old_app` before the first record and after each one: it restores the old state from
     a snapshot and the changes since then, reads every entry as its own types, and applies the next record.
@@ -53,9 +62,13 @@ def check_upgrade(
     The new code may send other outputs and come to another state; the report names the records. A few hundred records
     are enough.
 
+    Args:
+        add: what only the new app is to have: inputs as topics, stores of `Stores` by name. None: anything.
+        retire: the same of what only the old app has.
+
     Raises:
         Diverged: the new app cannot take over, cannot read an entry, or cannot apply the next record, which the old one
-            can; names the cut.
+            can; names the cut. Or it adds or retires something else than `add` and `retire` say.
         RecordError: policy FAIL, and the old app cannot apply a record.
         UsageError: no records, or one is of no input of either app; or the service would refuse the new app: another
             app id, a schema_version to which it has no upgrade, or one state is a map and the other is not.
@@ -64,6 +77,9 @@ def check_upgrade(
     check_app(new_app)
     given = unrolled(old_app, Course(checked_records(records), policy)).records
     _check_comparable(old_app, new_app, given)
+    _check_difference("add", add, old_app, new_app)
+    _check_difference("retire", retire, new_app, old_app)
+    _check_retired(new_app, retire or ())
     steps = iter(trace(old_app, Course([each for each in given if old_app.declaration(each.topic)], policy)))
     old: Harness[Any] = Harness(old_app, policy=policy, feeds_internal=False)
     is_upgraded = old_app.schema_version != new_app.schema_version
@@ -97,6 +113,38 @@ def check_upgrade(
         way_back = str(error)
     inputs = tuple(_other_inputs(old_app, new_app))
     return UpgradeReport(len(given) + 1, tuple(other_outputs), tuple(other_state), way_back, inputs)
+
+
+def _check_difference(
+    word: str, expected: Collection[Topic[Any, Any] | str] | None, without: App[Any], having: App[Any]
+) -> None:
+    """Raise Diverged if what only `having` has is not what is expected."""
+    if expected is None:
+        return
+    if isinstance(expected, str | Topic):
+        raise UsageError(f"{word}={expected!r} is no collection", hint=f"pass `{word}=[…]`")
+    only = _parts(having) - _parts(without)
+    said = {f"store {each!r}" if isinstance(each, str) else f"input {each.name}" for each in expected}
+    for part in sorted(only - said):
+        raise Diverged(f"{having.app_id}: the new app {word}s {part}, which is not in {word}=")
+    for part in sorted(said - only):
+        raise Diverged(f"{having.app_id}: {part} is in {word}=, but the new app does not {word} it")
+
+
+def _check_retired(new_app: App[Any], retire: Collection[Topic[Any, Any] | str]) -> None:
+    state = new_app.state()
+    declared = state.retired if isinstance(state, Stores) else ()
+    for name in retire:
+        if isinstance(name, str) and name not in declared:
+            raise Diverged(
+                f"{new_app.app_id}: the new app leaves the store {name!r} out and does not retire it: a partition with"
+                f" entries in it would fail; add `retired=({name!r},)` to its Stores"
+            )
+
+
+def _parts(app: App[Any]) -> set[str]:
+    stores = {f"store {name or DEFAULT_STORE!r}" for name in maps_of(app.state())}
+    return stores | {f"input {topic.name}" for topic in app.inputs}
 
 
 def _other_inputs(old_app: App[Any], new_app: App[Any]) -> Iterator[str]:

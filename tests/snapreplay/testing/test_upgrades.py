@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from snapreplay import App, MapState, Topic
+from snapreplay import App, MapState, Stores, Topic
 from snapreplay.errors import UsageError
 from snapreplay.testing import Diverged, check_upgrade, record
 from tests.support import apps
@@ -215,3 +215,61 @@ def test_a_handler_of_an_added_input_that_fails_on_the_old_state_is_found() -> N
     """Before it is deployed: the key is not there yet."""
     with pytest.raises(Diverged, match="after 0 records: the new app fails"):
         check_upgrade(ledger(), with_refunds(refunds), [record(refunds, key="k9", value=1), *RECORDS])
+
+
+def of_stores(
+    *names: str, retired: tuple[str, ...] = (), inputs: tuple[Topic[Any, Any], ...] = (payments,)
+) -> App[Any]:
+    """An app that counts the records of each key, in every store."""
+    app: App[Any] = App(
+        "stores",
+        inputs=inputs,
+        state=lambda: Stores(retired=retired, **{name: MapState(str, int, default=int) for name in names}),
+    )
+
+    def count(record: Any, state: Any, out: Any) -> None:
+        for name in names:
+            getattr(state, name)[record.key] += 1
+
+    for topic in inputs:
+        app.handler(topic)(count)
+    return app
+
+
+def test_what_is_added_and_retired_as_it_was_meant_passes() -> None:
+    """Stores and inputs; the entries of the store that is retired are no obstacle."""
+    old, new = of_stores("a", "b"), of_stores("a", "c", retired=("b",), inputs=(refunds,))
+    given = [RECORDS[0], record(refunds, key="k0"), *RECORDS[1:]]
+    report = check_upgrade(old, new, given, add=[refunds, "c"], retire=[payments, "b"])
+    assert [each.split(":")[0] for each in report.other_inputs] == [
+        "input refunds is added",
+        "input payments is retired",
+    ]
+    assert check_upgrade(ledger(), ledger(), RECORDS, add=[], retire=[]).cuts == 9
+
+
+@pytest.mark.parametrize(
+    ("new", "said", "why"),
+    [
+        (of_stores("a", "b", "c"), {"add": []}, "adds store 'c', which is not in add="),
+        (of_stores("a", "b"), {"add": ["c"]}, "store 'c' is in add=, but the new app does not add it"),
+        (of_stores("a", retired=("b",)), {"retire": []}, "retires store 'b', which is not in retire="),
+        (of_stores("a"), {"retire": ["b"]}, r"does not retire it.* add `retired=\('b',\)`"),
+        (
+            of_stores("a", "b"),
+            {"retire": [payments]},
+            "input payments is in retire=, but the new app does not retire it",
+        ),
+        (
+            of_stores("a", "b", inputs=(payments, refunds)),
+            {"add": ["refunds"]},
+            "adds input refunds, which is not in add",
+        ),
+    ],
+)
+def test_what_comes_or_goes_otherwise_than_it_was_meant_is_named(new, said, why) -> None:
+    """Before a record is applied."""
+    with pytest.raises(Diverged, match=why):
+        check_upgrade(of_stores("a", "b"), new, RECORDS, **said)
+    with pytest.raises(UsageError, match="is no collection"):
+        check_upgrade(of_stores("a", "b"), new, RECORDS, add="c")
