@@ -7,7 +7,7 @@ import importlib
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -76,7 +76,7 @@ SEE = {
     "group-changes": "http.md#changes-of-the-group",
     "config": "http.md#configuration",
     "inputs": "#inputs",
-    "upgrade": "#upgrade",
+    "upgrade": "upgrades.md#another-type-or-meaning-of-stored-values",
     "accept": "#accept",
     "patch": "#patch",
     "redrive": "#redrive",
@@ -112,9 +112,23 @@ def _command(name: str, command: Any) -> Lines:
     own = [each for each in given if not _is_common(each) and _metavar(each).strip("[]") != "APP"]
     if own:
         yield "\n".join(_option(each) for each in own) + "\n"
-    common = [f"`{each.opts[0]}`" for each in given if _is_common(each)]
+    common = [each.opts[0] for each in given if _is_common(each)]
+    for kind, names in KINDS.items():
+        if set(names) <= set(common):
+            common = [*(each for each in common if each not in names), kind]
     if common:
-        yield f"{'Also' if own else 'Options:'} {', '.join(common)}.\n"
+        yield f"{'Also' if own else 'Options:'} {', '.join(map(_named_option, common))}.\n"
+
+
+KINDS = {
+    "cluster options": ("--bootstrap-servers", "--config", "--set", "--output"),
+    "service options": ("--url", "--http-port", "--config", "--token-file", "--output"),
+}
+"""Options that many commands have in common."""
+
+
+def _named_option(name: str) -> str:
+    return f"[{name}](#options-with-one-meaning-everywhere)" if name in KINDS else f"`{name}`"
 
 
 def _is_common(given: Any) -> bool:
@@ -164,6 +178,7 @@ def _default(given: Any) -> str:
 
 
 NOT_FOR_USERS = {
+    "AsyncCall": {"call_of", "succeeded", "failed"},
     "App": {
         "input_names",
         "internal_names",
@@ -177,13 +192,16 @@ NOT_FOR_USERS = {
         "validate",
     },
     "HttpServer": {"bind", "serve", "close"},
-    "Out": {"learn_limits", "carry", "note_late", "mark", "cut", "take_late", "take"},
+    "Out": {"learn_limits", "carry", "note_late", "mark", "cut", "take_late", "take"}
+    | {"staged", "input_key", "calls", "at_ms"},
     "Sessions": {"close", "check"},
     "Table": {"close", "check"},
     "Windows": {"close", "check"},
     "Topic": {"put_in_front"},
 }
 """Members that only the package itself calls."""
+NOT_MADE_BY_USERS = {"AsyncCall", "MapView", "Out", "Sessions", "StoresView", "Table", "View", "Windows"}
+"""Classes whose constructor only the package itself calls."""
 
 
 def python_page() -> str:
@@ -231,11 +249,12 @@ def _of_class(name: str, kind: type) -> Lines:
         yield from _docstring(kind)
         yield f"Its values are {', '.join(f'`{each.name}`' for each in kind)}.\n"
         return
-    if not getattr(kind, "_is_protocol", False):
+    if not getattr(kind, "_is_protocol", False) and name not in NOT_MADE_BY_USERS:
         yield f"`{_signature(name, kind)}`\n"
-    yield from _docstring(kind)
+    hidden = NOT_FOR_USERS.get(name, set())
+    yield from _docstring(kind, hidden)
     for member, value in _members(kind):
-        if member in NOT_FOR_USERS.get(name, ()):
+        if member in hidden:
             continue
         if isinstance(value, property):
             yield f"**`{member}`**: `{_annotation(value.fget)}`\n"
@@ -311,14 +330,15 @@ def _parameter(each: inspect.Parameter) -> str:
     return f"{typed} = {'…' if ' at 0x' in shown or '(' in shown.replace('()', '') else shown}"
 
 
-def _docstring(value: Any) -> Lines:
-    """Yield the paragraphs of a docstring; its sections become one list of names."""
+def _docstring(value: Any, hidden: Collection[str] = ()) -> Lines:
+    """Yield the paragraphs of a docstring; its sections become one list of names, without the hidden ones."""
     items = list[str]()
     for paragraph in (inspect.getdoc(value) or "").split("\n\n"):
         head, *rest = paragraph.splitlines() or [""]
         if section := _SECTION.fullmatch(head):
             raises = "Raises " if section[1].startswith("Raises") else ""
-            items += [f"- {raises}{each}" for each in _items(rest) if not each.startswith("`UsageError`: ")]
+            shown = (each for each in _items(rest) if each.split("`")[1] not in {"UsageError", *hidden})
+            items += [f"- {raises}{each}" for each in shown]
             continue
         yield from _listed(items)
         items = []

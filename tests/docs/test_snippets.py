@@ -34,7 +34,7 @@ OPENAPI = json.loads((ROOT / "docs/openapi.json").read_text(encoding="utf-8"))
 RUNBOOK = (ROOT / "docs/runbook.md").read_text(encoding="utf-8")
 METRICS = set(re.findall(r"snapreplay_\w+", RUNBOOK.partition("## Metrics")[2]))
 SETTINGS = {name for name, *_ in documented_fields()} | {f"kafka.{name}" for name in PROPERTIES}
-VARIABLES = set(re.findall(r"`(SNAPREPLAY_\w+)` \|", (ROOT / "docs/settings.md").read_text(encoding="utf-8")))
+VARIABLES = {f"SNAPREPLAY_{name.replace('.', '__', 1).replace('.', '_').upper()}" for name in SETTINGS}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 
 OURS = {"snapreplay", "opentelemetry-instrument", "spark-submit"}
