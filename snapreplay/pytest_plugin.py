@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from snapreplay.testing.real_harness import Reachable, RealHarness
+    from snapreplay.testing.real import Reachable, RealHarness
 
 BOOTSTRAP_VARIABLE = "SNAPREPLAY_TEST_BOOTSTRAP_SERVERS"
 
@@ -37,7 +37,7 @@ def snapreplay_broker() -> Iterator[Reachable]:
     if given:
         yield _Given(given)
         return
-    from snapreplay.testing.real_harness import broker
+    from snapreplay.testing.real import broker
 
     with broker() as local:
         yield local
@@ -46,9 +46,9 @@ def snapreplay_broker() -> Iterator[Reachable]:
 
 @pytest.fixture
 def real_harness(snapreplay_broker: Reachable) -> Iterator[Callable[..., RealHarness[Any]]]:
-    """Provide `real_harness(app, partitions=1, settings=…)`: a RealHarness with an app id and topics of this test's
+    """Provide `real_harness(app, partitions=1, processes=1, …)`: a RealHarness with an app id and topics of this test's
     own. What the test leaves running is killed."""
-    from snapreplay.testing.real_harness import RealHarness
+    from snapreplay.testing.real import RealHarness
 
     made: list[RealHarness[Any]] = []
 

@@ -1,4 +1,4 @@
-"""Test an app: without a broker (`Harness`, `check`, `check_upgrade`), and on a real one (`broker`, `RealHarness`).
+"""Test an app: without a broker (`Harness`, `check`, `check_upgrade`), and on a real one (`real_harness`).
 
 def test_ledger():
     harness = Harness(app)
@@ -7,7 +7,7 @@ def test_ledger():
     assert harness.outputs(balances)[-1].value == {"balance": 5}
     check(app, [record(payments, key=k, value={"amount": n}) for k, n in samples])
 
-`broker` and `RealHarness` are imported at their first use, because they need the Kafka client.
+`real_harness`, `RealHarness` and `broker` are imported at their first use, because they need the Kafka client.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from snapreplay.app.harness import Diverged, Harness
 from snapreplay.app.lost_change import LostChange
 from snapreplay.app.made_record import Sent, record, record_raw
 from snapreplay.testing.checks import Report, check
+from snapreplay.testing.expected import Expected
 from snapreplay.testing.upgrades import UpgradeReport, check_upgrade
 
 if TYPE_CHECKING:
-    from snapreplay.testing.real_harness import RealHarness, Received, ServiceEnded, broker
+    from snapreplay.testing.real import RealHarness, Received, broker, real_harness
+    from snapreplay.testing.service_process import ServiceEnded
 
 __all__ = [
     "Diverged",
     "ErrorPolicy",
+    "Expected",
     "Harness",
     "LostChange",
     "RealHarness",
@@ -39,22 +42,17 @@ __all__ = [
     "broker",
     "check",
     "check_upgrade",
+    "real_harness",
     "record",
     "record_raw",
 ]
 
-_HOME = {
-    "RealHarness": "real_harness",
-    "Received": "real_harness",
-    "ServiceEnded": "real_harness",
-    "broker": "real_harness",
-}
+_ON_A_BROKER = ("RealHarness", "Received", "ServiceEnded", "broker", "real_harness")
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
+    if name not in _ON_A_BROKER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
+    module = importlib.import_module(f"{__name__}.real")
+    globals().update((each, getattr(module, each)) for each in _ON_A_BROKER)
+    return globals()[name]

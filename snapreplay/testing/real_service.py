@@ -22,24 +22,24 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.recovery.examine import Examiner
-from snapreplay.service.runtime.context import Context, Identity
+from snapreplay.service.runtime.context import Context, Identity, contexts_of
 from snapreplay.service.service import Service
+from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import decided_bounds, newest, reading
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.state.cursor import slices_of
-from snapreplay.testing.real_harness import (
-    Acknowledged,
+from snapreplay.testing.service_process import (
     Answer,
+    Answered,
     Ask,
+    Ends,
     Failed,
     Order,
     Request,
-    StateRead,
     read_frame,
     write_frame,
 )
 
-LOOK_S = 0.01
 INSTANCE_ID = "real-harness"
 
 
@@ -52,77 +52,97 @@ def rename(app: App[Any], prefix: str) -> None:
 
 
 class RealService:
-    """The service, and what is asked of it."""
+    """The service, and what is asked of it. It starts at once."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._service: Service[Any] | None = None
+        self._starting = asyncio.create_task(self._start())
 
     async def answer(self, request: Request) -> Answer:
         try:
             match request.done:
                 case Ask.LIVE:
-                    await self._become_live(request.deadline_s)
+                    return await self._live(request)
                 case Ask.CAUGHT_UP:
-                    await self._catch_up(request.deadline_s)
+                    return Answered(behind=await self._behind(request))
+                case Ask.ENDS:
+                    return Answered(ends=await self._ends(request))
                 case Ask.READ:
-                    return await self._state(request.partition)
+                    return await self._state(request)
                 case Ask.STOPPED:
-                    await self._started.stop()
+                    await (await self._started(request)).stop()
+                    return Answered()
         except SnapreplayError as error:
             return Failed(type(error).__name__, error.message, error.hint)
-        return Acknowledged()
 
-    @property
-    def _started(self) -> Service[Any]:
-        if self._service is None:
-            raise UsageError("the service has not become live")
-        return self._service
+    async def _started(self, request: Request) -> Service[Any]:
+        try:
+            async with asyncio.timeout(request.deadline_s):
+                return await asyncio.shield(self._starting)
+        except TimeoutError:
+            raise StopError(f"the topics were not made within {request.deadline_s:g} s") from None
 
-    async def _become_live(self, deadline_s: float) -> None:
+    async def _start(self) -> Service[Any]:
         app, settings = load_app(self._order.app), Settings(**self._order.settings)
         rename(app, self._order.prefix)
         cluster = KafkaCluster(settings)
-        count = self._order.partition_count
+        await ensure_topics(app, settings, cluster, create_io_partitions=self._order.partition_count)
+        await init_app(app, settings, cluster)
+        service = Service(app, settings)
+        await service.start()
+        return service
+
+    async def _live(self, request: Request) -> Answered:
         loop = asyncio.get_running_loop()
-        until = loop.time() + deadline_s
-        try:
-            async with asyncio.timeout_at(until):
-                await ensure_topics(app, settings, cluster, create_io_partitions=count)
-                await init_app(app, settings, cluster)
-        except TimeoutError:
-            raise StopError(f"the topics were not made within {deadline_s:g} s") from None
-        self._service = Service(app, settings)
-        await self._service.start()
-        await self._service.wait_live(max(0.0, until - loop.time()))
+        until = loop.time() + request.deadline_s
+        service = await self._started(request)
+        await service.wait_live(max(0.0, until - loop.time()))
+        return Answered(live=[each.partition for each in service.restore_status() if each.phase == "live"])
 
-    async def _catch_up(self, deadline_s: float) -> None:
-        service = self._started
+    async def _ends(self, request: Request) -> Ends:
+        """Return where the inputs end now, behind the transactions that are open."""
+        service = await self._started(request)
         cluster = KafkaCluster(service.settings)
-        behind = "the inputs are not known"
-        ends: dict[TopicPartition, int] = {}
+        ends: Ends = {}
+        where = "the inputs are not known"
         try:
-            async with asyncio.timeout(deadline_s), reading(cluster) as reader:
-                sources = await _inputs(service, cluster)
-                while sources:
-                    before = dict(ends)
-                    for source in sources:
-                        behind = f"{source} has an open transaction, or its end is not known"
-                        await decided_bounds(cluster, source)  # what a commit was answered for may lack its marker
-                        for record in await newest(reader, source, 1):
-                            ends[source] = record.offset + 1
-                    if ends == before:
-                        return
-                    while behind := _behind(service, ends):  # noqa: ASYNC110 - statuses have no events here
-                        await asyncio.sleep(LOOK_S)  # between two looks
-                    # What was read may have led to records in internal topics.
-                    sources = [each for each in sources if each.topic in service.app.internal_names]
+            async with asyncio.timeout(request.deadline_s), reading(cluster) as reader:
+                for source in await _inputs(service, cluster):
+                    if request.internal and source.topic not in service.app.internal_names:
+                        continue
+                    where = f"{source} has an open transaction, or its end is not known"
+                    await decided_bounds(cluster, source)  # what a commit was answered for may lack its marker
+                    for record in await newest(reader, source, 1):
+                        ends[source.topic, source.partition] = record.offset + 1
         except TimeoutError:
-            raise StopError(f"not caught up after {deadline_s} s: {behind}") from None
+            raise StopError(f"not caught up after {request.deadline_s:g} s: {where}") from None
+        return ends
 
-    async def _state(self, partition: int) -> StateRead:
+    async def _behind(self, request: Request) -> str:
+        """Say what is not committed yet by any process; empty if nothing. StopError: a partition of this one FAILED."""
+        service = await self._started(request)
+        _raise_failed(service)
+        if not request.ends:
+            return ""
+        cluster, positions = KafkaCluster(service.settings), Ends()
+        view = await inspect(service.app, service.settings, cluster)
+        async with reading(cluster) as reader:
+            for context in contexts_of(service.app, service.settings, cluster, view, INSTANCE_ID):
+                log = context.increments
+                if (last := await last_increment(reader, log, await reader.bounds(log))) is not None:
+                    for topic, position in last.increment.positions.items():
+                        positions[topic, log.partition] = position
+        late = [
+            f"{TopicPartition(*place)} is at {positions.get(place, 'no position')} of {end}"
+            for place, end in request.ends.items()
+            if positions.get(place, -1) < end
+        ]
+        return ", ".join(late)
+
+    async def _state(self, request: Request) -> Answered:
         """Load the state as a recovery would find it now, proven by the digest; nobody is fenced."""
-        app, settings = self._started.app, self._started.settings
+        service, partition = await self._started(request), request.partition
+        app, settings = service.app, service.settings
         cluster = KafkaCluster(settings)
         view = await inspect(app, settings, cluster)
         if not 0 <= partition < view.partition_count:
@@ -135,7 +155,7 @@ class RealService:
             error = await examiner.examine()
             if error is not None:
                 raise error
-            return StateRead(slices_of(examiner.store), examiner.store.stream_time_ms)
+            return Answered(slices=slices_of(examiner.store), stream_time_ms=examiner.store.stream_time_ms)
         finally:
             await examiner.close()
 
@@ -147,25 +167,12 @@ async def _inputs(service: Service[Any], cluster: KafkaCluster) -> list[TopicPar
     return [TopicPartition(topic, number) for topic in topics for number in range(facts[topic].partition_count)]
 
 
-def _behind(service: Service[Any], ends: dict[TopicPartition, int]) -> str:
-    """Return what is not committed yet; empty if nothing. Raises StopError: a partition FAILED."""
-    statuses = service.restore_status()
-    for status in statuses:
+def _raise_failed(service: Service[Any]) -> None:
+    """Raise StopError: a partition of this process FAILED."""
+    for status in service.restore_status():
         if status.phase == "failed" and status.error is not None:
             error = status.error
             raise StopError(f"partition {status.partition} FAILED: {error.kind}: {error.message}", hint=error.hint)
-    positions = {
-        TopicPartition(each.topic, status.partition): each.position
-        for status in statuses
-        if status.phase == "live"
-        for each in status.inputs
-    }
-    late = [
-        f"{source} is at {positions.get(source, 'no position')} of {end}"
-        for source, end in ends.items()
-        if positions.get(source, -1) < end
-    ]
-    return ", ".join(late)
 
 
 async def serve(requests: IO[bytes], answers: IO[bytes]) -> None:

@@ -80,6 +80,7 @@ def test_the_examples_hold(module: ModuleType) -> None:
 
 @pytest.mark.whole
 @pytest.mark.kafka
+@pytest.mark.timeout(300)  # several processes are started several times
 def test_the_page_about_testing_is_a_test_module(tmp_path: Path, broker: Any) -> None:
     """docs/testing.md, as pytest runs it for a user: the plugin, pytest-asyncio, a real broker."""
     (tmp_path / "test_document.py").write_text(code_of("docs/testing.md"), encoding="utf-8")
@@ -96,7 +97,7 @@ def test_the_page_about_testing_is_a_test_module(tmp_path: Path, broker: Any) ->
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "10 passed" in done.stdout
+    assert "11 passed" in done.stdout
 
 
 def parameters(function: object) -> list[tuple[object, ...]]:

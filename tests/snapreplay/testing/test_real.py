@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import defaultdict
+from typing import Any
 
 import pytest
 
+from snapreplay import Record
 from snapreplay.errors import UnknownPartition, UsageError
-from snapreplay.testing import RealHarness, ServiceEnded
+from snapreplay.testing import Diverged, Expected, RealHarness, ServiceEnded, real_harness, record
 from tests.support.deadlines import is_running, scaled
 from tests.support.tested import app, balances, payments, rekeyed
 from tests.support.waiting import eventually
@@ -31,43 +34,62 @@ def harness_of(broker, unique):
         each.close()
 
 
+def added_up(records: list[Record[str, Any]]) -> Expected:
+    """The fold of the ledger, by hand."""
+    sums, sent = defaultdict[str, int](int), []
+    for each in records:
+        sums[each.key] += each.value["amount"]
+        sent.append((each.key, {"sum": sums[each.key]}))
+    return Expected({key: {"sum": total} for key, total in sums.items()}, {balances: sent})
+
+
+def without_first(records: list[Record[str, Any]]) -> list[Record[str, Any]]:
+    """A wrong fold: it lacks the first record of a key."""
+    first = next(each for each in records if each.key == "k1")
+    return [each for each in records if each is not first]
+
+
 async def test_nothing_is_lost_or_repeated_over_kills(harness_of):
-    """Two partitions, a SIGKILL in the midst of the input, records fed while the service is down, a restart: each
-    record has one output, and the state is that of all records."""
-    async with harness_of(app, partitions=2) as harness:
-        for n in range(10):
-            await harness.feed(payments, key=f"k{n % 5}", value={"amount": n})
+    """Two processes with warm copies are killed by a seed while they are fed, and once more when they are not. A wrong
+    fold is refused."""
+    samples = [record(payments, key=f"k{n % 20}", value={"amount": n}) for n in range(200)]
+    async with harness_of(app, partitions=4, processes=2, standbys=1, seed=5) as harness:
+        fed = await harness.feed_all(samples, kills=2)
+        assert {each.partition for each in fed} == {0, 1, 2, 3}
+        await harness.compare(added_up)
+        await harness.restart()
+        await harness.compare(added_up)
+        with pytest.raises(Diverged, match=r"tested: state: key 'k1': {'sum': \d+}, expected .* \(seed 5\)"):
+            await harness.compare(lambda records: Expected(added_up(without_first(records)).state))
+        with pytest.raises(Diverged, match=r"outputs to balances: key 'k1', output 1 of it: {'sum': 1}, expected "):
+            await harness.compare(lambda records: added_up(without_first(records)))
+
+
+async def test_a_process_is_killed_alone(harness_of):
+    """The other one takes over its partitions; what is fed meanwhile is not lost, and a partition is chosen by hand."""
+    async with harness_of(app, partitions=2, processes=2) as harness:
         with pytest.raises(UnknownPartition, match="partition 2 does not exist: there are 2"):
             await harness.feed(payments, key="k0", value={"amount": 0}, partition=2)
+        with pytest.raises(UsageError, match="runs already"):
+            await harness.start()
         pid = harness.pid
-        await harness.kill()
+        await harness.kill(0)
         assert not is_running(pid)
-        fed = [await harness.feed(payments, key=f"k{n % 5}", value={"amount": n}) for n in range(10, 20)]
-        await harness.restart()
-        await harness.caught_up()
-        states = {**(await harness.state(0)), **(await harness.state(1))}
-        outputs = await harness.outputs(balances)
-    assert {each.partition for each in fed} == {0, 1}
-    assert states == {f"k{k}": {"sum": sum(range(k, 20, 5))} for k in range(5)}
-    assert len(outputs) == 20
-    last = {each.key: each.value for each in outputs}
-    assert last == states
+        for partition, key in enumerate(("a", "b")):
+            await harness.feed(payments, key=key, value={"amount": 3}, partition=partition)
+        await harness.compare(added_up)
+        await harness.start()
+        assert harness.pid != pid
 
 
 async def test_what_is_sent_to_an_internal_topic_is_waited_for(harness_of):
-    """Caught up, the app has handled what its records have led to in other partitions, over a SIGKILL, too."""
+    """Caught up, the app has handled what its records have led to in other partitions, over SIGKILLs, too."""
     (orders, by_customer), balances_of_customers = rekeyed.inputs, rekeyed.outputs[0]
+    samples = [record(orders, key=f"o{n}", value={"amount": n}) for n in range(26)]
     async with harness_of(rekeyed, partitions=2) as harness:
-        for n in range(13):
-            await harness.feed(orders, key=f"o{n}", value={"amount": n})
-        await harness.kill()
-        for n in range(13, 26):
-            await harness.feed(orders, key=f"o{n}", value={"amount": n})
-        await harness.restart()
-        await harness.caught_up()
-        states = {**(await harness.state(0)), **(await harness.state(1))}
+        await harness.feed_all(samples, kills=1)
+        await harness.compare(lambda _: Expected({f"c{n}": {"n": 2, "sum": 2 * n + 13} for n in range(13)}))
         assert len(await harness.outputs(by_customer)) == len(await harness.outputs(balances_of_customers)) == 26
-    assert states == {f"c{n}": {"n": 2, "sum": 2 * n + 13} for n in range(13)}
 
 
 async def test_a_failing_record_is_told_and_a_dead_letter_read(harness_of):
@@ -96,7 +118,7 @@ async def test_the_service_ends_with_its_parent(harness_of):
     """Closing the pipe, as the death of the test process does, ends the service process."""
     harness = harness_of(app)
     await harness.start()
-    process = harness._process._process
+    process = harness._processes[0]._process
     process.stdin.close()
     eventually(lambda: not is_running(process.pid), "the end of the service")
 
@@ -111,3 +133,15 @@ async def test_a_service_that_ends_by_itself_shows_its_log(harness_of):
         await harness.caught_up()
     await harness.restart()
     await harness.caught_up()
+
+
+@pytest.mark.whole
+async def test_a_harness_with_a_broker_of_its_own():
+    """Its broker ends with the block."""
+    samples = [record(payments, key=f"k{n % 5}", value={"amount": n}) for n in range(20)]
+    async with real_harness(app, processes=3, standbys=2, deadline_s=scaled(60)) as harness:
+        await harness.feed_all(samples)
+        await harness.compare(added_up)
+        pids = {each.pid for each in harness._processes}
+    assert len(pids) == 3
+    assert not any(map(is_running, pids))
