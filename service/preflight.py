@@ -40,10 +40,10 @@ _RAN_BEFORE = (
 
 
 class OwnTopicsMissing(UsageError):
-    """Increments and snapshots topic, or the dead-letter topic, do not exist.
+    """The increments and snapshots topics, or the dead-letter topic, do not exist.
 
-    Safe: Nothing was started or created. Do not stop any process of the app that still runs: it may have in memory what
-    was in the topics, and writes it once they are there.
+    Safe: Nothing was started or created. Do not stop any process of the app that still runs: it may have the state in
+    memory, and writes it once the topics exist.
 
     Attributes:
         partition_count: of the inputs.

@@ -177,19 +177,19 @@ async def _outputs(letters: Sequence[InputRecord], inputs: Reader, counts: dict[
 
 
 class NotesShifted(StopError):
-    """The dead letters are not at the offsets where they were written, so a note of how far they were sent back names
-    another one.
+    """The dead letters are not at the offsets where they were written, so the note that records the progress of
+    `redrive` points to another dead letter.
 
-    Safe: No dead letter of this partition was sent back. Dead letters that `kafka-delete-records.sh` removes cannot be
-    sent back any more.
+    Safe: No dead letter of this partition was sent back. Dead letters that `kafka-delete-records.sh` removes can no
+    longer be sent back.
     """
 
 
 class OtherRecord(StopError):
-    """The input has another record at the offset of the record that the dead letter was made of.
+    """At the offset of the original record, the input now has another record.
 
-    Safe: Every dead letter before this one was sent back and is noted, so the same command sends none of them twice.
-    This one is kept.
+    Safe: Every earlier dead letter was sent back and is noted, so the same command sends none of them twice. This one
+    is kept.
     """
 
 

@@ -92,11 +92,11 @@ class RetryableError(SnapreplayError):
 
 
 class AccessError(RetryableError):
-    """Kafka refuses access, or a permission is missing. An operator can repair both while the process runs, so it
-    is retried with back-off. It ends the process only during start-up.
+    """Kafka refuses access, or a permission is missing. A running process retries with back-off, because an operator
+    can repair both meanwhile. At a start the process ends.
 
-    Safe: A partition that runs waits, loses nothing, and resumes by itself once access is given back. Do not restart
-    its process before: a start without access ends.
+    Safe: A running partition waits, loses nothing, and resumes once access is restored. Do not restart its process
+    before that, because it could not start.
     """
 
 
@@ -105,7 +105,7 @@ class RecordsGone(RetryableError):
 
 
 class RegistryUnavailable(RetryableError):
-    """The schema registry does not answer, refuses access, or answers with something else than a schema.
+    """The schema registry does not answer, refuses access, or does not answer with a schema.
 
     Safe: The records that need the schema wait in their input. No record is skipped, and processing resumes by itself
     once the registry answers.
@@ -127,8 +127,8 @@ class ReleaseError(SnapreplayError):
 class StopError(SnapreplayError):
     """Continuing could lose or duplicate data, so an operator must act.
 
-    Safe: The step that could lose or repeat data was not done, and what was committed stays. Nothing is lost while you
-    look for the cause, as long as the inputs' retention lasts.
+    Safe: The step that could lose or repeat data was not done, and committed data stays. Nothing is lost while you look
+    for the cause, as long as the inputs' retention lasts.
     """
 
     reaction = Reaction.STOP
@@ -137,18 +137,18 @@ class StopError(SnapreplayError):
 class UsageError(SnapreplayError):
     """The app, a setting or a call is wrong; nothing was started.
 
-    Safe: Nothing was changed before the refusal, so you may try again once the cause is corrected. A partition of a
-    running service that has the error is FAILED, and its input waits.
+    Safe: Nothing was changed before the refusal, so you may try again once you have corrected the cause. If a partition
+    of a running service has the error, it is FAILED, and its input waits.
     """
 
     reaction = Reaction.REFUSE
 
 
 class NotBegun(StopError):
-    """The app is new: its genesis has not been written yet.
+    """The app was never initialised: its genesis has not been written yet.
 
-    Safe: A process that waits has fenced and claimed nothing, so it may be restarted. Do not run `init` for an
-    app that ran before.
+    Safe: A waiting process has fenced and claimed nothing, so you may restart it. Do not run `init` for an app that ran
+    before.
     """
 
 
@@ -214,7 +214,7 @@ class RecordId(NamedTuple):
 
 
 class RecordError(SnapreplayError):
-    """One input record cannot be applied, or one timer not handled (codec, handler, size): not transient.
+    """One input record or one timer cannot be processed (codec, handler, size), and would fail again.
 
     Safe: The record has changed neither the state nor the outputs. With the policy `fail`, the partition stops before
     this record, and later resumes with exactly this record. With `dead_letter`, the record is kept in
@@ -234,10 +234,10 @@ class RecordError(SnapreplayError):
 
 
 class DamagedError(RebuildError):
-    """Bytes read from a topic are not what was written there: checksum, length, structure.
+    """Bytes in a topic are not those that were written: a checksum, length or structure is wrong.
 
-    Safe: Nothing that is damaged is applied, so the state stays right. Do not remove anything from a broker's disk
-    before an intact replica leads the partition.
+    Safe: Damaged records are not applied, so the state stays right. Do not remove anything from a broker's disk before
+    an intact replica leads the partition.
     """
 
 

@@ -13,7 +13,9 @@ from snapreplay.snapshots.format.records import NO_OFFSET, Genesis, Increment, P
 
 
 class NoUsableSnapshot(StopError):
-    """No snapshot can be used and the increments topic is not whole. `facts["reasons"]`: snapshot id → why."""
+    """No snapshot can be used, and the increments topic is not complete."""
+
+    # facts["reasons"]: snapshot id → why
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ _REQUEST = re.compile(r"GET (/(?:api/v1/)?[a-z-]+)[^ ;,]*")
 
 
 class ServiceUnreachable(RetryableError):
-    """Nothing answers at the URL, or something that is not a snapreplay service.
+    """Nothing answers at the URL, or a program that is not a snapreplay service.
 
     Safe: The command itself has changed nothing. If the service has received the request, it may still carry it out:
     `snapreplay operations` shows it.

@@ -171,8 +171,8 @@ class ExitCode(IntEnum):
 class OperationRefused(SnapreplayError):
     """The service answered with a problem document, or the command cannot be carried out; `code` is its exit code.
 
-    Safe: What was refused was not begun, and the service continues. If the message says that a part was begun, or that
-    this is not known, `snapreplay operations` shows what was begun.
+    Safe: The refused part was not started, and the service continues. If the message says that a part was started, or
+    that this is not known, `snapreplay operations` shows it.
     """
 
     reaction = Reaction.REFUSE

@@ -58,7 +58,7 @@ before."""
 
 
 class NotFailed(UsageError):
-    """There is nothing to retry: the partition is in another phase."""
+    """There is nothing to retry, because the partition is not FAILED."""
 
     def __init__(self, partition: int, phase: str) -> None:
         super().__init__(f"partition {partition} is {phase}: there is nothing to retry")
@@ -76,9 +76,9 @@ class Busy(RetryableError):
 
 
 class NoSuccessor(RetryableError):
-    """The drain is refused: no other process would take the partitions.
+    """The drain is refused, because no other process could take the partitions.
 
-    Safe: Nothing was given away: the process keeps its partitions.
+    Safe: The process keeps its partitions.
     """
 
     def __init__(self, why: str) -> None:

@@ -102,10 +102,10 @@ def partition_check(number: int, status: PartitionStatus | None) -> Check:
 
 
 class LoopBlocked(RetryableError):
-    """The event loop of the partitions has not turned in time, so nothing was started.
+    """The event loop of the partitions is blocked, so nothing was started.
 
     Safe: The handler that blocks the loop continues. Unless SnapreplayNotRecoverable fired for the process, it may be
-    killed: the next owner processes the batch under way again.
+    killed: the next owner processes the current batch again.
     """
 
     def __init__(self, seconds: float) -> None:

@@ -47,7 +47,7 @@ class SavepointList(msgspec.Struct, frozen=True, tag="savepoints"):
 class SavepointsUnread(RetryableError):
     """The savepoints cannot be read now.
 
-    Safe: The savepoints were only read: nothing was changed.
+    Safe: Nothing was changed.
     """
 
     def __init__(self, why: str) -> None:

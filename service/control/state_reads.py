@@ -105,7 +105,7 @@ class StateAnswer(msgspec.Struct, frozen=True, tag="state"):
 
 
 class UnknownMap(UsageError):
-    """The state has no store of this name. `stores`: those that it has."""
+    """The state has no store of this name. `stores` has the existing names."""
 
     def __init__(self, stores: tuple[str, ...]) -> None:
         super().__init__(f"the state has no store of this name; it has {', '.join(stores)}")
@@ -120,7 +120,7 @@ class NoMap(UsageError):
 
 
 class WrongRead(UsageError):
-    """A parameter of the read is wrong. `where`: which, such as "query.prefix"; `why`: what is wrong with it."""
+    """A parameter of the read is wrong. `where` names it, such as "query.prefix"; `why` says what is wrong."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}")
@@ -129,7 +129,8 @@ class WrongRead(UsageError):
 
 
 class NotReadable(RetryableError):
-    """The partition cannot be read here now; `phase` is null if nobody here has it."""
+    """The partition cannot be read in this process now. `phase` is null if the process neither owns it nor has a
+    copy."""
 
     def __init__(self, partition: int, phase: str | None, reason: str) -> None:
         super().__init__(f"partition {partition} cannot be read: {reason}")
@@ -146,7 +147,7 @@ class BatchUnderWay(NotReadable):
 
 
 class ReadLate(RetryableError):
-    """Nobody has answered in time: a handler keeps the loop of the partitions to itself, or the process is frozen."""
+    """There was no answer in time: a handler blocks the event loop of the partitions, or the process is suspended."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the state was not read within {seconds:.0f} s")

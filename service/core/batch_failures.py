@@ -118,8 +118,8 @@ def handler_failed(failure: RecordError, partition: int, app: App[Any], *, can_r
 
 
 class HalfApplied(RetryableError):
-    """A record cannot be applied, and the state, which cannot roll back, holds a part of its batch. The state is
-    restored, processes what is before the record, and then fails with `failed`."""
+    """A record cannot be applied, and the state cannot roll back, so it has a part of the batch. The partition restores
+    the state, processes the records before this one, and then fails with `failed`."""
 
     def __init__(self, failed: HandlerFailed, record_id: RecordId) -> None:
         super().__init__(f"{failed.message}; the state is restored before the partition stops at this record")
@@ -132,10 +132,10 @@ class HalfApplied(RetryableError):
 
 
 class RefusedAgain(StopError):
-    """The broker refused the same batch several times, and no record of it is to blame.
+    """The broker refused the same batch several times, and no single record is the cause.
 
     Safe: The batch is not committed, but everything before it is. The records of the batch are processed again when the
-    partition goes on.
+    partition resumes.
     """
 
 

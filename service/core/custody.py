@@ -31,7 +31,7 @@ class Verdict(Enum):
 
 
 class IncrementsMissing(RetryableError):
-    """The increments topic does not exist: nothing can be committed, and no state in memory may be dropped.
+    """The increments topic does not exist: nothing can be committed, and processes must keep their state in memory.
 
     Safe: Do not stop this process: its memory has the only copy of the state. The partition waits for the topic, and
     its input waits.
@@ -39,27 +39,29 @@ class IncrementsMissing(RetryableError):
 
 
 class IncrementsReplaced(RetryableError):
-    """The increments topic is another log than the one that was written to, or it was cut."""
+    """The increments topic was replaced by another log, or was truncated."""
 
 
 class StateDisputed(StopError):
-    """The increments topic was replaced or cut, and another process may have a newer state: ours is only kept.
+    """The increments topic was replaced or truncated, and another process may have a newer state. This process keeps
+    its state, but does not write it.
 
-    Safe: Nothing is committed, and this process keeps its state in memory. A stop gives that state up, so first wait
-    for the other process, which writes its own state by itself.
+    Safe: Nothing is committed, and this process keeps its state in memory. A stop discards it, so first wait for the
+    other process, which writes its own state.
     """
 
 
 class StateUnsaved(StopError):
     """The state in memory is the only copy.
 
-    Safe: Do not kill a process that still runs: it writes the state once the topics are there. If the process has
-    ended, that state is lost, and what the topics hold stays.
+    Safe: Do not kill a process that still runs: it writes the state once the topics exist. If the process has ended,
+    its state is lost; the state in the topics stays.
     """
 
 
 class DoubtUnresolved(StopError):
-    """The increments topic was replaced, and nothing shows whether the last batch was committed: the state is kept.
+    """The increments topic was replaced, and nothing shows whether the last batch was committed. The process keeps its
+    state.
 
     Safe: Do not stop this process: its memory has the only copy of the state. Nothing is committed, and the input
     waits.

@@ -6,27 +6,31 @@ from snapreplay.errors import AccessError, RecordsGone, ReleaseError, RetryableE
 
 
 class Unreachable(RetryableError):
-    """No broker answered within the deadline, or the connection broke. A new client may help."""
+    """No broker answered within the deadline, or the connection broke. The next attempt uses a new client."""
 
 
 class NotAuthenticated(AccessError):
-    """Brokers answer and refuse access: password, SASL mechanism, certificate, protocol. `facts`: address."""
+    """The brokers refuse the login: wrong password, SASL mechanism, certificate or protocol."""
+
+    # has the fact "address"
 
 
 class NotAuthorized(AccessError):
-    """An ACL is missing. `facts`: operation, resource ("topic payments"), principal; each as far as known."""
+    """An ACL is missing."""
+
+    # has the facts: operation, resource ("topic payments"), principal; each as far as known
 
 
 class ClockRefused(RetryableError):
-    """A broker refuses this machine's time.
+    """A broker refuses records, because their timestamps by this machine's clock are out of its limits.
 
-    Safe: Nothing was committed with the wrong time. The partition waits, loses nothing, and resumes by itself once the
-    clock is right, or the topic's limits are lifted: a restart is not needed.
+    Safe: Nothing was committed with the wrong time. The partition waits, loses nothing, and resumes without a restart
+    once the clock is right or the topic's limits are removed.
     """
 
 
 class ReadStalled(RetryableError):
-    """A reader's position has not moved for the progress timeout although there is more to read.
+    """A reader made no progress for `timeouts.progress_ms`, although there are more records.
 
     Safe: The partition reads again by itself, with a new client, and nothing is lost. Do not restart its process: the
     recovery would begin again.
@@ -34,40 +38,45 @@ class ReadStalled(RetryableError):
 
 
 class OffsetTrimmed(RecordsGone):
-    """The offset lies below the log's start. `facts`: offset, start_offset, end_offset.
+    """The offset is below the start of the log: the record was deleted.
 
-    RETRY only by class: recovery decides what a trimmed offset means where it occurs.
+    A recovery decides what that means.
     """
+
+    # has the facts: offset, start_offset, end_offset
 
 
 class OffsetBeyondEnd(RecordsGone):
-    """The offset lies above the log's end: a stale leader, or the log is shorter than it was."""
+    """The offset is beyond the end of the log: the broker is a stale leader, or the log was truncated."""
 
 
 class TopicGone(RecordsGone):
-    """The topic does not exist, or its id is not the requested one. `facts`: topic, topic_id."""
+    """The topic does not exist, or was created again with another id."""
+
+    # has the facts: topic, topic_id
 
 
 class CommitInDoubt(RetryableError):
-    """A transaction did not end with a clean OK. The producer is dead; only the log knows what happened."""
+    """It is not known whether a transaction was committed. The partition looks for its increment in the log."""
 
 
 class Fenced(ReleaseError):
-    """The broker refused our producer epoch: a newer owner, or our transaction timed out (not told apart)."""
+    """The broker refused the producer: a newer owner has fenced it, or its transaction timed out. Kafka does not tell
+    the two apart."""
 
 
 class RefusedRecord(RetryableError):
-    """The broker refused a record for good (size, timestamp, policy): the same batch would fail again.
+    """The broker refuses a record (size, timestamp, policy), and would refuse it again.
 
     Safe: The transaction is not committed: readers with `read_committed` get nothing of it. A partition tries the batch
-    again by itself, in smaller and smaller parts, until only the record to blame is left.
-
-    `facts`: topic, error.
+    again by itself, in smaller and smaller parts, until only this record is left.
     """
+
+    # has the facts: topic, error
 
 
 class RefusedTopic(RefusedRecord):
-    """The broker refused the topic, not what was sent to it: it does not exist, or its name is not valid.
+    """The broker refused the topic, because it does not exist or its name is not valid.
 
     Safe: The transaction is not committed: readers with `read_committed` get nothing of it. A partition tries the batch
     again by itself, and stops with RefusedAgain after the third time.
@@ -79,9 +88,9 @@ class GroupInUse(StopError):
 
 
 class GroupRefused(RetryableError):
-    """The coordinator does not let this process join the app's group: a setting of the brokers, or another program in
-    the group.
+    """The coordinator does not let this process join the app's group. The cause is a setting of the brokers, or another
+    program in the group.
 
     Safe: Running partitions continue until the group assigns them to another process. The process tries again by
-    itself, at least every ten seconds, and needs no restart once the cause is gone.
+    itself, at least every ten seconds, and needs no restart once the cause is removed.
     """

@@ -66,14 +66,14 @@ class Superseded(ReleaseError):
 
 
 class TakenAgain(ReleaseError):
-    """Others claimed the partition twice within a minute, each time after us.
+    """Other processes claimed the partition twice within a minute, each time after this one.
 
-    Safe: Each owner goes on where the one before stopped. Only time is lost, and either process may be stopped.
+    Safe: Each owner resumes where the previous one stopped. Only time is lost, and either process may be stopped.
     """
 
 
 class NotAssigned(RetryableError):
-    """Another process has fenced this one, and the group does not assign the partition to this one."""
+    """Another process has fenced this one, and the group no longer assigns the partition to this one."""
 
 
 IN_A_ROW_SECONDS = 60.0  # taken from us again within it: nobody owns the partition in peace

@@ -32,7 +32,7 @@ class Seen:
 
 
 class NoStart(StopError):
-    """The input no longer has what a replay from the genesis needs."""
+    """The input no longer has the records for a replay from the genesis."""
 
 
 @dataclass(frozen=True)

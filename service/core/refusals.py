@@ -61,7 +61,7 @@ class Expected:
 
 
 class NotInitialised(StopError):
-    """The increments topic holds no increment of the app, not even the genesis. It is never taken for a new app.
+    """The increments topic holds no increment of the app, not even the genesis. The app is not treated as a new one.
 
     Safe: Nothing is written into the log. Do not stop any process of the app: one may have the state in memory.
     """
@@ -75,21 +75,21 @@ class HangingTransaction(StopError):
 
 
 class TransactionStuck(RetryableError):
-    """The coordinator cannot end the last transaction of our id, so nobody can fence.
+    """The coordinator cannot end the last transaction of the partition's transactional id, so no process can fence it.
 
     Safe: Nothing is lost: the partition tries again by itself until the transaction has ended. A restart does not help.
     """
 
 
 class ForeignClaim(RetryableError):
-    """The offset of our claim holds something else: this is not the log that we wrote to. The next attempt claims in
-    the log that is there now."""
+    """There is another record at the offset of this process's claim, so this is another log. The next attempt claims in
+    this log."""
 
 
 class DuplicateInstance(StopError):
-    """Two processes use the same instance id; the one that was started first steps down while the other runs.
+    """Two processes use the same instance id; the older one steps down while the other runs.
 
-    Safe: Nothing is lost or repeated: the younger process takes the partitions. Either of the two may be stopped.
+    Safe: Nothing is lost or repeated: the newer process takes the partitions. Either of the two may be stopped.
     """
 
     @property
@@ -104,7 +104,7 @@ class WrongLog(StopError):
 
 
 class SchemaDiffers(StopError):
-    """The state was written with another `schema_version`: what is stored cannot be read as this one.
+    """The state was written with another `schema_version`: this version cannot read the stored values.
 
     Safe: This version has written nothing, so the version that wrote the state may be started again.
     """
@@ -118,32 +118,33 @@ class NotUpgradable(StopError):
 
 
 class LogShorter(StopError):
-    """The last increment's owner claimed at a higher offset than we did: the log is shorter than it was.
+    """The last owner claimed at a higher offset than this one, so the log was truncated.
 
     Safe: Nothing more is committed. Do not stop any process of the app: one may have the newer state in memory.
     """
 
 
 class LogDamaged(StopError):
-    """A record of the increments topic that is needed cannot be read, and nothing leads around it.
+    """A required record of the increments topic cannot be read, and no snapshot makes it unnecessary.
 
     Safe: Nothing is committed on top of the damage. Do not trim the topic or re-create it.
     """
 
 
 class NoRestoreMode(StopError):
-    """Neither the changes nor the input can bring the snapshot forward."""
+    """Neither the changes nor the input lead from the snapshot to the last batch."""
 
 
 class OffsetsShifted(StopError):
-    """The last increment points to other records than those that are there: the topic is a copy with other offsets.
+    """The pointers of the last increment lead to other records: the topic is a copy with other offsets.
 
-    Safe: Nothing is committed to the copy. Do not delete what it was copied from.
+    Safe: Nothing is committed to the copy. Do not delete the original.
     """
 
 
 class LogCut(StopError):
-    """A manifest of a later batch than the last increment: committed batches are gone from the increments topic.
+    """There is a snapshot of a later batch than the last increment, so committed batches are missing from the
+    increments topic.
 
     Safe: Nothing more is committed. Do not stop any process of the app: one may have the newer state in memory.
 

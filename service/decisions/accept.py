@@ -58,14 +58,14 @@ INSTANCE_ID = "snapreplay-accept"
 
 
 class NotTheFinding(UsageError):
-    """The finding that was to be accepted is not the present one.
+    """The partition now has another finding than the one to accept.
 
     Safe: Nothing was written, and no owner was fenced.
     """
 
 
 class NotAcceptable(StopError):
-    """The error cannot be accepted; its own hint says what helps.
+    """The error cannot be accepted; its hint says what to do instead.
 
     Safe: Nothing was written, and no owner was fenced.
     """
@@ -164,7 +164,7 @@ async def carry_out(acceptance: Acceptance) -> Begun:
 
 
 class NoBaseline(StopError):
-    """There is no state to accept: no snapshot is whole, or none was ever taken.
+    """There is no state to accept: no snapshot is complete, or none was ever taken.
 
     Safe: Nothing was written, and no owner was fenced.
     """

@@ -34,7 +34,7 @@ class StillRuns(StopError):
 
 
 class NotOurs(StopError):
-    """A topic with the name of one of the app's own holds records of another program."""
+    """A topic with the name of one of the app's own topics has records of another program."""
 
 
 @dataclass(frozen=True)

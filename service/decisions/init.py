@@ -29,22 +29,22 @@ from snapreplay.snapshots.format.records import Genesis
 
 
 class PartitionLost(StopError):
-    """Some partitions have processed records, another one holds no increment at all.
+    """Some partitions have processed records, but another one has no increment at all.
 
     Safe: Nothing was written. Do not stop any process of the app: one may have the state of the lost partition in
-    memory, and writes it by itself.
+    memory, and will write it.
     """
 
 
 class OwnedBefore(StopError):
-    """A log holds no increment, but its partition has or had an owner: the state may be in that owner's memory only."""
+    """A partition has no increment, but it has or had an owner: the state may be only in the memory of that owner."""
 
 
 class AlreadyBegun(UsageError):
     """The partition already has a state, which is never replaced by that of another app.
 
-    Safe: Nothing was written, and the partition keeps its state. `snapreplay delete` gives that state up: use it only
-    where the hint names it.
+    Safe: Nothing was written, and the partition keeps its state. `snapreplay delete` discards that state: use it only
+    if the hint says so.
     """
 
 

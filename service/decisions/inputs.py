@@ -41,18 +41,18 @@ ATTEMPTS_MAX = 5
 
 
 class NotDrained(StopError):
-    """An input that is to be retired has records that were not processed.
+    """An input to retire has unprocessed records.
 
-    Safe: The partition keeps its inputs. Those that the command has printed as changed stay so, and the same command
-    leaves them alone.
+    Safe: The partition keeps its inputs. Partitions that the command has printed as changed stay changed, and the same
+    command skips them.
     """
 
 
 class NotRetirable(StopError):
-    """The input is still needed, or would come back at once.
+    """The input is still needed, or would be added again at once.
 
-    Safe: The partition keeps its inputs. Those that the command has printed as changed stay so, and the same command
-    leaves them alone.
+    Safe: The partition keeps its inputs. Partitions that the command has printed as changed stay changed, and the same
+    command skips them.
     """
 
 

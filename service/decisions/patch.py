@@ -47,10 +47,10 @@ TOLD_ENTRIES = 20
 
 
 class OwnerTookItBack(ReleaseError):
-    """The running owner fenced us before the snapshot was written.
+    """The running owner fenced the command before the snapshot was written.
 
     Safe: Nothing was changed in this partition, and its owner continues. Partitions that the command has printed as
-    corrected stay so, and the same file leaves them alone.
+    corrected stay corrected, and the same file skips them.
     """
 
 

@@ -73,14 +73,14 @@ class NoSuchSavepoint(UsageError):
 class SavepointExists(UsageError):
     """The app has a savepoint of this name, or part of an interrupted one.
 
-    Safe: The savepoint that is there was not touched.
+    Safe: The existing savepoint was not changed.
     """
 
 
 class SavepointUnusable(StopError):
-    """Parts of the savepoint are missing, damaged, or of a state that was given up: nothing can begin with it.
+    """Parts of the savepoint are missing, damaged, or from a state that was discarded, so no app can begin with it.
 
-    Safe: Nothing was begun with it, and the app continues.
+    Safe: No app was changed, and the app continues.
     """
 
 

@@ -55,8 +55,8 @@ class NoSuchState(UsageError):
 class CannotTakeOver(StopError):
     """The state exists, but this app cannot start from it.
 
-    Safe: The state that was asked for is only read, and stays. Partitions that the command has already written stay as
-    they are, and the same command completes the others.
+    Safe: The requested state was only read. Partitions that the command has already written stay as they are, and the
+    same command completes the others.
     """
 
 

@@ -35,7 +35,7 @@ BUSY_SECONDS = 0.1
 
 
 class ProducerSpent(RetryableError):
-    """The commit was answered OK, but the producer must not start another transaction."""
+    """The commit succeeded, but the producer must not start another transaction."""
 
 
 @dataclass(frozen=True)

@@ -137,8 +137,8 @@ def _kind(error: RecordError) -> tuple[str, str]:
 class DeadLetterLimitReached(StopError):
     """Processing has stopped because too many records were dead-lettered.
 
-    Safe: The dead letters are kept, and no record behind them has been processed. Do not restart or `retry` before the
-    cause is repaired: the count begins again, and more records become dead letters.
+    Safe: The dead letters are kept, and no later record was processed. Do not restart or `retry` before the cause is
+    repaired, because the count would begin again, and more records would become dead letters.
     """
 
 

@@ -38,12 +38,12 @@ _ENDED = {DrillState.SUCCEEDED: OperationState.SUCCEEDED}
 class GivenUp(RetryableError):
     """The drill ended without a verdict.
 
-    Safe: The partition continues, and nothing in its log was changed. It may be asked for again at any time.
+    Safe: The partition continues, and nothing in its log was changed. You may start another drill at any time.
     """
 
 
 class RestoreDiffers(StopError):
-    """A restore does not come to the committed state, or not by the newest snapshot."""
+    """A drill did not reach the committed state, or not from the newest snapshot."""
 
 
 @dataclass

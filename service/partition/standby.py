@@ -378,7 +378,7 @@ class Standbys:
 
 
 class NoRoom(RetryableError):
-    """A warm copy takes more memory than is free."""
+    """A warm copy needs more memory than is free."""
 
 
 class Room(RestoreProgress):

@@ -36,11 +36,13 @@ DEFECT_HINT = "please report this, and restart the process: the recovery proves 
 
 
 class ImageDiffers(StopError):
-    """The written entries do not add up to the digest of their batch: a defect. Nothing points to the snapshot."""
+    """The entries of a new snapshot do not have the digest of their batch. This is a defect; the snapshot is not
+    used."""
 
 
 class OffsetUnknown(RetryableError):
-    """An append was acknowledged without an offset: nothing can point to the snapshot, so it is abandoned."""
+    """A broker acknowledged a record of a snapshot without its offset, so no increment can point to the snapshot. It is
+    abandoned."""
 
 
 class SnapshotTorn(RetryableError):

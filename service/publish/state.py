@@ -109,8 +109,8 @@ async def _written(context: Context, chain: Chain, image: Image, reason: str, pr
 class LogWentOn(ReleaseError):
     """Another process has committed to the partition since it was examined.
 
-    Safe: Nothing was decided in this partition, and its owner continues. Partitions that the command has printed as
-    done stay so, and the same command leaves them alone.
+    Safe: Nothing was changed in this partition, and its owner continues. Partitions that the command has printed as
+    done stay done, and the same command skips them.
     """
 
 

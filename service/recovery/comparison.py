@@ -26,23 +26,23 @@ OLD_VERSION_FIRST = (
 
 
 class DigestMismatch(StopError):
-    """The state after a batch is not the one that was committed, though every record read is intact.
+    """The state after a batch is not the committed one, although every record is intact.
 
-    Safe: Nothing is committed on top of that state. A replay may be tried: it sends no outputs, and changes nothing in
+    Safe: Nothing is committed on top of that state. You may try a replay: it sends no outputs, and changes nothing in
     the log.
     """
 
 
 class ReplayFailed(StopError):
-    """A replay failed: a handler refused a record that was processed before."""
+    """A replay failed, because a handler raised for a record that was processed before."""
 
 
 class OutputsDiffer(StopError):
-    """A failure: replayed by the same app version, a batch sends something else than was committed."""
+    """In a replay by the same version of the app, a batch sends other outputs than were committed."""
 
 
 class CodeChanged(StopError):
-    """A replay under another app version gives another state or other outputs, or nothing shows that it does not."""
+    """A replay by another version of the app gives another state or other outputs, or it cannot be excluded."""
 
 
 @dataclass(frozen=True)

@@ -44,9 +44,9 @@ async def topic_ids_now(context: Context) -> dict[str, str]:
 
 
 class OutputUndecided(RetryableError):
-    """The output of a batch in doubt lies behind an open transaction: whether it was committed shows later.
+    """The outputs of a batch in doubt are behind an open transaction, so whether it was committed will be known later.
 
-    Safe: Do not stop this process: its memory has the only copy of the state. The partition asks again by itself.
+    Safe: Do not stop this process: its memory has the only copy of the state. The partition checks again by itself.
     """
 
 

@@ -49,13 +49,13 @@ _LOOKING = {
 class OlderState(UsageError):
     """The state has an older `schema_version`, which this version of the app upgrades.
 
-    Safe: Nothing was decided, and the state stays as it is.
+    Safe: Nothing was changed, and the state stays as it is.
     """
 
 
 class LogEndsBefore(RetryableError):
-    """The log no longer holds an increment that was read from it: a stale leader has answered, or the log has lost its
-    end. Later records may lie where that end was."""
+    """The log no longer has an increment that was read from it before: a stale leader has answered, or the log has lost
+    its newest records. New records may be at their offsets."""
 
 
 class EndsTooEarly(StopError):
@@ -63,7 +63,8 @@ class EndsTooEarly(StopError):
 
 
 class OwnerWentOn(RetryableError):
-    """The owner committed further batches during each examination, and each seemed to show a lost end."""
+    """The owner committed further batches during each examination, so it seemed each time that the log had lost its
+    newest records."""
 
 
 _OR_OVERTAKEN = (IncrementsBehind, LogCut, EndsTooEarly)

@@ -29,15 +29,16 @@ log = logging.getLogger("snapreplay.partition")
 
 
 class InputReplaced(StopError):
-    """The record at an anchor is another one, or it is gone and the topic has another id."""
+    """The last processed record of an input was replaced by another one, or it is missing and the topic has another
+    id."""
 
 
 class InputShorter(StopError):
-    """The input ends before our position, and no broker says otherwise."""
+    """The input ends before the position of the partition, on every broker."""
 
 
 class InputTrimmed(StopError):
-    """The next records are gone: the input's log begins beyond our position."""
+    """The next records to process were deleted: the input begins after the position of the partition."""
 
 
 class InputGrown(StopError):
@@ -45,7 +46,7 @@ class InputGrown(StopError):
 
 
 class InputMissing(RetryableError):
-    """There is no topic of this name. When there is one, the recovery checks whether it is the same log.
+    """The topic does not exist. When it exists again, the recovery checks whether it is the same log.
 
     Safe: State and positions are in the log, and the partition waits for the topic. Do not restart its process: a start
     without the input is refused.
@@ -56,7 +57,7 @@ REFUSALS = (InputReplaced, InputShorter, InputTrimmed, InputMissing)
 
 
 class InputDoubtful(RetryableError):
-    """An input has changed while the partition was LIVE. The recovery finds out how."""
+    """An input was changed while the partition was LIVE. The recovery examines it."""
 
 
 @dataclass(frozen=True)

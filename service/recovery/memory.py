@@ -272,7 +272,7 @@ def _now() -> float:
 
 
 class NothingYet(RetryableError):
-    """The partition had owners, but its log holds no increment: one of them may have the state in memory."""
+    """The partition had owners, but its log has no increment. One of the owners may have the state in memory."""
 
 
 async def nobody_else_fenced(context: Context, memory: Memory, since: float, *, insists: bool) -> bool:

@@ -29,16 +29,16 @@ RECORD_BYTES_NEEDED = 1_000_000
 class MissingInput(UsageError):
     """The start is refused because an input is missing. The partitions of a running service wait for the topic.
 
-    Safe: Nothing was started. If the app has processed records of the topic, bring it back with its old offsets: a new
-    one of this name is refused.
+    Safe: Nothing was started. If the app has processed records of the topic, restore it with its old offsets: a new
+    topic of this name is refused.
     """
 
 
 class TopicsIncomplete(UsageError):
     """One of the app's own topics exists and the other does not: creating an empty one would not repair that.
 
-    Safe: Nothing was started or created. Do not stop any process of the app that still runs: it may have in memory what
-    was in the topic, and writes it once the topic is there.
+    Safe: Nothing was started or created. Do not stop any process of the app that still runs: it may have the state in
+    memory, and writes it once the topic exists.
     """
 
 

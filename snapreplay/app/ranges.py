@@ -69,7 +69,7 @@ def _framed(data: bytes | None) -> bytes:
 
 
 class OutOfOrder(StopError):
-    """A record below its input's position: applying it would count it twice."""
+    """A record is below the position of its input, so it would count twice."""
 
 
 class InputRanges:

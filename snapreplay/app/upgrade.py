@@ -135,7 +135,7 @@ class _Stored(NamedTuple):
 class UpgradeFailed(StopError):
     """The stored entries cannot be upgraded. They are unchanged.
 
-    Safe: The state is as it was: nothing is written before every entry is upgraded. The version that wrote it may be
+    Safe: The state is unchanged: nothing is written before every entry is upgraded. The version that wrote it may be
     started again.
     """
 

@@ -7,9 +7,9 @@ from snapreplay.errors import UsageError
 
 
 class LocalBrokerUnavailable(UsageError):
-    """The local broker is not available: something is missing, or it failed. The message has one line.
+    """The local broker is not available: a tool is missing, or the broker failed.
 
-    Safe: No app was started, and a directory with the data of a broker stays as it is.
+    Safe: No app was started, and a data directory stays as it is.
     """
 
     def __init__(self, message: str, hint: str) -> None:
@@ -30,7 +30,7 @@ class ToolsMissing(LocalBrokerUnavailable):
 
 
 class LocalBrokerFailed(LocalBrokerUnavailable):
-    """The broker was started and ended, or did not get ready within its deadline.
+    """The broker ended after its start, or was not ready within its deadline.
 
     Safe: No app was started. A data directory that you named is kept. A temporary one is deleted, except the log.
 

@@ -35,7 +35,7 @@ class NotCorrected(UsageError):
     """Some lines cannot be applied, so none was.
 
     Safe: Nothing was changed in the partition that the message names. If it names none, nothing was changed in any.
-    Partitions that the command has printed as corrected stay so, and the same file leaves them alone.
+    Partitions that the command has printed as corrected stay corrected, and the same file skips them.
     """
 
 

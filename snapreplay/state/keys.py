@@ -344,7 +344,8 @@ _HOW = {str: "write it as it is", int: "write it in digits, such as 7", bytes: "
 
 
 class WrongKey(UsageError):
-    """A text is not a key of this map, or not a bound of its keys. It may be a secret or huge, so it is not repeated.
+    """A text is not a key of this map, or not a bound of its keys. The message does not repeat it, because it may be
+    secret or very long.
 
     Attributes:
         why: of what type the keys are, and how such a key is written.

@@ -14,9 +14,9 @@ from snapreplay.state.fields import ANY, UNSET_TEXT, Layout, StoreFields
 
 
 class MeaningChanged(StopError):
-    """This code would read stored values as other values than the code that wrote them.
+    """This code would read stored values differently than the code that wrote them.
 
-    Safe: The partition stops before this code uses a value, and what is stored stays as it is.
+    Safe: The partition stops before this code uses a value, and the stored values stay as they are.
     """
 
 
@@ -27,9 +27,9 @@ StoredFields = Mapping[str, Collection[str]]
 
 
 class UnknownFields(StopError):
-    """Stored values have a field that this code does not know, or lack a field that it has.
+    """Stored values have a field that this code does not declare, or lack a field that it declares.
 
-    Safe: The partition stops before this code writes anything, and what is stored stays as it is.
+    Safe: The partition stops before this code writes anything, and the stored values stay as they are.
     """
 
 

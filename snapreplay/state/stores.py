@@ -189,7 +189,7 @@ def store_of(state: object, timers: Collection[str] | None = None, calls: Collec
 
 
 class UnknownTimer(StopError):
-    """Timers of keys are pending, and the app has no handler for them: it was renamed or removed.
+    """Timers of keys are pending, and the app has no handler for them: the timer was renamed or removed.
 
     Safe: The partition stops before the first record. The timers stay as they are, with all entries.
     """

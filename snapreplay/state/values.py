@@ -50,7 +50,7 @@ def unsupported_type(type_: object) -> str:
 class StoredValueUnreadable(StopError):
     """A stored key or value does not fit its declared type, which was changed since it was written.
 
-    Safe: The partition stops before the value is used, and what is stored stays as it is.
+    Safe: The partition stops before the value is used, and the stored value stays as it is.
     """
 
 

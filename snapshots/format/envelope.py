@@ -75,7 +75,7 @@ _SPLIT_BY_THEIR_WRITERS = (RecordKind.CHANGES, RecordKind.CHUNK)
 
 
 class RecordTooLarge(StopError):
-    """A record that cannot be split is larger than `RECORD_BYTES_MAX`; nothing was written.
+    """A record that cannot be split is larger than the app's topics accept; nothing was written.
 
     Safe: No batch and no snapshot with this record was committed, and what was committed before stays.
     """

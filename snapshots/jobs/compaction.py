@@ -40,7 +40,7 @@ from snapreplay.state.steps import all_of
 
 
 class NotCompactable(StopError):
-    """What the logs hold does not prove the state after their last batch.
+    """The topics do not prove the state after their last batch.
 
     Safe: No snapshot was proposed, and the app continues.
     """
@@ -51,7 +51,7 @@ _LOST = "look at the partition with `snapreplay restore-status`: its owner, or i
 
 
 class SnapshotSuperseded(StopError):
-    """A snapshot of this batch, or of a later one, exists by now."""
+    """A snapshot of this batch, or of a later one, exists already."""
 
 
 class Folded(NamedTuple):

@@ -69,7 +69,7 @@ _HINTS = {
 
 
 class SparkFailed(StopError):
-    """Spark could not finish; the cause is attached."""
+    """Spark could not finish; the message has the cause."""
 
 
 @contextmanager

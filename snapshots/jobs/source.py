@@ -41,7 +41,7 @@ _STORED = ("key", "value")
 
 
 class UnknownOption(UsageError):
-    """An option of the source does not exist, or has an impossible value.
+    """An option of the Spark data source does not exist, or has a wrong value.
 
     Safe: Nothing was read or changed.
     """

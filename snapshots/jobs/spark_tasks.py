@@ -26,7 +26,7 @@ _TASKS_PER_CORE = 4
 
 
 class TaskFailed(StopError):
-    """A task could not read or judge its partition."""
+    """A Spark task could not read or check its partition."""
 
 
 def for_each(

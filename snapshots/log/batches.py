@@ -53,7 +53,7 @@ class Base:
 
 
 class BrokenChain(StopError):
-    """Two increments that should follow each other do not: the log is not the chain that was written."""
+    """An increment does not follow the previous one: the log is not the chain that was written."""
 
 
 @dataclass(frozen=True)

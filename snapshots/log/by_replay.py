@@ -24,12 +24,12 @@ _OFFSET = attrgetter("offset")
 
 
 class InputDiffers(StopError):
-    """A range of the input holds more, fewer or other records than when it was processed."""
+    """A range of the input has more, fewer or other records than when it was processed."""
 
 
 class InputRetired(DamagedError):
     """A batch covers an input that was retired since: this version of the app has no handler for its records, or reads
-    them once more."""
+    the input again."""
 
 
 class Replay:

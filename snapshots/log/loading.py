@@ -51,7 +51,7 @@ OnSlice = Callable[[str, ShardSlice], None]
 
 
 class SnapshotMissing(RebuildError):
-    """The manifest, or a chunk that it names, is not where it was acknowledged (trimmed, or topic created again)."""
+    """The manifest, or a chunk of it, is not at its offset: it was trimmed, or the topic was created again."""
 
 
 def named_manifest(record: InputRecord, log: TopicPartition, pointer: Pointer) -> Manifest:

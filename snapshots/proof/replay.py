@@ -74,7 +74,7 @@ class _Difference(Exception):
 
 
 class InputUnavailable(DamagedError):
-    """The records of a range cannot be read any more."""
+    """The records of a range can no longer be read."""
 
 
 _NOT_REPLAYED = (DamagedError, UnknownFormatError, InputDiffers, OutOfOrder)

@@ -126,7 +126,7 @@ _TAIL_RECORDS = 64
 
 
 class StateUnreachable(StopError):
-    """What the logs hold does not lead to the requested state.
+    """The topics do not lead to the requested state.
 
     Safe: The logs were only read, and the app continues.
     """
