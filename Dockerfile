@@ -26,8 +26,9 @@ RUN /opt/build/bin/python -m hatchling build -t wheel -d dist \
 
 # The same, with Spark: of pyspark there is only a source package, which is built here.
 FROM build AS build-spark
+# A slim base has no folder for manuals, and Java's package does not install without it.
 # hadolint ignore=DL3008
-RUN apt-get update && apt-get install -y --no-install-recommends default-jre-headless
+RUN mkdir -p /usr/share/man/man1 && apt-get update && apt-get install -y --no-install-recommends default-jre-headless
 COPY requirements/spark.lock requirements/
 RUN /opt/build/bin/pip wheel --require-hashes --no-build-isolation --only-binary :all: \
     --no-binary pyspark -w wheels -r requirements/spark.lock \
@@ -37,7 +38,8 @@ RUN /opt/build/bin/pip wheel --require-hashes --no-build-isolation --only-binary
 FROM ${PYTHON_IMAGE} AS spark
 # A user with a name: Hadoop's libraries, which Spark uses, do not start without one.
 # hadolint ignore=DL3008
-RUN apt-get update \
+RUN mkdir -p /usr/share/man/man1 \
+ && apt-get update \
  && apt-get install -y --no-install-recommends default-jre-headless procps \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 10001 --user-group --home-dir /app snapreplay

@@ -55,9 +55,12 @@ prometheus: ## Prometheus and promtool into .jars/ (no-op when present), for the
 helm: ## Helm into .jars/ (no-op when present; needs Go), for the tests that render deploy/helm
 	@test -e .jars/helm/helm || GOBIN='$(abspath .jars/helm)' go install helm.sh/helm/v3/cmd/helm@v3.22.0
 
-.PHONY: compose
-compose: ## Docker Compose's reader of files into .jars/ (no-op when present; needs Go), for the test of deploy/compose.yaml
-	@test -e .jars/compose/cmd || GOBIN='$(abspath .jars/compose)' go install github.com/compose-spec/compose-go/v2/cmd@v2.16.2
+ENGINE := tests/deploy/docker/engine.sh
+DOCKER := .jars/docker
+.PHONY: docker
+docker: jars prometheus ## The image and compose.yaml by Docker, a process killed under load (root on Debian; Compose is built by Go, five minutes once)
+	@$(ENGINE) build $(DOCKER)
+	@trap '$(ENGINE) down $(DOCKER)' EXIT; $(ENGINE) up $(DOCKER) && $(ENGINE) images $(DOCKER) && $(BIN)/python -m tests.deploy.docker $(DOCKER)
 
 NODE := tests/deploy/cluster/node.sh
 CLUSTER := .jars/kubernetes

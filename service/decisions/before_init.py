@@ -13,6 +13,7 @@ from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.ranges import Anchor, PositionAnchor
 from snapreplay.errors import StopError, UsageError
+from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.lineage import Fencer, fencer
 from snapreplay.service.ports import Bounds, Cluster, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
@@ -131,8 +132,18 @@ async def never_owned(cluster: Cluster, app: App[Any], partition_count: int) -> 
     return True
 
 
+COORDINATOR_FOLLOWS_SECONDS = 15.0  # in a cluster that has none: the first question creates its topic
+
+
 async def _last_fencer(cluster: Cluster, app: App[Any], partition: int) -> Fencer:
-    try:
-        return fencer(await cluster.last_fence(names.transactional_id(app.app_id, partition)))
-    except StopError:  # a cluster that does not tell: then any member may have fenced
-        return Fencer.OWNER if await cluster.member_count(app.app_id) else Fencer.NOBODY
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + COORDINATOR_FOLLOWS_SECONDS
+    while True:
+        try:
+            return fencer(await cluster.last_fence(names.transactional_id(app.app_id, partition)))
+        except StopError:  # a cluster that does not tell: then any member may have fenced
+            return Fencer.OWNER if await cluster.member_count(app.app_id) else Fencer.NOBODY
+        except Unreachable:
+            if loop.time() > deadline:
+                raise
+        await asyncio.sleep(0.2)

@@ -1,4 +1,4 @@
-"""deploy/compose.yaml: what can be known of it without Docker."""
+"""deploy/compose.yaml: what can be known of it without a daemon. `make docker` brings it up."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from tests.deploy.dockerfile import ROOT, command, stages
 from tests.deploy.prometheus import promtool
 
 FILE = ROOT / "deploy/compose.yaml"
-READER = ROOT / ".jars/compose/cmd"
+DOCKER_COMPOSE = ROOT / ".jars/docker/docker-compose"
 COMPOSE = yaml.safe_load(FILE.read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name for name, service in SERVICES.items() if service["image"] == "snapreplay"}
 
 
-@pytest.mark.skipif(not READER.exists(), reason="the reader of Docker Compose is missing: `make compose` builds it")
+@pytest.mark.skipif(not DOCKER_COMPOSE.exists(), reason="Docker Compose is missing: `make docker` builds it")
 def test_docker_compose_reads_it() -> None:
-    """Compose's own library checks it against its schema, and that what a service names is there."""
-    done = subprocess.run([READER, "-format", "json", FILE], capture_output=True, text=True, check=False)
+    """It checks it against its schema, and that what a service names is there."""
+    profiles = [word for each in SERVICES.values() for word in ("--profile", *each["profiles"])]
+    command = [DOCKER_COMPOSE, *profiles, "-f", FILE, "config", "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)["services"]) == set(SERVICES)
 
@@ -36,7 +38,7 @@ def test_prometheus_asks_the_service_and_has_the_rules(tmp_path: Path) -> None:
     text = COMPOSE["configs"]["prometheus"]["content"]
     (tmp_path / "prometheus.yml").write_text(text)
     config = yaml.safe_load(text)
-    assert config["scrape_configs"][0]["static_configs"] == [{"targets": ["service:8080"]}]
+    assert config["scrape_configs"][0]["static_configs"] == [{"targets": ["service:8080", "service-2:8080"]}]
     (mount,) = SERVICES["prometheus"]["volumes"]
     assert [f"./observability/alerts.yaml:{path}:ro" for path in config["rule_files"]] == [mount]
     promtool("check", "config", "--syntax-only", tmp_path / "prometheus.yml")
@@ -51,9 +53,9 @@ def test_every_setting_exists() -> None:
 
 def test_without_a_login_only_this_machine_reaches_it() -> None:
     """The image listens on all addresses, which demands one."""
-    service = SERVICES["service"]
-    assert load_settings(environment=service["environment"]).http.insecure
-    assert [each.rpartition(":")[0] for each in service["ports"]] == ["127.0.0.1:8080"]
+    for name, address in (("service", "127.0.0.1:8080"), ("service-2", "127.0.0.1:8081")):
+        assert load_settings(environment=SERVICES[name]["environment"]).http.insecure
+        assert [each.rpartition(":")[0] for each in SERVICES[name]["ports"]] == [address]
 
 
 def test_every_command_exists() -> None:

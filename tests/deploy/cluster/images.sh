@@ -16,12 +16,8 @@ T
 export CONTAINERS_CONF=$dir/containers.conf
 
 if ! podman image exists "$base"; then
-  [ -e "$dir/base/usr/bin/python3" ] || debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$dir/base" >/dev/null
-  ln -sf python3 "$dir/base/usr/bin/python"
-  rm -rf "$dir/base/var/cache/apt/archives/"*.deb "$dir/base/var/lib/apt/lists/"*
-  # What this machine trusts: packages may come through a mirror.
-  cp /etc/ssl/certs/ca-certificates.crt "$dir/base/etc/ssl/certs/"
-  tar -C "$dir/base" -c . | podman import -q --change 'ENV PATH=/usr/local/bin:/usr/bin:/bin' \
+  "$root/tests/deploy/base.sh" "$dir/base"
+  tar -C "$dir/base" -c . | podman import -q --change 'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
     --change 'ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt' - "$base"
 fi
 podman build -q --format docker --build-arg PYTHON_IMAGE="$base" -t localhost/snapreplay "$root"

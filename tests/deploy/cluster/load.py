@@ -1,4 +1,4 @@
-"""Load for the ledger, and its outputs checked one by one as they are committed."""
+"""Load for an app that adds up, and its outputs checked one by one as they are committed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import json
 import time
 from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
@@ -14,10 +16,23 @@ RECORDS_A_SECOND = 300
 
 
 class Load:
-    """Payments of 1 to each of `KEYS` accounts in turn: the n-th output of an account must have the balance n."""
+    """Records worth 1 to each of `KEYS` accounts in turn: the n-th output of an account must have the balance n.
 
-    def __init__(self, servers: str) -> None:
+    By default these are payments, for examples/ledger.py.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        *,
+        topics: tuple[str, str] = ("payments", "balances"),
+        value: bytes = b'{"amount": 1}',
+        balance_of: Callable[[Any], int] = lambda output: output["balance"],
+    ) -> None:
         self._servers = servers
+        self._input, self._output = topics
+        self._value = value
+        self._balance_of = balance_of
         self.sent = 0
         self.received = 0
         self.wrong: list[str] = []
@@ -51,7 +66,7 @@ class Load:
             while not self._ended.is_set():
                 for _ in range(RECORDS_A_SECOND // 10):
                     key = f"account-{self.sent % KEYS}".encode()
-                    await producer.send("payments", key=key, value=b'{"amount": 1}')
+                    await producer.send(self._input, key=key, value=self._value)
                     self.sent += 1
                 await asyncio.sleep(0.1)
         finally:
@@ -59,7 +74,10 @@ class Load:
 
     async def _receive(self) -> None:
         consumer = AIOKafkaConsumer(
-            "balances", bootstrap_servers=self._servers, isolation_level="read_committed", auto_offset_reset="earliest"
+            self._output,
+            bootstrap_servers=self._servers,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
         )
         await consumer.start()
         try:
@@ -69,7 +87,7 @@ class Load:
                 for partition, records in fetched.items():
                     self._note_arrival(partition.partition, now)
                     for record in records:
-                        self._check(record.key, json.loads(record.value)["balance"])
+                        self._check(record.key, self._balance_of(json.loads(record.value)))
         finally:
             await consumer.stop()
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from snapreplay.app.names import transactional_id, witness_group
 from snapreplay.errors import NotBegun
+from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.decisions.first_start import begun
 from snapreplay.service.decisions.init import OwnedBefore, init_app
 from snapreplay.service.ports import TopicPartition
@@ -25,6 +26,28 @@ TRANSACTION_SECONDS = 30.0
 def fresh(partitions: int = 2) -> InMemory:
     """An app with topics and without a genesis."""
     return InMemory().beside(apps.ledger("fresh"), partitions)
+
+
+@virtual
+async def test_init_waits_for_the_coordinator_of_a_new_cluster(monkeypatch):
+    """The first question makes the brokers create the coordinator's topic. Without a coordinator it is an error."""
+    here = fresh(1)
+    last_fence, asked = here.broker.last_fence, 0
+
+    def not_yet(transactional_id):
+        nonlocal asked
+        asked += 1
+        if asked < answers_after:
+            raise Unreachable("no broker is the coordinator yet")
+        return last_fence(transactional_id)
+
+    monkeypatch.setattr(here.broker, "last_fence", not_yet)
+    answers_after = 1000
+    with pytest.raises(Unreachable):
+        await init_app(here.app, here.settings(), here.cluster)
+    answers_after, asked = 5, 0
+    await init_app(here.app, here.settings(), here.cluster)
+    assert asked >= 5
 
 
 class Start:
