@@ -14,16 +14,38 @@ from typing import Any, Literal, Protocol, cast
 
 from snapreplay.errors import UsageError
 
-INTERFACE = 2
+INTERFACE = 3
 """Of the functions below; `engine/src/lib.rs` has the same number."""
 VARIABLE = "SNAPREPLAY_ENGINE"
 _HINT = "`make setup` in a checkout builds it if cargo is there, `pip install ./engine` anywhere"
+
+
+class Shard(Protocol):
+    """A `dict[bytes, bytes]` of half the size. Its objects are made when they are read."""
+
+    def __len__(self) -> int: ...
+
+    def get(self, key: bytes, /) -> bytes | None: ...
+
+    def __setitem__(self, key: bytes, value: bytes, /) -> None: ...
+
+    def __delitem__(self, key: bytes, /) -> None: ...
+
+    def pop(self, key: bytes, default: None, /) -> bytes | None: ...
+
+    def update(self, entries: dict[bytes, bytes], /) -> None: ...
+
+    def copy(self) -> dict[bytes, bytes]: ...
+
+    def items(self, start: int = 0, most: int = ..., /) -> list[tuple[bytes, bytes]]:
+        """Return at most `most` entries without the first `start`, in no order, the same one until the next write."""
 
 
 class Compiled(Protocol):
     """The functions of `snapreplay_engine`."""
 
     INTERFACE: int
+    Shard: type[Shard]
 
     def crc32c(self, data: bytes, start: int, end: int, /) -> int | None:
         """Return the checksum of `data[start:end]`."""
@@ -65,8 +87,8 @@ class Compiled(Protocol):
     def write(
         self,
         block: list[tuple[tuple[bytes, bytes | None, int], bytes | None]],
-        targets: list[dict[bytes, Any]],
-        shards: list[dict[bytes, bytes]],
+        targets: list[Any],
+        shards: list[Any],
         unchanged: list[bytes],
         /,
     ) -> tuple[int, int, int, int]:

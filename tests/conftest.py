@@ -11,7 +11,6 @@ import traceback
 import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -247,8 +246,9 @@ def _free(errors: list[BaseException]) -> None:
             errors += error.exceptions if isinstance(error, BaseExceptionGroup) else ()
         for _ in range(3):
             gc.collect()
-            with suppress(RuntimeError):  # no test has had a loop yet, or it is closed
-                asyncio.get_event_loop_policy().get_event_loop().run_until_complete(asyncio.sleep(0.02))
+            for loop in [each for each in gc.get_objects() if isinstance(each, asyncio.BaseEventLoop)]:
+                if not (loop.is_closed() or loop.is_running()):
+                    loop.run_until_complete(asyncio.sleep(0.02))
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 //! Entries of a map: digests and writes, as in `snapreplay/state/digest.py` and `shards.py`.
 
+use crate::shard::Shard;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyBytes, PyDict, PyList, PyTuple};
 use xxhash_rust::xxh64::xxh64;
@@ -42,14 +43,17 @@ pub fn write<'py>(
             continue;
         }
         let index: usize = place.get_item(2)?.extract()?;
-        let target = targets.get_item(index)?.cast_into::<PyDict>()?;
+        let target = targets.get_item(index)?;
         let length = key.as_bytes().len() as i64;
         match &new {
             Some(new) => {
                 let (of_a, of_b) = hashes(key.as_bytes(), new.as_bytes());
                 (a, b) = (a.wrapping_add(of_a), b.wrapping_add(of_b));
                 size += new.as_bytes().len() as i64;
-                target.set_item(&key, new)?;
+                match target.cast::<Shard>() {
+                    Ok(shard) => shard.try_borrow_mut()?.put(key.as_bytes(), new.as_bytes())?,
+                    Err(_) => target.cast::<PyDict>()?.set_item(&key, new)?,
+                }
             }
             None => {
                 count -= 1;

@@ -17,6 +17,7 @@ from snapreplay.state.contract import (
     StoreSize,
     unknown_store,
 )
+from snapreplay.state.cursor import Shard
 from snapreplay.state.digest import DEFAULT_STORE, Digest, digest_of_stores, recorded_digests
 from snapreplay.state.mapstore import MapClock, MapStore
 from snapreplay.state.shards import SHARD_COUNT, Shards
@@ -48,7 +49,7 @@ class CompositeStore(Store):
         self._retires = False
         self._others: dict[str, Shards] = {}
         self._cleared: dict[str, Shards] = {}  # by the batch that is sealed
-        self.to_free: list[dict[bytes, bytes]] = []
+        self.to_free: list[Shard] = []
         self.is_sealed = False
 
     @property

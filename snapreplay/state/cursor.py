@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
 
+from snapreplay import engine
 from snapreplay.counted import counted
 from snapreplay.state.contract import ShardSlice, Store
 from snapreplay.state.digest import BLOCK, DEFAULT_STORE, MASK, Digest, adding_up, digest_of
@@ -22,6 +23,22 @@ ENTRIES_MAX = 131_072
 
 NO_SUMS: Mapping[int, tuple[int, int]] = {}
 
+Shard = dict[bytes, bytes] | engine.Shard
+"""Encoded key → encoded value."""
+
+
+def entries_of(shard: Shard) -> Iterable[tuple[bytes, bytes]]:
+    """Return the entries of a shard that is not written meanwhile, in no order; the engine makes some at a time."""
+    if isinstance(shard, dict):
+        return shard.items()
+    starts = range(0, len(shard), SLICE_ENTRIES_MAX)
+    return chain.from_iterable(shard.items(start, SLICE_ENTRIES_MAX) for start in starts)
+
+
+def dict_of(shard: Shard) -> dict[bytes, bytes]:
+    """Return the shard itself, if it is a dict, else a copy."""
+    return shard if isinstance(shard, dict) else shard.copy()
+
 
 class _Piece(NamedTuple):
     """A piece of a shard; `size_bytes` of its keys and values."""
@@ -29,6 +46,7 @@ class _Piece(NamedTuple):
     shard: int
     entries: dict[bytes, bytes]
     size_bytes: int
+    is_whole: bool = False
 
 
 class ShardCursor:
@@ -36,7 +54,7 @@ class ShardCursor:
 
     def __init__(
         self,
-        shards: list[dict[bytes, bytes]],
+        shards: list[Shard],
         digest: Digest,
         on_release: Callable[[ShardCursor], None] | None = None,
         sums: Mapping[int, tuple[int, int]] = NO_SUMS,
@@ -50,7 +68,6 @@ class ShardCursor:
         self._next = 0
         self._parts: Iterator[_Piece] = iter(())
         self._held: _Piece | None = None
-        self._whole: dict[bytes, bytes] | None = None
 
     def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
         """Slice as `Cursor` says. Sums that are not known are computed from the entries; added up, they must be the
@@ -63,8 +80,8 @@ class ShardCursor:
             if slices and (room_bytes < 0 or room_entries < 0):
                 self._held = piece
                 break
-            index, entries, _ = piece
-            if index in self._sums and entries is self._whole:
+            index, entries, _, is_whole = piece
+            if is_whole and index in self._sums:
                 slices.append(ShardSlice(index, *self._sums[index], entries))
                 yield
             else:
@@ -73,7 +90,6 @@ class ShardCursor:
 
     def release(self) -> None:
         self._shards = []
-        self._whole = None
         self._parts = iter(())
         self._held = None
         if self._on_release is not None:
@@ -89,7 +105,7 @@ class ShardCursor:
             index, shard = self._next, self._shards[self._next]
             # Not held longer than needed: once settled, the old dict of a shard would be held twice.
             self._shards[index] = {}
-            self._next, self._whole = self._next + 1, shard
+            self._next += 1
             self._parts = _parts(index, shard, raw_bytes_max)
         return part
 
@@ -137,15 +153,17 @@ def _slicing(index: int, entries: dict[bytes, bytes]) -> Steps[ShardSlice]:
     return ShardSlice(index, sums.a, sums.b, entries)
 
 
-def _parts(index: int, shard: dict[bytes, bytes], raw_bytes_max: int) -> Iterator[_Piece]:
-    size_bytes = sum(map(len, shard)) + sum(map(len, shard.values()))
-    if size_bytes <= raw_bytes_max and len(shard) <= SLICE_ENTRIES_MAX:
-        if shard:
-            yield _Piece(index, shard, size_bytes)
-        return
+def _parts(index: int, shard: Shard, raw_bytes_max: int) -> Iterator[_Piece]:
+    if len(shard) <= SLICE_ENTRIES_MAX:
+        whole = dict_of(shard)
+        size_bytes = sum(map(len, whole)) + sum(map(len, whole.values()))
+        if size_bytes <= raw_bytes_max:
+            if whole:
+                yield _Piece(index, whole, size_bytes, is_whole=True)
+            return
     part: dict[bytes, bytes] = {}
     part_bytes = 0
-    for key, value in shard.items():
+    for key, value in entries_of(shard):
         entry_bytes = len(key) + len(value)
         if part and (part_bytes + entry_bytes > raw_bytes_max or len(part) == SLICE_ENTRIES_MAX):
             yield _Piece(index, part, part_bytes)

@@ -78,7 +78,7 @@ class MapStore(Generic[K, V]):
         self._staged_places: list[Slot] = []
         self._staged_added = 0
         self.is_sealed = False
-        self.shards = Shards()
+        self.shards = Shards(compact=not ordered)
         # None: the map is not ordered.
         self._index: EntryIndex[K] | None = EntryIndex(keys) if ordered else None
         # Every record passes here: each attribute lookup less saves 2 %.

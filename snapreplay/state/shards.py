@@ -24,7 +24,7 @@ from xxhash import xxh64_intdigest
 from snapreplay import engine
 from snapreplay.errors import DamagedError
 from snapreplay.state.contract import ShardSlice
-from snapreplay.state.cursor import ShardCursor
+from snapreplay.state.cursor import Shard, ShardCursor, dict_of, entries_of
 from snapreplay.state.digest import EMPTY, MASK, SEED, Digest
 from snapreplay.state.steps import Steps
 
@@ -63,10 +63,12 @@ class Shards:
     out, because every record passes there. `version`: changes when a batch is kept or undone, and with `reset`. Writing
     a batch changes no committed value."""
 
-    def __init__(self, shard_count: int = SHARD_COUNT) -> None:
+    def __init__(self, shard_count: int = SHARD_COUNT, *, compact: bool = True) -> None:
+        """Become empty. `compact`: let the engine hold the entries. An index that shares their objects needs dicts."""
+        self._new_shard = engine.compiled.Shard if compact and engine.compiled is not None else dict
         self.lookups: list[Callable[[bytes], bytes | None]] = []
         self.version = 0
-        self._shards: list[dict[bytes, bytes]] = []
+        self._shards: list[Shard] = []
         self._cursor: ShardCursor | None = None
         self.unsettled: list[int] = []
         self.reset(shard_count)
@@ -87,10 +89,10 @@ class Shards:
         self._undo: _Undo | None = None
         if self._is_bare and len(self._shards) == shard_count:  # as in a new process with many partitions
             return
-        self._shards = [{} for _ in range(shard_count)]
+        self._shards = [self._new_shard() for _ in range(shard_count)]
         # Where writes go: the shard itself, or, from a mark until it is settled, a dict on top of
         # it in which None stands for a deleted key.
-        self._targets: list[dict[bytes, Any]] = list(self._shards)
+        self._targets: list[Any] = list(self._shards)
         self.lookups[:] = [shard.get for shard in self._shards]
         self.unsettled, self._cursor = [], None
 
@@ -107,9 +109,9 @@ class Shards:
         """Yield the entries of one shard after the other. Must not be continued after a write."""
         for shard, target in zip(self._shards, self._targets, strict=True):
             if target is shard:
-                yield shard
+                yield dict_of(shard)
             else:
-                merged = {**shard, **target}
+                merged = {**dict_of(shard), **target}
                 yield {key: value for key, value in merged.items() if value is not None}
 
     def writing(self, places: Sequence[Slot], changes: dict[bytes, bytes | None]) -> Steps[None]:
@@ -244,13 +246,13 @@ class Shards:
             written = target if target is not shard else {}
             if not shard and not written and index not in undone:
                 continue
-            entries = {**shard, **written, **undone.get(index, {})}
+            entries = {**dict_of(shard), **written, **undone.get(index, {})}
             behind = after if index == first else None
             keys = entries if behind is None else [key for key in entries if key > behind]
             yield from ((key, value) for key in sorted(keys) if (value := entries[key]) is not None)
 
-    def take_all(self) -> list[dict[bytes, bytes]]:
-        """Return the entries' own dicts and become empty: freeing them takes time. A cursor that is still open keeps
+    def take_all(self) -> list[Shard]:
+        """Return the shards and become empty: freeing them takes time. A cursor that is still open keeps
         its image."""
         shards = [each for each in (*self._shards, *self._targets) if each]  # an empty one may stay in use
         self.reset(self.mask + 1)
@@ -258,7 +260,7 @@ class Shards:
 
     def entries(self, index: int, entries_max: int | None = None) -> list[tuple[bytes, bytes]]:
         """Return the entries of one shard, without what was written since a mark that is not settled."""
-        return list(islice(self._shards[index].items(), entries_max))
+        return list(islice(entries_of(self._shards[index]), entries_max))
 
     def mark(self) -> ShardCursor:
         """Freeze every shard: O(shards), plus what an earlier snapshot left to fold in. Raises RuntimeError: another
@@ -289,7 +291,7 @@ class Shards:
             index, entries = part.index, part.entries
             shard = self._shards[index]
             count -= len(shard)
-            if shard:
+            if shard or not isinstance(shard, dict):
                 shard.update(entries)
             else:
                 shard = self._shards[index] = self._targets[index] = entries
@@ -333,7 +335,7 @@ class Shards:
             self.lookups[index] = shard.get
 
 
-def _layered(on_top: dict[bytes, Any], shard: dict[bytes, bytes]) -> Callable[[bytes], bytes | None]:
+def _layered(on_top: dict[bytes, Any], shard: Shard) -> Callable[[bytes], bytes | None]:
     get_above, get = on_top.get, shard.get
 
     def lookup(key: bytes) -> bytes | None:

@@ -12,7 +12,7 @@ from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import digest_of
 from snapreplay.state.shards import Shards
 from snapreplay.state.steps import all_of
-from tests.support.engines import each_engine
+from tests.support.engines import compiled, each_engine, needs_engine
 
 __all__ = ["each_engine"]
 pytestmark = pytest.mark.usefixtures("each_engine")
@@ -216,8 +216,34 @@ def test_what_is_taken_is_in_use_no_more() -> None:
     write(shards, {b"a": b"1"})
     for taken in shards.take_all():
         write(shards, {b"a": b"2"})
-        taken.clear()
+        taken.pop(b"a", None)
     assert content(shards) == {b"a": b"2"}
+
+
+LONG_KEYS = st.sampled_from([b"", b"k", b"k" * 254, b"k" * 255, b"k" * 256, b"\xff" * 9])
+WRITES = st.lists(st.tuples(LONG_KEYS, st.none() | st.binary(max_size=3)), max_size=30)
+
+
+@needs_engine
+@given(WRITES, st.integers(1, 4))
+def test_a_compiled_shard_holds_what_a_dict_would(writes: list[tuple[bytes, bytes | None]], most: int) -> None:
+    """Keys of any length; values of another length than before, and of the same; read in pieces."""
+    assert compiled is not None
+    shard, model = compiled.Shard(), dict[bytes, bytes]()
+    for key, value in writes:
+        assert shard.get(key) == model.get(key)
+        if value is None:
+            assert shard.pop(key, None) == model.pop(key, None)
+        else:
+            shard[key] = model[key] = value
+    pieces = [shard.items(start, most) for start in range(0, len(model), most)]
+    assert all(len(piece) <= most for piece in pieces)
+    assert sorted(each for piece in pieces for each in piece) == sorted(shard.items()) == sorted(model.items())
+    assert len(shard) == len(model)
+    with pytest.raises(KeyError):
+        del shard[b"absent"]
+    with pytest.raises(TypeError):
+        shard.update({b"k": "text"})  # type: ignore[dict-item]
 
 
 def sliced(index: int, entries: dict[bytes, bytes]) -> ShardSlice:

@@ -1,0 +1,175 @@
+//! The committed entries of one shard of a map, as `dict[bytes, bytes]` holds them where the engine is not installed.
+//!
+//! An entry is one block of memory: the length of its key, the key, the value. A dict needs two objects for it. The blocks
+//! are in the order in which their keys came, except that the last one takes the place of a deleted one: neighbours are
+//! alike, so a snapshot compresses well, and entries are read in pieces.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
+
+use hashbrown::HashTable;
+use pyo3::exceptions::{PyKeyError, PyOverflowError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+/// Keyed per process, as keys come from outside: made to collide, they would make a look-up slow.
+static HASHER: OnceLock<RandomState> = OnceLock::new();
+
+/// The length of a key that does not fit into one byte follows in eight.
+const LONG: u8 = u8::MAX;
+
+type Block = Box<[u8]>;
+
+#[pyclass(module = "snapreplay_engine")]
+#[derive(Default)]
+pub struct Shard {
+    blocks: Vec<Block>,
+    /// The place of each block.
+    places: HashTable<u32>,
+}
+
+fn hash_of(key: &[u8]) -> u64 {
+    HASHER.get_or_init(RandomState::new).hash_one(key)
+}
+
+fn block_of(key: &[u8], value: &[u8]) -> Block {
+    let mut block = Vec::with_capacity(9 + key.len() + value.len());
+    match u8::try_from(key.len()) {
+        Ok(length) if length < LONG => block.push(length),
+        _ => {
+            block.push(LONG);
+            block.extend_from_slice(&(key.len() as u64).to_le_bytes());
+        }
+    }
+    block.extend_from_slice(key);
+    block.extend_from_slice(value);
+    block.into_boxed_slice()
+}
+
+/// Where key and value begin.
+fn starts(block: &[u8]) -> (usize, usize) {
+    match block.split_first() {
+        Some((&LONG, rest)) => {
+            let length = rest.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes) as usize);
+            (9, 9 + length)
+        }
+        Some((&length, _)) => (1, 1 + length as usize),
+        None => (0, 0),
+    }
+}
+
+fn key_in(block: &[u8]) -> &[u8] {
+    let (key, value) = starts(block);
+    &block[key..value]
+}
+
+fn value_in(block: &[u8]) -> &[u8] {
+    &block[starts(block).1..]
+}
+
+impl Shard {
+    fn find(&self, key: &[u8]) -> Option<usize> {
+        let found = self.places.find(hash_of(key), |&place| key_in(&self.blocks[place as usize]) == key);
+        found.map(|&place| place as usize)
+    }
+
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> PyResult<()> {
+        if let Some(place) = self.find(key) {
+            let block = &mut self.blocks[place];
+            let start = starts(block).1;
+            if block.len() - start == value.len() {
+                block[start..].copy_from_slice(value);
+            } else {
+                *block = block_of(key, value);
+            }
+            return Ok(());
+        }
+        let place = u32::try_from(self.blocks.len()).map_err(|_| PyOverflowError::new_err("a shard is full"))?;
+        self.blocks.push(block_of(key, value));
+        let blocks = &self.blocks;
+        self.places.insert_unique(hash_of(key), place, |&place| hash_of(key_in(&blocks[place as usize])));
+        Ok(())
+    }
+
+    pub fn remove(&mut self, key: &[u8]) -> bool {
+        let blocks = &self.blocks;
+        let found = self.places.find_entry(hash_of(key), |&place| key_in(&blocks[place as usize]) == key);
+        let Ok(entry) = found else { return false };
+        let place = entry.remove().0;
+        let last = self.blocks.len() - 1;
+        if place as usize != last {
+            let hash = hash_of(key_in(&self.blocks[last]));
+            if let Some(moved) = self.places.find_mut(hash, |&each| each as usize == last) {
+                *moved = place;
+            }
+        }
+        self.blocks.swap_remove(place as usize);
+        true
+    }
+}
+
+#[pymethods]
+impl Shard {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn __len__(&self) -> usize {
+        self.blocks.len()
+    }
+
+    fn get<'py>(&self, py: Python<'py>, key: &[u8]) -> Option<Bound<'py, PyBytes>> {
+        Some(PyBytes::new(py, value_in(&self.blocks[self.find(key)?])))
+    }
+
+    fn __setitem__(&mut self, key: &[u8], value: &[u8]) -> PyResult<()> {
+        self.put(key, value)
+    }
+
+    fn __delitem__(&mut self, key: &Bound<'_, PyBytes>) -> PyResult<()> {
+        if self.remove(key.as_bytes()) { Ok(()) } else { Err(PyKeyError::new_err(key.clone().unbind())) }
+    }
+
+    fn pop<'py>(
+        &mut self,
+        py: Python<'py>,
+        key: &[u8],
+        default: Option<Bound<'py, PyBytes>>,
+    ) -> Option<Bound<'py, PyBytes>> {
+        let found = self.get(py, key);
+        self.remove(key);
+        found.or(default)
+    }
+
+    /// At most `most` entries, without the first `start`. The order stays the same until the next write.
+    #[pyo3(signature = (start=0, most=usize::MAX))]
+    fn items<'py>(&self, py: Python<'py>, start: usize, most: usize) -> PyResult<Bound<'py, PyList>> {
+        let found = PyList::empty(py);
+        for block in self.blocks.iter().skip(start).take(most) {
+            found.append((PyBytes::new(py, key_in(block)), PyBytes::new(py, value_in(block))))?;
+        }
+        Ok(found)
+    }
+
+    /// All entries, in the same order.
+    fn copy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let found = PyDict::new(py);
+        for block in &self.blocks {
+            found.set_item(PyBytes::new(py, key_in(block)), PyBytes::new(py, value_in(block)))?;
+        }
+        Ok(found)
+    }
+
+    fn update(&mut self, entries: &Bound<'_, PyDict>) -> PyResult<()> {
+        if self.blocks.is_empty() {
+            self.blocks.reserve_exact(entries.len());
+        }
+        let blocks = &self.blocks;
+        self.places.reserve(entries.len(), |&place| hash_of(key_in(&blocks[place as usize])));
+        for (key, value) in entries {
+            self.put(key.cast::<PyBytes>()?.as_bytes(), value.cast::<PyBytes>()?.as_bytes())?;
+        }
+        Ok(())
+    }
+}
