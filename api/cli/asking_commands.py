@@ -79,6 +79,7 @@ def print_plans(plans: Json) -> None:
     lines = [line for each in plans["items"] for line in _plan_troubles(each)]
     planned = [each["plan"] for each in plans["items"] if each["plan"] is not None]
     measured = sorted({name for plan in planned for name in plan["rates"]["measured"]})
+    lines += _registries(planned)
     if planned:
         lines.append(f"rates measured by a restore: {', '.join(measured) or 'none'}; all others are constants")
     for line in lines:
@@ -128,6 +129,17 @@ def _plan_troubles(partition: Json) -> list[str]:
         phase = partition["phase"] or "unknown"
         lines.append(f"{name} is {phase}: no plan yet; a live partition is looked at once a minute")
     return lines
+
+
+def _registries(planned: list[Json]) -> list[str]:
+    """Say which schema registries a replay asks, and whether a replay is what is planned."""
+    found = sorted({each for plan in planned for each in plan.get("replay_needs", ())})  # an older service has none
+    if not found:
+        return []
+    asked = ", ".join(found)
+    if any(plan["mode"] == "replay" for plan in planned):
+        return [f"a replay waits until the schema registry answers: {asked}"]
+    return [f"recorded changes need no schema registry; a replay would need {asked}"]
 
 
 def lag(*, client: options.Running, output: options.Output = Format.TABLE) -> ExitCode:

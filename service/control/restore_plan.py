@@ -60,6 +60,9 @@ class RestorePlan(msgspec.Struct, frozen=True):
     first: Annotated[PlannedRestore | None, said("Null: no recovery is possible, see `unrecoverable_reason`.")]
     rates: Rates
     made_at: Time
+    replay_needs: Annotated[
+        tuple[str, ...], said("Schema registries that a replay must reach, by URL. Recorded changes need none.")
+    ] = ()
 
 
 class RestoreObjective(msgspec.Struct, frozen=True):

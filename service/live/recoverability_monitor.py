@@ -27,6 +27,7 @@ from snapreplay.service.live.fetcher import Ends
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.runtime.schemas import SchemasOf
 from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in, within
 from snapreplay.service.topics.log_bounds import way_back
 from snapreplay.service.topics.reading import reading
@@ -282,7 +283,13 @@ class RestorePlanner:
         self._known = {name: facts for name, facts in self._known.items() if name in kept}
         mode = "replay" if seen.by_replay else self._context.settings.restore.mode
         first = await self._first(reader, seen, mode)
-        return RestorePlan(mode=mode, first=first, rates=self._context.rates.known, made_at=wall_time())
+        return RestorePlan(
+            mode=mode,
+            first=first,
+            rates=self._context.rates.known,
+            made_at=wall_time(),
+            replay_needs=SchemasOf(self._context.app).registries,
+        )
 
     def created_at(self, snapshot_id: str) -> datetime | None:
         """Return when this snapshot of the last plan was written."""

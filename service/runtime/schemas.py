@@ -10,6 +10,7 @@ from typing import Any
 
 from snapreplay.app.app import App
 from snapreplay.app.record import InputRecord
+from snapreplay.app.topic import Topic
 from snapreplay.errors import RegistryUnavailable
 from snapreplay.registry.framing import TopicSchemas
 from snapreplay.service.runtime.tasks import cancel_and_wait, within
@@ -30,8 +31,14 @@ class SchemasOf:
     def __init__(self, app: App[Any]) -> None:
         self._app = app
         self._inputs: dict[str, tuple[TopicSchemas | None, TopicSchemas | None]] = {}
-        self._of_outputs = [each for topic in app.outputs for each in (topic.key.schemas, topic.value.schemas) if each]
-        self.are_any = bool(self._of_outputs) or any(t.key.schemas or t.value.schemas for t in app.inputs)
+        self._of_outputs = _schemas(app.outputs)
+        self._all = (*_schemas(app.inputs), *self._of_outputs)
+        self.are_any = bool(self._all)
+
+    @property
+    def registries(self) -> tuple[str, ...]:
+        """The addresses of the registries that a replay asks, which reads the inputs and encodes the outputs again."""
+        return tuple(sorted({each.registry_url for each in self._all}))
 
     def to_write(self) -> set[Wanted]:
         return {(each, None) for each in self._of_outputs}
@@ -51,6 +58,10 @@ class SchemasOf:
         found = (topic.key.schemas, topic.value.schemas) if topic is not None else (None, None)
         self._inputs[name] = found
         return found
+
+
+def _schemas(topics: Iterable[Topic[Any, Any]]) -> list[TopicSchemas]:
+    return [each for topic in topics for each in (topic.key.schemas, topic.value.schemas) if each]
 
 
 async def fetching(wanted: set[Wanted], waiting_for: Callable[[str], None]) -> None:

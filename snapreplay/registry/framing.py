@@ -162,6 +162,11 @@ class TopicSchemas:
         self._is_rehearsed = False
         self.unknown, self.fetch = reader.unknown, reader.fetch
 
+    @property
+    def registry_url(self) -> str:
+        """The address of the registry, without credentials."""
+        return self._registry.shown_url
+
     def of_topic(self, codec: Codec[Any], topic: str, side: str) -> Codec[Any]:
         """Return the codec as it is for one topic; `side`: "key" or "value"."""
         own = TopicSchemas(self._registry, self._form, self._reader, self._given, self._version, (topic, side))

@@ -62,6 +62,20 @@ def test_a_lag_that_is_not_known_yet_is_no_lag_of_zero(invoke, url):
     assert ["1", "loading", *"------"] in [line.split() for line in result.stdout.splitlines()]
 
 
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("changes", "recorded changes need no schema registry; a replay would need http://registry"),
+        ("replay", "a replay waits until the schema registry answers: http://registry"),
+    ],
+)
+def test_the_plan_names_the_registry_that_a_replay_needs(capsys, mode, said):
+    plan = RestorePlan(mode, None, Rates(), NOW, ("http://registry",))
+    (shown, *_) = views.restore_plans(app([msgspec.structs.replace(LIVE, restore_plan=plan, recoverable=True)])).items
+    print_plans(json.loads(msgspec.json.encode(views.RestorePlans((shown,)))))
+    assert said in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("state", [PeerState.DEAD, PeerState.UNREACHABLE, PeerState.REACHABLE])
 def test_what_a_dead_process_said_last_is_not_told_as_known(capsys, state):
     """Its lag and its plan are of then: both commands say so, and end with 5."""

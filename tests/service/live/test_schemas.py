@@ -10,6 +10,7 @@ import pytest
 
 from snapreplay import App, MapState, SchemaRegistry, Topic
 from snapreplay.service.control.protocol import partition_check
+from snapreplay.service.live import recoverability_monitor
 from snapreplay.service.runtime import schemas as waiting
 from tests.support.deadlines import scaled
 from tests.support.scripted_registry import ScriptedRegistry, scripted_registry
@@ -199,14 +200,17 @@ async def test_what_is_wrong_with_the_record_is_its_own_fault(stage, registry):
 
 
 @pytest.mark.parametrize("mode", ["changes", "replay"])
-async def test_only_a_replay_needs_the_registry(stage, registry, mode):
-    """A recovery by changes decodes nothing. A replay waits, named, and ends with the same state."""
+async def test_only_a_replay_needs_the_registry(stage, registry, monkeypatch, mode):
+    """A recovery by changes decodes nothing. A replay waits, named, and ends with the same state. The plan says so."""
+    monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.2)
     registry.add(TOTAL, "totals-value")
     name = f"recovers-{mode}"
     one = await stage(totals(name, registry.url), restore={"mode": mode})
     async with one.running() as service:
         await orders(one, order(1, 1), order(1, 2), order(1, 3))
         await processed(service, {0: 3})
+        await until(lambda: service.restore_status()[0].restore_plan, "a plan")
+        assert service.restore_status()[0].restore_plan.replay_needs == (registry.url,)
     registry.broken, registry.asked = BROKEN["500"], []
     app = totals(name, registry.url)  # another process knows no schema
     async with one.started(app) as service:
