@@ -99,6 +99,13 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 site: setup ## The documentation as a site into build/site: `python3 -m http.server -d build/site`
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
+# Not in the lock files: it is installed aside. mypy checks the same in each lint.
+PYRIGHT ?= 1.1.414
+.PHONY: pyright
+pyright: setup ## Check the examples and a program with all parts of the API by pyright, strictly (needs Node)
+	@test -e build/pyright-$(PYRIGHT)/pyright || $(BIN)/pip install --quiet --target build/pyright-$(PYRIGHT) pyright==$(PYRIGHT)
+	@PYTHONPATH=build/pyright-$(PYRIGHT) $(BIN)/python -m pyright
+
 # ---------------------------------------------------------------- use
 
 # On a cluster of one's own and without Spark the demo needs no Java.

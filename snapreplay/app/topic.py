@@ -13,6 +13,8 @@ from snapreplay.errors import UsageError
 
 K = TypeVar("K")
 V = TypeVar("V")
+PK = TypeVar("PK")  # of a pattern: in `Topic.matching`, K and V are those of `Topic`, which pyright does not know
+PV = TypeVar("PV")
 
 TOPIC_NAME_MAX = 249
 """Characters; longer names do not fit into Kafka's file names (org.apache.kafka.common.internals.Topic)."""
@@ -91,15 +93,15 @@ class Topic(Generic[K, V]):
     def matching(pattern: str, *, ahead_max_ms: int | None = None) -> TopicPattern[str, Any]: ...
     @overload
     @staticmethod
-    def matching(pattern: str, *, key: Codec[K], ahead_max_ms: int | None = None) -> TopicPattern[K, Any]: ...
+    def matching(pattern: str, *, key: Codec[PK], ahead_max_ms: int | None = None) -> TopicPattern[PK, Any]: ...
     @overload
     @staticmethod
-    def matching(pattern: str, *, value: Codec[V], ahead_max_ms: int | None = None) -> TopicPattern[str, V]: ...
+    def matching(pattern: str, *, value: Codec[PV], ahead_max_ms: int | None = None) -> TopicPattern[str, PV]: ...
     @overload
     @staticmethod
     def matching(
-        pattern: str, *, key: Codec[K], value: Codec[V], ahead_max_ms: int | None = None
-    ) -> TopicPattern[K, V]: ...
+        pattern: str, *, key: Codec[PK], value: Codec[PV], ahead_max_ms: int | None = None
+    ) -> TopicPattern[PK, PV]: ...
     @staticmethod
     def matching(
         pattern: str, *, key: Any = utf8, value: Any = None, ahead_max_ms: int | None = None
