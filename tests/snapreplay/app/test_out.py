@@ -79,6 +79,12 @@ def test_unencodable_values_are_named(value):
     assert len(text) < 500
 
 
+@pytest.mark.parametrize(("key", "why"), [("a\0b", "NUL"), ("\ud800", "surrogate"), (7, "str")])
+def test_a_key_that_is_no_text_is_refused(key, why):
+    """Out encodes text itself, and says what the codec says."""
+    assert why in refused(make(), balances, key=key, value=1)
+
+
 def test_size_limit_is_that_of_the_topic():
     """Counted with overhead and headers; the message holds both numbers; the last fitting byte fits."""
     out = make(blobs=1000)
