@@ -384,6 +384,8 @@ class RealHarness(Generic[S]):
     ) -> RawRecord:
         """Feed one record as `feed` does, with bytes that need not decode."""
         raw = record_raw(topic, key, value, timestamp_ms=timestamp_ms, headers=headers)
+        if self._app.declaration(topic.name) is None:
+            raise UsageError(f"{self._app.app_id}: {topic.name} is not an input")
         self._fed.setdefault(topic.name, topic)
         (fed,) = await self._feed([raw], partition)
         return fed
@@ -397,21 +399,31 @@ class RealHarness(Generic[S]):
         Raises:
             As `feed`.
         """
-        given, fed = checked_records(records), list[RawRecord]()
-        for each in given:
-            if (topic := self._app.declaration(each.topic)) is not None:
-                self._fed.setdefault(each.topic, topic)
+        given, fed = [self._as_written(each) for each in checked_records(records)], list[RawRecord]()
         cuts = sorted(self._dice.randint(0, len(given)) for _ in range(kills))
         for start, end in pairwise([0, *cuts]):
             fed += await self._feed(given[start:end])
             await self.kill_some()
         return fed + await self._feed(given[len(fed) :])
 
+    def _as_written(self, record: RawRecord) -> RawRecord:
+        """Return a record by the schemas of the registry: `record` writes by schemas that only this process knows."""
+        topic = self._app.declaration(record.topic)
+        if topic is None:
+            raise UsageError(f"{self._app.app_id}: {record.topic} is not an input")
+        self._fed.setdefault(record.topic, topic)
+        if topic.key.schemas is None and topic.value.schemas is None:
+            return record
+        try:
+            key, value = decoded(topic, record.key, record.value)
+        except Exception:  # noqa: BLE001 - a codec may raise anything, and bytes of `record_raw` need not decode
+            return record
+        key, value = encoded(prepared(topic), key, value)
+        return msgspec.structs.replace(record, key=key, value=value)
+
     async def _feed(self, records: list[RawRecord], partition: int | None = None) -> list[RawRecord]:
         outputs: list[Output] = []
         for each in records:
-            if self._app.declaration(each.topic) is None:
-                raise UsageError(f"{self._app.app_id}: {each.topic} is not an input")
             at_ms = None if each.timestamp == UNSET_MS else each.timestamp
             topic = self._prefix + each.topic
             outputs.append(Output(topic, each.key, each.value, partition, False, at_ms, each.headers))

@@ -7,6 +7,7 @@ import os
 import msgspec
 
 from snapreplay import App, MapState, Out, Record, SchemaRegistry, Topic
+from snapreplay.testing import Expected
 
 
 class Order(msgspec.Struct):
@@ -31,3 +32,13 @@ def on_order(record: Record[str, Order], state: MapState[str, int], out: Out) ->
     customer = record.value.customer
     state[customer] += record.value.cents
     out.send(totals, key=customer, value=Total(state[customer], record.value.id))
+
+
+def added_up(records: list[Record[str, Order]]) -> Expected:
+    """The same by hand."""
+    sums, sent = dict[str, int](), []
+    for each in records:
+        customer = each.value.customer
+        sums[customer] = sums.get(customer, 0) + each.value.cents
+        sent.append((customer, Total(sums[customer], each.value.id)))
+    return Expected(sums, {totals: sent})

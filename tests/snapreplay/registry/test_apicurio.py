@@ -13,7 +13,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from snapreplay import SchemaRegistry, Topic, UsageError
 from snapreplay.registry.avro import schema_of
-from snapreplay.testing import RealHarness
+from snapreplay.testing import RealHarness, record
 from tests.snapreplay.registry import test_avro, test_formats
 from tests.support import registry_app
 from tests.support.apicurio import apicurio
@@ -114,17 +114,7 @@ async def test_an_app_that_is_killed(url, broker, monkeypatch, mode):
     monkeypatch.setenv("REGISTRY_URL", url)
     program = importlib.reload(registry_app)
     options: Any = {"prefix": f"avro-{mode}-", "deadline_s": scaled(60), "settings": {"restore": {"mode": mode}}}
+    made = [program.Order(f"o{number}", f"c{number % 3}", number) for number in range(12)]
     async with RealHarness(program.app, broker, **options) as harness:
-        expected, sums = [], dict[str, int]()
-        for number in range(12):
-            customer = f"c{number % 3}"
-            sums[customer] = sums.get(customer, 0) + number
-            expected.append((customer, sums[customer], f"o{number}"))
-            order = program.Order(f"o{number}", customer, number)
-            await harness.feed(program.orders, key=f"o{number}", value=order)
-            if number in (3, 7):
-                await harness.kill()
-                await harness.restart()
-        await harness.caught_up()
-        found = await harness.outputs(program.totals)
-        assert [(each.key, each.value.cents, each.value.order) for each in found] == expected
+        await harness.feed_all([record(program.orders, key=each.id, value=each) for each in made], kills=2)
+        await harness.compare(program.added_up)
