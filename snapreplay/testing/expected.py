@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from snapreplay.app.topic import Topic
+from snapreplay.errors import UsageError
+from snapreplay.state.stores import maps_of
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -31,8 +33,44 @@ class _Missing:
 _MISSING = _Missing()
 
 
-def entry_difference(found: Mapping[Any, Any], expected: Mapping[Any, Any]) -> str:
-    """Say which key differs first, in the order of `expected`, with both values; empty if none does."""
+def state_difference(states: Iterable[object], expected: Mapping[Any, Any]) -> str:
+    """Say which key differs first in the states of all partitions, with both values; empty if none does.
+
+    Raises:
+        UsageError: a state is not made of maps, several partitions have the same key, or a store is not in the states.
+    """
+    stores = _entries(states)
+    if "" in stores:
+        return _entry_difference(stores[""], expected)
+    if unknown := sorted(set(expected) - set(stores)):
+        raise UsageError(f"the state has no store {unknown[0]!r}", hint=f"its stores are {', '.join(stores)}")
+    for name, found in stores.items():
+        if difference := _entry_difference(found, expected.get(name, {})):
+            return f"store {name!r}, {difference}"
+    return ""
+
+
+def _entries(states: Iterable[object]) -> dict[str, dict[Any, Any]]:
+    """Return the entries of all partitions, by the name of the store; that of a single map is empty."""
+    found: dict[str, dict[Any, Any]] = {}
+    for state in states:
+        maps = maps_of(state)
+        if not maps:
+            raise UsageError(f"the state is no map to compare: {state!r:.80}", hint=_BY_YOURSELF)
+        for name, entries in maps.items():
+            of_all = found.setdefault(name, {})
+            if twice := of_all.keys() & entries.keys():
+                raise UsageError(
+                    f"several partitions have an entry with key {min(map(repr, twice))}", hint=_BY_YOURSELF
+                )
+            of_all.update(entries)
+    return found
+
+
+_BY_YOURSELF = "compare `await harness.state(partition)` of each partition by yourself"
+
+
+def _entry_difference(found: Mapping[Any, Any], expected: Mapping[Any, Any]) -> str:
     for key in dict.fromkeys((*expected, *found)):
         here, there = found.get(key, _MISSING), expected.get(key, _MISSING)
         if here != there:
@@ -41,7 +79,7 @@ def entry_difference(found: Mapping[Any, Any], expected: Mapping[Any, Any]) -> s
 
 
 def output_difference(found: Iterable[tuple[Any, Any]], expected: Iterable[tuple[Any, Any]]) -> str:
-    """Say the same of outputs, of which each key has a sequence."""
+    """Say which output of which key differs first, with both values; empty if none does."""
     of_found, of_expected = _by_key(found), _by_key(expected)
     for key in dict.fromkeys((*of_expected, *of_found)):
         values = zip_longest(of_found.get(key, ()), of_expected.get(key, ()), fillvalue=_MISSING)

@@ -34,9 +34,9 @@ from snapreplay.state.contract import Store
 from snapreplay.state.cursor import load_slices
 from snapreplay.state.keys import K as MapKey
 from snapreplay.state.map import MapState
-from snapreplay.state.stores import Stores, maps_of
+from snapreplay.state.stores import Stores
 from snapreplay.state.view import MapView, StoresView, View, view_of
-from snapreplay.testing.expected import Expected, entry_difference, output_difference
+from snapreplay.testing.expected import Expected, output_difference, state_difference
 from snapreplay.testing.service_process import Answered, Ask, Ends, Order, Request, ServiceEnded, ServiceProcess
 
 K = TypeVar("K")
@@ -279,12 +279,8 @@ class RealHarness(Generic[S]):
             self._refuse(f"outputs to {topic.name}", output_difference(sent, pairs))
         if expected.state is None:
             return
-        stores = await self._entries()
-        for name, found in stores.items():
-            entries = expected.state.get(name, {}) if name else expected.state
-            self._refuse(f"state.{name}" if name else "state", entry_difference(found, entries))
-        if unknown := sorted(set(expected.state) - set(stores) if "" not in stores else ()):
-            raise UsageError(f"{self._app.app_id}: the state has no store {unknown[0]!r}", hint=f"it has {[*stores]}")
+        states = [await self.state(number) for number in range(await self._partition_count())]
+        self._refuse("state", state_difference(states, expected.state))
 
     def _refuse(self, what: str, difference: str) -> None:
         if difference:
@@ -307,26 +303,6 @@ class RealHarness(Generic[S]):
                 place = (each.topic, each.partition, each.offset, each.timestamp)
                 records.append(Record(self._app.app_id, *place, key, value, each.headers))
         return records
-
-    async def _entries(self) -> dict[str, dict[Any, Any]]:
-        """Return the entries of all partitions, by the name of the store; that of a single map is empty."""
-        found: dict[str, dict[Any, Any]] = {}
-        for number in range(await self._partition_count()):
-            maps = maps_of(await self.state(number))
-            if not maps:
-                raise UsageError(
-                    f"{self._app.app_id}: the state has no maps to compare",
-                    hint="compare `await harness.state(partition)` of each partition by yourself",
-                )
-            for name, entries in maps.items():
-                of_all = found.setdefault(name, {})
-                if twice := of_all.keys() & entries.keys():
-                    raise UsageError(
-                        f"{self._app.app_id}: several partitions have an entry with key {twice.pop()!r}",
-                        hint="compare `await harness.view(partition)` of each partition by yourself",
-                    )
-                of_all.update(entries)
-        return found
 
     async def state(self, partition: int = 0) -> S:
         """Return the committed state of a partition as a recovery would restore it now, proven by its digest. Raises
