@@ -57,10 +57,11 @@ def create_app(
     events: StatusEvents | None = None,
     peers: Peers | None = None,
     hour: LastHourRecorder | None = None,
+    path: str = "",
     now: Callable[[], datetime] = wall_time,
 ) -> FastAPI:
     """Make an ASGI application; it keeps no state of its own, so one `source` may serve several. `events` and `peers`
-    that do not run know nothing but the source."""
+    that do not run know nothing but the source. `path`: below which it is served, as one of several apps."""
     app = _Api(
         title="snapreplay",
         version=__version__,
@@ -77,10 +78,11 @@ def create_app(
     others = (events or StatusEvents(), peers, hour or LastHourRecorder())
     app.state.context = (source, *others, Forwarder(peers.caller), now)
     app.state.needs_token = tokens.are_needed
+    app.state.path = path
     problem_answers.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(KeptAnswers, source=source)
-    app.add_middleware(Guard, hosts=hosts or Hosts(), tokens=tokens)
+    app.add_middleware(Guard, hosts=hosts or Hosts(), tokens=tokens, path=path)
     for router in (*ROUTERS, state_routes.ROUTER, operation_routes.ROUTER):
         app.include_router(router, dependencies=[CHECKED])
     page.install(app)
@@ -108,6 +110,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
     problem = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     nested = problem.pop("$defs", {})
     token: dict[str, list[str]] = {"token": []}
+    if app.state.path:
+        document["servers"] = [{"url": app.state.path}]
     document["security"] = [token] if app.state.needs_token else [{}, token]
     document["components"]["securitySchemes"] = {"token": _TOKEN}
     document["components"]["schemas"].update(views.schemas() | nested | {"Problem": problem})

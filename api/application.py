@@ -1,5 +1,5 @@
-"""HTTP of one service, assembled: its application, what it learns of other processes, and the server. For the loop of
-HTTP's thread."""
+"""HTTP of a process, assembled: for each app the application and what it learns of other processes, and the server. For
+the loop of HTTP's thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import gc
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -19,14 +19,18 @@ from snapreplay.api.last_hour import LastHourRecorder
 from snapreplay.api.peer_client import Caller
 from snapreplay.api.peers import Peers
 from snapreplay.api.probing import Probes
+from snapreplay.api.server import APPS
 from snapreplay.api.serving import PROBES_PORT, Server
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.address import Address
-from snapreplay.service.control.protocol import Control
+from snapreplay.service.control.protocol import Control, StatusDocument
+from snapreplay.service.runtime.speaking import speak_of
 from snapreplay.service.runtime.tasks import watched
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from snapreplay.api.guard import Hosts
 
 
 LOAD_AFTER_SECONDS = 0.5
@@ -34,46 +38,34 @@ LOOK_SECONDS = 0.02
 
 
 class Application:
-    """Answers for a service from its making until `close`."""
+    """Answers for one app from its making until `end`."""
 
     def __init__(
-        self,
-        control: Control,
-        settings: HttpSettings,
-        bound: Address,
-        listeners: Sequence[socket.socket],
-        runners: asyncio.AbstractEventLoop,
+        self, control: Control, settings: HttpSettings, bound: Address, runners: asyncio.AbstractEventLoop, path: str
     ) -> None:
-        """Take `listeners`: of the API, then of the probes if they have one. `runners`: the loop that control's
-        commands and reads are for."""
-        tls = TlsFiles.of(settings)
+        """Take `runners`: the loop that control's commands and reads are for. `path`: below which it is served."""
+        tls, tokens = TlsFiles.of(settings), tokens_of(settings)
         self._asking = Asking(control, runners)
         self._events = StatusEvents(self._asking.last)
-        token_file = settings.token_file and str(Path(settings.token_file).absolute())
-        tokens = HttpTokens(token_file, needs_certificate=bool(tls.client_ca))
         caller = Caller(tokens.headers, tls.client(), has_certificate=bool(tls.certificate))
         self._peers = Peers(settings.suspect_after_ms / 1000, control.suspect, caller, control.ended)
         self._hour = LastHourRecorder()
-        names = f"{settings.allowed_hosts},{urlsplit(settings.advertised_url).hostname or ''}"
 
         def make() -> ASGIApp:
             from snapreplay.api.app import create_app  # noqa: PLC0415 - it imports the web framework
-            from snapreplay.api.guard import Hosts, allowed_hosts  # noqa: PLC0415 - it imports starlette
 
             return create_app(
                 self._asking,
-                Hosts(bound.host, allowed_hosts(names)),
+                hosts_of(settings, bound),
                 tokens=tokens,
                 events=self._events,
                 peers=self._peers,
                 hour=self._hour,
+                path=path,
             )
 
         self._app = Loading(make)
-        self._server = Server(Probes(self._app, self._asking.recent))
-        self._server.listen(listeners[0], contexts=tls.server() if tls.certificate else None)
-        for each in listeners[1:]:
-            self._server.listen(each, {PROBES_PORT: True})
+        self.asgi = Probes(self._app, self.statuses)
         self._running = watched(asyncio.get_running_loop().create_task(self._run()), "HTTP")
 
     async def _run(self) -> None:
@@ -94,11 +86,76 @@ class Application:
             await asyncio.sleep(LOOK_SECONDS)
         await self._app.load()
 
-    async def close(self, within_seconds: float) -> None:
-        """Say goodbye to those who follow, finish the running requests within so many seconds, then end all."""
+    def statuses(self) -> tuple[StatusDocument, ...]:
+        """Return the newest status at once."""
+        return (self._asking.recent(),)
+
+    def end(self) -> None:
+        """Say goodbye to those who follow. Requests are still answered."""
         self._running.cancel()
         self._events.end()
-        await self._server.close(within_seconds)
+
+
+def tokens_of(settings: HttpSettings) -> HttpTokens:
+    token_file = settings.token_file and str(Path(settings.token_file).absolute())
+    return HttpTokens(token_file, needs_certificate=bool(settings.client_ca_file))
+
+
+def hosts_of(settings: HttpSettings, bound: Address) -> Hosts:
+    """Return the names that the process may be called by. For a loaded web framework."""
+    from snapreplay.api.guard import Hosts, allowed_hosts  # noqa: PLC0415 - it imports starlette
+
+    return Hosts(
+        bound.host, allowed_hosts(f"{settings.allowed_hosts},{urlsplit(settings.advertised_url).hostname or ''}")
+    )
+
+
+def server_of(
+    applications: Mapping[str, Application], settings: HttpSettings, bound: Address, listeners: Sequence[socket.socket]
+) -> Server:
+    """Serve these apps.
+
+    Args:
+        applications: path → application; a single one has all paths.
+        listeners: of the API, then of the probes if they have one.
+    """
+
+    def make() -> ASGIApp:
+        from snapreplay.api.several import create_front  # noqa: PLC0415 - it imports the web framework
+
+        return create_front(statuses, hosts_of(settings, bound), tokens_of(settings))
+
+    def statuses() -> tuple[StatusDocument, ...]:
+        return tuple(status for each in applications.values() for status in each.statuses())
+
+    asgi: ASGIApp = Below({path: each.asgi for path, each in applications.items()}, Probes(Loading(make), statuses))
+    if len(applications) == 1:
+        (asgi,) = (each.asgi for each in applications.values())
+    tls = TlsFiles.of(settings)
+    server = Server(asgi)
+    server.listen(listeners[0], contexts=tls.server() if tls.certificate else None)
+    for each in listeners[1:]:
+        server.listen(each, {PROBES_PORT: True})
+    return server
+
+
+class Below:
+    """An ASGI application that has one for each of several apps, below `/apps/<app_id>/`."""
+
+    def __init__(self, applications: Mapping[str, ASGIApp], front: ASGIApp) -> None:
+        """Take `applications` by path, and `front`, which answers for the process."""
+        self._applications = applications
+        self._front = front
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app_id, slash, path = scope["path"].removeprefix(APPS).partition("/")
+        found = self._applications.get(f"{APPS}{app_id}") if slash and scope["path"].startswith(APPS) else None
+        if found is None:
+            await self._front(scope, receive, send)
+            return
+        speak_of(app_id)
+        scope["path"] = f"/{path}"  # in place: the connection looks at it, too
+        await found(scope, receive, send)
 
 
 _making = threading.Lock()

@@ -41,6 +41,8 @@ class ApiContext(NamedTuple):
     now: Callable[[], datetime]
     asker: str = ""
     """The name of whoever asks."""
+    path: str = ""
+    """Below which the API is served; empty: the process has one app."""
 
     @property
     def passed_on(self) -> Mapping[str, str]:
@@ -58,7 +60,7 @@ async def context_of(request: Request) -> ApiContext:
     source, *others = request.app.state.context
     # `KeptAnswers` has looked already, to know whether it must ask a handler at all.
     status = request.scope.get(STATUS) or await source.look()
-    return ApiContext(source, status, *others)._replace(asker=request.scope.get(ASKER, ""))
+    return ApiContext(source, status, *others)._replace(asker=request.scope.get(ASKER, ""), path=request.app.state.path)
 
 
 Here = Annotated[ApiContext, Depends(context_of)]

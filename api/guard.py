@@ -142,8 +142,10 @@ def least_role(method: str, path: str) -> Role:
 class Guard:
     """ASGI middleware that answers what `refusal` refuses, and what comes without a login where one is needed."""
 
-    def __init__(self, app: ASGIApp, hosts: Hosts, tokens: HttpTokens) -> None:
+    def __init__(self, app: ASGIApp, hosts: Hosts, tokens: HttpTokens, path: str = "") -> None:
+        """Take `path`, below which `app` is served."""
         self._app = app
+        self._path = path
         self._hosts = hosts
         self._tokens = tokens
         self._refused = Repeats()
@@ -165,7 +167,7 @@ class Guard:
             log.warning("%s (%s) may not %s %.200s", asker.name, asker.role.name.lower(), method, ascii(path))
             refused = problems.role_too_low(asker.role.name.lower(), needed.name.lower())
         if refused is not None:
-            await problems.response(refused, path)(scope, receive, send)
+            await problems.response(refused, self._path + path)(scope, receive, send)
             return
 
         if isinstance(asker, Asker):

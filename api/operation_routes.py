@@ -201,7 +201,7 @@ def _add(kind: type[Command]) -> None:
 
     async def begin(*, here: ApiContext, covered: Covered, body: Body | None = None, **in_path: Any) -> Response:
         command = kind(**in_path, **dict(body or ()), by=here.asker)
-        return views.accepted(joined(await _begun(here, covered, command)))
+        return views.accepted(joined(await _begun(here, covered, command)), here.path)
 
     begin.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # the web framework reads it
     also = [each for of, found in _ALSO_REFUSED.items() if issubclass(kind, of) for each in found]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import msgspec
@@ -36,9 +36,14 @@ class Probing(NamedTuple):
     path: str
     kind: Literal["live_checks", "ready_checks"]
 
-    def answer(self, document: StatusDocument, *checks: Check) -> Probe:
-        """Answer with the service's checks of this kind, behind `checks`."""
-        checks += getattr(document, self.kind)
+    def answer(self, documents: Sequence[StatusDocument], *checks: Check) -> Probe:
+        """Answer with the services' checks of this kind, behind `checks`. Of several apps, each says its app."""
+        for document in documents:
+            of_app: tuple[Check, ...] = getattr(document, self.kind)
+            if len(documents) > 1:
+                app_id = document.facts.app_id
+                of_app = tuple(msgspec.structs.replace(each, name=f"{app_id}: {each.name}") for each in of_app)
+            checks += of_app
         return Probe("ok" if all(check.ok for check in checks) else "failing", checks)
 
 
@@ -55,9 +60,9 @@ class Probes:
     """An ASGI application that answers `/healthz` and `/readyz` itself, so that they wait for nothing. `/startupz` says
     that all of HTTP has started. It is left to `app`, as is a probe that might be refused."""
 
-    def __init__(self, app: ASGIApp, status: Callable[[], StatusDocument]) -> None:
+    def __init__(self, app: ASGIApp, statuses: Callable[[], Sequence[StatusDocument]]) -> None:
         self._app = app
-        self._status = status
+        self._statuses = statuses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         probe = _PLAIN.get(scope["path"])
@@ -68,7 +73,7 @@ class Probes:
         ):
             await self._app(scope, receive, send)
             return
-        said = probe.answer(self._status())
+        said = probe.answer(self._statuses())
         body = msgspec.json.encode(said)
         headers = [(b"content-length", str(len(body)).encode()), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": said.code, "headers": headers})

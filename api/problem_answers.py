@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -45,14 +46,14 @@ _HINTS: dict[type[Exception], str] = {
 """For HTTP, where the hint of the error is for a program or the command line."""
 
 
-def install(app: FastAPI) -> None:
+def install(app: Starlette) -> None:
     """Make every error of `app` a problem document, including those of the framework."""
     for error in (*KIND_OF, ProblemError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error, _answer)
 
 
 async def _answer(request: Request, error: Exception) -> JSONResponse:
-    return problems.response(_as_problem(request, error), request.url.path)
+    return problems.response(_as_problem(request, error), request.app.state.path + request.url.path)
 
 
 def _as_problem(request: Request, error: Exception) -> ProblemError:

@@ -15,7 +15,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from snapreplay.api.fleet_views import Process
-from snapreplay.counted import counted
+from snapreplay.api.server import APPS
+from snapreplay.counted import counted, some
 from snapreplay.service.control.state_reads import NotRead
 
 MEDIA_TYPE = "application/problem+json"
@@ -58,6 +59,7 @@ NO_SUCCESSOR = ProblemKind("no-successor", 409, "Nobody would take the partition
 NOT_CANCELLABLE = ProblemKind("operation-not-cancellable", 409, "The operation cannot be cancelled")
 UNKNOWN_SAVEPOINT = ProblemKind("unknown-savepoint", 404, "No such savepoint")
 SAVEPOINTS_UNREAD = ProblemKind("savepoints-not-readable", 503, "The savepoints cannot be read now")
+UNKNOWN_APP = ProblemKind("unknown-app", 404, "No such app")
 UNKNOWN_PROCESS = ProblemKind("unknown-process", 404, "No such process")
 MALFORMED = ProblemKind("malformed-body", 400, "The body is not JSON")
 TOO_LARGE = ProblemKind("body-too-large", 413, "The body is too large")
@@ -209,6 +211,16 @@ def unknown_savepoint(name: str) -> ProblemError:
     """Make the error for a savepoint that the app does not have."""
     hint = "GET /api/v1/savepoints lists them"
     return ProblemError(UNKNOWN_SAVEPOINT, f"the app has no savepoint {name}", hint=hint)
+
+
+def unknown_app(path: str, app_ids: Sequence[str]) -> ProblemError:
+    """Make the error for a path of a process with several apps that names none of them."""
+    found = [f"{APPS}{each}" for each in app_ids]
+    return ProblemError(
+        UNKNOWN_APP,
+        f"this process runs {counted(len(found), 'app')}, and {path[:200]!r} names none of them",
+        hint=f"ask below {some(found)}; on the command line, add it to --url",
+    )
 
 
 def unknown_process(process_id: str) -> ProblemError:

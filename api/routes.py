@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
+from prometheus_client.registry import Collector
 from pydantic import AwareDatetime, BeforeValidator, Field
 
 from snapreplay.api import events, last_hour, probing, problems, views
@@ -29,7 +30,7 @@ from snapreplay.errors import UnknownPartition
 from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.dead_letter_list import DeadLetterList
 from snapreplay.service.control.histories import PartitionHistory
-from snapreplay.service.control.metrics import DocumentCollector
+from snapreplay.service.control.metrics import DocumentCollector, HappenedIn
 from snapreplay.service.control.operations import PARTITION_MAX
 from snapreplay.service.control.protocol import Check, ServiceFacts
 from snapreplay.service.control.savepoint_list import SavepointList, SavepointShown
@@ -240,7 +241,7 @@ def _probe_responses(ok: str, failing: str) -> dict[int | str, dict[str, Any]]:
 
 
 def _answer(here: ApiContext, probe: Probing, *checks: Check) -> Response:
-    said = probe.answer(here.status, *checks)
+    said = probe.answer((here.status,), *checks)
     return views.answer(said, said.code)
 
 
@@ -291,5 +292,11 @@ async def get_config(covered: Covers) -> Response:
 )
 async def metrics(here: Here, request: Request) -> Response:
     """Write every metric of docs/runbook.md."""
+    happened = HappenedIn(here.status.facts.app_id, EVENTS) if here.path else EVENTS
+    return exposed(DocumentCollector(here.status, happened), request)
+
+
+def exposed(collector: Collector, request: Request) -> Response:
+    """Write the metrics in the format that is asked for."""
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return Response(encode(DocumentCollector(here.status, EVENTS)), media_type=content_type or CONTENT_TYPE_PLAIN_0_0_4)
+    return Response(encode(collector), media_type=content_type or CONTENT_TYPE_PLAIN_0_0_4)

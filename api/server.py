@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +23,13 @@ from snapreplay.service.loop_thread import LoopThread
 
 if TYPE_CHECKING:  # slow to import
     from snapreplay.api.application import Application
+    from snapreplay.api.serving import Server
 
 log = logging.getLogger("snapreplay.http")
 
 END_SECONDS = 3.0
+APPS = "/apps/"
+"""Before the id of an app, where a process has several."""
 
 _held: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -49,13 +52,23 @@ os.register_at_fork(after_in_child=_close_all)
 class HttpServer:
     """The HTTP API, for `run` and `running`. A service calls `serve` and `close`, once each."""
 
+    path = ""
+
     def __init__(self, on_bound: Callable[[Address], None] | None = None) -> None:
         """Take `on_bound`, which is called with the address as soon as requests are answered."""
         self._on_bound = on_bound
         self._listeners: list[socket.socket] = []
         self._bound: Address | None = None
         self._thread: LoopThread | None = None
-        self._application: Application | None = None
+        self._paths = {""}  # of the apps
+        self._applications: dict[str, Application] = {}
+        self._server: Server | None = None
+
+    def shared(self, app_ids: Sequence[str]) -> Sequence[Shared]:
+        """Return one for each of these apps of a process. Requests are answered once all have called `serve`."""
+        found = [Shared(self, f"{APPS}{app_id}") for app_id in app_ids]
+        self._paths = {each.path for each in found}
+        return found
 
     def bind(self, settings: HttpSettings) -> Address:
         """Take the port, unless this was done before; `serve` is to follow, or `close`. Port 0 picks a free one.
@@ -80,42 +93,84 @@ class HttpServer:
         self._listeners, self._bound = listeners, bound
         return bound
 
-    async def serve(self, control: Control, settings: HttpSettings) -> Address:
-        """Answer; returns once requests are answered. The loop of the caller is the one of the runners.
+    async def serve(self, control: Control, settings: HttpSettings, path: str = "") -> Address:
+        """Answer; returns once requests are answered, or the other apps are awaited. The loop of the caller is the one
+        of the runners. `path`: of one of several apps.
 
         Raises:
             UsageError: as `bind`.
         """
         bound = self.bind(settings)
-        self._thread = LoopThread("snapreplay-http")
-        self._thread.start()
+        if self._thread is None:
+            self._thread = LoopThread("snapreplay-http")
+            self._thread.start()
         runners = asyncio.get_running_loop()
-        self._application = await self._thread.run(_begin(control, settings, bound, self._listeners, runners))
-        for each in self._listeners[1:]:
-            log.info("probes and metrics, without a login: %s", Address(*each.getsockname()[:2]).url)
-        if self._on_bound:
-            self._on_bound(bound)
+        self._applications[path] = await self._thread.run(_begin(control, settings, bound, runners, path))
+        if self._applications.keys() == self._paths:
+            self._server = await self._thread.run(_listen({**self._applications}, settings, bound, self._listeners))
+            for each in self._listeners[1:]:
+                log.info("probes and metrics, without a login: %s", Address(*each.getsockname()[:2]).url)
+            if self._on_bound:
+                self._on_bound(bound)
         return bound
 
-    async def close(self, within_seconds: float = END_SECONDS) -> None:
-        """Finish the running requests, within so many seconds, 3 at most. Idempotent."""
+    async def close(self, within_seconds: float = END_SECONDS, path: str = "") -> None:
+        """Finish the running requests, within so many seconds, 3 at most. Idempotent. `path`: as for `serve`; the last
+        app closes the port."""
+        application = self._applications.pop(path, None)
+        if self._thread is not None and application is not None:
+            await self._thread.run(_end(application))
+        if self._applications:
+            return
         if self._thread is not None:
             thread, self._thread = self._thread, None
-            if self._application is not None:
+            if self._server is not None:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(within_seconds + 1):
-                        await thread.run(self._application.close(min(within_seconds, END_SECONDS)))
+                        await thread.run(self._server.close(min(within_seconds, END_SECONDS)))
             await asyncio.to_thread(thread.stop)
         while self._listeners:
             self._listeners.pop().close()
         self._bound = None
 
 
+class Shared:
+    """The HTTP API of one of several apps of a process: an `Http` for its service."""
+
+    def __init__(self, server: HttpServer, path: str) -> None:
+        self._server = server
+        self.path = path
+
+    def shared(self, app_ids: Sequence[str]) -> Sequence[Shared]:
+        return self._server.shared(app_ids)
+
+    def bind(self, settings: HttpSettings) -> Address:
+        return self._server.bind(settings)
+
+    async def serve(self, control: Control, settings: HttpSettings) -> Address:
+        return await self._server.serve(control, settings, self.path)
+
+    async def close(self, within_seconds: float) -> None:
+        await self._server.close(within_seconds, self.path)
+
+
+# In HTTP's thread: the service begins meanwhile.
+
+
 async def _begin(*given: Any) -> Application:
-    # In HTTP's thread: the service begins meanwhile.
     from snapreplay.api.application import Application  # noqa: PLC0415 - it loads in the HTTP thread, so LIVE need not wait
 
     return Application(*given)
+
+
+async def _listen(*given: Any) -> Server:
+    from snapreplay.api.application import server_of  # noqa: PLC0415 - as above
+
+    return server_of(*given)
+
+
+async def _end(application: Application) -> None:
+    application.end()
 
 
 PORT_HINT = "choose another port with --http-port N (0 picks a free one)"

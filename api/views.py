@@ -352,9 +352,9 @@ def answer(shown: msgspec.Struct, status_code: int = 200, headers: Mapping[str, 
     return Response(encoded(shown), status_code, headers, media_type=JSON)
 
 
-def accepted(operation: AppOperation) -> Response:
-    """Return the operation; the headers say where to follow it."""
-    location = f"/api/v1/operations/{operation.id}"
+def accepted(operation: AppOperation, path: str) -> Response:
+    """Return the operation; the headers say where to follow it. `path`: below which the API is."""
+    location = f"{path}/api/v1/operations/{operation.id}"
     return answer(operation, 202, {"Location": location, "Retry-After": "1"})
 
 

@@ -1,4 +1,4 @@
-"""The functions that a program calls: run an app, run it inside of a program, make its topics, its beginning."""
+"""The functions that a program calls: run apps, run one inside of a program, make its topics, its beginning."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import asyncio
 import gc
 import logging
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from typing import Any, TypeVar
 
-from snapreplay.app.app import App, check_app
+from snapreplay.app.app import App, check_app, check_apps
+from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings, used_settings
 from snapreplay.service.control.protocol import Http
 from snapreplay.service.decisions.before_init import StartFrom
@@ -18,6 +20,7 @@ from snapreplay.service.decisions.first_start import FirstStart
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.kafka.client_log import summarise_client_log
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.runtime.speaking import context_of_app
 from snapreplay.service.service import Service
 from snapreplay.service.signals import Signals
 from snapreplay.service.topics import requirements
@@ -52,13 +55,21 @@ async def running(
 
 
 def run(
-    app: App[Any], settings: Settings | None = None, http: Http | None = None, *, first_start: FirstStart = "wait"
+    app: App[Any] | Sequence[App[Any]],
+    settings: Settings | None = None,
+    http: Http | None = None,
+    *,
+    first_start: FirstStart = "wait",
 ) -> int:
     """Run an app until SIGTERM, SIGHUP, SIGQUIT or Ctrl-C, then stop gracefully. As `snapreplay run`; logging is the
     program's. The process is ended with exit code 6 if it has not stopped 2 s after `timeouts.shutdown_ms`.
 
+    Several apps run side by side, each with its own group, state and topics, and share the loop and the HTTP port. If
+    one is refused at start, all stop. A partition that becomes FAILED disturbs no other app.
+
     Args:
-        settings: None: from the environment and the file.
+        app: one, or several.
+        settings: of all apps; None: from the environment and the file.
         http: serves the HTTP API; None: there is none.
         first_start: for an app without a genesis: "wait" for it, "refuse", or begin at the "earliest" or "latest"
             records of its inputs.
@@ -68,14 +79,22 @@ def run(
 
     Raises:
         NotBegun: the app is new, and `first_start` is "refuse".
-        UsageError, StopError, AccessError: refused before any partition was touched.
+        UsageError, StopError, AccessError: refused before any partition of the app was touched; with several apps also
+            that two have the same id.
     """
     _tune_collector()
     # A thread that waits for the interpreter gets its turn after 1 ms, not 5: during a replay that computes, HTTP
     # answered in 6 ms instead of 18 (median), and the replay took no longer (measured).
     sys.setswitchinterval(0.001)
     summarise_client_log()
-    return asyncio.run(_run(Service(app, settings, http, first_start=first_start)))
+    apps = [app] if isinstance(app, App) else [*app]
+    check_apps(apps)
+    used = used_settings(settings)
+    shares: Sequence[Http | None] = [http] * len(apps)
+    if http is not None and len(apps) > 1:
+        shares = http.shared([each.app_id for each in apps])
+    services = [Service(each, used, share, first_start=first_start) for each, share in zip(apps, shares, strict=True)]
+    return asyncio.run(_run(services, used.timeouts.shutdown_ms / 1000))
 
 
 async def ensure_topics(
@@ -136,21 +155,50 @@ def _tune_collector() -> None:
     gc.set_threshold(5_000, 8, 2)
 
 
-async def _run(service: Service[Any]) -> int:
-    signalled = asyncio.Event()
-    within_seconds = service.settings.timeouts.shutdown_ms / 1000
-    with Signals(asyncio.get_running_loop(), signalled.set, within_seconds):
+async def _run(services: Sequence[Service[Any]], within_seconds: float) -> int:
+    """Run until a signal, or until one of the apps is refused; then stop all."""
+    signalled, loop = asyncio.Event(), asyncio.get_running_loop()
+    contexts = {each: copy_context() for each in services}
+    if len(services) > 1:
+        contexts = {each: context_of_app(each.app.app_id) for each in services}
+
+    def begun(service: Service[Any], work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return loop.create_task(work, context=contexts[service])
+
+    async def started(service: Service[Any]) -> None:
         try:
-            await service.start()
-            waiting = asyncio.create_task(signalled.wait())
-            started = asyncio.create_task(service.wait_started())
-            await asyncio.wait([waiting, started], return_when=asyncio.FIRST_COMPLETED)
-            if started.done():
-                started.result()
-                await waiting
-            else:
-                started.cancel()
+            await service.wait_started()
+        except SnapreplayError as error:
+            if len(services) > 1:
+                log.error("this app is refused, so the others stop, too: %s", error.message)  # noqa: TRY400 - the caller tells it in full
+            raise
+
+    with Signals(loop, signalled.set, within_seconds):
+        touched = []
+        try:
+            for each in services:
+                touched.append(each)
+                await begun(each, each.start())
+            await _signal_or_refusal(
+                loop.create_task(signalled.wait()), {begun(each, started(each)) for each in services}
+            )
         finally:
-            await service.stop()
+            stopping = [begun(each, each.stop()) for each in touched]
+            await asyncio.wait(stopping)
+            for stopped in stopping:
+                stopped.result()
     log.info("stopped")
     return 0
+
+
+async def _signal_or_refusal(signal: asyncio.Task[Any], starting: set[asyncio.Task[Any]]) -> None:
+    """Return after the signal; raise the error of the first start that fails before it."""
+    try:
+        while not signal.done():
+            done, _ = await asyncio.wait([signal, *starting], return_when=asyncio.FIRST_COMPLETED)
+            for each in done & starting:
+                each.result()
+            starting -= done
+    finally:
+        for each in starting:
+            each.cancel()

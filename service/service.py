@@ -395,7 +395,7 @@ class Service(Generic[S]):
                 me.process_id,
                 me.instance_id,
                 me.host,
-                await advertised_url(self.settings, self._bound),
+                await advertised_url(self.settings, self._bound, self._http.path if self._http is not None else ""),
                 declares=declared(self.app),
             ),
         )

@@ -24,11 +24,10 @@ from snapreplay.api.cli import options
 from snapreplay.api.cli.logs import Verbosity, configure
 from snapreplay.api.cli.options import settings_from
 from snapreplay.api.cli.output import note
-from snapreplay.api.cli.running import announced_http
+from snapreplay.api.cli.running import announced_http, of_each
 from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
-    from snapreplay.api.server import HttpServer
     from snapreplay.app.app import App
     from snapreplay.service.config.settings import Settings
 
@@ -116,7 +115,7 @@ PORT_FILE = "snapreplay-dev-port"
 
 
 def dev(
-    app: options.AppName,
+    apps: options.AppNames,
     *,
     partitions: options.NewPartitions = 4,
     data_dir: options.DataDir = None,
@@ -128,19 +127,17 @@ def dev(
     overrides: options.Overrides = None,
     log_level: options.LogLevel = Verbosity.INFO,
 ) -> int:
-    """Run an app with a local broker and its topics, until Ctrl-C."""
-    from snapreplay.app.load import load_app
-
+    """Run one app or several with a local broker and their topics, until Ctrl-C."""
     if reload:
         # What is wrong with the settings no change of the code repairs: it is refused here.
         settings_from(config, overrides, None, http_port)
-        return _on_local_broker(data_dir, kafka_port, _reloading(app))
-    program = load_app(app)
+        return _on_local_broker(data_dir, kafka_port, _reloading(apps))
+    programs = options.load_apps(apps)
     settings = settings_from(config, overrides, None, http_port)
     configure(log_level)
 
     def serve(servers: str) -> int:
-        return _serve_app(program, settings, servers, partitions, announced_http())
+        return _serve_apps(programs, settings, servers, partitions)
 
     if on_broker is not None:
         _end_with_parent()
@@ -188,14 +185,14 @@ def _last_port(data_dir: Path | None) -> int:
     return 0
 
 
-def _serve_app(app: App[Any], settings: Settings, servers: str, partitions: int, http: HttpServer) -> int:
-    """Make topics and genesis, then run the service until Ctrl-C or SIGTERM; return its exit code."""
+def _serve_apps(apps: Sequence[App[Any]], settings: Settings, servers: str, partitions: int) -> int:
+    """Make topics and genesis, then run the services until Ctrl-C or SIGTERM; return the exit code."""
     from snapreplay.service.program import run
 
     kafka = settings.kafka | {"bootstrap.servers": servers}
     here = settings.replaced(kafka=kafka)
-    asyncio.run(_prepare(app, here, partitions))
-    return run(app, here, http=http)
+    asyncio.run(_prepare(apps, here, partitions))
+    return run(apps, here, http=announced_http(apps))
 
 
 def _end_with_parent() -> None:
@@ -211,24 +208,26 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-async def _prepare(app: App[Any], settings: Settings, partitions: int) -> None:
+async def _prepare(apps: Sequence[App[Any]], settings: Settings, partitions: int) -> None:
     from snapreplay.app.ways import app_name
     from snapreplay.service.decisions.init import init_app
     from snapreplay.service.kafka.cluster import KafkaCluster
     from snapreplay.service.topics.requirements import ensure_topics
 
     cluster = KafkaCluster(settings)
-    for line in await ensure_topics(app, settings, cluster, create_io_partitions=partitions):
+    for line in await of_each(apps, lambda app: ensure_topics(app, settings, cluster, create_io_partitions=partitions)):
         note(f"topic:    {line}")
-    for line in await init_app(app, settings, cluster):
+    for line in await of_each(apps, lambda app: init_app(app, settings, cluster)):
         note(f"genesis:  {line}")
-    # A new broker has no coordinator of groups until the first question. Asked by the service, it logs errors.
-    await cluster.member_count(app.app_id)
-    name, at = (shlex.quote(app_name(app)), f"--bootstrap-servers {settings.kafka['bootstrap.servers']}")
-    for topic_name in app.input_names[:1]:
-        note(f"feed it:  snapreplay feed {name} {topic_name} {at}")
-    for topic in app.outputs[:1]:
-        note(f"watch it: snapreplay tail {name} {topic.name} --follow {at}")
+    at = f"--bootstrap-servers {settings.kafka['bootstrap.servers']}"
+    for app in apps:
+        # A new broker has no coordinator of groups until the first question. Asked by the service, it logs errors.
+        await cluster.member_count(app.app_id)
+        name = shlex.quote(app_name(app))
+        for topic_name in app.input_names[:1]:
+            note(f"feed it:  snapreplay feed {name} {topic_name} {at}")
+        for topic in app.outputs[:1]:
+            note(f"watch it: snapreplay tail {name} {topic.name} --follow {at}")
 
 
 LOOK_S = 0.25
@@ -237,29 +236,33 @@ Stamps = dict[Path, tuple[int, int]]
 
 
 class CodeWatch:
-    """The files of an app: its module and those of the same author that it imports, found without running them."""
+    """The files of apps: their modules and those of the same author that they import, found without running them."""
 
-    def __init__(self, app: str) -> None:
-        """Watch the files of `app`, or raise UsageError: there is no such file, and none will be started by a
+    def __init__(self, *apps: str) -> None:
+        """Watch the files of these apps, or raise UsageError: there is no such file, and none will be started by a
         change of it."""
-        place = app.rpartition(":")[0] or app
-        path = Path(place)
-        is_file = place.endswith(".py") or "/" in place
-        if is_file and not path.is_file():
-            raise UsageError(f"app file {path} does not exist")
-        self._module = path.stem if is_file else place
-        folder = path.resolve().parent if is_file else Path.cwd()
-        if str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))
-        self._files = {path.resolve()} if is_file else set(folder.glob("*.py"))
+        self._modules: list[str] = []
+        self._files: set[Path] = set()
+        for app in apps:
+            place = app.rpartition(":")[0] or app
+            path = Path(place)
+            is_file = place.endswith(".py") or "/" in place
+            if is_file and not path.is_file():
+                raise UsageError(f"app file {path} does not exist")
+            self._modules.append(path.stem if is_file else place)
+            folder = path.resolve().parent if is_file else Path.cwd()
+            if str(folder) not in sys.path:
+                sys.path.insert(0, str(folder))
+            self._files |= {path.resolve()} if is_file else set(folder.glob("*.py"))
 
     def look(self) -> Stamps:
         """Look when each file was written, and at its size. A file that cannot be compiled now keeps those that
         were known."""
         from snapreplay.app.code_version import own_files
 
-        with suppress(UsageError):  # the service says what is wrong with it
-            self._files |= {Path(file).resolve() for file in own_files([self._module])}
+        for module in self._modules:
+            with suppress(UsageError):  # the service says what is wrong with it
+                self._files |= {Path(file).resolve() for file in own_files([module])}
         return {file: _stamp(file) for file in self._files}
 
 
@@ -323,7 +326,7 @@ def _end(child: subprocess.Popen[bytes]) -> int:
     return code
 
 
-def _reloading(app: str) -> Callable[[str], int]:
+def _reloading(apps: Sequence[str]) -> Callable[[str], int]:
     """Return what `_on_local_broker` is to serve: `dev` as it was typed again, on the broker that runs already."""
 
     def serve(servers: str) -> int:
@@ -332,5 +335,5 @@ def _reloading(app: str) -> Callable[[str], int]:
         words = [*typed[:at], "--on-broker", servers, *typed[at:]]
         return _keep_running(watch, [sys.executable, "-m", "snapreplay.api.cli", *words])
 
-    watch = CodeWatch(app)
+    watch = CodeWatch(*apps)
     return serve

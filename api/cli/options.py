@@ -52,6 +52,7 @@ class Option:
 
 # ---- what is worked on
 AppName = Annotated[str, Argument("APP", "module:app, path/to/file.py or path/to/file.py:app. Default attribute: app.")]
+AppNames = Annotated[list[str], Argument("APP...", "One app or several, each as module:app or path/to/file.py:app.")]
 AppOrId = Annotated[str | None, Argument("[APP]", "module:app or path/to/file.py; or use --app-id.")]
 AppIfNamed = Annotated[
     str | None, Argument("[APP]", "module:app or path/to/file.py. Without it, only the cluster is examined.")
@@ -355,6 +356,20 @@ def _app(app: str | None) -> App[Any] | None:
     return None if app is None else load_app(app)
 
 
+def load_apps(apps: list[str]) -> list[App[Any]]:
+    """Load the apps of a command.
+
+    Raises:
+        UsageError: one cannot be loaded, or two have the same id.
+    """
+    from snapreplay.app.app import check_apps
+    from snapreplay.app.load import load_app
+
+    loaded = [load_app(each) for each in apps]
+    check_apps(loaded)
+    return loaded
+
+
 def _client(url: str | None, http_port: int | None, config: Path | None, token_file: Path | None) -> Client:
     from snapreplay.api.cli.client import Client
     from snapreplay.api.credentials import authorization
@@ -400,6 +415,7 @@ _CLUSTER = {"bootstrap_servers": BootstrapServers}
 _SETTINGS = {"config": Config, "overrides": Overrides}
 
 Loaded = Annotated["App[Any]", Made(_app, required=True, app=AppName)]
+AllLoaded = Annotated["list[App[Any]]", Made(load_apps, required=True, apps=AppNames)]
 LoadedIfNamed = Annotated["App[Any] | None", Made(_app, app=AppIfNamed)]
 OfCluster = Annotated["Settings", Made(settings_from, **_CLUSTER, **_SETTINGS)]
 OfService = Annotated["Settings", Made(settings_from, **_CLUSTER, http_port=HttpPort, **_SETTINGS)]

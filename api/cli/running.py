@@ -10,8 +10,9 @@ import os
 import sys
 import threading
 from argparse import ArgumentParser, BooleanOptionalAction
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin
 
@@ -37,7 +38,7 @@ INTERRUPTED = 130
 
 
 def run(
-    app: options.Loaded,
+    apps: options.AllLoaded,
     *,
     init: options.Init = False,
     start: options.FirstOffsets = None,
@@ -46,9 +47,9 @@ def run(
     log_level: options.LogLevel = Verbosity.INFO,
     log_format: options.LogForm = LogFormat.TEXT,
 ) -> int:
-    """Run an app against a Kafka cluster until SIGTERM or Ctrl-C. This is what the container runs."""
+    """Run one app or several against a Kafka cluster until SIGTERM or Ctrl-C. This is what the container runs."""
     begin = first_start(init=init, start=start, wait=wait)
-    return run_app(app, settings, log_level, log_format, begin)
+    return run_apps(apps, settings, log_level, log_format, begin)
 
 
 class _NotPlain(Exception):
@@ -68,7 +69,7 @@ def plain_run(words: Sequence[str]) -> dict[str, Any] | None:
     for each in options_of(run):
         kind, option = each.annotation.__origin__, each.annotation.__metadata__[0]
         if isinstance(option, Argument):
-            parser.add_argument(each.name)
+            parser.add_argument(each.name, nargs="+" if get_origin(kind) is list else None)
         else:
             name, *_ = option.names.partition("/")
             parser.add_argument(name, dest=each.name, default=each.default, **_parsed(kind, option))
@@ -103,11 +104,13 @@ def run_plainly(given: Mapping[str, Any]) -> int:
         return INTERRUPTED
 
 
-def run_app(app: App[Any], settings: Settings, log_level: Verbosity, log_format: LogFormat, begin: FirstStart) -> int:
-    configure(log_level, log_format, app.app_id)
+def run_apps(
+    apps: Sequence[App[Any]], settings: Settings, log_level: Verbosity, log_format: LogFormat, begin: FirstStart
+) -> int:
+    configure(log_level, log_format, apps[0].app_id if len(apps) == 1 else "")
     from snapreplay.service.program import run
 
-    return run(app, settings, http=announced_http(), first_start=begin)
+    return run(apps, settings, http=announced_http(apps), first_start=begin)
 
 
 def first_start(*, init: bool, start: Literal["earliest", "latest"] | None, wait: bool) -> FirstStart:
@@ -121,18 +124,21 @@ def first_start(*, init: bool, start: Literal["earliest", "latest"] | None, wait
     return "wait" if wait else "refuse"
 
 
-def announced_http() -> HttpServer:
+def announced_http(apps: Sequence[App[Any]]) -> HttpServer:
     """Print its URL when it is bound."""
-    from snapreplay.api.server import HttpServer
+    from snapreplay.api.server import APPS, HttpServer
 
-    return HttpServer(on_bound=_announce)
+    paths = ["/restore-status", "/metrics", "/openapi.json"]
+    if len(apps) > 1:
+        paths = [*(f"{APPS}{each.app_id}/" for each in apps), "/metrics"]
+    return HttpServer(on_bound=partial(_announce, paths))
 
 
-def _announce(address: Address) -> None:
+def _announce(paths: Sequence[str], address: Address) -> None:
     """Announce the address in a thread: whoever reads standard error may have stopped, and the service does not
     wait for that. Not by `sys.stderr`: its lock, held by a thread that waits, would end the interpreter with a
     crash."""
-    line = f"HTTP API: {address.url}  (/restore-status, /metrics, /openapi.json)\n"
+    line = f"HTTP API: {address.url}  ({', '.join(paths)})\n"
     if is_json():
         log.info("%s", line.rstrip())
         return
@@ -146,7 +152,7 @@ def _written(line: bytes) -> None:
 
 
 async def init(
-    app: options.Loaded,
+    apps: options.AllLoaded,
     *,
     start: options.InitFrom = None,
     state_of: options.StateOf = None,
@@ -155,7 +161,7 @@ async def init(
     settings: options.OfCluster,
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Write the genesis of a new app, once for each partition: empty, or with the state of another app."""
+    """Write the genesis of new apps, once for each partition: empty, or with the state of another app."""
     from snapreplay.service.decisions.init import init_app, init_with_state
     from snapreplay.service.kafka.cluster import KafkaCluster
 
@@ -163,15 +169,25 @@ async def init(
     if savepoint is not None:
         state_of = await _savepoint_id(state_of, savepoint, cluster)
     if state_of is not None:
-        done = init_with_state(app, settings, cluster, state_of, start or "positions", state_is_lost=state_is_lost)
+        if len(apps) > 1:
+            raise UsageError(
+                f"--state-of {state_of} begins one app, and {len(apps)} are named", hint="run `init` for each app"
+            )
+        done = init_with_state(apps[0], settings, cluster, state_of, start or "positions", state_is_lost=state_is_lost)
     elif start == "positions":
         raise UsageError(
             "--from positions needs an app whose positions to take",
             hint="name the app whose state is taken over with `--state-of APP_ID`",
         )
     else:
-        done = init_app(app, settings, cluster, start or "earliest", state_is_lost=state_is_lost)
+        begin = start or "earliest"
+        done = of_each(apps, lambda app: init_app(app, settings, cluster, begin, state_is_lost=state_is_lost))
     _print_lines(await done, output)
+
+
+async def of_each(apps: Sequence[App[Any]], done: Callable[[App[Any]], Awaitable[list[str]]]) -> list[str]:
+    """Do this for one app after the other, and return all lines; of several apps each line names its app."""
+    return [f"{app.app_id}: {line}" if len(apps) > 1 else line for app in apps for line in await done(app)]
 
 
 async def _savepoint_id(app_id: str | None, name: str, cluster: KafkaCluster) -> str:
@@ -187,21 +203,23 @@ async def _savepoint_id(app_id: str | None, name: str, cluster: KafkaCluster) ->
 
 
 async def ensure(
-    app: options.Loaded,
+    apps: options.AllLoaded,
     *,
     partitions: options.CreateInputs = None,
     replace_lost: options.ReplaceLost = False,
     settings: options.OfCluster,
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Create the app's own topics if all of them are absent, otherwise check them."""
+    """Create the own topics of each app if all of them are absent, otherwise check them."""
     from snapreplay.service.kafka.cluster import KafkaCluster
     from snapreplay.service.topics.requirements import ensure_topics
 
-    done = await ensure_topics(
-        app, settings, KafkaCluster(settings), create_io_partitions=partitions, replace_lost=replace_lost
+    cluster = KafkaCluster(settings)
+    done = of_each(
+        apps,
+        lambda app: ensure_topics(app, settings, cluster, create_io_partitions=partitions, replace_lost=replace_lost),
     )
-    _print_lines(done, output)
+    _print_lines(await done, output)
 
 
 def _print_lines(lines: list[str], output: Format) -> None:

@@ -20,10 +20,10 @@ import { Watch } from "./restores.js";
 import { route } from "./routes.js";
 import { Savepoints } from "./savepoints.js";
 import { snapshots } from "./snapshots.js";
-import { Refused, follow, token } from "./source.js";
+import { Refused, apps, follow, token } from "./source.js";
 import { footer, login, top } from "./top.js";
 
-const state = { heardAt: null, told: null, refused: null, lost: null, offsetMs: 0, role: null, dialog: null, tokenWas: "" };
+const state = { heardAt: null, told: null, refused: null, lost: null, offsetMs: 0, role: null, dialog: null, tokenWas: "", apps: [] };
 const seen = new Map(); // when this page saw a problem first, by its key
 const root = document.getElementById("page");
 const dialog = document.createElement("dialog");
@@ -59,6 +59,7 @@ const askNow = follow(({ told, refused = null, lost = null, offsetMs = state.off
   draw();
   if (isFirst && shownPartition() !== null) goTo(shownPartition()); // the page was opened at it
 });
+apps().then((found) => { state.apps = found; draw(); });
 setInterval(draw, 1000);
 
 function took(told) {
@@ -173,7 +174,7 @@ function whole(line, all, nowMs) {
   const heardAt = state.heardAt === null ? null : new Date(state.heardAt + state.offsetMs).toISOString();
   const { tab, number } = route(location.hash);
   const isSlim = all && tab !== "overview";
-  return html`${top(line, all, heardAt, nowMs, tab, state.role)}
+  return html`${top(line, all, heardAt, nowMs, tab, state.role, state.apps)}
     <main id="main" tabindex="-1"><p class="hidden" role="status">${spoken(line, all)}</p>
       ${isSlim ? slimBand(line, all) : band(line, all, heardAt, nowMs)}
       ${line.kind === "token" ? login(state.tokenWas) : nothing}

@@ -74,6 +74,16 @@ export async function act(path, body, method = "POST") {
   }
 }
 
+// The apps of the process, where it has several: then the page of each is below its id. Asked once.
+export async function apps() {
+  if (!/\/apps\/[^/]+\/$/.test(location.pathname)) return [];
+  try {
+    return (await parsed(await ask("../../apps"))).items;
+  } catch {
+    return []; // a proxy may serve the page of a single app below such a path
+  }
+}
+
 // Everything that the process says now, and how far the clock of this machine is behind its own.
 async function all() {
   const sentAt = Date.now();

@@ -9,13 +9,19 @@ import { token } from "./source.js";
 
 const WORDS = { loading: ["unknown", "asking"], stale: ["unknown", "old"], token: ["unknown", "no token"], unreachable: ["bad", "no connection"], refused: ["bad", "refused"] };
 
-export function top(line, all, heardAt, nowMs, tab, role) {
+export function top(line, all, heardAt, nowMs, tab, role, apps) {
   return html`<header class="top"><div class="bar"><a class="brand" href="#overview"><strong>snapreplay</strong></a>
-    ${all ? html`<span class="app">${all.facts.app_id}</span>` : nothing}
+    ${all ? html`<span class="app">${all.facts.app_id}</span>` : nothing}${others(apps, all, tab)}
     <span class="line">This page: ${line.kind === "fresh" ? html`<span class="pulse" aria-hidden="true"></span>live` : badge(...WORDS[line.kind])}${heardAt === null ? nothing : html`, as of ${moment(heardAt, nowMs, false)}`}
     <span class="zone">· times in ${zone(nowMs)}</span>
     ${token.get() ? html`${role ? html`· role ${MAY[role] ?? role}` : nothing} <button type="button" @click=${() => { token.forget(); location.reload(); }}>Forget the token</button>` : nothing}</span></div>
     ${all ? html`<nav aria-label="Tabs">${TABS.map(([id, name]) => html`<a href=${href(id)} aria-current=${id === tab ? "page" : "false"}>${name}${marks(id, all)}</a>`)}</nav>` : nothing}</header>`;
+}
+
+// The way to the other apps of the process, at the same tab.
+function others(apps, all, tab) {
+  const found = apps.filter((each) => each.app_id !== all?.facts.app_id);
+  return found.length ? html`<span class="zone">also in this process:${found.map((each) => html` <a href=${`../${each.app_id}/${href(tab)}`}>${each.app_id}</a>`)}</span>` : nothing;
 }
 
 // What waits for somebody behind a tab.

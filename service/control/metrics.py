@@ -225,7 +225,7 @@ SHOWN: Sequence[Shown] = (
 class DocumentCollector(Collector):
     """A collector of what a process is, by its document, then of what happened in it."""
 
-    def __init__(self, document: StatusDocument, happened: CollectorRegistry) -> None:
+    def __init__(self, document: StatusDocument, happened: Collector) -> None:
         self._document = document
         self._happened = happened
 
@@ -238,6 +238,36 @@ class DocumentCollector(Collector):
         for each in SHOWN:
             yield _filled(each, facts.app_id, partitions)
         yield from self._happened.collect()
+
+
+class ProcessCollector(Collector):
+    """The same of several apps of a process: a family has the samples of all."""
+
+    def __init__(self, documents: Sequence[StatusDocument], happened: Collector) -> None:
+        self._documents = documents
+        self._happened = happened
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        for document in self._documents:
+            for family in DocumentCollector(document, CollectorRegistry()).collect():
+                if (first := families.setdefault(family.name, family)) is not family:
+                    first.samples += family.samples
+        yield from families.values()
+        yield from self._happened.collect()
+
+
+class HappenedIn(Collector):
+    """What happened in one of several apps of a process, and what is the matter of all."""
+
+    def __init__(self, app_id: str, happened: Collector) -> None:
+        self._app_id = app_id
+        self._happened = happened
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._happened.collect():
+            family.samples = [each for each in family.samples if each.labels.get("app", self._app_id) == self._app_id]
+            yield family
 
 
 def _process_gauges(document: StatusDocument, assigned: int) -> Iterator[GaugeMetricFamily]:

@@ -6,6 +6,7 @@ HTTP knows nothing else of a service.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Protocol, TypeVar
 
 import msgspec
@@ -212,6 +213,12 @@ class Control(Protocol):
 
 class Http(Protocol):
     """Serves `Control` over HTTP, without the loop it is called in. `snapreplay.api.server.HttpServer` is one."""
+
+    path: str
+    """The path below which the API is; empty: it has the port to itself."""
+
+    def shared(self, app_ids: Sequence[str]) -> Sequence[Http]:
+        """Return one for each of these apps of a process. They share the port."""
 
     def bind(self, settings: HttpSettings) -> Address:
         """Take the port, before `serve`; returns the address. Who connects waits until `serve` answers."""

@@ -299,17 +299,21 @@ def _refused(place: BrokerAddress, why: str, hint: str, **facts: object) -> NotA
     return NotAuthenticated(f"the broker at {place} denies access: {why}", hint=hint, address=str(place), **facts)
 
 
-async def advertised_url(settings: Settings, bound: Address | None) -> str:
-    """Return the URL by which other processes reach the HTTP API of this one; empty: there is none. `bound`: where it
-    listens."""
+async def advertised_url(settings: Settings, bound: Address | None, path: str = "") -> str:
+    """Return the URL by which other processes reach the HTTP API of this one; empty: there is none.
+
+    Args:
+        bound: where it listens.
+        path: of the app, below which the API is.
+    """
     url = settings.http.advertised_url
     if bound is None:
         return ""
     if url or not bound.is_any:
-        return url or bound.url
+        return (url or bound.url) + path
     family = socket.AF_INET6 if ":" in bound.host else socket.AF_INET
     host = await asyncio.to_thread(local_host, settings.bootstrap_servers, family)
-    return type(bound)(host, bound.port).url if host else ""
+    return type(bound)(host, bound.port).url + path if host else ""
 
 
 def local_host(bootstrap_servers: list[str], family: socket.AddressFamily) -> str:

@@ -612,6 +612,24 @@ def check_app(app: object) -> None:
     app.validate()
 
 
+def check_apps(apps: Sequence[App[Any]]) -> None:
+    """Check that they can run in one process.
+
+    Raises:
+        UsageError: there is none, one is incomplete, or two have the same id.
+    """
+    if not apps:
+        raise UsageError("there is no app to run", hint="pass an App, or a list of them")
+    for each in apps:
+        check_app(each)
+    ids = [each.app_id for each in apps]
+    if twice := [each for each in dict.fromkeys(ids) if ids.count(each) > 1]:
+        raise UsageError(
+            f"two of the apps have the id {twice[0]!r}: each would take the partitions of the other one",
+            hint="name each app once; another app needs another id",
+        )
+
+
 def fingerprint() -> str:
     """Return what determinism depends on besides the app: Python, machine, byte order, codec versions."""
     return (

@@ -25,7 +25,7 @@ async def test_probes_do_not_wait_for_the_application():
         assert may_end.wait(scaled(60))
         return create_app(Local(control), now=lambda: NOW)
 
-    app = Probes(Loading(make), control.document)
+    app = Probes(Loading(make), lambda: [control.document()])
     async with served_here(app) as (url, _), httpx2.AsyncClient(base_url=url, trust_env=False) as client:
         late = ((b"", "/api/v1"), (b"a body", "/healthz"), (b"", "/startupz"))
         waiting = [
@@ -47,7 +47,7 @@ async def test_a_probe_is_answered_as_by_the_application(path):
     control = FakeControl()
     app = create_app(Local(control), now=lambda: NOW)
     async with (
-        served_here(Probes(app, control.document)) as (plain, _),
+        served_here(Probes(app, lambda: [control.document()])) as (plain, _),
         served_here(app) as (whole, _),
         httpx2.AsyncClient(trust_env=False) as client,
     ):

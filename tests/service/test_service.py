@@ -166,6 +166,11 @@ async def test_heartbeats_share_their_loop_with_nobody(unique, closed_port):
     asked_in = []
 
     class Asked:
+        path = ""
+
+        def shared(self, app_ids):
+            return [self for _ in app_ids]
+
         def bind(self, settings):
             return Address(settings.host, 1)
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from snapreplay import App, MapState, Topic
 from snapreplay.api.cli import main, running
 
 PLAIN = [
@@ -14,6 +15,7 @@ PLAIN = [
     ["--init", "a.py"],
     ["a.py", "--init", "--from", "latest"],
     ["a.py", "--no-wait"],
+    ["a.py", "b.py", "--no-wait"],
     ["a.py", "--no-wait", "--wait"],
     ["a.py", "--set", "batch.records_max=7", "--set=kafka.client.id=a=b", "--http-port", "1", "--http-port=2"],
     ["a.py", "--log-format", "json", "--log-level", "warning", "--bootstrap-servers", "k:1", "--config", "own.toml"],
@@ -21,7 +23,7 @@ PLAIN = [
 FOR_THE_TREE = [
     ["run"],
     ["run", "--help"],
-    ["run", "a.py", "b.py"],
+    ["run", "a.py", "--no-wait", "b.py"],
     ["run", "a.py", "--inti"],
     ["run", "a.py", "--from", "middle"],
     ["run", "a.py", "--http-port", "x"],
@@ -37,8 +39,13 @@ def test_it_is_called_as_by_the_tree(invoke, monkeypatch, tmp_path, words):
     """The same app, settings and options, however they are given."""
     calls = []
     (tmp_path / "own.toml").write_text("[batch]\nrecords_max = 3\n")
-    monkeypatch.setattr("snapreplay.app.load.load_app", lambda name: f"app of {name}")
-    monkeypatch.setattr(running, "run_app", lambda *given: calls.append(given))
+    monkeypatch.setattr(
+        "snapreplay.app.load.load_app", lambda name: App(name, inputs=[Topic("in")], state=lambda: MapState(str, int))
+    )
+    monkeypatch.setattr(App, "validate", lambda _: None)
+    monkeypatch.setattr(
+        running, "run_apps", lambda apps, *given: calls.append(([each.app_id for each in apps], *given))
+    )
     given = running.plain_run(["run", *words])
     assert given is not None
     running.run_plainly(given)
