@@ -21,6 +21,7 @@ from snapreplay.app.made_record import UNSET_MS, check_output, checked_records, 
 from snapreplay.app.names import dead_letters_topic, increments_topic
 from snapreplay.app.record import Headers, InputRecord, Output, RawRecord, Record
 from snapreplay.app.topic import InternalTopic, Topic, TopicPattern
+from snapreplay.counted import counted
 from snapreplay.devbroker.broker import KEEP_OLD_RECORDS, LocalBroker
 from snapreplay.errors import UnknownPartition, UsageError
 from snapreplay.service.config.settings import Settings
@@ -261,7 +262,8 @@ class RealHarness(Generic[S]):
         return await process.ask(Request(done, self._deadline_s, **given))
 
     async def compare(self, fold: Callable[[list[Record[Any, Any]]], Expected]) -> None:
-        """Wait until the app has caught up, then compare its state and outputs with what `fold` makes of the inputs.
+        """Wait until the app has caught up and no call is pending, then compare its state and outputs with what `fold`
+        makes of the inputs.
 
         `fold` gets every record of the inputs, decoded, with the topic's name without prefix: those of a partition in
         their order, and else the one with the lower timestamp first. Records of internal topics are left out, and so
@@ -273,14 +275,24 @@ class RealHarness(Generic[S]):
             As `caught_up` and `state`.
         """
         await self.caught_up()
+        while self._app.calls and await self._unanswered():
+            await self._poll(self._unanswered, self._until_s())
+            await self.caught_up()  # answers may lead to records, and to calls
         expected = fold(await self._inputs())
         for topic, pairs in expected.outputs.items():
             sent = [(each.key, each.value) for each in await self.outputs(topic)]
             self._refuse(f"outputs to {topic.name}", output_difference(sent, pairs))
         if expected.state is None:
             return
-        states = [await self.state(number) for number in range(await self._partition_count())]
+        states = [store.view for store in await self._stores()]
         self._refuse("state", state_difference(states, expected.state))
+
+    async def _stores(self) -> list[Store]:
+        return [await self._restored(number) for number in range(await self._partition_count())]
+
+    async def _unanswered(self) -> str:
+        pending = sum(len(store.calls.pending()) for store in await self._stores() if store.calls is not None)
+        return f"not compared: {counted(pending, 'call')} pending" if pending else ""
 
     def _refuse(self, what: str, difference: str) -> None:
         if difference:

@@ -12,8 +12,9 @@ import pytest
 from snapreplay import Record
 from snapreplay.errors import UnknownPartition, UsageError
 from snapreplay.testing import Diverged, Expected, RealHarness, ServiceEnded, real_harness, record
+from tests.support.apps import price_of
 from tests.support.deadlines import is_running, scaled
-from tests.support.tested import app, balances, payments, rekeyed
+from tests.support.tested import app, balances, payments, priced, rekeyed
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kafka
@@ -90,6 +91,23 @@ async def test_what_is_sent_to_an_internal_topic_is_waited_for(harness_of):
         await harness.feed_all(samples, kills=1)
         await harness.compare(lambda _: Expected({f"c{n}": {"n": 2, "sum": 2 * n + 13} for n in range(13)}))
         assert len(await harness.outputs(by_customer)) == len(await harness.outputs(balances_of_customers)) == 26
+
+
+@pytest.mark.whole
+async def test_pending_calls_are_waited_for(harness_of):
+    """Over SIGKILLs, too. Half of the attempts fail."""
+    (asked, _), answers = priced.inputs, defaultdict[str, dict[str, Any]](lambda: {"sum": 0, "errors": [], "seen": 0})
+
+    def by_hand(records: list[Record[str, Any]]) -> Expected:
+        for each in records:
+            answers[each.key]["sum"] += price_of(each.value)
+            answers[each.key]["seen"] += 1
+        return Expected(answers)
+
+    samples = [record(asked, key=f"k{n % 5}", value={"amount": n}) for n in range(20)]
+    async with harness_of(priced, partitions=2) as harness:
+        await harness.feed_all(samples, kills=1)
+        await harness.compare(by_hand)
 
 
 async def test_a_failing_record_is_told_and_a_dead_letter_read(harness_of):
