@@ -8,7 +8,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar, Unpack, overload
 
 import msgpack
 import msgspec
@@ -71,6 +71,7 @@ class _OfStreams(TypedDict):
     within_ms: int
     grace_ms: int
     stores: tuple[str, str]
+    late: NotRequired[tuple[Topic[Any, Any] | None, Topic[Any, Any] | None]]
 
 
 class App(Generic[S]):
@@ -428,6 +429,7 @@ class App(Generic[S]):
         within_ms: int = 0,
         grace_ms: int = 0,
         stores: tuple[str, str] = ("", ""),
+        late: tuple[Topic[Any, Any] | None, Topic[Any, Any] | None] = (None, None),
     ) -> Callable[[PairHandler[Any, Any, Any, S]], PairHandler[Any, Any, Any, S]]:
         """Decorate the function to call with (pair, state, out) for what has the same key on both sides. It stands in
         place of the handlers of the topics.
@@ -442,6 +444,7 @@ class App(Generic[S]):
             name: of the join of two topics, of its timers, and in the metric of late records.
             grace_ms: a record of two topics that is further behind stream time is late: it matches nothing.
             stores: of two topics: ordered stores of keys (key, timestamp, offset), for the values of both sides.
+            late: of two topics: an output for the late records of each side.
 
         Raises:
             UsageError: as `handler` and `timer`, or an argument that cannot work.
@@ -449,6 +452,8 @@ class App(Generic[S]):
         if how not in ("inner", "left"):
             raise UsageError(f'{self.app_id}: how={how!r} is neither "inner" nor "left"')
         is_left = how == "left"
+        for each in late:
+            self._check_late(f"join {name}", each)
 
         def register(function: PairHandler[Any, Any, Any, S]) -> PairHandler[Any, Any, Any, S]:
             check_handler(function, "(pair, state, out)")
@@ -472,7 +477,7 @@ class App(Generic[S]):
                             hint="join single topics; a handler of the pattern can send to an `App.topic` that is"
                             " joined",
                         )
-                made = StreamJoin(name, stores, within_ms, grace_ms, function, is_left=is_left)
+                made = StreamJoin(name, stores, within_ms, grace_ms, late, function, is_left=is_left)
                 for side, topic in enumerate((left, right)):
                     self.handler(topic)(in_place_of(function, functools.partial(made.add, side)))
                 self.timer(name)(made.leave)

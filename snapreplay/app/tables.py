@@ -11,7 +11,7 @@ from snapreplay.app.out import Out
 from snapreplay.app.record import Record
 from snapreplay.app.timer import Timer
 from snapreplay.app.topic import Topic
-from snapreplay.app.windowed import check_durations, check_store, store_in, time_of
+from snapreplay.app.windowed import check_durations, check_store, note_late, store_in, time_of
 from snapreplay.errors import RecordError, UsageError
 
 K = TypeVar("K")
@@ -120,6 +120,7 @@ class StreamJoin:
         stores: tuple[str, str],
         within_ms: int,
         grace_ms: int,
+        late: tuple[Topic[Any, Any] | None, Topic[Any, Any] | None],
         function: PairHandler[Any, Any, Any, Any],
         *,
         is_left: bool,
@@ -129,6 +130,7 @@ class StreamJoin:
             raise UsageError(f"join {name}: stores={stores!r} are not two names", hint='use `stores=("left", "right")`')
         self.name, self.stores = name, stores
         self._within_ms, self._grace_ms, self._function, self._is_left = within_ms, grace_ms, function, is_left
+        self._late = late
 
     @property
     def unmatched(self) -> str:
@@ -139,7 +141,7 @@ class StreamJoin:
         at_ms, key = time_of(record), record.key
         mine, other = (store_in(state, self.stores[each]) for each in (side, 1 - side))
         if at_ms + self._grace_ms < mine.stream_time_ms:
-            out.note_late(self.name)
+            note_late(self.name, self._late[side], record, out)
             return
         entry, is_matched = (key, at_ms, record.offset), False
         mine[entry] = record.value

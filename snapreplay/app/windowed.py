@@ -85,9 +85,7 @@ class _Windowed(Generic[K, A, S]):
         """Return the end of the window that a timer closes."""
 
     def _note_late(self, record: Record[Any, Any], out: Out) -> None:
-        out.note_late(self.name)
-        if self._late is not None:
-            out.send(self._late, key=record.key, value=record.value, headers=record.headers)
+        note_late(self.name, self._late, record, out)
 
 
 class Windows(_Windowed[K, A, S]):
@@ -237,6 +235,13 @@ def in_place_of(function: Callable[..., Any], called: Callable[[Any, Any, Out], 
         called(record_or_timer, state, out)
 
     return handler
+
+
+def note_late(name: str, late: Topic[Any, Any] | None, record: Record[Any, Any], out: Out) -> None:
+    """Count a late record of a window or join, and send it to the topic for late records if there is one."""
+    out.note_late(name)
+    if late is not None:
+        out.send(late, key=record.key, value=record.value, headers=record.headers)
 
 
 def time_of(record: Record[Any, Any]) -> int:

@@ -16,6 +16,7 @@ orders, payments = Topic("orders", value=json(int)), Topic("payments", value=jso
 names = Topic("names", value=nullable(json(str)))
 places: Topic[Any, str | None] = Topic("places", key=nullable(utf8), value=nullable(json(str)))
 joined = Topic("joined")
+late_orders, late_payments = Topic("late-orders", value=json(int)), Topic("late-payments", value=json(int))
 How = Literal["inner", "left"]
 HOW: list[How] = ["inner", "left"]
 
@@ -51,9 +52,10 @@ def rows(how: How) -> App[Shop]:
 
 
 def matching(how: How, within_ms: int, grace_ms: int) -> App[Shop]:
-    app = App("matching", inputs=[orders, payments], outputs=[joined], state=Shop)
+    app = App("matching", inputs=[orders, payments], outputs=[joined, late_orders, late_payments], state=Shop)
     stores = ("orders", "payments")
     options: dict[str, Any] = {"name": "paid", "within_ms": within_ms, "grace_ms": grace_ms, "stores": stores}
+    options["late"] = (late_orders, late_payments)
     app.join(orders, payments, how=how, **options)(send)
     return app
 
@@ -133,11 +135,12 @@ streams = st.lists(st.tuples(st.booleans(), st.sampled_from("ab"), st.integers(0
 def test_all_records_that_lie_within_the_time_meet_once(how, given, within_ms, grace_ms, batches):
     """But for late records: further behind stream time than the grace. A left record without a match is emitted when
     none can come any more. Nothing is left in the stores."""
-    now_ms, kept, late = -1, [], 0
+    now_ms, kept = -1, []
+    late: list[list[tuple[str, int, int]]] = [[], []]
     for number, (is_left, key, at_ms) in enumerate(given):
         now_ms = max(now_ms, at_ms)
         if at_ms + grace_ms < now_ms:
-            late += 1
+            late[0 if is_left else 1].append((key, number, at_ms))
         else:
             kept.append((is_left, key, at_ms, number))
     expected: list[Any] = []
@@ -157,7 +160,9 @@ def test_all_records_that_lie_within_the_time_meet_once(how, given, within_ms, g
     harness.advance_time(1000)
     harness.crash()
     assert sorted(sent(harness), key=repr) == sorted(expected, key=repr)
-    assert harness.late.total() == late
+    assert harness.late.total() == len(late[0]) + len(late[1])
+    for topic, expected_late in zip((late_orders, late_payments), late, strict=True):
+        assert [(each.key, each.value, each.timestamp_ms) for each in harness.outputs(topic)] == expected_late
     assert not harness.state.orders
     assert not harness.state.payments
 
@@ -203,6 +208,10 @@ OPTIONS: dict[str, Any] = {"name": "j", "within_ms": 1, "grace_ms": 0, "stores":
         (lambda app: app.join(orders, any_pay, **OPTIONS)(send), "join j: .*any-pay.* may match several topics"),
         (lambda app: app.join(any_pay, orders, **OPTIONS)(send), "join j: .*any-pay.* may match several topics"),
         (lambda app: app.join(orders, payments, **OPTIONS | {"within_ms": -1})(send), "within_ms=-1 is not"),
+        (
+            lambda app: app.join(orders, payments, **OPTIONS | {"late": (None, places)})(send),
+            "late=.* of join j is not one",
+        ),
         (lambda app: app.join(orders, payments, **OPTIONS | {"stores": ("orders", "orders")})(send), "not two names"),
         (lambda app: app.join(orders, payments, **OPTIONS | {"stores": ("orders", "names")})(send), "keys of store"),
     ],
