@@ -48,7 +48,7 @@ class Forwarder:
             ):
                 document = await whole(answer, ANSWER_BYTES_MAX)
         except TimeoutError:
-            why = f"it has not answered for {FORWARD_SECONDS:.0f} s; whether it was done is not known"
+            why = f"it has not answered for {FORWARD_SECONDS:.0f} s; it may or may not have done it"
             raise problems.owner_away(process, why) from None
         except NoAnswer as error:
             raise problems.owner_away(process, str(error)) from error

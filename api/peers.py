@@ -200,7 +200,7 @@ def _check_status(answer: Answer) -> None:
         case 200:
             return
         case 401:
-            why = "it answers 401: its token is another one, or ours is only a hash (http.token_file)"
+            why = "it answers 401: its token is another one, or this process has only a hash of it (http.token_file)"
             raise Elsewhere(PeerState.UNREACHABLE, why)
         case 403:
             raise Elsewhere(PeerState.UNREACHABLE, "it answers 403: it asks for a certificate (http.client_ca_file)")

@@ -68,8 +68,8 @@ class SteadyClock:
             )
         elif jump_ms <= -JUMP_MS:
             log.warning(
-                "the clock of this machine was set back by %s: on quiet input stream time stands until the clock has"
-                " reached it again",
+                "the clock of this machine was set back by %s: on quiet input, stream time does not advance until the"
+                " clock has reached it again",
                 by,
             )
         else:

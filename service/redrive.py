@@ -114,10 +114,10 @@ async def _noted(reader: Reader, source: TopicPartition, start: int, end: int) -
 
 def _shifted(source: TopicPartition, offset: int, noted: int) -> NotesShifted:
     return NotesShifted(
-        f"{source} offset {offset} says that dead letters below offset {noted} were sent back, but these lie behind it:"
-        " the topic was copied with shifted offsets, and new dead letters would be passed over",
-        hint="load the topic again from a copy that keeps every offset; or, where what lies in front of that record is"
-        f" not needed any more (it was sent back, except what came at that moment), `kafka-delete-records.sh` removes"
+        f"{source} offset {offset} says that dead letters below offset {noted} were sent back, but these come after it:"
+        " the topic was copied with shifted offsets, and new dead letters would be skipped",
+        hint="load the topic again from a copy that keeps every offset; or, if the records before that one are no"
+        " longer needed (they were sent back, except any written at that moment), `kafka-delete-records.sh` removes"
         f" {source} up to offset {offset + 1}, then run it again",
         offset=offset,
         noted=noted,
@@ -243,7 +243,7 @@ def _check_same(
         f" than the one that failed: it had timestamp {timestamp_ms}, xxh64 {recorded}; now timestamp"
         f" {now.timestamp_ms}, xxh64 {now.xxh64:016x}: the input was made again or was cut. Everything before it was"
         " sent back",
-        hint="bring the input back with its old records, then run the same command again; or give the record up:"
+        hint="restore the input with its old records, then run the same command again; or give the record up:"
         f" `kafka-delete-records.sh` removes {place} up to offset {letter.offset + 1}, then run it again",
         dead_letter=f"{place}-{letter.offset}",
         record=f"{source}-{found.offset}",

@@ -121,7 +121,7 @@ def _topology(app: App[Any]) -> Topology:
 def _begin(command: PartitionsCommand, supervisor: Supervisor, partition: int, done: Part) -> None:
     runner = supervisor.runners.get(partition)
     if runner is None or not command.begin(runner, done):
-        done(OperationState.FAILED, None, "the partition is not LIVE here any more")
+        done(OperationState.FAILED, None, "the partition is no longer LIVE here")
 
 
 class ServiceControl:

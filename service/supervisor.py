@@ -159,7 +159,7 @@ class Supervisor:
         """Let a FAILED partition recover again; the cluster is inspected before. `done` hears what became of it."""
         runner = self._runners.get(number)
         if runner is None:
-            done(OperationState.FAILED, None, "this process does not own the partition any more")
+            done(OperationState.FAILED, None, "this process no longer owns the partition")
             return
         task = self._retries[done] = asyncio.get_running_loop().create_task(self._retry(runner, done))
 
@@ -178,7 +178,7 @@ class Supervisor:
             runner.withdraw(done)
 
     def stand_aside(self, error: DuplicateInstance) -> None:
-        """End every partition and let it wait for a new assignment: another process has our instance id."""
+        """End every partition and let it wait for a new assignment: another process has the same instance id."""
         for runner in self._runners.values():
             runner.refuse(error)
 
@@ -199,7 +199,7 @@ class Supervisor:
         ending, tasks = list(self._held.values()), list(self._held)
         if tasks:
             held, began = counted(len(tasks), "partition"), asyncio.get_running_loop().time()
-            log.info("%s: the batch under way is finished, then they end", held)
+            log.info("%s: the current batch is finished, then they end", held)
             _, late = await asyncio.wait(tasks, timeout=deadline_seconds)
             for task in late:
                 task.cancel()
@@ -374,7 +374,7 @@ class Supervisor:
                 if not (self._runners or self._held):
                     continue
                 try:
-                    inputs |= set(self._view.matched)  # also those that do not exist any more: they may come back
+                    inputs |= set(self._view.matched)  # also those that no longer exist: they may come back
                     ids = await watch.ids((*sorted(inputs), *own))
                     for runner in (*self._runners.values(), *self._held.values()):
                         runner.topics_seen(ids)

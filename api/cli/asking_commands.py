@@ -25,11 +25,11 @@ ANSWERING = ("self", "reachable")
 
 
 def last_heard(row: Json) -> str:
-    """Say of a row about a partition that it may be wrong by now, such as "when last heard: its process 3f0c is dead";
+    """Say of a row about a partition that it may be wrong by now, such as "last known: its process 3f0c is dead";
     empty: its process answers, or nobody has the partition."""
     if row.get("process_state", "self") in (None, *ANSWERING):  # an older service does not say it
         return ""
-    return f"when last heard: its process {row['process_id']} is {row['process_state']}"
+    return f"last known: its process {row['process_id']} is {row['process_state']}"
 
 
 def restore_status(
@@ -81,7 +81,7 @@ def print_plans(plans: Json) -> None:
     measured = sorted({name for plan in planned for name in plan["rates"]["measured"]})
     lines += _registries(planned)
     if planned:
-        lines.append(f"rates measured by a restore: {', '.join(measured) or 'none'}; all others are constants")
+        lines.append(f"rates measured by a restore: {', '.join(measured) or 'none'}; all others are fixed")
     for line in lines:
         print(line)
 
@@ -127,7 +127,7 @@ def _plan_troubles(partition: Json) -> list[str]:
         lines.append(f"{name} is not recoverable: {partition['unrecoverable_reason']}")
     elif plan is None:
         phase = partition["phase"] or "unknown"
-        lines.append(f"{name} is {phase}: no plan yet; a live partition is looked at once a minute")
+        lines.append(f"{name} is {phase}: no plan yet; a live partition is examined once a minute")
     return lines
 
 

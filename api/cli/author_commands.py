@@ -181,7 +181,7 @@ def _last_port(data_dir: Path | None) -> int:
 
     if is_free_soon(port):
         return port
-    note(f"Kafka:    port {port} of the last time is taken, another one is used")
+    note(f"Kafka:    port {port} of the last run is in use, so another one is used")
     return 0
 
 

@@ -108,7 +108,7 @@ class Client:
         except httpx2.ReadTimeout as error:
             raise self._late(method, path, timeout_s) from error
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
-            hint = "start one with `snapreplay run APP`, or say where it is with --http-port or --url"
+            hint = "start one with `snapreplay run APP`, or give its address with --http-port or --url"
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 hint = "name the authority of its certificate: http.tls_ca_file in the settings"
             elif "[SSL:" in str(error):
@@ -123,7 +123,7 @@ class Client:
             raise ServiceUnreachable(
                 f"{self.url} is not a snapreplay service: {method} {path} returned {response.status_code}"
                 f" {response.headers.get('content-type', 'without a content type')}",
-                hint="say where the service is with --http-port or --url",
+                hint="give the address of the service with --http-port or --url",
                 url=self.url,
             )
         if response.status_code == NOT_FOUND and document.get("type") == NO_TYPE:
@@ -132,9 +132,9 @@ class Client:
 
     def _late(self, method: str, path: str, timeout_s: float) -> ServiceUnreachable:
         message = f"the service at {self.url} has not answered {method} {path} within {timeout_s:g} s"
-        hint = f"`snapreplay health --url {self.url}` says whether it is frozen"
+        hint = f"`snapreplay health --url {self.url}` says whether it is suspended"
         if method != "GET":
-            message += "; whether it was done is not known"
+            message += "; it may or may not have done it"
             hint += f", and `snapreplay operations --url {self.url}` what it has begun"
         return ServiceUnreachable(message, hint=hint, url=self.url)
 

@@ -437,7 +437,7 @@ async def reset(
     if asks or output is Format.TABLE:
         _print_resets(proposed, stderr=output is Format.JSON)
     if asks and due:
-        confirm("Give up the present state?")
+        confirm("Discard the present state?")
     for each in due:
         begun = None if dry_run else await carry_out(each)
         if output is Format.JSON:

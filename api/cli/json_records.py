@@ -63,7 +63,7 @@ def records_of(lines: Iterable[bytes], topic: Topic[Any, Any], partition_count: 
             refused.append(f"line {number}: {why}")
     if refused:
         raise UsageError(
-            f"{counted(len(refused), 'line')} cannot be fed to {topic.name}, so nothing was:{lines_of(refused)}",
+            f"{counted(len(refused), 'line')} cannot be fed to {topic.name}: nothing was written:{lines_of(refused)}",
             hint='each line is a JSON object such as {"key": "ada", "value": {"amount": 5}}',
         )
     return found

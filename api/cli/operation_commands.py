@@ -188,8 +188,8 @@ def _ended(client: Client, operations: list[Json]) -> list[Json]:
     except (KeyboardInterrupt, SnapreplayError):
         ids = ", ".join(each["id"] for each in operations)
         note(
-            f"not waited for to the end: {ids}. `snapreplay operations --url {client.url}` shows what became of it, and"
-            f" `snapreplay cancel ID --url {client.url}` cancels what has not begun"
+            f"the wait ended early: {ids}. `snapreplay operations --url {client.url}` shows the result, and"
+            f" `snapreplay cancel ID --url {client.url}` cancels the parts that have not begun"
         )
         raise
 

@@ -76,7 +76,9 @@ FailedPartitions = Annotated[
 PausedPartitions = Annotated[
     list[int] | None, Option("--partition -p", "State partition; repeatable. Default: all paused.", least=0)
 ]
-OnHost = Annotated[str, Option("--host", "All processes of the app on this host. Default: the one asked.", "NAME")]
+OnHost = Annotated[
+    str, Option("--host", "All processes of the app on this host. Default: the process at --url.", "NAME")
+]
 OperationId = Annotated[str, Argument("ID", "The id of the operation, as printed.")]
 ErrorName = Annotated[str, Argument("NAME", "Name of the error, such as DigestMismatch.")]
 StoreName = Annotated[str, Argument("STORE", "Name of a store; `default` where the state is one map.")]
@@ -108,47 +110,45 @@ TokenFile = Annotated[
 Url = Annotated[
     str | None, Option("--url", "URL of the running service. Default: http.host and http.port of the settings.", "URL")
 ]
-LogLevel = Annotated[Verbosity, Option("--log-level", "The lowest level in the log on standard error.")]
-LogForm = Annotated[LogFormat, Option("--log-format", "The form of the log: text, or JSON, one object a line.")]
+LogLevel = Annotated[Verbosity, Option("--log-level", "Lowest level of the log on standard error.")]
+LogForm = Annotated[LogFormat, Option("--log-format", "Format of the log: text, or JSON, one object per line.")]
 
 # ---- what is printed
 Output = Annotated[Format, Option("--output -o", "How to print the result.")]
-Lines = Annotated[int, Option("-n --lines", "How many to print, the newest ones.", least=1, most=1000)]
-SnapshotLines = Annotated[int, Option("-n --lines", "How many to print, the newest ones.", least=1, most=500)]
+Lines = Annotated[int, Option("-n --lines", "Number of rows to print, the newest ones.", least=1, most=1000)]
+SnapshotLines = Annotated[int, Option("-n --lines", "Number of rows to print, the newest ones.", least=1, most=500)]
 RecordLines = Annotated[int, Option("-n --lines", "Number of records from each partition.", least=0)]
-EntryLines = Annotated[int, Option("-n --lines", "Entries at most; 0: all.", least=0)]
+EntryLines = Annotated[int, Option("-n --lines", "Maximum number of entries; 0: all.", least=0)]
 ChangeLines = Annotated[
-    int, Option("-n --lines", "Changes of each partition at most, with --history.", least=1, most=100)
+    int, Option("-n --lines", "With --history: maximum number of changes of each partition.", least=1, most=100)
 ]
 Watch = Annotated[bool, Option("--watch", "Follow until every partition is live or failed.")]
 Follow = Annotated[bool, Option("--follow -f", "Also print what is written later, until Ctrl-C.")]
 FromStart = Annotated[Literal["earliest"] | None, Option("--from", "Begin at the start of the log.")]
-Prefix = Annotated[str | None, Option("--prefix", "Keys that begin with it; ordered maps only.")]
-FromKey = Annotated[str | None, Option("--from", "From this key on.", "KEY")]
-ToKey = Annotated[str | None, Option("--to", "Up to this key, without it.", "KEY")]
-Stale = Annotated[bool, Option("--stale", "Let warm copies answer where the owner is another process; says how old.")]
-KeyHistory = Annotated[bool, Option("--history", "Print instead which batches changed it, newest first, from the log.")]
+Prefix = Annotated[str | None, Option("--prefix", "Only keys that begin with this; ordered maps only.")]
+FromKey = Annotated[str | None, Option("--from", "Begin at this key.", "KEY")]
+ToKey = Annotated[str | None, Option("--to", "End before this key.", "KEY")]
+Stale = Annotated[bool, Option("--stale", "Also accept answers of warm copies; prints their age.")]
+KeyHistory = Annotated[bool, Option("--history", "Print the batches that changed the key, newest first, from the log.")]
 Ready = Annotated[bool, Option("--ready", "Ask /readyz instead of /healthz.")]
 
 # ---- how something is done
-DryRun = Annotated[bool, Option("--dry-run", "Print what would be done; write nothing.")]
-DryRedrive = Annotated[bool, Option("--dry-run", "Print what would be sent; write nothing.")]
-DryDeletion = Annotated[bool, Option("--dry-run", "Print what would be done; delete nothing.")]
-Yes = Annotated[bool, Option("--yes -y", "Do not ask before it is done.")]
-YesOfApp = Annotated[str, Option("--yes -y", "The app id once more; do not ask before it is done.", "APP_ID")]
+DryRun = Annotated[bool, Option("--dry-run", "Print what the command would do; write nothing.")]
+DryRedrive = Annotated[bool, Option("--dry-run", "Print what the command would send; write nothing.")]
+DryDeletion = Annotated[bool, Option("--dry-run", "Print what the command would delete; delete nothing.")]
+Yes = Annotated[bool, Option("--yes -y", "Do not ask for confirmation.")]
+YesOfApp = Annotated[str, Option("--yes -y", "The app id again; do not ask for confirmation.", "APP_ID")]
 Wait = Annotated[bool, Option("--wait", "Wait until the operation has ended.")]
-Reason = Annotated[str, Option("--reason", "Why; the log keeps it.", "TEXT")]
-LineReason = Annotated[str, Option("--reason", "Why; of the lines that give none.", "TEXT")]
-SavepointReason = Annotated[str, Option("--reason", "Why; the savepoint keeps it.", "TEXT")]
+Reason = Annotated[str, Option("--reason", "Reason; the log keeps it.", "TEXT")]
+LineReason = Annotated[str, Option("--reason", "Reason for all lines without one.", "TEXT")]
+SavepointReason = Annotated[str, Option("--reason", "Reason; the savepoint keeps it.", "TEXT")]
 Finding = Annotated[str, Option("--finding", "Id of the finding, from the hint of the failure.", "ID")]
-Undo = Annotated[Path | None, Option("--undo", "Write the lines that take it back to this file.", "FILE")]
+Undo = Annotated[Path | None, Option("--undo", "Write lines that undo the correction to this file.", "FILE")]
 
 # ---- where an app begins
 Init = Annotated[
     bool,
-    Option(
-        "--init", "Begin a new app as `topics ensure` and `init` do, then run it. An app that ran before is left alone."
-    ),
+    Option("--init", "First do `topics ensure` and `init`, if the app is new. An app that ran before is not changed."),
 ]
 FirstOffsets = Annotated[
     Literal["earliest", "latest"] | None,
@@ -162,7 +162,7 @@ InitFrom = Annotated[
     Option(
         "--from",
         "Where to begin in the inputs: earliest (default) or latest. With --state-of also positions (then the default):"
-        " the next records of that app.",
+        " at that app's positions.",
     ),
 ]
 StateOf = Annotated[
@@ -212,26 +212,23 @@ InputFrom = Annotated[
 ]
 Retire = Annotated[
     list[str] | None,
-    Option(
-        "--retire",
-        "Retire a topic of a pattern that does not exist any more, or is an own topic of another app.",
-        "TOPIC",
-    ),
+    Option("--retire", "Retire a topic of a pattern that no longer exists, or that belongs to another app.", "TOPIC"),
 ]
-LeaveRecords = Annotated[bool, Option("--leave-records", "Also retire an input with records that were not processed.")]
+LeaveRecords = Annotated[bool, Option("--leave-records", "Also retire an input with unprocessed records.")]
 DeadLetters = Annotated[bool, Option("--dead-letters", "Delete its dead letters, too.")]
 AllSavepoints = Annotated[bool, Option("--savepoints", "Delete all its savepoints, too.")]
 
 # ---- what is proved, and by what
 ProofLevel = Annotated[
-    Literal["integrity", "changes", "replay"], Option("--level", "What is proved. Each level includes those before it.")
+    Literal["integrity", "changes", "replay"],
+    Option("--level", "What to prove. Each level includes the previous ones."),
 ]
 Engine = Annotated[Literal["spark", "python"], Option("--engine", "python: in this process, without Spark and Java.")]
 
 # ---- a broker of its own
-NewPartitions = Annotated[int, Option("--partitions", "Partitions of the topics that are created.", least=1, most=1000)]
+NewPartitions = Annotated[int, Option("--partitions", "Number of partitions of new topics.", least=1, most=1000)]
 DataDir = Annotated[
-    Path | None, Option("--data-dir", "Keep topics and state there. Default: a temporary directory.", "DIR")
+    Path | None, Option("--data-dir", "Keep topics and state in this directory. Default: a temporary one.", "DIR")
 ]
 KafkaPort = Annotated[
     int,
@@ -243,7 +240,7 @@ KafkaPort = Annotated[
         most=65535,
     ),
 ]
-Reload = Annotated[bool, Option("--reload", "Start the service again, with its state, when its code changes.")]
+Reload = Annotated[bool, Option("--reload", "Restart the service, with its state, when its code changes.")]
 OnBroker = Annotated[str | None, Option("--on-broker", "", hidden=True)]
 
 

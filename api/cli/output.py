@@ -153,7 +153,7 @@ def must_ask(*, yes: bool, dry_run: bool) -> bool:
     asks = not (yes or dry_run)
     if asks and not sys.stdin.isatty():
         raise UsageError(
-            "there is no terminal to ask whether it is to be done", hint="look at `--dry-run`, then run with `--yes`"
+            "there is no terminal to ask for confirmation", hint="look at `--dry-run`, then run with `--yes`"
         )
     return asks
 
@@ -209,5 +209,5 @@ def message_of(error: SnapreplayError) -> str:
 def hint_of(error: SnapreplayError) -> str:
     """Return the error's own hint, or what to check first if the cluster did not answer."""
     if not error.hint and isinstance(error, RetryableError):
-        return "check that the cluster is up, and say where it is with --bootstrap-servers"
+        return "check that the cluster is up, and give its address with --bootstrap-servers"
     return error.hint

@@ -281,7 +281,7 @@ def _each_line() -> Callable[[Json], None]:
         waits = status.get("waiting_for", "")
         tell("waiting", f"waiting: {waits}" if waits else last.get("waiting") and "begun")
         trouble = status.get("trouble", "")
-        tell("trouble", f"trouble: {trouble}" if trouble else last.get("trouble") and "no trouble any more")
+        tell("trouble", f"trouble: {trouble}" if trouble else last.get("trouble") and "the trouble is over")
         for partition in status["partitions"]:
             number = partition["partition"]
             tell(number, line(partition))

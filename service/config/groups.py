@@ -91,7 +91,7 @@ class SnapshotSettings(Table):
     by: Literal["owner", "both"] = "both"
     """Who writes snapshots. owner: no proposal of a job is adopted. See below."""
     digest_every_batches: Annotated[int, Meta(ge=0)] = 100
-    """Hash a state that is no map after this many batches; 0 = only when the partition moves or stops. See below."""
+    """Hash a state that is not a map after this many batches; 0 = only when the partition moves or stops. See below."""
     chunk_bytes_max: Annotated[int, Meta(ge=10_000, le=950_000)] = 900_000
     """Maximum bytes of a chunk (a record of a snapshot); below Kafka's default max.message.bytes of 1,048,588."""
 

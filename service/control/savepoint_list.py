@@ -51,5 +51,7 @@ class SavepointsUnread(RetryableError):
     """
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"the savepoints cannot be read: {why}", hint="ask again; GET /readyz says how the cluster is")
+        super().__init__(
+            f"the savepoints cannot be read: {why}", hint="ask again; GET /readyz shows the state of the cluster"
+        )
         self.why = why

@@ -116,7 +116,7 @@ class NoMap(UsageError):
     """The state is not a map, so it has no entries to read."""
 
     def __init__(self) -> None:
-        super().__init__("the state is no map: it has no entries that could be read by key")
+        super().__init__("the state is not a map: it has no entries that could be read by key")
 
 
 class WrongRead(UsageError):

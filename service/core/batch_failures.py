@@ -102,13 +102,13 @@ def handler_failed(failure: RecordError, partition: int, app: App[Any], *, can_r
     `can_roll_back`."""
     ways = [
         f"first, deploy a fixed handler, then {go_on(partition)}: it resumes with exactly this record and skips none",
-        f"only if the cause was outside the handler and is gone, {look_again(partition)}: the same handler gets the"
+        f"only if the cause was outside the handler and is repaired, {look_again(partition)}: the same handler gets the"
         " record again",
     ]
     if "timestamp_ms" in failure.facts:  # of a record that no handler gets
         ways.clear()
     if can_roll_back:
-        setting, last = "--set errors.policy=dead_letter`", "as the last way, " if ways else ""
+        setting, last = "--set errors.policy=dead_letter`", "as a last resort, " if ways else ""
         ways.append(
             f"{last}send the record to the dead letters: `snapreplay topics ensure {app_name(app)}"
             f" {setting}, then {go_on(partition)} with `{setting}. The record then changes neither the state nor the"

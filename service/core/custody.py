@@ -25,7 +25,7 @@ class Verdict(Enum):
     """The relation of the log to a state in memory."""
 
     SAME = "the log ends with the batch that this is the state of"
-    LEADS_ON = "the log holds what became of this state"
+    LEADS_ON = "the log holds the batches that follow this state"
     ONLY_COPY = "the log does not lead to this state, and no other process has owned the partition since"
     DISPUTED = "the log does not lead to this state, and another process has owned the partition since"
 
@@ -178,7 +178,7 @@ def unresolved(ours: Expected, kept: RetainedState, why: str) -> StopError:
     return DoubtUnresolved(
         f"{ours.increments_topic}-{ours.partition} was replaced while batch {batch} was being committed, and its"
         f" outputs do not show whether it was committed: {why}; the state ({_described(kept.last)}) is held in memory",
-        hint=f"bring the output topic back from a mirror that has its last records, then {look_again(ours.partition)}",
+        hint=f"restore the output topic from a mirror that has its last records, then {look_again(ours.partition)}",
         batch=batch,
     )
 

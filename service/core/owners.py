@@ -1,5 +1,5 @@
 """The process that owns the partition instead of us, and how long we wait: before the next attempt, after another
-process took the partition, and while one that uses our instance id is there. Pure."""
+process took the partition, and while one that uses the same instance id is there. Pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Superseded(ReleaseError):
 
     def __init__(self, newer: Claim, partition: int) -> None:
         super().__init__(
-            f"process {newer.pid} on host {newer.host} has claimed partition {partition} after us",
+            f"process {newer.pid} on host {newer.host} has claimed partition {partition} after this process",
             host=newer.host,
             pid=newer.pid,
             instance_id=newer.instance_id,
@@ -92,7 +92,7 @@ class TakenAway:
             return TakenAway(1, now), error
         newer, times = error.newer, self.times + 1
         return TakenAway(times, now), TakenAgain(
-            f"partition {partition} was taken from us {times} times in a row, the last time by"
+            f"partition {partition} was taken from this process {times} times in a row, the last time by"
             f" process {newer.pid} on host {newer.host} (instance id {newer.instance_id!r})",
             hint="stop one of the two processes: either a second deployment uses the same app id, or one of them is cut"
             " off from the group's coordinator",
@@ -107,8 +107,8 @@ LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 2.0, 30.0
 
 @dataclass(frozen=True)
 class SteppedDown:
-    """A process out of the group that looks whether a member with our instance id is still there. A process that is
-    restarted leaves and comes back: it has `return_seconds` for that, then it is looked for again."""
+    """A process outside the group that looks for a member with the same instance id. A process that is restarted leaves
+    and comes back: it has `return_seconds` for that, then it is looked for again."""
 
     return_seconds: float
     looks: int = 0  # in a row that found it, or got no answer

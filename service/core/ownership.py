@@ -94,7 +94,7 @@ class BackOff(Struct, frozen=True):
 
 
 class StandBack(Struct, frozen=True):
-    """Wait until the group gives us the partition. It was taken from us `times` times in a row."""
+    """Wait until the group gives us the partition. It was taken from this process `times` times in a row."""
 
     newer: Claim
     error: ReleaseError
@@ -145,7 +145,7 @@ class Stage(StrEnum):
     BACKING_OFF_IN_DOUBT = "back-off, then the log is asked once more"
     ASKING_AGAIN = "has anybody claimed the partition meanwhile?"
     STANDING_BACK = "another process has claimed the partition"
-    ASIDE = "another process uses our instance id"
+    ASIDE = "another process uses the same instance id"
     FAILED = "a person must act"
 
 

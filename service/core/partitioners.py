@@ -61,7 +61,7 @@ def misplaced(key: bytes | None, partition: int, partition_count: int, name: str
     fits = (other for other, each in HASHES.items() if each.partition(key, partition_count) == partition)
     other = next(fits, None)
     by = "" if other is None else f", as {other} does ({HASHES[other].used_by})"
-    return f"key {shown_key(key)} lies in partition {partition}{by}, but {name} gives partition {at}"
+    return f"key {shown_key(key)} is in partition {partition}{by}, but {name} gives partition {at}"
 
 
 def shown_key(key: bytes) -> str:

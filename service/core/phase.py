@@ -40,7 +40,7 @@ ALLOWED: dict[Phase, frozenset[Phase]] = {
     Phase.ADVANCING: _ENDS | {Phase.FENCING, Phase.LOADING, Phase.LIVE},
     Phase.LIVE: _ENDS | {Phase.FENCING},
     Phase.FENCED: frozenset({Phase.FENCING, Phase.FAILED, Phase.CLOSED}),
-    # FENCED: another process has our instance id, or a newer owner is there.
+    # FENCED: another process has the same instance id, or a newer owner is there.
     Phase.FAILED: frozenset({Phase.FENCING, Phase.FENCED, Phase.CLOSED}),
     Phase.CLOSED: frozenset(),
 }

@@ -81,7 +81,7 @@ def _with_a_way(seen: Seen, first: Pointer | None) -> Recoverability:
     """Say that it is recoverable; a snapshot helps when the newest one is lost, or the oldest one soon will be."""
     newest = next(iter(seen.last.pointers), None)
     if newest is not None and newest != first:
-        return Recoverability(None, f"the newest snapshot, {newest.snapshot_id}, cannot be used any more", True)
+        return Recoverability(None, f"the newest snapshot, {newest.snapshot_id}, can no longer be used", True)
     return Recoverability(None, _near(seen) if seen.by_replay else None)
 
 

@@ -268,7 +268,7 @@ def _reentered(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
     kept = _some(recovery.kept).after(last)
     reentered = replace(recovery, phase=Phase.ADVANCING, kept=kept)
     if healing is None and needs_inputs(kept.last) and not recovery.restorable:
-        return reentered, effects.WriteState(last, "snapshots and inputs do not lead to the last batch any more")
+        return reentered, effects.WriteState(last, "snapshots and inputs no longer lead to the last batch")
     if healing is None:
         return reentered, effects.CheckInputs(last, in_memory=True)
     kept = replace(kept, outputs=healing.outputs)  # until they are committed

@@ -96,7 +96,7 @@ class DuplicateInstance(StopError):
     def other(self) -> str:
         """The description of that process."""
         pid, host, name = (self.facts[key] for key in ("other_pid", "other_host", "instance_id"))
-        return f"process {pid} on host {host}, which uses our instance id {name!r}"
+        return f"process {pid} on host {host}, which uses the same instance id {name!r}"
 
 
 class WrongLog(StopError):
@@ -213,8 +213,8 @@ def no_genesis(expected: Expected) -> SnapreplayError:
 
 def foreign_claim(increments: str, claim_offset: int, instead: str = "no record") -> ForeignClaim:
     return ForeignClaim(
-        f"{increments} holds {instead} at offset {claim_offset}, where our claim was committed: the topic was deleted"
-        " and created again, or an unclean election shortened it",
+        f"{increments} holds {instead} at offset {claim_offset}, where this process committed its claim: the topic was"
+        " deleted and created again, or an unclean election shortened it",
         claim_offset=claim_offset,
     )
 
@@ -229,8 +229,8 @@ def claim_hidden(expected: Expected, claim_offset: int, end_offset: int, high_wa
 
 def pinned(expected: Expected, claim_offset: int, end_offset: int, high_watermark: int) -> SnapreplayError:
     return HangingTransaction(
-        f"our claim at offset {claim_offset} cannot be read: the last stable offset stays at {end_offset}, the"
-        f" high watermark is {high_watermark}",
+        f"the claim of this process at offset {claim_offset} cannot be read: the last stable offset stays at"
+        f" {end_offset}, the high watermark is {high_watermark}",
         hint="another producer has an open transaction on this topic:"
         f" `snapreplay doctor {expected.app()}` shows its transactional id and how to end it; once it has ended,"
         f" {look_again(expected.partition)}",
@@ -247,7 +247,7 @@ def transaction_stuck(expected: Expected, transactional_id: str, last: LastFence
         f" {last.lineage.producer_epoch}), so nobody can own partition {expected.partition}: a partition of the"
         " transaction has no leader, or its log knows a newer epoch, because __transaction_state is older than the"
         " topics",
-        hint=f"start the brokers that are away: `snapreplay doctor {expected.app()}` names them. If none is away,"
+        hint=f"start the brokers that are down: `snapreplay doctor {expected.app()}` names them. If none is down,"
         f" {beyond_an_older_disk(expected.app_id)}",
         state=last.state,
         producer_epoch=last.lineage.producer_epoch,
@@ -255,17 +255,17 @@ def transaction_stuck(expected: Expected, transactional_id: str, last: LastFence
 
 
 def duplicate_instance(expected: Expected, newer: Claim) -> DuplicateInstance | None:
-    """Return the error if the newer owner has our instance id and is the younger process. By start and not by claim:
-    claims cross in a race, and then each would step down for the other."""
+    """Return the error if the newer owner has the same instance id and is the younger process. By start and not by
+    claim: claims cross in a race, and then each would step down for the other."""
     if newer.instance_id != expected.instance_id:
         return None
     ours = (expected.started_at_ms, expected.process_id)
     if (newer.started_at_ms, newer.process_id) <= ours:
         return None
     return DuplicateInstance(
-        f"process {newer.pid} on host {newer.host} uses our instance id {newer.instance_id!r}"
+        f"process {newer.pid} on host {newer.host} uses the same instance id {newer.instance_id!r}"
         f" and has taken partition {expected.partition}",
-        hint="this process comes back by itself when the other one has left the group. To run both, give each of them"
+        hint="this process resumes by itself when the other one has left the group. To run both, give each of them"
         " its own instance id: `--set instance_id=NAME` or SNAPREPLAY_INSTANCE_ID; or set none",
         instance_id=newer.instance_id,
         other_host=newer.host,
@@ -276,7 +276,7 @@ def duplicate_instance(expected: Expected, newer: Claim) -> DuplicateInstance | 
 def damaged(error: SnapreplayError) -> SnapreplayError:
     """Make the error for what is damaged: it may be the last increment, which no older one must be taken for."""
     return LogDamaged(
-        error.message, hint=error.hint or "bring the topic back from a replica, backup or mirror", **error.facts
+        error.message, hint=error.hint or "restore the topic from a replica, backup or mirror", **error.facts
     )
 
 
@@ -340,9 +340,9 @@ def refuse(
         return unknown
     if increment.owner_epoch > owner_epoch:
         return LogShorter(
-            f"the last increment's owner epoch {increment.owner_epoch} lies beyond our claim {owner_epoch}: the log is"
-            " shorter than it was (re-created, unclean election)",
-            hint="bring the topic back from a replica, backup or mirror",
+            f"the last increment's owner epoch {increment.owner_epoch} is beyond this process's claim, {owner_epoch}:"
+            " the log is shorter than before (re-created, unclean election)",
+            hint="restore the topic from a replica, backup or mirror",
             recorded=increment.owner_epoch,
             found=owner_epoch,
         )
@@ -372,7 +372,7 @@ def _held_against(expected: Expected, increment: Increment) -> list[tuple[str, o
             genesis.cluster_id,
             expected.cluster_id,
             "the recorded offsets mean nothing in another cluster: give the `--bootstrap-servers HOST:PORT` of the old"
-            " one; or take the state along to a new app id, if this cluster is a copy that kept the offsets:"
+            " one; or copy the state to a new app id, if this cluster is a copy that kept the offsets:"
             f" {new_app(f' --state-of {expected.app_id} --from positions')}; or process the inputs here from their"
             f" start under a new app id: {new_app()}",
         ),

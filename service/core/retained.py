@@ -39,7 +39,7 @@ class RetainedState:
     Attributes:
         ending: how far the transaction of `doubtful` came.
         outputs: of `doubtful`, dead letters included.
-        undoable: whether `doubtful` can be taken back; not in a state that is no map.
+        undoable: whether `doubtful` can be taken back; not in a state that is not a map.
         unbroken: no other process has fenced since we became the owner, as far as known.
         replaced: the log that we wrote to was replaced or cut.
         fallback_from: of the recovery before, until an increment has recorded it.

@@ -15,7 +15,7 @@ class TopicChange(NamedTuple):
 
     def __str__(self) -> str:
         if self.found_id is None:
-            return f"topic {self.topic} does not exist any more (its id was {self.recorded_id})"
+            return f"topic {self.topic} no longer exists (its id was {self.recorded_id})"
         return (
             f"topic {self.topic} was deleted and created again: its id was {self.recorded_id},"
             f" now it is {self.found_id}"

@@ -103,7 +103,7 @@ def behind(source: str, log: str, witness: Witness, last: FoundIncrement) -> Inc
         f" at offset {witness.increment_offset}, as {source} says: the topic has lost its end, and with it at"
         f" least {counted(witness.batch - last.increment.batch, 'batch')} (unclean election, an older disk)",
         hint="if a process of this app is suspended, resume it: it still has the newer state and will write it; or"
-        " bring the topic back from a replica, backup or mirror",
+        " restore the topic from a replica, backup or mirror",
         found=last,
         increment_offset=witness.increment_offset,
         witness_batch=witness.batch,

@@ -296,7 +296,7 @@ async def _present_state(context: Context, examiner: Examiner) -> Baseline:
         raise NoBaseline(
             f"partition {context.partition}: the state of batch {last.increment.batch} cannot be restored without the"
             " lost input, and there is no snapshot",
-            hint=f"bring the input back, or process what is left under a new app id: {new_app()}",
+            hint=f"restore the input, or process what is left under a new app id: {new_app()}",
         )
     async with reading(context.cluster, read_committed=False) as reader:
         manifest = await load_manifest(reader, context.snapshots, examiner.start.pointer)

@@ -106,7 +106,7 @@ async def awaited_genesis(app: App[Any], settings: Settings, cluster: Cluster, v
 def _how_far(found: Sequence[PartitionTraces]) -> str:
     begun = sum(each.has_increment for each in found)
     if begun or any(each.fenced_by is not Fencer.NOBODY for each in found):
-        return f"`init` is under way or was interrupted; partitions with a genesis: {begun} of {len(found)}"
+        return f"`init` is running or was interrupted; partitions with a genesis: {begun} of {len(found)}"
     return "its topics hold no genesis"
 
 
@@ -143,7 +143,7 @@ def _not_begun(app: App[Any], why: str, before: str = "") -> NotBegun:
     return NotBegun(
         f"app {app.app_id!r} has not begun: {why}",
         hint=f"{before}`snapreplay init {app_name(app)}`: a waiting process then starts by itself. If the app ran"
-        " before, its topics were lost: bring them back instead, and do not initialise it again",
+        " before, its topics were lost: restore them instead, and do not initialise it again",
     )
 
 

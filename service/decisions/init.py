@@ -154,7 +154,7 @@ async def _refuse_lost(contexts: list[Context], existing: list[FoundIncrement | 
     error = PartitionLost(
         f"{lost.increments} holds no increment, but partition {ran.partition} is at batch"
         f" {found.increment.batch}: the increments of partition {lost.partition} were lost",
-        hint="bring the increments topic back from a backup or mirror; or `snapreplay run"
+        hint="restore the increments topic from a backup or mirror; or `snapreplay run"
         f" {app_name(lost.app)}`: its hint says what can be accepted; or start over under a new app id: {new_app()}"
         + (f"; or {_begin_again(lost.app)}" if may_be_init else ""),
         partition=lost.partition,
@@ -185,7 +185,7 @@ def _owner_hint(context: Context, *, running: bool) -> str:
     ways = [
         ("wait: " if running else "if a process of the app still runs, connect it to the cluster: ")
         + "a process that has the state in memory writes it by itself",
-        "bring the increments topic back from a backup or mirror",
+        "restore the increments topic from a backup or mirror",
         f"start over under a new app id: {new_app()}",
     ]
     stop = "stop all processes of the app and " if running else ""
@@ -208,7 +208,7 @@ async def _last(context: Context) -> FoundIncrement | None:
         error = StopError(
             f"{context.increments} holds no increment, but"
             f" {context.snapshots} holds snapshots: the increments were lost",
-            hint="bring the increments topic back from a backup or mirror; or"
+            hint="restore the increments topic from a backup or mirror; or"
             f" `snapreplay run {app_name(context.app)}`: its hint has the command to accept the newest snapshot; or"
             f" start again under a new app id: {new_app()}; or {_begin_again(context.app)}",
         )

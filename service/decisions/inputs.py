@@ -63,7 +63,7 @@ class Wish:
     Attributes:
         start: where a new input begins: "earliest", "latest", "resume" (where it was retired), or a time (ISO 8601 with
             its offset from UTC); "": nothing may be added.
-        retire: inputs of a pattern that do not exist any more, or are own topics of another app.
+        retire: inputs of a pattern that no longer exist, or are own topics of another app.
         leave_records: also retire inputs that have records left.
     """
 

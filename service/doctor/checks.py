@@ -67,7 +67,7 @@ def brokers(facts: DoctorFacts) -> Found:
         elif broker.missing:
             yield (
                 where,
-                f"does not support our version of {', '.join(broker.missing)}",
+                f"does not support the required version of {', '.join(broker.missing)}",
                 "upgrade the broker (Kafka 3.0 or newer), or snapreplay",
             )
 
@@ -176,7 +176,7 @@ def stuck(facts: DoctorFacts) -> Found:
         partitions(sorted(facts.stuck)),
         f"the coordinator cannot end the last transaction of {names.transactional_id(app_id, first)} ({seen.state},"
         f" epoch {seen.producer_epoch}): until it has, there is no owner",
-        f"start the brokers that are away. If none is away, {beyond_an_older_disk(app_id)}",
+        f"start the brokers that are down. If none is down, {beyond_an_older_disk(app_id)}",
     )
 
 
@@ -202,7 +202,7 @@ def existence(facts: DoctorFacts) -> Found:
         elif name in facts.internal and any(name in state.topic_ids for state in facts.states):
             yield (
                 name,
-                "does not exist any more: records that were sent to it and not handled are lost",
+                "no longer exists: records that were sent to it and not handled are lost",
                 f"bring it back from a backup or mirror, with its old offsets; or {ensure}`, then `snapreplay run"
                 f" {facts.app_name}`, whose hint says what can be accepted",
             )

@@ -81,7 +81,7 @@ def _in_two_partitions(topic: str, others: list[str], keys: Mapping[str, Mapping
         if apart and len(apart) >= APART_MIN * len(both):
             key = apart[0]
             here, there = keys[topic][key], keys[other][key]
-            return f"key {shown_key(key)} lies in partition {here}, but in partition {there} of {other}"
+            return f"key {shown_key(key)} is in partition {here}, but in partition {there} of {other}"
     return ""
 
 
@@ -89,8 +89,8 @@ def _misplaced(keys: Mapping[bytes, int], count: int) -> str:
     elsewhere = {key: at for key in sorted(keys) if (at := HASHES[MURMUR2].partition(key, count)) != keys[key]}
     key, at = next(iter(elsewhere.items()))
     return (
-        f"key {shown_key(key)} lies in partition {keys[key]}, but murmur2 gives partition {at}; {len(elsewhere)} of"
-        f" {len(keys)} keys that were sampled lie where it does not put them"
+        f"key {shown_key(key)} is in partition {keys[key]}, but murmur2 gives partition {at}; {len(elsewhere)} of"
+        f" {len(keys)} sampled keys are in other partitions than murmur2 gives"
     )
 
 

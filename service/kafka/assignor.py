@@ -101,8 +101,8 @@ def _told(shares: Mapping[str, Share], peers: Collection[Peer]) -> Mapping[str, 
     if (size := sum(map(len, told.values()))) <= PEERS_BYTES_MAX_LARGE:
         return told
     log.warning(
-        "the %d processes of the group are too many to be told of each other (%.1f MB, and a record has room for one):"
-        " each shows its own partitions only, and a session timeout tells that another one has died",
+        "the group has too many processes (%d) to tell each of the others (%.1f MB, and a record has room for one):"
+        " each shows only its own partitions, and notices a death only by the session timeout",
         len(shares),
         size / 1e6,
     )

@@ -177,10 +177,10 @@ class Door:
         return _refused(place, f"its certificate is not trusted: {error.verify_message}", hint)
 
     def _certificate_refused(self, place: BrokerAddress, error: ssl.SSLError) -> NotAuthenticated:
-        ours = "our certificate" if self._has_certificate else "a client without a certificate"
+        client = "the client certificate" if self._has_certificate else "a client without a certificate"
         return _refused(
             place,
-            f"it refuses {ours}: {error.reason}",
+            f"it refuses {client}: {error.reason}",
             "set kafka.ssl.certfile and kafka.ssl.keyfile to a certificate that an authority trusted by the brokers"
             " has signed, and its key",
         )
@@ -198,7 +198,7 @@ class Door:
         if self._mechanism == "GSSAPI":  # there is no name or password of ours: a ticket says who we are
             return _refused(
                 place,
-                f"it refuses the principal of our Kerberos ticket: {said}",
+                f"it refuses the principal of the Kerberos ticket: {said}",
                 "`klist` must show a valid ticket (`kinit -kt KEYTAB PRINCIPAL`), and kafka.sasl.kerberos.service.name"
                 " must be the brokers' sasl.kerberos.service.name",
             )

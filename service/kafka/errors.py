@@ -148,7 +148,7 @@ def client_error(error: BaseException, doing: str, asked: Asked | None = None) -
         )
     if isinstance(error, _NOT_SPOKEN):
         return StopError(
-            f"a broker did not support our version of a request while {doing}: {described(error)}",
+            f"a broker does not support the version of a request while {doing}: {described(error)}",
             hint="upgrade the brokers: snapreplay needs Kafka 3.0 or newer",
         )
     if isinstance(error, kafka.UnsupportedCodecError):
@@ -158,7 +158,7 @@ def client_error(error: BaseException, doing: str, asked: Asked | None = None) -
         )
     if isinstance(error, kafka.InvalidTransactionTimeout):
         return StopError(
-            f"the broker refused our transaction timeout while {doing}",
+            f"the broker refused the transaction timeout while {doing}",
             hint="lower timeouts.transaction_ms, or raise transaction.max.timeout.ms on the brokers",
         )
     if isinstance(error, kafka.GroupCoordinatorNotAvailableError):

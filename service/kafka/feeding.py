@@ -84,7 +84,7 @@ class KafkaAppender(_Unowned):
             self._healthy = False
             raise RefusedRecord(
                 f"a record for {record.topic}-{partition} was stored, but its offset is unknown: the"
-                " snapshot is abandoned, and the next one starts anew",
+                " snapshot is abandoned, and the next one starts from the beginning",
                 topic=record.topic,
                 error="duplicate sequence",
             )

@@ -67,7 +67,7 @@ class Evictions:
 
     @property
     def suspects_duplicate(self) -> bool:
-        """Whether another process seems to run with our instance id."""
+        """Whether another process seems to run with the same instance id."""
         full = len(self._times) == EVICTIONS_SUSPECT
         return full and time.monotonic() - self._times[0] < self._window_seconds
 
@@ -174,8 +174,8 @@ class Membership:
         return f"stepped down for {self._aside_for}; {found} in {seconds:.0f} s"
 
     def stand_aside(self, for_whom: str) -> bool:
-        """Leave the membership to another process of our instance id until that is gone. Any thread; False: we do so
-        already."""
+        """Leave the membership to another process of the same instance id until that has left. Any thread; False: we do
+        so already."""
         if self.stepped_down is not None or self._loop is None:
             return False
         self._aside_for, self._looks_at = for_whom, time.monotonic()
@@ -364,7 +364,7 @@ class Membership:
             await asyncio.wait({polling, looking, *ends})
 
     async def _until_gone(self) -> None:
-        """Stand aside until no member has our instance id, or we are leaving."""
+        """Stand aside until no member has the same instance id, or we are leaving."""
         while (aside := self.stepped_down) is not None:
             self._looks_at = time.monotonic() + aside.pause_seconds
             await self._pause(aside.pause_seconds)
@@ -376,11 +376,11 @@ class Membership:
         log.info("back in group %s, because the other process has left: %s", self._group_id, self._aside_for)
 
     async def _instance_id_taken(self) -> bool | None:
-        """Say whether a member has our instance id; None: no answer."""
+        """Say whether a member has the same instance id; None: no answer."""
         try:
             members = await KafkaAdmin(self._settings).group_members(self._group_id)
         except SnapreplayError as error:
-            log.warning("cannot find out which member of group %s has our instance id: %s", self._group_id, error)
+            log.warning("cannot find out which member of group %s has the same instance id: %s", self._group_id, error)
             return None
         return any(member.instance_id == self._settings.instance_id for member in members)
 
@@ -394,7 +394,7 @@ class Membership:
             return
         if self._evictions.seen(self.member_id):
             log.warning(
-                "another process of %s seems to use our instance id %r: the log is asked which of the two"
+                "another process of %s seems to use the same instance id %r: the log is asked which of the two"
                 " was started first; that one steps down",
                 self._group_id,
                 self._settings.instance_id,

@@ -525,7 +525,7 @@ def out_of_range(partition: TopicPartition, offset: int, bounds: Bounds) -> Snap
 def _beyond_end(partition: TopicPartition, offset: int, bounds: Bounds) -> OffsetBeyondEnd:
     return OffsetBeyondEnd(
         f"offset {offset} of {partition} is above its end"
-        f" {bounds.end_offset}: the leader is stale, or the log is shorter than it was",
+        f" {bounds.end_offset}: the leader is stale, or the log is shorter than before",
         topic=partition.topic,
         partition=partition.partition,
         offset=offset,
@@ -535,7 +535,7 @@ def _beyond_end(partition: TopicPartition, offset: int, bounds: Bounds) -> Offse
 
 def gone(partition: TopicPartition, topic_id: str) -> TopicGone:
     which = f"topic {partition.topic} with the id {topic_id}" if topic_id else str(partition)
-    return TopicGone(f"{which} does not exist any more", topic=partition.topic, topic_id=topic_id)
+    return TopicGone(f"{which} no longer exists", topic=partition.topic, topic_id=topic_id)
 
 
 def stalled(partition: TopicPartition, position: int, end_offset: int, seconds: float) -> ReadStalled:

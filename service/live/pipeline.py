@@ -140,7 +140,7 @@ class Live:
         """Take `stop_at`: process what is before this record, then fail with its failure."""
         self._context, self._store = context, (store := recovered.store)
         self.committer = committer = Committer(context, store, recovered.producer, recovered.chain)
-        # A state that is no map is changed in place, so nothing may be under way or marked meanwhile.
+        # A state that is not a map is changed in place, so nothing may be under way or marked meanwhile.
         self._in_place = not store.keeps_changes
         self._digests = StateDigests(store, context.settings.snapshot.digest_every_batches)
         self._positions = dict(recovered.chain.last.positions)

@@ -68,7 +68,7 @@ class SnapshotRequests:
 
     Attributes:
         reason: why a snapshot is wanted; None: none is.
-        is_needed: one is wanted also if nothing was applied, because the newest one cannot be used any more.
+        is_needed: one is wanted also if nothing was applied, because the newest one can no longer be used.
         waiting: callbacks for the end of the next snapshot.
         pointing: the snapshots that wait for an increment with their pointer.
     """

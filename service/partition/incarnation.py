@@ -105,7 +105,7 @@ class Incarnation:
         retry: RetryRequest,
         refuse: Callable[[SnapreplayError], None],
     ) -> None:
-        """Take `refuse`, which is called with the error if a younger process has our instance id."""
+        """Take `refuse`, which is called with the error if a younger process has the same instance id."""
         self._context, self._reporter, self._lifecycle = context, reporter, lifecycle
         self._memory, self._retry, self._refuse = memory, retry, refuse
         self._limits = context.view.output_limits

@@ -159,7 +159,7 @@ class TakeoverBackoff:
             log.warning("partition %d: cannot ask the group who has it: %s", number, error)
             return False
         if not given:
-            log.info("partition %d: the group does not give it to us now", number)
+            log.info("partition %d: the group does not assign it to this process now", number)
         return given
 
     async def _either(self, stopped: asyncio.Event, seconds: float | None) -> None:

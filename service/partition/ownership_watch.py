@@ -23,8 +23,8 @@ from snapreplay.snapshots.format.records import NO_OFFSET, Claim
 log = logging.getLogger("snapreplay.partition")
 
 FENCED = (
-    "the transaction coordinator has a newer producer epoch: another producer was started with our transactional id,"
-    " or our transaction timed out"
+    "the transaction coordinator has a newer producer epoch: another producer was started with the same transactional"
+    " id, or the transaction timed out"
 )
 COMMIT_TELLS_SECONDS = 0.5  # under load a commit gives the answer before anybody asks
 ASK_AGAIN_SECONDS = 1.0
@@ -176,7 +176,7 @@ class OwnershipWatch:
         async with reading(self._context.cluster, read_committed=False) as reader:
             end_offset = (await reader.bounds(log)).end_offset
             if end_offset < known_end:
-                return f"{log} ends at offset {end_offset}, but we have written up to offset {known_end}"
+                return f"{log} ends at offset {end_offset}, but this process has written up to offset {known_end}"
             gone = await why_gone(reader, log, FoundIncrement(chain.last, chain.last_offset))
             return gone or await why_claim_gone(reader, log, chain.owner_epoch, self._context.identity.process_id)
 

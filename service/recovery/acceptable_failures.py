@@ -175,7 +175,7 @@ async def _with_acceptance(
         error.hint = f"{before}accept it: {ways}; then {look_again(context.partition)}"
         if offered[0].way in {Resolution.SKIP, Resolution.REREAD} and _has_changes(context, recovery):
             options = f" --state-of {context.app.app_id} --from earliest"
-            error.hint += f"; or take the state along to a new app id: {new_app(options)}"
+            error.hint += f"; or copy the state to a new app id: {new_app(options)}"
     elif not isinstance(error, NoUsableSnapshot):  # which has looked for the same
         error.hint = f"{before}{nothing_left()}"
 
@@ -230,7 +230,7 @@ def _has_changes(context: Context, recovery: Recovery) -> bool:
     return last.increment.changes is not None or last.increment.is_empty
 
 
-HINT = "the former records are gone with the old topic: bring them back, with their offsets, from a backup or mirror"
+HINT = "the former records are gone with the old topic: restore them, with their offsets, from a backup or mirror"
 
 
 async def with_cause(error: SnapreplayError, context: Context, last: FoundIncrement | None) -> SnapreplayError:

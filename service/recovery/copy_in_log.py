@@ -60,7 +60,7 @@ async def resolved(context: Context, output: tuple[str, int, int]) -> events.Dou
     topic, number, offset = output
     target = TopicPartition(topic, number)
     if topic not in await context.cluster.topics([topic]):
-        return events.DoubtResolved(None, f"topic {topic} does not exist any more")
+        return events.DoubtResolved(None, f"topic {topic} no longer exists")
     async with reading(context.cluster) as reader:
         try:
             bounds = await reader.bounds(target)

@@ -292,7 +292,7 @@ class RecoveryExecutor:
 
 
 def preferred_mode(context: Context, store: Store) -> RestoreMode:
-    """Return the preferred mode. Without changes in the log, as of a state that is no map, there is only replay."""
+    """Return the preferred mode. Without changes in the log, as of a state that is not a map, there is only replay."""
     if context.settings.changelog.enabled and store.keeps_changes:
         return RestoreMode(context.settings.restore.mode)
     return RestoreMode.REPLAY

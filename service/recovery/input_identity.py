@@ -88,8 +88,8 @@ async def topic_ids(context: Context, inputs: Iterable[str]) -> dict[str, str]:
     for name in names:
         if name not in ids:
             raise InputMissing(
-                f"input {name} does not exist any more",
-                hint="bring it back from a backup or a mirror, with its old offsets: a topic of this name that holds"
+                f"input {name} no longer exists",
+                hint="restore it from a backup or a mirror, with its old offsets: a topic of this name that holds"
                 f" other records is refused{_retiring(context, name)}",
                 topic=name,
             )
@@ -99,7 +99,7 @@ async def topic_ids(context: Context, inputs: Iterable[str]) -> dict[str, str]:
 def _retiring(context: Context, name: str) -> str:
     if name in context.app.input_names:
         return ""
-    return f"; or, if it is not needed any more: `snapreplay inputs {app_name(context.app)} --retire {name}`"
+    return f"; or, if it is no longer needed: `snapreplay inputs {app_name(context.app)} --retire {name}`"
 
 
 async def check_policies(context: Context, inputs: Iterable[str]) -> None:
@@ -166,7 +166,7 @@ def warn_of_copies(context: Context, last: Increment, checked: Checked) -> None:
         anchor = last.anchors.get(change.topic)
         what = f"holds the last processed record, at offset {anchor.offset}," if anchor else ""
         log.warning(
-            "partition %d: %s; it %s and is taken for a faithful copy",
+            "partition %d: %s; it %s and is accepted as a faithful copy",
             context.partition,
             change,
             what or "is read from its start, because nothing of the old one was processed,",
@@ -174,7 +174,7 @@ def warn_of_copies(context: Context, last: Increment, checked: Checked) -> None:
     for topic in checked.rewritten:
         log.warning(
             "partition %d: input %s was cut and has grown again. It holds the last processed record at its offset, so"
-            " it is taken for a faithful copy of itself",
+            " it is accepted as a faithful copy of itself",
             context.partition,
             topic,
         )
@@ -182,8 +182,8 @@ def warn_of_copies(context: Context, last: Increment, checked: Checked) -> None:
     for change in changes(own, last.topic_ids, checked.topic_ids):
         if change.found_id is not None:
             log.warning(
-                "partition %d: %s; its records lead to batch %d, so it is taken for a faithful copy. What was committed"
-                " after the copy was made is lost, but its outputs may exist",
+                "partition %d: %s; its records lead to batch %d, so it is accepted as a faithful copy. Batches that"
+                " were committed after the copy was made are lost, but their outputs may exist",
                 context.partition,
                 change,
                 last.batch,
@@ -288,8 +288,8 @@ def _check_position(bounds: Bounds, partition: TopicPartition, position: int) ->
         )
     if position > bounds.end_offset:
         raise OffsetBeyondEnd(
-            f"input {partition} ends at {bounds.end_offset}, but our position is"
-            f" {position}: the log is shorter than it was",
+            f"input {partition} ends at {bounds.end_offset}, but the position is"
+            f" {position}: the log is shorter than before",
             topic=partition.topic,
             position=position,
             end_offset=bounds.end_offset,
@@ -308,7 +308,7 @@ async def _check_between(
                 position,
                 change,
                 f"It has the last processed record at offset {anchor.offset}, but also one at offset {record.offset},"
-                f" before our position {position}, where there was none",
+                f" before the position {position}, where there was none",
             )
 
 

@@ -397,5 +397,5 @@ async def require_given(context: Context) -> None:
     group, number = context.group, context.partition
     if group is not None and not await group.is_assigned_to_us(number):
         raise NotAssigned(
-            f"another process has fenced partition {number} since, and the group does not give the partition to us now"
+            f"another process has fenced partition {number} since, and the group does not assign it to this process now"
         )

@@ -219,8 +219,8 @@ async def _newer_owner(context: Context, owner_epoch: int) -> tuple[Claim | None
         bounds = await reader.bounds(context.increments)
         if bounds.end_offset <= owner_epoch:
             raise OffsetBeyondEnd(
-                f"{context.increments} ends at {bounds.end_offset}, but our claim is at {owner_epoch}: the leader is"
-                " stale, or the log is shorter than it was",
+                f"{context.increments} ends at {bounds.end_offset}, but the claim of this process is at {owner_epoch}:"
+                " the leader is stale, or the log is shorter than before",
                 end_offset=bounds.end_offset,
                 owner_epoch=owner_epoch,
             )

@@ -121,7 +121,7 @@ def _cut(context: Context, ahead: list[tuple[int, Manifest]], last: Increment) -
         f" last increment is batch {last.batch}: {context.increments.topic} was cut, and"
         " committed batches are lost (unclean election, deleted records). The manifest is of snapshot"
         f" {manifest.snapshot_id}, by owner epoch {manifest.owner_epoch}, app version {manifest.origin.app_version}",
-        hint="bring the topic back from a replica, backup or mirror",
+        hint="restore the topic from a replica, backup or mirror",
         manifest_offset=offset,
         manifest_batch=manifest.batch,
         last_batch=last.batch,

@@ -271,7 +271,7 @@ def _is_internal(app: App[Any], name: str) -> bool:
 def incomplete(app: App[Any], missing: str) -> TopicsIncomplete:
     return TopicsIncomplete(
         f"topic {missing!r} is missing, but its counterpart exists: state of app {app.app_id!r} was lost or removed",
-        hint="bring the topic back from a backup or mirror; or, to continue with what its counterpart holds, create it"
+        hint="restore the topic from a backup or mirror; or, to continue with what its counterpart holds, create it"
         f" empty: `snapreplay topics ensure {app_name(app)} --replace-lost`, then `snapreplay run {app_name(app)}`,"
         " whose hint names what is lost and what can be accepted; or start over under a new app id:"
         f" {new_app()}",
@@ -317,7 +317,7 @@ def check_own_topic(app: App[Any], facts: TopicFacts, count: int) -> None:
     limit = int(facts.config.get("max.message.bytes", RECORD_BYTES_NEEDED))
     if limit < RECORD_BYTES_NEEDED:
         raise StopError(
-            f"topic {facts.name} has max.message.bytes={limit}, but our records need {RECORD_BYTES_NEEDED}",
+            f"topic {facts.name} has max.message.bytes={limit}, but the app's records need {RECORD_BYTES_NEEDED}",
             hint=f"`{alter(facts.name, f'max.message.bytes={DEFAULT_LIMIT_BYTES}')}`",
             found=limit,
             expected=RECORD_BYTES_NEEDED,
@@ -337,7 +337,7 @@ def check_replayable(app: App[Any], settings: Settings, inputs: list[TopicFacts]
     deleted = f"`{alter(compacted[0], 'cleanup.policy=delete')}`"
     hint = f"`--set changelog.enabled=true --set restore.mode=changes`; or {deleted}"
     if not app.new_store().keeps_changes:
-        hint = f"a state that is no map recovers by replay only: {deleted}; or use MapState under a new app id"
+        hint = f"a state that is not a map recovers by replay only: {deleted}; or use MapState under a new app id"
     elif settings.changelog.enabled and settings.restore.mode == "changes":
         return
     raise UsageError(f"input {compacted[0]} is compacted: it cannot be replayed", hint=hint, topic=compacted[0])

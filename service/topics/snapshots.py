@@ -65,7 +65,7 @@ OnBytes = Callable[[int, int], None]
 
 async def reader_reaching(context: Context, pointer: Pointer, on_waiting: OnWaiting) -> Reader:
     """Return a reader of the snapshots topic that sees beyond the manifest. If the log seems too short, new clients
-    ask first: a stale leader must not cost a fallback. If all brokers agree, the log is shorter than it was.
+    ask first: a stale leader must not cost a fallback. If all brokers agree, the log is shorter than before.
 
     Args:
         on_waiting: hears what is waited for, at every try.
@@ -104,7 +104,7 @@ async def load_manifest(reader: Reader, log: TopicPartition, pointer: Pointer) -
         shorter = end_offset <= pointer.manifest_offset
         raise SnapshotMissing(
             f"{log} holds nothing at manifest offset {pointer.manifest_offset}"
-            + (f", it ends at {end_offset}: the log is shorter than it was" if shorter else "")
+            + (f", it ends at {end_offset}: the log is shorter than before" if shorter else "")
         )
     return named_manifest(record, log, pointer)
 

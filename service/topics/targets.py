@@ -38,7 +38,7 @@ async def wrong_claim(reader: Reader, log: TopicPartition, last: FoundIncrement)
     increment, epoch = last.increment, last.increment.owner_epoch
     named = f"batch {increment.batch} says that its owner claimed at offset {epoch}"
     if epoch >= last.offset:
-        return f"{named}, which lies behind it"
+        return f"{named}, which is after it"
     entry = await _entry_known_to(reader, log, last, epoch)
     if entry is None or isinstance(entry, Claim):
         return None
@@ -98,7 +98,7 @@ async def _entry_known_to(reader: Reader, log: TopicPartition, last: FoundIncrem
     if bounds.end_offset <= last.offset:
         raise OffsetBeyondEnd(
             f"{log} ends at {bounds.end_offset}, but batch {last.increment.batch} was found at offset {last.offset}:"
-            " the leader is stale, or the log is shorter than it was",
+            " the leader is stale, or the log is shorter than before",
             end_offset=bounds.end_offset,
             offset=last.offset,
         )

@@ -16,7 +16,7 @@ class LostChange(AssertionError):
 
 
 class DefaultWatch:
-    """Watches the maps of a state; a state that is no map has none."""
+    """Watches the maps of a state; a state that is not a map has none."""
 
     def __init__(self, view: object) -> None:
         self._maps = [

@@ -283,6 +283,6 @@ def _is_of(refused: RecordError, timer: Timer[Any]) -> bool:
 
 def _no_handler(timer: Timer[Any]) -> RecordError:
     return RecordError(
-        f"timer {timer.name!r} was set, but the app has no handler for it any more",
+        f"timer {timer.name!r} was set, but the app no longer has a handler for it",
         hint=f'give the app a handler again: `@app.timer("{timer.name}")`; one that does nothing discards them',
     )

@@ -79,7 +79,7 @@ def check_upgrades(app_id: str, upgrades: Collection[DeclaredUpgrade], state: ob
             raise UsageError(
                 f"{app_id}: upgrade {place_of(each.function)} is for store {each.store!r}, which the state"
                 f" neither has nor retires; it has {', '.join(sorted(known))}",
-                hint=f"correct the name; or say that the state had it: `Stores(…, retired=({each.store!r},))`",
+                hint=f"correct the name; or declare that the state had it: `Stores(…, retired=({each.store!r},))`",
             )
         if each.keys is None and each.store not in known:
             raise UsageError(

@@ -68,7 +68,7 @@ def own_topic_grown_hint(app_id: str) -> str:
     No key has moved, but Kafka removes no partition.
     """
     return (
-        "no key has moved, but Kafka cannot remove partitions from a topic. Take the state along to a new app id, which"
+        "no key has moved, but Kafka cannot remove partitions from a topic. Copy the state to a new app id, which"
         f" has topics of its own: {new_app(f' --state-of {app_id} --from positions')}"
     )
 
@@ -76,6 +76,6 @@ def own_topic_grown_hint(app_id: str) -> str:
 def beyond_an_older_disk(app_id: str) -> str:
     """Return what leads on when coordinators have forgotten what the topics hold."""
     return (
-        "__transaction_state comes from an older disk: bring it back together with the topics; or take the state along"
+        "__transaction_state comes from an older disk: restore it together with the topics; or copy the state"
         f" to a new app id: {new_app(f' --state-of {app_id} --from positions')}"
     )

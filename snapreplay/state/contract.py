@@ -189,7 +189,7 @@ class Store(Protocol):
 
     @property
     def sizes(self) -> tuple[StoreSize, ...]:
-        """The size of each store, also of those that the app does not have; empty for a state that is no map."""
+        """The size of each store, also of those that the app does not have; empty for a state that is not a map."""
         return ()
 
     @property
@@ -315,13 +315,13 @@ def unknown_store(
         f" `state=lambda: Stores({kept}{store}=MapState(…), …)`"
     )
     if reserved:
-        again = "It holds the timers that the app had: keep a handler, `@app.timer(…)`, until they have fired"
+        again = "It has the timers that the app had: keep a handler, `@app.timer(…)`, until they have fired"
     if store == CALLS_STORE:
-        again = "It holds the calls that have no answer yet: keep `@app.call(…)` until they have one"
+        again = "It has the calls that have no answer yet: keep `@app.call(…)` until they have one"
     return UnknownStore(
         f"the log has {entries} in the store {store!r}, which this app neither has nor retires: {has}",
-        hint=f"nothing is lost. {again}. If it is not needed any more, say so, and its entries"
-        f" are deleted with the next batch: `Stores({kept}…, retired=({retired.strip()}))`",
+        hint=f"nothing is lost. {again}. If it is no longer needed, retire it, and the next"
+        f" batch deletes its entries: `Stores({kept}…, retired=({retired.strip()}))`",
         store=store,
         entry_count=entry_count,
     )

@@ -121,11 +121,13 @@ def corrections_of(lines: Iterable[bytes], state: object, partitions: int, reaso
 
     Raises:
         NotCorrected: lines that cannot be read, or none at all.
-        UsageError: the state is no map.
+        UsageError: the state is not a map.
     """
     maps = _maps(state)
     if not maps:
-        raise UsageError(f"the state is no map but {type(state).__name__}: its entries have no types to read a line by")
+        raise UsageError(
+            f"the state is not a map but {type(state).__name__}: its entries have no types to read a line by"
+        )
     found: dict[tuple[str, Any, int | None], Correction] = {}
     problems: list[str] = []
     for number, line in enumerate(lines, 1):
@@ -295,6 +297,8 @@ def correct(store: Store, corrections: Sequence[Correction]) -> None:
         all_of(store.staging())
     except RecordError as error:
         store.rollback()
-        raise NotCorrected(f"a new value cannot be stored, so nothing was: {error.message}", hint=error.hint) from error
+        raise NotCorrected(
+            f"a new value cannot be stored, so nothing was written: {error.message}", hint=error.hint
+        ) from error
     all_of(store.sealing())
     store.merge()

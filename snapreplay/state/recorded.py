@@ -121,10 +121,10 @@ def _unknown(store: str, paths: list[str], by: str) -> UnknownFields:
         else f' If a field was renamed, keep its stored name: `new: str = msgspec.field(name="{kept}")`.'
     )
     return UnknownFields(
-        f"values in {place} may have {which}, as app version {by} recorded, which this code does not know: it would"
-        " drop what is stored there",
+        f"values in {place} may have {which}, as app version {by} recorded, which this code does not declare: it"
+        " would drop the stored data",
         hint=f"nothing is lost: {keep}; or deploy the version that has it again."
-        f"{renamed} If it is not needed any more, say so:"
+        f"{renamed} If it is no longer needed, declare that:"
         f" `MapState(…, dropped=({_listed(paths)}))`",
         store=store,
         fields=paths,
@@ -147,7 +147,7 @@ def _missing(store: str, paths: list[str], by: str) -> UnknownFields:
         f"values in {place} may lack {names}, which app version {by} does not have: this code would begin with the"
         " default in each of them",
         hint="deploy the later version again; or give the field another name. If the default is"
-        f" right for the values written meanwhile, say so: `MapState(…, dropped=({_listed(paths)}))`",
+        f" right for the values written meanwhile, declare that: `MapState(…, dropped=({_listed(paths)}))`",
         store=store,
         fields=paths,
     )
@@ -203,8 +203,8 @@ class Recorded(NamedTuple):
             for path, what, hint in differences:
                 return MeaningChanged(
                     what,
-                    hint=f"nothing is lost: {hint}; otherwise raise `schema_version`, and say with"
-                    " `@app.upgrade(from_schema=…, value=TYPE_THAT_WAS_STORED)` what becomes of each entry. The version"
+                    hint=f"nothing is lost: {hint}; otherwise raise `schema_version`, and"
+                    " convert each entry with `@app.upgrade(from_schema=…, value=TYPE_THAT_WAS_STORED)`. The version"
                     " that wrote the values can still read them",
                     store=store,
                     field=path,

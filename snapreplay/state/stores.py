@@ -36,7 +36,7 @@ class Stores:
                 self.items = MapState(bytes, Item)
                 self.carts = MapState(str, Cart)
 
-    A store may be added at any time; it begins empty. A store that is not needed any more is named in `retired`: the
+    A store may be added at any time; it begins empty. A store that is no longer needed is named in `retired`: the
     next batch deletes all its entries. Without that, a partition with entries of a store that the app does not have
     stops (`UnknownStore`).
 
@@ -123,7 +123,7 @@ class Stores:
             if name in maps or not (_LEGAL.fullmatch(name) or name in RESERVED):
                 raise UsageError(
                     f"{what}: {name!r} cannot be retired",
-                    hint="name in retired only stores that the app had before and does not have any more",
+                    hint="name in retired only stores that the app had before and no longer has",
                 )
         return {name: store.__snapreplay_store__() for name, store in maps.items()}
 
@@ -143,7 +143,7 @@ def maps_of(view: object) -> dict[str, MapState[Any, Any]]:
 
 
 def fields_of(view: object) -> dict[str, StoreFields]:
-    """Return what the values of a state have in them, by store; of a state that is no map nothing."""
+    """Return what the values of a state have in them, by store; of a state that is not a map nothing."""
     found = {n or DEFAULT_STORE: each.__snapreplay_fields__() for n, each in maps_of(view).items()}
     return {
         name: fields for name, fields in found.items() if fields.paths or fields.dropped or fields.layout != Layout()
@@ -159,7 +159,7 @@ def _names(retired: object) -> Sequence[str]:
 def store_of(state: object, timers: Collection[str] | None = None, calls: Collection[str] = ()) -> Store:
     """Return a store of the maps of a `MapState` or `Stores`, or a new `ObjectStore` around any other `State`.
     `timers`: names of the app's timers of keys; None: the app has no timers at all. `calls`: names of its calls. Raises
-    UsageError: none of them, or a class instead of an object, or timers or calls for a state that is no map."""
+    UsageError: none of them, or a class instead of an object, or timers or calls for a state that is not a map."""
     if isinstance(state, MapState | Stores):
         made: MapStore[Any, Any] | CompositeStore = state.__snapreplay_store__()
         store = CompositeStore(state, {DEFAULT_STORE: made}) if isinstance(made, MapStore) else made

@@ -47,7 +47,7 @@ class NotCompactable(StopError):
 
 
 _AGAIN = "run the job again"
-_LOST = "look at the partition with `snapreplay restore-status`: its owner, or its hint, says what became of the log"
+_LOST = "look at the partition with `snapreplay restore-status`: its owner, or its hint, says what happened to the log"
 
 
 class SnapshotSuperseded(StopError):
@@ -92,7 +92,7 @@ def folded(app_id: str, moment: Moment, logs: Logs) -> Folded | None:
     if last.increment.digest is None:
         raise NotCompactable(
             f"batch {last.increment.batch} recorded no digest of the state, so no snapshot of it could be proved",
-            hint="a state that is no map is compacted by its owner alone, by the snapshots that it takes",
+            hint="a state that is not a map is compacted by its owner alone, by the snapshots that it takes",
         )
     damage: SnapreplayError | None = None
     for base in bases(moment, last, last):

@@ -103,7 +103,7 @@ def worlds() -> list[World]:
 
 @pytest.fixture(scope="module")
 def unproven() -> World:
-    """Make a world with a state that is no map: no digest after each batch, only that of a snapshot's entries."""
+    """Make a world with a state that is not a map: no digest after each batch, only that of a snapshot's entries."""
     return memory.world(app=apps.tape("memory"))
 
 
@@ -203,7 +203,7 @@ def test_a_recovery_from_damaged_topics_is_right_or_fails(worlds: list[World], s
 @given(seed=SEEDS)
 @quick
 def test_damage_is_noticed_without_a_digest_of_the_state(unproven: World, seed: int) -> None:
-    """A state that is no map has only checksums, and the digest of its snapshots."""
+    """A state that is not a map has only checksums, and the digest of its snapshots."""
     from_damaged_topics([unproven], seed)
 
 

@@ -1,4 +1,4 @@
-"""A state that is no map: sorted, undoable, restored from entries in any order."""
+"""A state that is not a map: sorted, undoable, restored from entries in any order."""
 
 import random
 

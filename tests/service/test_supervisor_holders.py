@@ -329,7 +329,7 @@ async def test_a_retry_that_cannot_look_at_the_cluster_ends(looks, supervisor, e
     supervisor.retry(0, ends(heard))
     await until(lambda: MADE[0].retried == [A_VIEW], "the retry")
     supervisor.retry(1, ends(heard))
-    assert heard[1:] == [("failed", None, "this process does not own the partition any more")]
+    assert heard[1:] == [("failed", None, "this process no longer owns the partition")]
 
 
 @pytest.mark.parametrize("is_inspecting", [False, True])

@@ -347,7 +347,7 @@ def _resumed(then: Transaction) -> Transaction:
 def fenced(transactional_id: str) -> SnapreplayError:
     """Make the error as the adapter says it; a timed out transaction and a newer owner are not told apart."""
     return Fenced(
-        f"the broker refuses the epoch of producer {transactional_id}: a newer owner, or our transaction timed out",
+        f"the broker refuses the epoch of producer {transactional_id}: a newer owner, or the transaction timed out",
         transactional_id=transactional_id,
     )
 

@@ -163,7 +163,7 @@ def customer_of(order: Any) -> str:
 
 
 class Tape:
-    """State that is no map: the ids of all records, in order. Cannot roll back."""
+    """State that is not a map: the ids of all records, in order. Cannot roll back."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []

@@ -52,7 +52,7 @@ def test_a_cluster_that_does_not_answer_has_a_remedy_in_judging_commands_too(cap
     """As in every other command."""
     with pytest.raises(typer.Exit), refused_unless_it_runs():
         raise RetryableError("nobody answers")
-    assert "hint: check that the cluster is up, and say where it is with --bootstrap-servers" in (
+    assert "hint: check that the cluster is up, and give its address with --bootstrap-servers" in (
         capsys.readouterr().err
     )
 

@@ -152,7 +152,7 @@ def test_of_a_wait_that_is_interrupted_the_operation_is_named(invoke, url, contr
     result = invoke(*asked, "--wait", "--url", url)
     (operation,) = control.operations()
     assert (result.exit_code, operation.state) == (130, "running")
-    assert f"not waited for to the end: {operation.id}" in result.stderr
+    assert f"the wait ended early: {operation.id}" in result.stderr
     assert f"`snapreplay operations --url {url}`" in result.stderr
 
 

@@ -72,7 +72,7 @@ VERDICTS = {
     "fenced since, and the log is gone": (None, NEW, FENCED, DISPUTED),
     "fenced since, and the log is cut": (OLDER, OLD, FENCED, DISPUTED),
     "fenced since, and nothing was committed": (OURS, OLD, FENCED, SAME),
-    # a state that is no map holds a batch that was not committed: the log is right
+    # a state that is not a map holds a batch that was not committed: the log is right
     "what cannot be undone is restored": (OURS, OLD, HALF, LEADS_ON),
     "what cannot be undone was committed": (COMMITTED, OLD, HALF, SAME),
     "what cannot be undone is nowhere else": (None, OLD, HALF, ONLY_COPY),

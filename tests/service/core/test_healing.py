@@ -178,7 +178,7 @@ def test_an_orphan_in_the_new_log_was_committed():
 
 
 def test_a_batch_that_cannot_be_undone_is_committed_with_the_state():
-    """A state that is no map holds its records; its outputs are in no topic yet. They wait until they are."""
+    """A state that is not a map holds its records; its outputs are in no topic yet. They wait until they are."""
     kept = replace(DOUBT, undoable=False)
     recovery, effect = drive(*EMPTY, kept=kept)
     assert effect == effects.Reenter(FoundIncrement(DOUBTFUL, NO_OFFSET), Warm.MERGED)
@@ -222,7 +222,7 @@ def test_a_newer_owners_state_is_loaded_and_ours_held_until_then():
 
 
 def test_what_can_be_neither_undone_nor_restored_is_written():
-    """A state that is no map, a batch that was not committed, and what the last increment needs is not there."""
+    """A state that is not a map, a batch that was not committed, and what the last increment needs is not there."""
     pointing = msgspec.structs.replace(LAST, pointers=[pointer(4)])
     kept = replace(DOUBT, last=pointing, undoable=False)
     found = FoundIncrement(pointing, 33)

@@ -32,7 +32,7 @@ OURS = Lineage(7, 4)
     ],
 )
 def test_nobody_has_committed_since(last):
-    """The last fence is ours, or our transaction timed out, or nothing was ever committed with the one after it."""
+    """The last fence is ours, or the transaction timed out, or nothing was ever committed with the one after it."""
     assert unbroken(OURS, last)
 
 

@@ -100,7 +100,7 @@ STOPS = {
     "the log ends before the claim": (
         (*CLAIMED, events.ClaimHidden(20, 20, 1001)), effects.Wait, ForeignClaim,
     ),
-    "a newer claim with our instance id: no ping-pong": (
+    "a newer claim with the same instance id: no ping-pong": (
         (*CLAIMED, events.ClaimSeen(0, claim(instance_id="one"))), effects.Fail, DuplicateInstance,
     ),
     "nothing but our claim is no new app": (

@@ -80,7 +80,7 @@ def test_a_newer_claim_of_a_younger_process_with_our_instance_id_is_a_duplicate(
     assert "4711" in problem.message
     assert "web-7" in problem.message
     assert "--set instance_id=" in problem.hint
-    assert problem.other == "process 4711 on host web-7, which uses our instance id 'one'"
+    assert problem.other == "process 4711 on host web-7, which uses the same instance id 'one'"
 
 
 def test_another_instance_or_ourselves_is_no_duplicate():

@@ -123,7 +123,7 @@ async def test_an_init_that_was_killed_before_its_claim_is_completed(then, secon
     start = Start(here)
     assert await start.waits()
     awaited = start.heard[0]
-    assert "`init` is under way or was interrupted; partitions with a genesis: 0 of 2" in awaited.message
+    assert "`init` is running or was interrupted; partitions with a genesis: 0 of 2" in awaited.message
     assert awaited.hint.startswith("`snapreplay init ")
     await init_app(here.app, here.settings(), here.cluster)
     await start.task

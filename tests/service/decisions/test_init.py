@@ -93,7 +93,7 @@ async def left_open(here, seconds=60):
 async def test_one_that_was_killed_before_its_claim_is_run_again(bare):
     """Its transaction is open, and nothing in the log shows who began it."""
     await left_open(bare)
-    with pytest.raises(NotBegun, match="`init` is under way or was interrupted; partitions with a genesis: 0 of 2"):
+    with pytest.raises(NotBegun, match="`init` is running or was interrupted; partitions with a genesis: 0 of 2"):
         await begun(bare.app, bare.settings(), bare.cluster, "refuse", lambda _: None)
     lines = await init_app(bare.app, bare.settings(), bare.cluster)
     assert [": initialised, " in line for line in lines] == [True, True]

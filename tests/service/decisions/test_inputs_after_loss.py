@@ -63,7 +63,7 @@ async def test_a_lost_batch_that_only_the_witness_knows_is_not_hidden_by_a_chang
 
 @virtual
 async def test_a_batch_that_a_foreign_transaction_hides_is_no_loss(bench):
-    """The hint would be to bring the topic back from a backup, of a log that is whole."""
+    """The hint would be to restore the topic from a backup, of a log that is whole."""
     one, two = sums("late", "a"), sums("late", "a", "b")
     await bench.prepare(one)
     bench.broker.create("b-late", 1)

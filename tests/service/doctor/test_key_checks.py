@@ -95,7 +95,7 @@ def test_a_producer_that_does_not_partition_as_declared_is_named():
     wrong = {APART[0]: librdkafka(APART[0])}
     keys = {"a": placed(java, OTHERS) | wrong, "b": placed(librdkafka)}
     (found,) = [each for each in keyed_alike(facts(app=app, topics=topics, keys=keys)) if each.where == "a"]
-    assert f"key {APART[0].decode()!r} lies in partition {librdkafka(APART[0])}, as crc32 does" in found.problem
+    assert f"key {APART[0].decode()!r} is in partition {librdkafka(APART[0])}, as crc32 does" in found.problem
     assert "1 of 61 keys" in found.problem
 
 
@@ -109,12 +109,12 @@ def test_a_finding_has_a_key_as_proof():
         return found.problem
 
     apart = min(key for key in NAMES if java(key) != librdkafka(key))
-    both = f"key {apart.decode()!r} lies in partition {librdkafka(apart)}, but in partition {java(apart)} of a"
+    both = f"key {apart.decode()!r} is in partition {librdkafka(apart)}, but in partition {java(apart)} of a"
     assert both in problem(placed(librdkafka))
     assert "librdkafka unless configured otherwise does (crc32)" in problem(placed(librdkafka))
     odd = [bytes((255, number)) for number in range(60)]
     first = min(key for key in odd if java(key) != librdkafka(key))
-    told = f"key {first!r} lies in partition {librdkafka(first)}, but murmur2 gives partition {java(first)}; "
+    told = f"key {first!r} is in partition {librdkafka(first)}, but murmur2 gives partition {java(first)}; "
     assert told in problem(placed(librdkafka, odd))
 
 

@@ -1,4 +1,4 @@
-"""A clock that is a day ahead, on the real broker: named, and set right it is no trouble any more."""
+"""A clock that is a day ahead, on the real broker: named, and set right it is the trouble is over."""
 
 import asyncio
 import time

@@ -184,7 +184,7 @@ async def test_two_processes_with_one_instance_id_are_noticed(group, caplog):
     """They throw each other out for ever and no call fails; each of them says so once."""
     one, two = group("same"), group("same")
     await until(lambda: inside.suspects_duplicate(one.membership) and inside.suspects_duplicate(two.membership))
-    assert caplog.text.count("seems to use our instance id 'same'") == 2
+    assert caplog.text.count("seems to use the same instance id 'same'") == 2
 
 
 @pytest.fixture

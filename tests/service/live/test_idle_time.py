@@ -284,7 +284,7 @@ async def test_timers_that_the_app_has_no_more_stop_it_until_they_are_dropped(be
         await one.snapshot()
     error = (await bench.failure(untimed())).error
     assert error.kind == "UnknownStore"
-    assert "It holds the timers that the app had: keep a handler, `@app.timer(…)`" in error.hint
+    assert "It has the timers that the app had: keep a handler, `@app.timer(…)`" in error.hint
     assert 'retired=("_periods", "_timers",)' in error.hint
     bench.log("steps").append(b"a", json.dumps(["put", 1]).encode(), (), START_MS, None)
     async with bench.live(untimed(retired=("_periods", "_timers"))) as one:

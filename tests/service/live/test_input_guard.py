@@ -124,7 +124,7 @@ def stand_still(here: Here) -> None:
 
 
 def tell(here: Here) -> None:
-    here.guard.tell("topic in does not exist any more")
+    here.guard.tell("topic in no longer exists")
 
 
 TRIGGERS = [disturb, stand_still, tell]
@@ -301,7 +301,7 @@ async def test_a_missing_input_is_named():
     here = await Here().opened()
     del here.ids["in"]
     tell(here)
-    with pytest.raises(InputMissing, match="input in does not exist any more"):
+    with pytest.raises(InputMissing, match="input in no longer exists"):
         await here.guard.check(here.chain)
 
 

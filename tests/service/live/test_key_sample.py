@@ -34,7 +34,7 @@ async def test_a_key_in_another_partition_is_named_once(bench, partitioner, capl
         await until(lambda: one.view() == {key: 1}, "the record")
     named = [line for line in caplog.messages if "does not partition by" in line]
     assert len(named) == (partitioner == "murmur2")
-    assert all(f"key '{key}' lies in partition 0, as crc32 does" in line for line in named)
+    assert all(f"key '{key}' is in partition 0, as crc32 does" in line for line in named)
 
 
 def _is_apart(key):

@@ -443,7 +443,7 @@ async def test_a_copy_that_starts_over_shows_nothing(bench):
 
 WAYS: dict[str, Any] = {
     "no changes are recorded": (apps.ledger("app"), {"changelog": {"enabled": False}}),
-    "the state is no map": (apps.tape("app"), {}),
+    "the state is not a map": (apps.tape("app"), {}),
     "it is to replay": (apps.ledger("app"), {"restore": {"mode": "replay"}}),
 }
 
@@ -532,7 +532,7 @@ async def test_it_replays_what_an_owner_does_not_record(bench):
 @pytest.mark.parametrize(("app", "is_proven"), [(apps.ledger, True), (apps.tape, False)], ids=["a map", "no map"])
 @virtual
 async def test_another_version_than_the_owners_is_judged_as_in_every_replay(bench, monkeypatch, app, is_proven):
-    """It is warm if a digest proves it. A state that is no map waits for an owner of its own version."""
+    """It is warm if a digest proves it. A state that is not a map waits for an owner of its own version."""
     heard, at = [], StandbyTask._at
 
     def noted(standby, step):

@@ -41,7 +41,7 @@ def step(batch: int, digest: Digest | None = None, **changed: Any) -> Step:
 async def compared(
     version: str, batches: Iterable[tuple[Step, dict[str, int] | None]], mode: RestoreMode = RestoreMode.REPLAY
 ) -> Comparison:
-    """A state that is no map, and empty."""
+    """A state that is not a map, and empty."""
     found = Comparison(store_of(apps.Tape()), mode, version, 0)
     for each, sent in batches:
         all_of(found.batch(each, sent))

@@ -126,7 +126,7 @@ async def test_an_output_tells_whether_its_batch_was_committed(bench, committed)
     assert (await resolved(context, place)).committed is None
     bench.broker.delete(topic)
     gone = await resolved(context, place)
-    assert (gone.committed, gone.why) == (None, f"topic {topic} does not exist any more")
+    assert (gone.committed, gone.why) == (None, f"topic {topic} no longer exists")
 
 
 @virtual

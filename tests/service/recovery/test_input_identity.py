@@ -42,9 +42,9 @@ def trimmed_copy(bench):
     ("change", "more", "kind", "text"),
     [
         (trimmed, 30, "InputTrimmed", "offset 120, but the log begins at 130: 10 offsets are gone"),
-        (made_again, 10, "InputShorter", "ends at 10, but our position is 120"),
+        (made_again, 10, "InputShorter", "ends at 10, but the position is 120"),
         (made_again, 150, "InputReplaced", "payments-app-0 holds another record at offset 119"),
-        (copied_behind_a_gap, 10, "InputReplaced", "offset 120, before our position 124"),
+        (copied_behind_a_gap, 10, "InputReplaced", "offset 120, before the position 124"),
         (trimmed_copy, 30, "InputReplaced", "its id was id-1, now it is id-6"),
     ],
 )

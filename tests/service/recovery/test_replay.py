@@ -1,4 +1,4 @@
-"""The input once more: several inputs in the order of the first pass, and state that is no map."""
+"""The input once more: several inputs in the order of the first pass, and state that is not a map."""
 
 from dataclasses import replace
 
@@ -103,7 +103,7 @@ async def test_outputs_that_the_log_accepted_are_replayed_whatever_their_topic_t
     assert "the topic accepts at most 1,000" in status.error.message
 
 
-# ---- state that is no map ----------------------------------------------------------------------
+# ---- state that is not a map ----------------------------------------------------------------------
 
 
 async def assert_tape(bench, one):

@@ -195,5 +195,5 @@ async def test_when_nobody_knows_our_own_claim_the_log_could_not_be_asked(bench,
     await bench.past()
     mine = await claimed()
     stale_leaders(monkeypatch, 1_000_000, mine)
-    with pytest.raises(OffsetBeyondEnd, match=f"ends at {mine}, but our claim is at {mine}"):
+    with pytest.raises(OffsetBeyondEnd, match=f"ends at {mine}, but the claim of this process is at {mine}"):
         await owner(bench, mine)

@@ -180,7 +180,7 @@ def test_records_below_the_position_are_refused(offsets):
 
 
 class Sum:
-    """State that is no map and cannot undo."""
+    """State that is not a map and cannot undo."""
 
     def __init__(self):
         self.total = 0

@@ -164,7 +164,7 @@ def test_a_crash_finds_what_is_kept_outside_the_state(monkeypatch, handler, word
 
 
 class Total:
-    """State that is no map, cannot undo, and shows in its outputs in which order it was restored."""
+    """State that is not a map, cannot undo, and shows in its outputs in which order it was restored."""
 
     def __init__(self):
         self.counts = {}

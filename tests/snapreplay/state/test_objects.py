@@ -1,4 +1,4 @@
-"""State that is no map."""
+"""State that is not a map."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -67,7 +67,7 @@ def edited(world, kind, number, **fields):
 
 @pytest.mark.parametrize("made", [{}, {"changes": False}, {"app": apps.tape("memory")}])
 def test_what_the_same_code_wrote_is_proved(made):
-    """With changes, without, and a state that is no map: its digest is that of the next snapshot."""
+    """With changes, without, and a state that is not a map: its digest is that of the next snapshot."""
     reports = proved(memory.world(**made))
     assert [report.finding for report in reports] == [None, None, None]
     assert [report.records for report in reports] == [20, 20, 20]

@@ -114,7 +114,7 @@ def test_a_damaged_record_costs_no_more_than_it_must() -> None:
 
 
 class WithoutDigests(MemoryLogs):
-    """The logs of a state that is no map."""
+    """The logs of a state that is not a map."""
 
     def increments(self, start_offset, end_offset):
         for records in super().increments(start_offset, end_offset):
