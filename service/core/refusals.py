@@ -204,8 +204,8 @@ def no_genesis(expected: Expected) -> SnapreplayError:
     return NotInitialised(
         f"partition {expected.partition} of {expected.increments_topic} holds no increment of"
         f" app {expected.app_id!r}, not even the genesis",
-        hint=f"if the app is new, `snapreplay init {expected.app()}`. Otherwise its increments were deleted: bring"
-        " the topic back, and do not initialise the app again",
+        hint=f"if the app is new, `snapreplay init {expected.app()}`. Otherwise its increments were deleted: restore"
+        " the topic, and do not initialise the app again",
         topic=expected.increments_topic,
         partition=expected.partition,
     )

@@ -318,8 +318,8 @@ def recoverable(facts: DoctorFacts) -> Found:
             yield (
                 where,
                 "holds no increment, not even the genesis",
-                f"if the app is new, `snapreplay init {facts.app_name}`. Otherwise its increments are lost: bring the"
-                f" topic back, or `snapreplay run {facts.app_name}`, whose hint says what can be"
+                f"if the app is new, `snapreplay init {facts.app_name}`. Otherwise its increments are lost: restore the"
+                f" topic, or `snapreplay run {facts.app_name}`, whose hint says what can be"
                 f" accepted{facts.or_savepoint()}",
             )
         elif state.unusable is not None:

@@ -183,7 +183,7 @@ async def _with_acceptance(
 def nothing_left() -> str:
     """Name the ways out if no snapshot is whole and the log does not lead from its beginning to its end."""
     return (
-        "bring the topics back from a backup or mirror (no snapshot is whole, so there is no state to accept);"
+        "restore the topics from a backup or mirror (no snapshot is complete, so there is no state to accept);"
         f" or process the input again under a new app id: {new_app()}"
     )
 

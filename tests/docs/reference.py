@@ -109,7 +109,7 @@ def _command(name: str, command: Any) -> Lines:
     yield f"### `{' '.join(['snapreplay', name, *arguments])}`\n"
     text = _prose(command.help.removesuffix(OUTCOME))
     yield f"{text} [More]({SEE[name]}).\n" if name in SEE else f"{text}\n"
-    own = [each for each in given if not _is_common(each) and _metavar(each).strip("[]") != "APP"]
+    own = [each for each in given if not _is_common(each) and _metavar(each).strip("[]") not in PLAIN]
     if own:
         yield "\n".join(_option(each) for each in own) + "\n"
     common = [each.opts[0] for each in given if _is_common(each)]
@@ -131,7 +131,13 @@ def _named_option(name: str) -> str:
     return f"[{name}](#options-with-one-meaning-everywhere)" if name in KINDS else f"`{name}`"
 
 
+PLAIN = {"APP", "TOPIC", "PARTITION", "ID"}
+"""Arguments whose name says all."""
+
+
 def _is_common(given: Any) -> bool:
+    if given.opts[0] in ("--dry-run", "--reason") or (given.opts[0] == "--yes" and given.is_flag):
+        return True
     known = (each.__metadata__[0] for each in COMMON)
     return any(each.names.split() == given.opts and given.help.startswith(each.help) for each in known)
 
@@ -180,6 +186,10 @@ def _default(given: Any) -> str:
 NOT_FOR_USERS = {
     "AsyncCall": {"call_of", "succeeded", "failed"},
     "App": {
+        "handlers",
+        "timers",
+        "calls",
+        "upgrades",
         "input_names",
         "internal_names",
         "patterns",
@@ -192,6 +202,8 @@ NOT_FOR_USERS = {
         "validate",
     },
     "HttpServer": {"bind", "serve", "close"},
+    "MapView": {"position"},
+    "StoresView": {"position"},
     "Out": {"learn_limits", "carry", "note_late", "mark", "cut", "take_late", "take"}
     | {"staged", "input_key", "calls", "at_ms"},
     "Sessions": {"close", "check"},

@@ -80,7 +80,7 @@ async def trimmed_increments(then: Any) -> None:
 
 
 async def test_topics_are_brought_back_from_a_backup(operator):
-    """Every record at its old offset: what "bring the topics back" means, and it is enough."""
+    """Every record at its old offset: what "restore the topics" means, and it is enough."""
     then, who = await operator()
     (snapshots,) = await then.here.read(then.snapshots)
     (backup,) = await then.here.read(then.increments)

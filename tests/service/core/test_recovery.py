@@ -322,4 +322,4 @@ def test_damage_that_nothing_leads_around_fails_and_is_not_tried_for_ever(reache
     assert isinstance(effect.error, LogDamaged)
     assert effect.error.reaction is Reaction.STOP
     assert (effect.error.message, effect.error.facts) == ("x-0 offset 3: crc32", {"offset": 3})
-    assert "bring the topic back" in effect.error.hint
+    assert "restore the topic" in effect.error.hint

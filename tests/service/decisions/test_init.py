@@ -126,7 +126,7 @@ async def test_lost_increments_are_not_a_new_app(bare):
     recreate(bare.bootstrap_servers, topic, 2, KEPT_FOR_EVER)
     with pytest.raises(StopError, match="the increments were lost") as refused:
         await init_app(bare.app, bare.settings(), bare.cluster)
-    assert "bring the increments topic back" in refused.value.hint
+    assert "restore the increments topic" in refused.value.hint
     assert await bare.read(topic) == [[], []]
 
 
