@@ -155,7 +155,7 @@ def refuse(problems: Sequence[str], where: str = "") -> None:
     """Raise NotCorrected if there are any. `where`: " in partition 1"; else nothing was changed anywhere."""
     if not problems:
         return
-    what = f"{counted(len(problems), 'line')} cannot be carried out, so nothing was{where}"
+    what = f"{counted(len(problems), 'line')} cannot be carried out, so nothing was changed{where}"
     raise NotCorrected(f"{what}:{lines_of(problems)}", hint=_HINT)
 
 

@@ -84,7 +84,7 @@ async def test_nothing_is_corrected_if_one_line_expects_something_else(bench, li
     await past(bench)
     good = {"key": "k1", "expected": {"n": 7, "sum": 427}, "delete": True}
     before = await bench.read(bench.increments)
-    with pytest.raises(NotCorrected, match=f"1 line cannot be carried out: nothing was written:\n  line 2: .*{why}"):
+    with pytest.raises(NotCorrected, match=f"1 line cannot be carried out, so nothing was changed:\n  line 2: .*{why}"):
         await patched(bench, good, line)
     assert await bench.read(bench.increments) == before
 

@@ -251,7 +251,7 @@ async def test_a_leader_that_lags_behind_for_a_while_has_lost_nothing(bench, wat
     epoch = one.status.owner_epoch
     await asyncio.sleep(LOSS_NOTICED_SECONDS)
     assert (one.status.phase, one.status.owner_epoch, one.status.ownership_doubt) == ("live", epoch, "")
-    assert any("we have written up to" in each for each in doubts)
+    assert any("this process has written up to" in each for each in doubts)
 
 
 @virtual

@@ -64,7 +64,7 @@ async def test_another_record_at_our_offset_is_another_log(bench):
     """Whatever this is, it is not what we wrote to; nor is it a damaged log, which would need a person."""
     one = await claimant(bench)
     offset, at = await one.claims("another")
-    with pytest.raises(ForeignClaim, match=rf"Claim\(.*at offset {offset}, where our claim was"):
+    with pytest.raises(ForeignClaim, match=rf"Claim\(.*at offset {offset}, where this process committed"):
         await one.sees(offset, at)
     offset, at = await one.writes(LogRecord(bench.increments, b"no claim"))
     with pytest.raises(ForeignClaim, match=f"another record at offset {offset}"):

@@ -68,7 +68,7 @@ def test_a_line_that_cannot_be_read_is_named(line, why):
     """With its number, and how a line looks."""
     with pytest.raises(NotCorrected, match=why) as refused:
         read(line)
-    assert "1 line cannot be carried out: nothing was written:\n  line 1: " in refused.value.message
+    assert "1 line cannot be carried out, so nothing was changed:\n  line 1: " in refused.value.message
     assert '"expected": {"n": 4}' in refused.value.hint
 
 
