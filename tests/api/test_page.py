@@ -95,6 +95,6 @@ def test_the_page_knows_the_commands_that_ask_a_process() -> None:
     (listed,) = re.findall(r"const ASKING = \[(.+?)\];", script, re.DOTALL)
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     sections = page.split("\n### `snapreplay ")[1:]
-    takes_url = re.compile(r"^(Also|Options:) .*`--url`", re.MULTILINE)
+    takes_url = re.compile(r"^(Also|Options:) .*(`--url`|\[service options\])", re.MULTILINE)
     asking = [re.split(r"`| [A-Z]", each)[0] for each in sections if takes_url.search(each)]
     assert set(re.findall(r'"([^"]+)"', listed)) == set(asking)
