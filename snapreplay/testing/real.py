@@ -51,7 +51,7 @@ LOOK_S = 0.02
 MOMENT_S = 0.5
 """Within it a service that reads records begins and commits many batches, and one that starts recovers."""
 _SETTINGS: dict[str, Any] = {
-    "instance_id": "real-harness",  # with its number: a killed member of this name gets its partitions back at once
+    "instance_id": "real-harness",  # a killed member of this name gets its partitions back at once
     "group": {"session_timeout_ms": 3000, "heartbeat_interval_ms": 500},
 }
 
@@ -128,8 +128,9 @@ class RealHarness(Generic[S]):
         self._thread = LoopThread("snapreplay-real-harness")
         self._folder = tempfile.TemporaryDirectory(prefix="snapreplay-harness-")
         self._processes: list[ServiceProcess] = []
+        first_id = self._settings.instance_id
         for number in range(processes):
-            own = {**given, "instance_id": f"{self._settings.instance_id}-{number}"}
+            own = {**given, "instance_id": f"{first_id}-{number}" if first_id and number else first_id}
             log_path = Path(self._folder.name) / f"service-{number}.log"
             self._processes.append(ServiceProcess(self.app_id, log_path, Order(name, prefix, partitions, own)))
         self._seed, self._dice = seed, random.Random(seed)
