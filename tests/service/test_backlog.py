@@ -1,6 +1,6 @@
 """Enrichment after a backlog: which input is fetched first must not decide whether an order meets its customer.
 
-The issue's size, 50,000 customers, 1,000 orders and 20 rounds: `SNAPREPLAY_TEST_BACKLOG=50000,1000,20`.
+`SNAPREPLAY_TEST_BACKLOG=50000,1000,20` has more customers, orders and rounds.
 """
 
 from __future__ import annotations

@@ -13,9 +13,11 @@ from snapreplay.service.decisions.deletion import carry_out, propose
 from snapreplay.service.decisions.init import init_with_state
 from snapreplay.service.decisions.reset import ResetTarget
 from snapreplay.service.decisions.state_import import CannotTakeOver
+from snapreplay.service.live.recoverability_monitor import WATCH_SECONDS
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.preflight import OwnTopicsMissing, inspect
 from snapreplay.service.topics.requirements import MissingInput, ensure_topics
+from tests.service.live.test_pausing import WHY, asked
 from tests.support import apps
 from tests.support.healthy import Topics, topic
 from tests.support.stage import Stage, until
@@ -126,6 +128,36 @@ async def test_what_no_recovery_needs_is_deleted(bench, mode):
     async with bench.live(restore={"mode": mode}) as one:
         assert one.status.restore.proof.equal
         assert has_booked(one, 40)
+
+
+async def test_a_paused_partition_shows_the_lag_of_an_internal_topic(bench):
+    """What another partition sends to it meanwhile waits, and counts once it is resumed."""
+    await bench.prepare(apps.rekeyed("app"))
+    await bench.feed(5)
+    async with bench.live() as one:
+        await until(partial(has_booked, one, 5), 5)
+        assert await asked(one, WHY) == ("succeeded", "")
+        await bench.feed(3)
+        for amount in (1, 2):
+            bench.log(INTERNAL).append(b"c1", b'{"amount": %d}' % amount, (), 1000, None)
+        lags = {bench.input: 3, INTERNAL: 2}
+        await until(lambda: {each.topic: each.lag for each in one.status.inputs} == lags, lags, 2 * WATCH_SECONDS)
+        assert has_booked(one, 5)
+        assert await asked(one, None) == ("succeeded", "")
+        await until(partial(has_booked, one, 10), 10)
+
+
+async def test_a_record_of_another_program_is_handled_if_it_decodes(bench):
+    """Nothing in the topic shows who wrote a record; the error of one that does not decode names it."""
+    await bench.prepare(apps.rekeyed("app"), errors={"policy": "dead_letter"})
+    log = bench.log(INTERNAL)
+    log.append(b"c1", b'{"amount": 5}', (), 1000, None)
+    log.append(b"c1", b"\0\0\0\0\7", (), 1000, None)
+    async with bench.live() as one:
+        await bench.feed(3)
+        await until(partial(has_booked, one, 4), 4)
+    (dead,) = (await bench.read(bench.dead_letters))[0]
+    assert (dead.key, dict(dead.headers)["__snapreplay.errors.topic"]) == (b"c1", INTERNAL.encode())
 
 
 def has_booked(one, count):

@@ -54,3 +54,16 @@ async def test_a_replay_shows_what_the_code_makes_of_the_input(spark, told, tmp_
     else:
         (finding,) = report.findings
         assert re.search(says, finding.detail), finding.detail
+
+
+async def test_an_internal_topic_is_replayed_as_an_input(spark, broker, unique, tmp_path) -> None:
+    """In both partitions: the orders, and what they have led to under other keys."""
+    here = await Stage(broker.bootstrap_servers, apps.rekeyed(unique("rekeyed")), 2).prepare()
+    async with here.running() as service:
+        await here.feed(40)
+        await here.all_committed(service)
+    path = tmp_path / f"{here.app.app_id.replace('-', '_')}.py"
+    path.write_text(f"from tests.support import apps\n\napp = apps.rekeyed({here.app.app_id!r})\n")
+    report = await asyncio.to_thread(audit, here.settings(), here.app.app_id, Level.REPLAY, str(path))
+    assert (report.findings, report.partition_count) == ([], 2)
+    assert report.checked["records_replayed"] == 2 * 40
