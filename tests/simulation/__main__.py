@@ -27,11 +27,18 @@ def main() -> int:
             decisions=options.decisions,
             standbys=options.standbys,
             rekeys=options.rekeys,
+            calls=options.calls,
         )
     total, began = Tally(), time.monotonic()
     end = options.start + options.seeds
     blocks = [range(at, min(at + BLOCK, end)) for at in range(options.start, end, BLOCK)]
-    kind = Kind(losses=options.losses, decisions=options.decisions, standbys=options.standbys, rekeys=options.rekeys)
+    kind = Kind(
+        losses=options.losses,
+        decisions=options.decisions,
+        standbys=options.standbys,
+        rekeys=options.rekeys,
+        calls=options.calls,
+    )
     for tally in _results(blocks, options.processes, kind):
         total.add(tally)
         for seed, problem in tally.problems.items():
@@ -67,6 +74,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--decisions", action="store_true", help="states are upgraded and corrected")
     parser.add_argument("--standbys", action="store_true", help="processes hold copies, and suspect each other")
     parser.add_argument("--rekeys", action="store_true", help="the app has an internal topic")
+    parser.add_argument("--calls", action="store_true", help="the app calls the outside")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="side by side")
     return parser.parse_args()
 

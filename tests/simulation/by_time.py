@@ -38,6 +38,9 @@ class PlainInTime(Plain):
     touched_ms: dict[str, int] = field(default_factory=dict)
     timers: dict[str, int] = field(default_factory=dict)
     next_tick_ms: int | None = None
+    calls: dict[str, tuple[int, int, str, str]] = field(default_factory=dict)
+    """Pending calls: id → number, time of the request, key, request."""
+    call_count: int = 0
 
     @classmethod
     def of(cls, stored: Mapping[str, Mapping[bytes, bytes]], **plain: Any) -> PlainInTime:
@@ -47,6 +50,11 @@ class PlainInTime(Plain):
             for key, value in entries.items():
                 if store == "_periods":
                     found.next_tick_ms = _unpack(value)
+                elif store == "_calls":
+                    _, number, at_ms, asked_of, request = _unpack(value)
+                    found.call_count = max(found.call_count, number)
+                    if _unpack(key):
+                        found.calls[_unpack(key)] = number, at_ms, asked_of.decode(), request.decode()
                 elif store == "_timers":
                     found.timers[_unpack(_unpack(key)[2])] = _unpack(value)
                 else:
@@ -108,6 +116,14 @@ class PlainInTime(Plain):
             if self.timed:
                 self.touched_ms[key] = self.now_ms
 
+    def ask(self, source: str, at_ms: int, key: str, request: str) -> None:
+        """Add a pending call. `source`: the record whose handler has requested it, or the timer and the partition."""
+        self.call_count += 1
+        call_id = f"{source}/0"
+        if source.startswith(f"{RING}-"):
+            call_id = f"{source}/{self.call_count}"
+        self.calls[f"{program.APP_ID}/{call_id}"] = self.call_count, at_ms, key, request
+
     def upgrade(self, to_schema: int) -> None:
         """Upgrade every entry through each schema on the way: it keeps its touch, and its timer is gone with it."""
         for key, result in list(self.results.items()):
@@ -144,6 +160,12 @@ class PlainInTime(Plain):
             found["_timers"] = {_pack([first, RING, _pack(key)]): _pack(at_ms) for key, at_ms in self.timers.items()}
         if self.next_tick_ms is not None:
             found["_periods"] = {_pack(["", TICK, b""]): _pack(self.next_tick_ms)}
+        if self.call_count:
+            found["_calls"] = {
+                _pack(call_id): _pack([program.ASK, number, at_ms, key.encode(), request.encode()])
+                for call_id, (number, at_ms, key, request) in self.calls.items()
+            }
+            found["_calls"][_pack("")] = _pack(["", self.call_count, -1, None, None])
         return found
 
     def _stamp(self, key: str) -> bytes:

@@ -71,10 +71,12 @@ class Batch:
         skipped: records by topic and offset, timers by name and time.
     """
 
-    def __init__(self, story: History, increment: Increment, produced: list[Produced]) -> None:
+    def __init__(
+        self, story: History, increment: Increment, produced: list[Produced], *, makes_calls: bool = False
+    ) -> None:
         self._story, self._plain, self._increment = story, story.plain, increment
         self._where = f"partition {story.number} batch {increment.batch}"
-        self._produced = iter(produced)
+        self._produced, self._makes_calls = iter(produced), makes_calls
         self._timers = 0
         self.skipped: list[tuple[str, int]] = []
         self.sent_again: list[tuple[str, str]] = []
@@ -83,11 +85,13 @@ class Batch:
     def takes(self, record: RawRecord, *, is_skipped: bool) -> None:
         plain = self._plain
         plain.now_ms = max(plain.now_ms, record.timestamp)
+        if record.topic == program.ANSWERS and not self._answers(record, is_skipped=is_skipped):
+            return
         if is_skipped:
             self.skipped.append((record.topic, record.offset))
             return
         output = self._next_output(record)
-        text, key = (record.value or b"").decode(), (record.key or b"").decode()
+        text, key = program.text_of(record.topic, record.value), (record.key or b"").decode()
         require(not program.refused(output.version, text), f"{self._where}: poison was applied")
         result = plain.apply(output.version, key, text, record.timestamp)
         made = (output.version, record.topic, record.offset, result, record.timestamp)
@@ -95,6 +99,18 @@ class Batch:
         again = program.sent_again(record.topic, text)
         self.sent_again += [(again, text)] if again is not None else []
         self._story.met["handled what was sent again"] += record.topic == program.AGAIN
+        request = program.asks(record.topic, text) if self._makes_calls else None
+        if request is not None:
+            plain.ask(f"{record.topic}-{record.partition}-{record.offset}", record.timestamp, key, request)
+
+    def _answers(self, record: RawRecord, *, is_skipped: bool) -> bool:
+        """Take the call that a record answers from those pending, also if it is skipped. Return whether it was one."""
+        call_id, _ = program.answered(record.value or b"")
+        is_pending = self._plain.calls.pop(call_id, None) is not None
+        require(is_pending or not is_skipped, f"{self._where}: an answer without effect was skipped: {record}")
+        said = ("answer skipped" if is_skipped else "answer handled") if is_pending else "answer dropped"
+        self._story.met[said] += 1
+        return is_pending
 
     def happens(self, due: Due) -> None:
         begins = due.kind == 2 and self._plain.next_tick_ms is None
@@ -119,6 +135,10 @@ class Batch:
         require(not fails, f"{self._where}: a failing timer was applied: {due}")
         fired = self._plain.fire(output.version, due)
         self._check(output, Produced(output.version, *fired, schema=self._plain.schema))
+        request = program.ring_asks(fired[2]) if self._makes_calls and due.kind == 0 else None
+        if request is not None:
+            self._plain.ask(f"{program.RING}-{self._story.number}", due.at_ms, due.key, request)
+            self._story.met["timer has called"] += 1
 
     def ends(self, *, idle: bool) -> None:
         """Count what lies behind the last record, and how far stream time has come."""

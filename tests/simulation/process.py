@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from snapreplay.app.app import App
+from snapreplay.app.call import Call
 from snapreplay.errors import NotBegun, RetryableError, UsageError
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
@@ -111,6 +112,10 @@ class Process(Host, Owner):
             await self.supervisor.stop(final_snapshot=final_snapshot, deadline_seconds=20.0)
         if self._beating is not None:
             await cancel_and_wait(self._beating)
+
+    async def asked(self, call: Call[str, str]) -> str:
+        """Answer a call that a partition of this process makes."""
+        return await self._home.outside.answer(self, call)
 
     @property
     def left_over(self) -> list[asyncio.Task[Any]]:

@@ -11,20 +11,27 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 
+import msgspec
+
 from snapreplay.app import names
 from snapreplay.app.app import App
+from snapreplay.app.call import Call
 from snapreplay.app.codecs import utf8
 from snapreplay.app.topic import Topic
 from snapreplay.state.committed import CommittedStores
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.map import MapState
 from snapreplay.state.stores import Stores, maps_of
+from tests.simulation.loop import HOST
 
 APP_ID = "sim"
 INPUTS = ("left", "right")
 OUTPUT = "out"
 AGAIN = names.internal_topic(APP_ID, "again")
 """An internal topic, of apps that send some of their records to themselves under another key."""
+ASK = "ask"
+"""A call to the outside, of apps that make some."""
+ANSWERS = names.internal_topic(APP_ID, f"{ASK}-results")
 INCREMENTS = names.increments_topic(APP_ID)
 SNAPSHOTS = names.snapshots_topic(APP_ID)
 LETTERS = names.dead_letters_topic(APP_ID)
@@ -76,6 +83,33 @@ def sent_again(topic: str, text: str) -> str | None:
     """Return the key under which the app sends a record of this input to itself; None: it does not."""
     number = int(text) if text.isdigit() else 1
     return KEYS[number // 2 % len(KEYS)] if topic != AGAIN and number % 2 == 0 else None
+
+
+def asks(topic: str, text: str) -> str | None:
+    """Return what the app asks the outside when it handles a record of this topic; None: nothing."""
+    return text if topic != ANSWERS and text.isdigit() and int(text) % 3 == 0 else None
+
+
+def ring_asks(result: int) -> str | None:
+    """Return what a timer asks the outside; None: nothing."""
+    return str(result) if result % 2 == 0 else None
+
+
+def answer_to(request: str, *, is_bad: bool) -> str:
+    """Return what the outside says: the same each time. Some answers cannot be handled, if any may be bad."""
+    number = int(request) * 7 + 1
+    return (POISON, BULKY)[number % 2] if is_bad and number % 5 == 0 else str(number % 1000)
+
+
+def answered(value: bytes) -> tuple[str, str]:
+    """Return the id of the call in a record of `ANSWERS`, and what its handler takes for the text of the record."""
+    call_id, _, error, result = msgspec.msgpack.decode(value)
+    return call_id, "" if error else result.decode()
+
+
+def text_of(topic: str, value: bytes | None) -> str:
+    """Return what the handler of a record takes for its text."""
+    return answered(value or b"")[1] if topic == ANSWERS else (value or b"").decode()
 
 
 def refused(version: int, text: str) -> bool:
@@ -208,6 +242,7 @@ def app_of(
     schema: int = 1,
     by_pattern: bool = False,
     rekeys: bool = False,
+    calls: bool = False,
 ) -> App[Any]:
     """Made once per variant: what a process deploys.
 
@@ -218,6 +253,7 @@ def app_of(
         schema: of what it stores; it upgrades what all earlier ones have stored.
         by_pattern: it does not name its inputs.
         rekeys: it sends some records to itself.
+        calls: it asks the outside about some records and timers.
     """
     inputs = inputs_of(input_names, by_pattern=by_pattern)
     output = Topic(OUTPUT, value=utf8)
@@ -231,6 +267,8 @@ def app_of(
     )
     code = made_by(version, schema)
     again: Any = app.topic("again", value=utf8) if rekeys else None
+
+    ask: Any = _add_call(app) if calls else None
 
     def handle(record: Any, state: Any, out: Any) -> None:
         if record.value == POISON and version != TOLERANT:
@@ -251,11 +289,20 @@ def app_of(
         out.send(output, key=record.key, value=value)
         if again is not None and (key := sent_again(record.topic, record.value)) is not None:
             out.send(again, key=key, value=record.value)
+        if ask is not None and (request := asks(record.topic, record.value)) is not None:
+            out.call(ask, record.key, request)
+
+    def handle_answer(record: Any, state: Any, out: Any) -> None:
+        answer = record.value
+        handle(msgspec.structs.replace(record, value="" if answer.error else answer.result), state, out)
 
     for topic in app.inputs:
-        app.handler(topic)(handle)
+        if topic.name != ANSWERS:
+            app.handler(topic)(handle)
+    if ask is not None:
+        ask.handler(handle_answer)
     if timed:
-        _add_timers(app, version, fat=fat, may_fail=may_fail)
+        _add_timers(app, version, ask, fat=fat, may_fail=may_fail)
     for from_schema in range(1, schema):
         for store in ("odd", "even") if named else (DEFAULT_STORE,):
             app.upgrade(from_schema=from_schema, store=store, value=str)(partial(_upgrade, from_schema, fat))
@@ -267,7 +314,18 @@ def _upgrade(from_schema: int, fat: bool, key: str, old: str) -> tuple[str, str]
     return None if result is None else (key, stored(result, fat=fat, schema=from_schema + 1))
 
 
-def _add_timers(app: App[Any], version: int, *, fat: bool, may_fail: bool) -> None:
+def _add_call(app: App[Any]) -> Any:
+    @app.call(name=ASK, request=utf8, result=utf8, timeout_ms=1000, retries=None)
+    async def ask(call: Call[str, str]) -> str:
+        """Let the world of the process that runs it answer."""
+        host: Any = HOST.get()
+        result: str = await host.asked(call)
+        return result
+
+    return ask
+
+
+def _add_timers(app: App[Any], version: int, ask: Any, *, fat: bool, may_fail: bool) -> None:
     output, schema = app.outputs[0], app.schema_version
     code = made_by(version, schema)
 
@@ -289,6 +347,8 @@ def _add_timers(app: App[Any], version: int, *, fat: bool, may_fail: bool) -> No
         if ring_again(result):
             first_store(stores).schedule(timer.key, timer.at_ms + AGAIN_MS, timer=RING)
         out.send(output, key=timer.key, value=f"{code}|{RING}|{timer.at_ms}|{result}{bulky}")
+        if ask is not None and (request := ring_asks(result)) is not None:
+            out.call(ask, timer.key, request)
 
     @app.timer("tick", every_ms=EVERY_MS)
     def tick(timer: Any, state: Any, out: Any) -> None:

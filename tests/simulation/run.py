@@ -125,6 +125,21 @@ WANTED_STANDBYS = (
 )
 """The same, of histories with standbys."""
 
+WANTED_CALLS = (
+    "call made",
+    "call made twice",
+    "call failed",
+    "call refused",
+    "call without a result in time",
+    "crash before a call",
+    "crash after a call",
+    "timer has called",
+    "answer handled",
+    "answer dropped",
+    "answer skipped",
+)
+"""The same, of histories with calls."""
+
 COLLECT_EVERY = 20
 """Seeds whose cycles are collected together."""
 
@@ -136,6 +151,7 @@ class Kind(TypedDict, total=False):
     decisions: bool
     standbys: bool
     rekeys: bool
+    calls: bool
 
 
 @dataclass(frozen=True)
@@ -161,10 +177,11 @@ def run_seed(
     decisions: bool = False,
     standbys: bool = False,
     rekeys: bool = False,
+    calls: bool = False,
 ) -> Outcome:
     """One whole history; with `losses` one in which brokers lose the end of a log, with `decisions` one whose state may
     be upgraded and corrected, with `standbys` one whose processes hold copies, with `rekeys` one of an app with an
-    internal topic."""
+    internal topic, with `calls` one of an app that calls the outside."""
     rng = random.Random(seed)
     drawn = scenario.draw(rng)
     if losses:
@@ -175,6 +192,8 @@ def run_seed(
         drawn = scenario.standing_by(drawn, random.Random(f"standbys {seed}"))
     if rekeys:
         drawn = scenario.rekeying(drawn, random.Random(f"rekeys {seed}"))
+    if calls:
+        drawn = scenario.calling(drawn, random.Random(f"calls {seed}"))
     loop = VirtualLoop()
     world = World(loop, drawn, rng)
     if trace:
@@ -237,6 +256,7 @@ class Tally:
 
 def run_block(seeds: range, **kind: Unpack[Kind]) -> Tally:
     wanted = {*WANTED, *(WANTED_DECISIONS if kind.get("decisions") else ())}
+    wanted |= {*(WANTED_CALLS if kind.get("calls") else ())}
     if kind.get("standbys"):
         wanted = (wanted - WITHOUT_CHANGES).union(WANTED_STANDBYS)
     tally = Tally(wanted=tuple(sorted(wanted)))

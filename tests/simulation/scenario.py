@@ -122,6 +122,8 @@ class Scenario:
     """How many of them the app has, if commands change that."""
     rekeys: bool = False
     """It has an internal topic, to which it sends some of its records under another key."""
+    calls: bool = False
+    """It calls the outside."""
 
     @property
     def variant(self) -> dict[str, Any]:
@@ -223,6 +225,14 @@ def rekeying(scenario: Scenario, rng: random.Random) -> Scenario:
     """The same with an internal topic, and without own topics that are exchanged."""
     kept = tuple(e for e in scenario.events if not e.kind.startswith(("replace increments", "replace snapshots")))
     return replace(scenario, events=kept, partitions=rng.choice((1, 2, 3)), fat=False, rekeys=True)
+
+
+def calling(scenario: Scenario, rng: random.Random) -> Scenario:
+    """The same with calls to the outside, and without own topics that are exchanged. Some also have what `rekeying`
+    adds."""
+    kept = tuple(e for e in scenario.events if not e.kind.startswith(("replace increments", "replace snapshots")))
+    called = replace(scenario, events=kept, fat=False, calls=True)
+    return rekeying(called, rng) if rng.random() < 0.2 else called
 
 
 def pausing(scenario: Scenario, rng: random.Random) -> Scenario:

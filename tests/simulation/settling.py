@@ -81,7 +81,8 @@ class Settling:
                 continue
             if status is None or status.phase is not Phase.LIVE:
                 return False
-            if world.store_of(number) is None:
+            store = world.store_of(number)
+            if store is None or (store.calls is not None and store.calls.pending()):
                 return False
             positions = {each.topic: each.position for each in status.inputs}
             if any(positions.get(topic, -1) < target for topic, target in targets.items()):

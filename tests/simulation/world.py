@@ -25,6 +25,7 @@ from tests.simulation.loop import VirtualLoop
 from tests.simulation.losing import Losses
 from tests.simulation.network import NOWHERE, Network
 from tests.simulation.oracle import Oracle
+from tests.simulation.outside import Outside
 from tests.simulation.pausing import Pauses
 from tests.simulation.process import Process
 from tests.simulation.replacing import LEADS_NOWHERE, REFUSED, Replacement, create_own, fill
@@ -75,6 +76,7 @@ class World:
         self.settling = Settling(self)
         self.copies = Copies(self)
         self.suspicions: Suspicions = Suspicions(self)
+        self.outside = Outside(self)
 
     # ---------------------------------------------------------- for the processes
 
@@ -154,7 +156,13 @@ class World:
     def deployed(self, version: int | None = None, schema: int | None = None, inputs: tuple[str, ...] = ()) -> App[Any]:
         drawn, version, inputs = self.scenario, version or self.version, inputs or self.rewiring.declared
         by_pattern, schema = drawn.appears_at is not None, schema or self.decisions.schema
-        variant = {**drawn.variant, "schema": schema, "by_pattern": by_pattern, "rekeys": drawn.rekeys}
+        variant = {
+            **drawn.variant,
+            "schema": schema,
+            "by_pattern": by_pattern,
+            "rekeys": drawn.rekeys,
+            "calls": drawn.calls,
+        }
         return program.app_of(version, inputs, **variant)
 
     @property
@@ -162,6 +170,12 @@ class World:
         """Those that are there, or are being replaced."""
         names = program.INPUTS[: self.scenario.inputs]
         return tuple(name for name in names if name in self.broker.ids_of)
+
+    @property
+    def internal(self) -> tuple[str, ...]:
+        """The internal topics of the app."""
+        drawn = self.scenario
+        return (*((program.AGAIN,) if drawn.rekeys else ()), *((program.ANSWERS,) if drawn.calls else ()))
 
     def appear(self) -> None:
         """Create the input that is not there yet."""
@@ -266,7 +280,7 @@ class World:
     def targets(self, number: int) -> dict[str, int]:
         """Input topic → offset after its last record."""
         found = {}
-        internal = (program.AGAIN,) if self.scenario.rekeys else ()
+        internal = self.internal
         for topic in (*self.inputs, *internal):
             if topic not in (*self.rewiring.declared, *internal):
                 continue
@@ -282,7 +296,7 @@ class World:
         for topic in (
             *program.INPUTS[:there],
             *(program.OUTPUT, program.INCREMENTS, program.SNAPSHOTS, program.LETTERS),
-            *((program.AGAIN,) if scenario.rekeys else ()),
+            *self.internal,
         ):
             self.broker.create(topic, scenario.partitions)
         if not scenario.begins_late:
