@@ -27,11 +27,11 @@ from snapreplay.app.made_record import (
     Sent,
     check_output,
     checked_records,
-    decoded,
     encoded,
     record,
     record_raw,
     rehearse,
+    sent_to,
 )
 from snapreplay.app.record import Output, RawRecord, span_of
 from snapreplay.app.topic import Topic
@@ -185,11 +185,7 @@ class Harness(Generic[S]):
     def outputs(self, topic: Topic[K, V]) -> list[Sent[K, V]]:
         """Return what was sent to this topic so far, in order. Raises UsageError: not an output of the app."""
         check_output(topic, self._app)
-        return [
-            Sent(*decoded(topic, each.key, each.value), each.headers, each.partition, each.timestamp_ms)
-            for each in self._outputs
-            if each.topic == topic.name
-        ]
+        return sent_to(topic, self._outputs)
 
     def pending(self, call: AsyncCall[K, Q, R]) -> list[Call[K, Q]]:
         """Return the calls that were requested and are not answered, in this order. Raises UsageError: the app has no
@@ -309,7 +305,7 @@ class Harness(Generic[S]):
     def _made_calls(self) -> list[RawRecord]:
         """Return the answers of all pending calls that something answers."""
         found = []
-        for call_id, pending in self._pending_calls() if self._answers and self._feeds_internal else ():
+        for call_id, pending in self._pending_calls() if self._answers else ():
             call = self._app.calls[pending.name]
             if call not in self._answers:
                 continue

@@ -10,7 +10,7 @@ import msgspec
 from snapreplay.app.app import App
 from snapreplay.app.codecs import Codec, unencoded
 from snapreplay.app.out import TIMESTAMP_MS_MAX, checked_headers
-from snapreplay.app.record import Headers, RawRecord
+from snapreplay.app.record import Headers, Output, RawRecord
 from snapreplay.app.topic import Topic
 from snapreplay.errors import UsageError
 from snapreplay.times import NO_TIMESTAMP
@@ -135,6 +135,15 @@ def check_output(topic: Topic[Any, Any], app: App[Any]) -> None:
     check_topic(topic)
     if topic.name not in {each.name for each in app.outputs}:
         raise UsageError(f"{app.app_id}: {topic.name} is not an output")
+
+
+def sent_to(topic: Topic[K, V], outputs: Iterable[Output]) -> list[Sent[K, V]]:
+    """Return those of the outputs that were sent to this topic, decoded."""
+    return [
+        Sent(*decoded(topic, each.key, each.value), each.headers, each.partition, each.timestamp_ms)
+        for each in outputs
+        if each.topic == topic.name
+    ]
 
 
 def decoded(topic: Topic[K, V], key: bytes | None, value: bytes | None) -> tuple[Any, Any]:

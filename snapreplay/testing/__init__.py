@@ -1,4 +1,4 @@
-"""Test an app: without a broker (`Harness`, `check`, `check_upgrade`), and on a real one (`real_harness`).
+"""Test an app: without a broker (`Harness`, `Pipeline`, `check`, `check_upgrade`), and on a real one (`real_harness`).
 
 def test_ledger():
     harness = Harness(app)
@@ -21,6 +21,7 @@ from snapreplay.app.lost_change import LostChange
 from snapreplay.app.made_record import Sent, record, record_raw
 from snapreplay.testing.checks import Report, check
 from snapreplay.testing.expected import Expected
+from snapreplay.testing.pipeline import Pipeline
 from snapreplay.testing.upgrades import UpgradeReport, check_upgrade
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ __all__ = [
     "Expected",
     "Harness",
     "LostChange",
+    "Pipeline",
     "RealHarness",
     "Received",
     "Report",

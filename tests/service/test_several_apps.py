@@ -18,6 +18,7 @@ import pytest
 from snapreplay import App, MapState, Topic, UsageError, run
 from tests.support import apps, reference
 from tests.support.child import ROOT, Child, Family, Load
+from tests.support.deadlines import scaled
 from tests.support.stage import Stage
 from tests.support.waiting import eventually
 
@@ -183,7 +184,7 @@ async def test_an_app_that_is_refused_ends_the_process_with_its_code(two: Making
     assert done.returncode == 0, done.stderr
     await asyncio.to_thread(lambda: command("init", it.files[0], servers=servers))
     child = it.start(children)
-    assert await asyncio.to_thread(child.process.wait, 60) == 2
+    assert await asyncio.to_thread(child.process.wait, scaled(60)) == 2
     assert f"{it.second}: this app is refused, so the others stop, too: " in child.log
     assert re.search(rf"^error: .*folds-{it.second}", child.log, re.MULTILINE)
 
@@ -200,6 +201,7 @@ def test_two_apps_with_the_same_id_are_refused_by_name(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
+            timeout=scaled(60),
         )
         assert (done.returncode, done.stderr.splitlines()[0]) == (
             2,
