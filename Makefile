@@ -69,6 +69,12 @@ cluster: jars helm ## The chart on a real Kubernetes (root on Debian; the first 
 	@$(NODE) build $(CLUSTER) && tests/deploy/cluster/images.sh $(CLUSTER)
 	@trap '$(NODE) down $(CLUSTER)' EXIT; $(NODE) up $(CLUSTER) && $(BIN)/python -m tests.deploy.cluster $(CLUSTER)
 
+# Each one that is to be tried, such as "python3.12 python3.13".
+PYTHONS ?= $(PYTHON)
+.PHONY: wheel
+wheel: jars ## The wheel in clean environments: a new project, each extra, the tutorial (PYTHONS="python3.12 python3.13")
+	@tests/deploy/wheel.sh $(PYTHONS)
+
 # The last version that runs on Java 17.
 APICURIO := 2.6.13.Final
 .PHONY: registry

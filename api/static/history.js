@@ -49,8 +49,15 @@ export function historyTab(all, nowMs, page, asked) {
   return html`${section("history", `History of partition ${number}`, numbers.length ? choose : nothing, html`
     <p>Its owners by the claims in the log, its snapshots, and what was decided by hand.</p>
     ${error ? failure(error) : nothing}
-    ${told ? shown(told, snapshotsOf(told, all), nowMs, page.whole, page.toggleWhole) : nothing}`)}
+    ${told ? shown(withOwner(told, all), snapshotsOf(told, all), nowMs, page.whole, page.toggleWhole) : nothing}`)}
     ${decisions(all, nowMs)}${group(all, nowMs, page)}`;
+}
+
+// The present owner has a name, also when its claim was trimmed.
+function withOwner(told, all) {
+  const now = all.partitions.find((each) => each.partition === told.partition);
+  const named = { process_id: now?.process_id, instance_id: now?.owner, host: now?.host };
+  return { ...told, ownerships: told.ownerships.map((each) => (!each.process_id && each.owner_epoch === now?.owner_epoch ? { ...each, ...named } : each)) };
 }
 
 // Those that the log still points to, and those that the processes remember, by their batch.

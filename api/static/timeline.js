@@ -8,7 +8,7 @@ const STEPS_SECONDS = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 10800, 21600, 432
 const TICKS = 8;
 const MINUTE_MS = 60_000, DAY_MS = 86_400_000;
 
-export const ownerOf = (each) => (each.process_id ? placed(each.instance_id, each.host) : "its claim was trimmed");
+export const ownerOf = (each) => (each.process_id ? placed(each.instance_id, each.host) : "claim was trimmed");
 
 export function timeline({ partition, ownerships, decisions = [] }, snapshots, nowMs) {
   const times = [...ownerships.map((each) => each.claimed_at ?? each.last_commit_at).filter(Boolean), ...snapshots.map((each) => each.at), ...decisions.map((each) => each.at)].map(Date.parse);

@@ -21,6 +21,8 @@ from tests.support.stage import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.whole]
 
+# Another environment than that of the tests: tests/deploy/wheel.sh.
+BIN = os.environ.get("SNAPREPLAY_TEST_BIN", Path(sys.executable).parent)
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 RIGHT, WRONG = "item.stock -= order.pieces\n", "item.stock -= order.pieces / 0\n"
 
@@ -33,7 +35,7 @@ class Reader:
         self.kafka_port = str(kafka)
         self.environment = {
             **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{BIN}:{os.environ['PATH']}",
             "SNAPREPLAY_HTTP__PORT": str(http),
             "SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka}",
         }

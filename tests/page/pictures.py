@@ -69,6 +69,7 @@ class Feed:
     def __init__(self, servers: str) -> None:
         self._feeder = KafkaFeeder(Settings(kafka={"bootstrap.servers": servers}), "pictures")
         self._has_ended = False
+        self._next: list[Output] = []
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -81,13 +82,14 @@ class Feed:
             await task
             await self._feeder.close()
 
-    async def send(self, topic: str, card: str, value: bytes) -> None:
-        await self._feeder.feed([record(topic, card, value)])
+    def send(self, topic: str, card: str, value: bytes) -> None:
+        """Send it with the next ones: the feeder has one transaction at a time."""
+        self._next.append(record(topic, card, value))
 
     async def _feed(self) -> None:
         rng, number = random.Random(7), 0
         while not self._has_ended:
-            some = []
+            some, self._next = self._next, []
             for _ in range(20):
                 card, number = f"card-{rng.randrange(CARDS):04}", number + 1
                 payment = {"payment_id": f"p{number}", "amount_cents": rng.randrange(500, 60_000)}
@@ -118,13 +120,18 @@ async def look(browser: Browser, url: str, width: int = 1280, theme: str = "ligh
         await asyncio.sleep(1)
 
 
-async def shot(page: Page, name: str, height: int | None = None) -> None:
-    """Take a picture, as high as the content up to `height`."""
+async def shot(page: Page, name: str, height: int | None = None, *, healthy: bool = True) -> None:
+    """Take a picture, as high as the content up to `height`; again if the app was not healthy at its end."""
     theme = "dark" if await page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") else "light"
     size = page.viewport_size or {"width": 1280, "height": 900}
-    content = await page.evaluate("document.querySelector('footer').offsetTop")
-    await page.set_viewport_size({"width": size["width"], "height": min(content, height or content)})
-    await page.screenshot(path=PICTURES / f"page-{name}-{theme}-{size['width']}.png")
+    good = page.locator(HEALTHY if healthy else "main")
+    while True:
+        await good.wait_for()
+        content = await page.evaluate("document.querySelector('footer').offsetTop")
+        await page.set_viewport_size({"width": size["width"], "height": min(content, height or content)})
+        await page.screenshot(path=PICTURES / f"page-{name}-{theme}-{size['width']}.png")
+        if await good.count():
+            break
     await page.set_viewport_size(size)
 
 
@@ -134,7 +141,6 @@ async def take(browser: Browser, processes: Processes, feed: Feed) -> None:
     for each in (page, phone):
         await each.get_by_role("heading", level=1, name="Healthy").wait_for()
     await page.wait_for_timeout(WORK_SECONDS * 1000)
-    await page.locator(HEALTHY).wait_for()
     await shot(page, "overview")
     await shot(phone, "overview", height=900)
     await page.evaluate("() => { location.hash = 'state'; }")
@@ -149,15 +155,19 @@ async def take(browser: Browser, processes: Processes, feed: Feed) -> None:
     await page.locator(f"main:has({HEALTHY}) .restore.good").nth(1).wait_for()
     await shot(page, "restore", height=900)
     processes.start()
-    await page.get_by_role("list", name="Partitions of fraud-1").get_by_role("link").first.wait_for()
-    await page.locator(HEALTHY).wait_for()
+    moved = page.get_by_role("list", name="Partitions of fraud-1").get_by_role("link").first
+    number = (await moved.get_attribute("href") or "").rpartition("/")[2]
+    await page.evaluate("(number) => { location.hash = `history/${number}`; }", number)
+    await page.locator(".timeline rect.past").first.wait_for()
+    await page.emulate_media(color_scheme="dark")
+    await shot(page, "history")
+    await page.emulate_media(color_scheme="light")
 
-    await page.locator(HEALTHY).wait_for()
-    await feed.send("card-payments", "card-0042", b'{"payment_id": "p-42", "amount": "12,50"}')
+    feed.send("card-payments", "card-0042", b'{"payment_id": "p-42", "amount": "12,50"}')
     await page.get_by_text("is down").first.wait_for()
     await page.evaluate("() => { location.hash = 'overview'; }")
     await page.get_by_role("article", name="is down").wait_for()
-    await shot(page, "failed", height=840)
+    await shot(page, "failed", height=840, healthy=False)
 
     processes.kill()
     processes.once("topics", "ensure", "fraud:app", "--set", "errors.policy=dead_letter")
