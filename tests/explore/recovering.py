@@ -9,6 +9,7 @@ import msgspec
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.chain import Chain
+from snapreplay.service.core.input_change import Added, InputChange
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.owners import Superseded
@@ -17,7 +18,7 @@ from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.refusals import SchemaDiffers, WrongLog
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.warm_copy import WarmCopy
-from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND, UPGRADED_KIND, Increment, Pointer
+from snapreplay.snapshots.format.records import INPUTS_KIND, NO_OFFSET, OWN_KIND, UPGRADED_KIND, Increment, Pointer
 from snapreplay.snapshots.log.batches import Base, BrokenChain
 from snapreplay.snapshots.plan import FromSnapshot
 from tests.explore.deciding import begun_anew
@@ -91,7 +92,8 @@ def _go_live(turn: Turn, live: effects.GoLive) -> World:
     chain = Chain(turn.owner.origin, live.owner_epoch, last.increment, last.offset, KEPT + 1)
     if last.increment.origin != turn.owner.origin:
         return turn.done(broken=f"LIVE with {turn.owner.origin} on a state of {last.increment.origin}")
-    if last.increment.positions.keys() != turn.owner.ownership.expected.inputs:
+    declared = turn.owner.ownership.expected
+    if last.increment.positions.keys() != declared.inputs | declared.internal:
         return turn.done(broken=f"LIVE with a log of the inputs {sorted(last.increment.positions)}")
     if turn.owner.state != State.of(last.increment):
         return turn.done(broken=f"LIVE with another state than that of batch {last.increment.batch}")
@@ -125,13 +127,15 @@ def perform(turn: Turn, effect: effects.Action) -> Iterator[Move]:
             yield from _claim(turn)
         case effects.SeeClaim():
             yield from _see(turn, effect)
-        case effects.BeginAnew() | effects.WriteState() | effects.Upgrade() if turn.is_fenced:
+        case effects.BeginAnew() | effects.WriteState() | effects.Upgrade() | effects.AddInputs() if turn.is_fenced:
             refused = events.EffectFailed(FENCED)
             yield "cannot write its state: fenced", _happened(turn, refused)
         case effects.BeginAnew() if turn.world.was_cut:
             yield from _begin_anew(turn, effect)
         case effects.Upgrade():
             yield from _upgrade(turn, effect)
+        case effects.AddInputs():
+            yield from _add_inputs(turn, effect)
         case effects.BeginAnew() | effects.WriteState():
             words = "writes its state, although nothing was lost"
             yield words, replace(turn.world, broken=words)
@@ -178,6 +182,21 @@ def _upgrade(turn: Turn, effect: effects.Upgrade) -> Iterator[Move]:
         hole = turn.on(snapshots=(*world.snapshots, None)).writes(Entry(increment=increment), MARKER)
         done = events.StateWritten(FoundIncrement(increment, offset))
         yield f"{words}: its snapshot does not arrive", _happened(hole.now(state=state).faulty(), done)
+
+
+def _add_inputs(turn: Turn, effect: effects.AddInputs) -> Iterator[Move]:
+    """The increment behind the last one that has the internal topic, too."""
+    recovery = turn.owner.recovery
+    assert recovery is not None
+    change, offset = InputChange({name: Added(0) for name in effect.topics}), len(turn.world.log)
+    increment = change.behind(effect.last, recovery.owner_epoch, {"finding": f"{INPUTS_KIND}-1"}, 0)
+    written, words = turn.writes(Entry(increment=increment), MARKER), f"adds its internal topic at {offset}"
+    yield words, _happened(written, events.InputsAdded(FoundIncrement(increment, offset)))
+    if turn.world.faults:
+        doubt = events.EffectFailed(IN_DOUBT)
+        yield f"{words}, and gets no answer", _happened(written.faulty(), doubt)
+        yield f"{words}, which does not arrive", _happened(turn.faulty(), doubt)
+        yield f"{words}: a stale coordinator refuses it", _happened(turn.faulty(), events.EffectFailed(FENCED))
 
 
 def _begin_anew(turn: Turn, effect: effects.BeginAnew) -> Iterator[Move]:
@@ -279,8 +298,9 @@ def _read(world: World, owner: Owner, effect: effects.Action) -> tuple[str, even
             return "starts from the genesis", events.StartLoaded(Base(-1, NO_OFFSET, world.log_start, {}))
         case effects.Advance():
             return _advance(world, owner, effect)
-        case effects.CheckInputs():
-            return "checks the input", events.InputsChecked()
+        case effects.CheckInputs(last):
+            missing = owner.ownership.expected.internal.difference(last.increment.positions)
+            return "checks the input", events.InputsChecked(tuple(missing))
         case _:
             raise AssertionError(f"{effect}: no topic was lost")
 

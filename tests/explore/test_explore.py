@@ -44,6 +44,22 @@ def test_an_upgrade_without_one_of_its_rules_is_found_out(broken):
     assert explore(beginning((2, 2), **{**BOUNDS, "batches": 1}, rules=Rules(**broken)), STATES_MAX).problem
 
 
+@pytest.mark.parametrize("bounds", [{"faults": 1}, CRASHING, {"faults": 0, "losses": 1}], ids=str)
+def test_an_internal_topic_is_added_once(bounds):
+    """By the first owner whose code declares it, whatever the other one does: in one chain, and before it is LIVE."""
+    start = beginning((1, 1), (1, 1), True, **{**BOUNDS, "batches": 1, "snapshots_left": 0, **bounds})
+    explored = explore(start, STATES_MAX)
+    assert explored.problem == "", "\n".join(explored.story)
+    assert explored.is_whole
+
+
+def test_an_internal_topic_added_without_a_fence_is_found_out():
+    explored = explore(
+        beginning((1, 1), (1, 1), True, **{**BOUNDS, "faults": 0}, rules=Rules(fences=False)), STATES_MAX
+    )
+    assert any("adds its internal topic" in step for step in explored.story), explored.story
+
+
 COMMANDED = {**BOUNDS, "batches": 1, "snapshots_left": 0}
 FENCES = [2, pytest.param(3, marks=pytest.mark.whole)]
 

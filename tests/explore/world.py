@@ -28,7 +28,7 @@ from tests.explore.replacing import replace
 STORES: Mapping[tuple[int, str], StoreFields] = {(1, DEFAULT_STORE): StoreFields(frozenset())}
 GENESIS = Genesis("cluster", 1, {"in": 0})
 MORE = "more"
-"""The input that a command adds."""
+"""The input that a command adds, or an owner whose code declares it as an internal topic."""
 IDS = {"in": "a", "increments": "b", "snapshots": "c", MORE: "d"}
 NAMES = ("A", "B")
 KEPT = 1  # snapshots
@@ -207,21 +207,26 @@ class World:
         return claims[-1] if claims else None
 
 
-def expected(name: str, schema: int, inputs: frozenset[str]) -> Expected:
+def expected(name: str, schema: int, inputs: frozenset[str], internal: frozenset[str]) -> Expected:
     upgrades = STORES if schema > 1 else {}
-    return Expected("ledger", schema, "cluster", 0, 1, inputs, "increments", name, f"p{name}", 0, upgrades=upgrades)
+    known = "ledger", schema, "cluster", 0, 1, inputs, "increments", name, f"p{name}", 0
+    return Expected(*known, upgrades=upgrades, internal=internal)
 
 
 def claim_of(name: str, number: int) -> Claim:
     return Claim(f"{name}{number}", "ledger", "cluster", f"p{name}", name, name, 0, 0)
 
 
-def beginning(schemas: tuple[int, int] = (1, 1), inputs: tuple[int, int] = (1, 1), /, **bounds: Any) -> World:
-    """Two owners, whose code has these schema versions and as many inputs, of a partition that version 1 has begun."""
+def beginning(
+    schemas: tuple[int, int] = (1, 1), inputs: tuple[int, int] = (1, 1), rekeys: bool = False, /, **bounds: Any
+) -> World:
+    """Two owners, whose code has these schema versions and as many inputs, of a partition that version 1 has begun.
+    `rekeys`: their code declares an internal topic, which that version did not have."""
     ids = {name: each for name, each in IDS.items() if name != MORE}
     genesis = genesis_increment(origin_of(1), 0, GENESIS, UNTOUCHED.digest, 0, ids)
     log = (Entry(claim=claim_of("init", 0)), MARKER, Entry(increment=genesis), MARKER)
-    known = map(expected, NAMES, schemas, (frozenset(("in", MORE)[:count]) for count in inputs))
+    internal = frozenset((MORE,) if rekeys else ())
+    known = map(expected, NAMES, schemas, (frozenset(("in", MORE)[:count]) for count in inputs), (internal, internal))
     one, two = (Owner(Ownership(each, 1, 1, BatchFailures(0)), None) for each in known)
     return replace(World(log, (one, two)), **bounds)
 
