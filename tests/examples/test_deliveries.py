@@ -40,7 +40,8 @@ def price(country: str, grams: int) -> int:
 
 
 class Prices(ThreadingHTTPServer):
-    """A service of prices; by its dice half of the requests fail, before or after it has noted them."""
+    """A service of prices; by its dice half of the requests fail, but at most four of an order in a row: the pauses
+    between attempts double."""
 
     daemon_threads = True
 
@@ -49,6 +50,7 @@ class Prices(ThreadingHTTPServer):
         self.dice, self.lock = random.Random(39), threading.Lock()
         self.by_id: dict[str, set[int]] = defaultdict(set)
         self.requests: Counter[bool] = Counter()
+        self.failures: Counter[str] = Counter()
 
     @property
     def url(self) -> str:
@@ -65,9 +67,11 @@ class _Asked(BaseHTTPRequestHandler):
         query = parse_qs(urlsplit(self.path).query)
         cents = price(query["country"][0], int(query["grams"][0]))
         with self.server.lock:
-            is_well = self.server.dice.random() < 0.5
+            call_id = self.headers["Idempotency-Key"]
+            is_well = self.server.dice.random() < 0.5 or self.server.failures[call_id] == 4
+            self.server.failures[call_id] = 0 if is_well else self.server.failures[call_id] + 1
             self.server.requests[is_well] += 1
-            self.server.by_id[self.headers["Idempotency-Key"]].add(cents)
+            self.server.by_id[call_id].add(cents)
         self.send_response(200 if is_well else 503)
         self.end_headers()
         self.wfile.write(str(cents).encode() if is_well else b"try again")
