@@ -132,7 +132,8 @@ class Rewiring:
         """Say whether each partition has these inputs. A broker that lags behind may have shown that, and it is not
         so."""
         found = (self._last(number) for number in range(self._world.scenario.partitions))
-        return all(each is not None and each.positions.keys() == {*after} for each in found)
+        wanted = {*after, *self._world.internal}
+        return all(each is not None and each.positions.keys() == wanted for each in found)
 
     def _last(self, number: int) -> Increment | None:
         log = self._world.broker.log(program.INCREMENTS, number)
@@ -149,7 +150,7 @@ class Rewiring:
         already: it looks again."""
         if process not in self._world.processes:
             return
-        if process.app.input_names != self.declared:
+        if process.app.input_names != (*self.declared, *self._world.internal):
             process.crash()
             self._world.copies.count_anew()
             return

@@ -9,7 +9,9 @@ import pytest
 from tests.simulation.run import replay_command, run_block
 
 
-@pytest.mark.parametrize("also", [{}, {"standbys": True}], ids=["owners", "standbys"])
+@pytest.mark.parametrize(
+    "also", [{}, {"standbys": True}, pytest.param({"decisions": True}, marks=pytest.mark.whole)], ids=str
+)
 def test_each_call_is_answered_and_each_answer_counts_once(also: Any) -> None:
     """Through crashes between commit and call, call and answer, answer and commit. A call may be made several times,
     but never before its request is committed; its later answers change nothing."""
