@@ -68,7 +68,7 @@ def wrong_certificates(here: Guarded):
     certfile = r"kafka\.ssl\.certfile and kafka\.ssl\.keyfile to"
     yield none, "refuses a client without a certificate: .*ALERT", certfile
     foreign = here.by_certificate(ssl_certfile=other, ssl_keyfile=other_key)
-    yield foreign, "refuses our certificate: .*ALERT", certfile
+    yield foreign, "refuses the client certificate: .*ALERT", certfile
 
 
 def wrong_protocols(here: Guarded):
