@@ -24,7 +24,7 @@ from snapreplay.api.serving import PROBES_PORT, Server
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.address import Address
 from snapreplay.service.control.protocol import Control, StatusDocument
-from snapreplay.service.runtime.speaking import speak_of
+from snapreplay.service.runtime.speaking import enter_app
 from snapreplay.service.runtime.tasks import watched
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ class Application:
     def __init__(
         self, control: Control, settings: HttpSettings, bound: Address, runners: asyncio.AbstractEventLoop, path: str
     ) -> None:
-        """Take `runners`: the loop that control's commands and reads are for. `path`: below which it is served."""
+        """Take `runners`: the loop that control's commands and reads are for. `path`: prefix of all its paths; empty
+        if the process has one app."""
         tls, tokens = TlsFiles.of(settings), tokens_of(settings)
         self._asking = Asking(control, runners)
         self._events = StatusEvents(self._asking.last)
@@ -91,7 +92,7 @@ class Application:
         return (self._asking.recent(),)
 
     def end(self) -> None:
-        """Say goodbye to those who follow. Requests are still answered."""
+        """End the event streams with "bye". Other requests are still answered."""
         self._running.cancel()
         self._events.end()
 
@@ -140,7 +141,7 @@ def server_of(
 
 
 class Below:
-    """An ASGI application that has one for each of several apps, below `/apps/<app_id>/`."""
+    """Sends `/apps/<app_id>/…` to that app, and everything else to `front`."""
 
     def __init__(self, applications: Mapping[str, ASGIApp], front: ASGIApp) -> None:
         """Take `applications` by path, and `front`, which answers for the process."""
@@ -153,7 +154,7 @@ class Below:
         if found is None:
             await self._front(scope, receive, send)
             return
-        speak_of(app_id)
+        enter_app(app_id)
         scope["path"] = f"/{path}"  # in place: the connection looks at it, too
         await found(scope, receive, send)
 

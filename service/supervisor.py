@@ -27,7 +27,7 @@ from snapreplay.service.ports import Cluster, ConsumerGroup, Reader, TopicPartit
 from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.service.runtime.pulse import Pulse
-from snapreplay.service.runtime.speaking import of_app
+from snapreplay.service.runtime.speaking import with_app
 from snapreplay.service.runtime.tasks import watched
 from snapreplay.service.runtime.witnesses import Witnesses
 from snapreplay.service.topics.requirements import MissingInput, own_topics
@@ -254,7 +254,7 @@ class Supervisor:
         if self._refused is not None:
             runner.refuse(self._refused)
         started = _after(self._ending.get(number), self.standbys.taken(number), runner)
-        task = asyncio.get_running_loop().create_task(started, name=of_app(f"partition-{number}"))
+        task = asyncio.get_running_loop().create_task(started, name=with_app(f"partition-{number}"))
         self._tasks[number] = task
         task.add_done_callback(partial(tell_defect, runner))
 

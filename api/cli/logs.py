@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TextIO
 
 from snapreplay.counted import counted
-from snapreplay.service.runtime.speaking import app_spoken_of, of_app
+from snapreplay.service.runtime.speaking import current_app_id, with_app
 
 log = logging.getLogger("snapreplay")
 
@@ -66,7 +66,7 @@ class LineFormatter(logging.Formatter):
     """One line per event. A traceback has lines of its own, all of them indented by `CONTINUED`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        record.message = one_line(of_app(record.getMessage()))
+        record.message = one_line(with_app(record.getMessage()))
         if self.usesTime():
             record.asctime = self.formatTime(record, self.datefmt)
         lines = [self.formatMessage(record)]
@@ -91,7 +91,7 @@ class JsonFormatter(logging.Formatter):
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname,
             "logger": record.name,
-            "app": app_spoken_of() or self._app_id,
+            "app": current_app_id() or self._app_id,
             "message": _text(record.getMessage()),
         }
         if (partition := _partition_of(record)) is not None:

@@ -26,7 +26,7 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.free_memory import ROOT, available_bytes, memory_of
 from snapreplay.service.runtime.progress import RestoreProgress
 from snapreplay.service.runtime.report import problem_of
-from snapreplay.service.runtime.speaking import of_app
+from snapreplay.service.runtime.speaking import with_app
 from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in, within
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.log.batches import Step
@@ -116,7 +116,7 @@ class StandbyTask:
     def start(self) -> None:
         """Begin to copy."""
         self._task = asyncio.get_running_loop().create_task(
-            self._run(), name=of_app(f"standby-{self._context.partition}")
+            self._run(), name=with_app(f"standby-{self._context.partition}")
         )
 
     async def end(self) -> None:

@@ -1,5 +1,4 @@
-"""The app that the code of a context works for, where several run in one process: log lines and tasks are named by
-it."""
+"""The app of the current context, if the process runs several. Log lines and task names carry its id."""
 
 from __future__ import annotations
 
@@ -9,22 +8,22 @@ _app_id: ContextVar[str] = ContextVar("snapreplay_app_id", default="")
 
 
 def context_of_app(app_id: str) -> Context:
-    """Make a context whose tasks and threads, and those that they begin, speak of this app."""
+    """Make a context for this app; tasks and threads started in it inherit it."""
     context = copy_context()
-    context.run(speak_of, app_id)
+    context.run(enter_app, app_id)
     return context
 
 
-def speak_of(app_id: str) -> None:
-    """Speak of this app in the present context from now on."""
+def enter_app(app_id: str) -> None:
+    """Set the app of the current context."""
     _app_id.set(app_id)
 
 
-def app_spoken_of() -> str:
-    """Return the app's id; empty: the process has one app, or it is the matter of all."""
+def current_app_id() -> str:
+    """Return the app's id; empty if the process has one app, or the code serves all apps."""
     return _app_id.get()
 
 
-def of_app(text: str) -> str:
-    """Put the app before a text, where the process has several."""
+def with_app(text: str) -> str:
+    """Put the app's id before a text, if the process has several apps."""
     return f"{app_id}: {text}" if (app_id := _app_id.get()) else text
