@@ -30,7 +30,7 @@ from snapreplay.errors import UnknownPartition
 from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.dead_letter_list import DeadLetterList
 from snapreplay.service.control.histories import PartitionHistory
-from snapreplay.service.control.metrics import DocumentCollector, HappenedIn
+from snapreplay.service.control.metrics import DocumentCollector, EventsOf
 from snapreplay.service.control.operations import PARTITION_MAX
 from snapreplay.service.control.protocol import Check, ServiceFacts
 from snapreplay.service.control.savepoint_list import SavepointList, SavepointShown
@@ -292,7 +292,7 @@ async def get_config(covered: Covers) -> Response:
 )
 async def metrics(here: Here, request: Request) -> Response:
     """Write every metric of docs/runbook.md."""
-    happened = HappenedIn(here.status.facts.app_id, EVENTS) if here.path else EVENTS
+    happened = EventsOf(here.status.facts.app_id, EVENTS) if here.path else EVENTS
     return exposed(DocumentCollector(here.status, happened), request)
 
 

@@ -241,7 +241,7 @@ class DocumentCollector(Collector):
 
 
 class ProcessCollector(Collector):
-    """The same of several apps of a process: a family has the samples of all."""
+    """The metrics of several apps of a process: each family once, with the samples of all."""
 
     def __init__(self, documents: Sequence[StatusDocument], happened: Collector) -> None:
         self._documents = documents
@@ -257,8 +257,8 @@ class ProcessCollector(Collector):
         yield from self._happened.collect()
 
 
-class HappenedIn(Collector):
-    """What happened in one of several apps of a process, and what is the matter of all."""
+class EventsOf(Collector):
+    """The events of one of several apps of a process, and those without an app."""
 
     def __init__(self, app_id: str, happened: Collector) -> None:
         self._app_id = app_id
