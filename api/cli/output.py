@@ -169,12 +169,13 @@ class ExitCode(IntEnum):
 
 
 class OperationRefused(SnapreplayError):
-    """The service answered with a problem document, or the command cannot be carried out; `code` is its exit code.
+    """The service answered with a problem document, or the command cannot be carried out.
 
     Safe: The refused part was not started, and the service continues. If the message says that a part was started, or
     that this is not known, `snapreplay operations` shows it.
     """
 
+    # `code` is the exit code of the command
     reaction = Reaction.REFUSE
 
     def __init__(self, message: str, *, hint: str, code: ExitCode, **facts: object) -> None:

@@ -105,7 +105,9 @@ class StateAnswer(msgspec.Struct, frozen=True, tag="state"):
 
 
 class UnknownMap(UsageError):
-    """The state has no store of this name. `stores` has the existing names."""
+    """The state has no store of this name."""
+
+    # `stores` has the existing names
 
     def __init__(self, stores: tuple[str, ...]) -> None:
         super().__init__(f"the state has no store of this name; it has {', '.join(stores)}")
@@ -120,7 +122,9 @@ class NoMap(UsageError):
 
 
 class WrongRead(UsageError):
-    """A parameter of the read is wrong. `where` names it, such as "query.prefix"; `why` says what is wrong."""
+    """A parameter of the read is wrong; the message names it."""
+
+    # `where` names it, such as "query.prefix"; `why` says what is wrong
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}")
@@ -129,8 +133,9 @@ class WrongRead(UsageError):
 
 
 class NotReadable(RetryableError):
-    """The partition cannot be read in this process now. `phase` is null if the process neither owns it nor has a
-    copy."""
+    """The partition cannot be read in this process now."""
+
+    # `phase` is None if the process neither owns the partition nor has a copy
 
     def __init__(self, partition: int, phase: str | None, reason: str) -> None:
         super().__init__(f"partition {partition} cannot be read: {reason}")

@@ -119,7 +119,10 @@ def handler_failed(failure: RecordError, partition: int, app: App[Any], *, can_r
 
 class HalfApplied(RetryableError):
     """A record cannot be applied, and the state cannot roll back, so it has a part of the batch. The partition restores
-    the state, processes the records before this one, and then fails with `failed`."""
+    the state, processes the records before this one, and then fails with the error of this
+    record."""
+
+    # `failed` is that error
 
     def __init__(self, failed: HandlerFailed, record_id: RecordId) -> None:
         super().__init__(f"{failed.message}; the state is restored before the partition stops at this record")
@@ -176,7 +179,7 @@ class BatchFailures:
     def refused(
         self, failed: Increment, error: RefusedRecord, events: Events = NO_EVENTS
     ) -> tuple[BatchFailures, StopError | None]:
-        """Cut a refused batch down to the record or timer to blame, which then counts as not applicable.
+        """Cut a refused batch down to the record or timer to blame, which then counts as failed.
         The second value is the final error, if there is one."""
         cut = replace(
             self,

@@ -12,13 +12,13 @@ class Unreachable(RetryableError):
 class NotAuthenticated(AccessError):
     """The brokers refuse the login: wrong password, SASL mechanism, certificate or protocol."""
 
-    # has the fact "address"
+    # facts: address, of the broker
 
 
 class NotAuthorized(AccessError):
     """An ACL is missing."""
 
-    # has the facts: operation, resource ("topic payments"), principal; each as far as known
+    # facts: operation, resource ("topic payments"), principal; each as far as known
 
 
 class ClockRefused(RetryableError):
@@ -38,12 +38,9 @@ class ReadStalled(RetryableError):
 
 
 class OffsetTrimmed(RecordsGone):
-    """The offset is below the start of the log: the record was deleted.
+    """The offset is below the start of the log: the record was deleted."""
 
-    A recovery decides what that means.
-    """
-
-    # has the facts: offset, start_offset, end_offset
+    # facts: offset, start_offset, end_offset
 
 
 class OffsetBeyondEnd(RecordsGone):
@@ -53,7 +50,7 @@ class OffsetBeyondEnd(RecordsGone):
 class TopicGone(RecordsGone):
     """The topic does not exist, or was created again with another id."""
 
-    # has the facts: topic, topic_id
+    # facts: topic, topic_id
 
 
 class CommitInDoubt(RetryableError):
@@ -72,7 +69,7 @@ class RefusedRecord(RetryableError):
     again by itself, in smaller and smaller parts, until only this record is left.
     """
 
-    # has the facts: topic, error
+    # facts: topic, error
 
 
 class RefusedTopic(RefusedRecord):

@@ -201,11 +201,22 @@ NOT_FOR_USERS = {
         "new_store",
         "validate",
     },
-    "HttpServer": {"bind", "serve", "close"},
+    "HttpServer": {"bind", "serve", "close", "shared"},
     "MapView": {"position"},
     "StoresView": {"position"},
-    "Out": {"learn_limits", "carry", "note_late", "mark", "cut", "take_late", "take"}
-    | {"staged", "input_key", "calls", "at_ms"},
+    "Out": {
+        "learn_limits",
+        "carry",
+        "note_late",
+        "mark",
+        "cut",
+        "take_late",
+        "take",
+        "staged",
+        "input_key",
+        "calls",
+        "at_ms",
+    },
     "Sessions": {"close", "check"},
     "Table": {"close", "check"},
     "Windows": {"close", "check"},
@@ -291,6 +302,8 @@ def _annotation(function: Any) -> str:
 
 
 _SHORT = {
+    "collections.abc.": "",
+    "typing.": "",
     "Iterable[tuple[str, bytes | None]]": "Headers",
     "Sequence[tuple[str, bytes | None]] | None": "Headers",
     "[Any, Any]": "",
@@ -338,7 +351,7 @@ def _parameter(each: inspect.Parameter) -> str:
     if each.default is each.empty:
         return typed
     default = each.default.value if isinstance(each.default, enum.Enum) else each.default
-    shown = "Any" if default is Any else repr(default)
+    shown = "Any" if default is Any else repr(default).replace("<factory>", "{}")
     return f"{typed} = {'…' if ' at 0x' in shown or '(' in shown.replace('()', '') else shown}"
 
 
@@ -350,7 +363,7 @@ def _docstring(value: Any, hidden: Collection[str] = ()) -> Lines:
         if section := _SECTION.fullmatch(head):
             raises = "Raises " if section[1].startswith("Raises") else ""
             shown = (each for each in _items(rest) if each.split("`")[1] not in {"UsageError", *hidden})
-            items += [f"- {raises}{each}" for each in shown]
+            items += [f"- {raises}{re.sub('^As ', 'as ', each) if raises else each}" for each in shown]
             continue
         yield from _listed(items)
         items = []
