@@ -21,7 +21,7 @@ _HINT = "`make setup` in a checkout builds it if cargo is there, `pip install ./
 
 
 class Shard(Protocol):
-    """A `dict[bytes, bytes]` of half the size. Its objects are made when they are read."""
+    """A `dict[bytes, bytes]` in less memory. Its objects are made when they are read."""
 
     def __len__(self) -> int: ...
 
