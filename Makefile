@@ -58,7 +58,7 @@ helm: ## Helm into .jars/ (no-op when present; needs Go), for the tests that ren
 ENGINE := tests/deploy/docker/engine.sh
 DOCKER := .jars/docker
 .PHONY: docker
-docker: jars prometheus ## The image and compose.yaml by Docker, a process killed under load (root on Debian; Compose is built by Go, five minutes once)
+docker: jars prometheus ## The image and compose.yaml by Docker, each process killed under load (root on Debian; Compose is built by Go, five minutes once)
 	@$(ENGINE) build $(DOCKER)
 	@trap '$(ENGINE) down $(DOCKER)' EXIT; $(ENGINE) up $(DOCKER) && $(ENGINE) images $(DOCKER) && $(BIN)/python -m tests.deploy.docker $(DOCKER)
 
@@ -69,7 +69,7 @@ cluster: jars helm ## The chart on a real Kubernetes (root on Debian; the first 
 	@$(NODE) build $(CLUSTER) && tests/deploy/cluster/images.sh $(CLUSTER)
 	@trap '$(NODE) down $(CLUSTER)' EXIT; $(NODE) up $(CLUSTER) && $(BIN)/python -m tests.deploy.cluster $(CLUSTER)
 
-# Each one that is to be tried, such as "python3.12 python3.13".
+# The Pythons to test.
 PYTHONS ?= $(PYTHON)
 .PHONY: wheel
 wheel: jars ## The wheel in clean environments: a new project, each extra, the tutorial (PYTHONS="python3.12 python3.13")
@@ -105,7 +105,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 site: setup ## The documentation as a site into build/site: `python3 -m http.server -d build/site`
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-# Not in the lock files: it is installed aside. mypy checks the same in each lint.
+# Installed apart from the lock files. make lint checks the same files with mypy.
 PYRIGHT ?= 1.1.414
 .PHONY: pyright
 pyright: setup ## Check the examples and a program with all parts of the API by pyright, strictly (needs Node)

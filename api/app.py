@@ -61,7 +61,7 @@ def create_app(
     now: Callable[[], datetime] = wall_time,
 ) -> FastAPI:
     """Make an ASGI application; it keeps no state of its own, so one `source` may serve several. `events` and `peers`
-    that do not run know nothing but the source. `path`: below which it is served, as one of several apps."""
+    that do not run know nothing but the source. `path`: prefix of all its paths; empty if the process has one app."""
     app = _Api(
         title="snapreplay",
         version=__version__,

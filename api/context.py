@@ -42,7 +42,7 @@ class ApiContext(NamedTuple):
     asker: str = ""
     """The name of whoever asks."""
     path: str = ""
-    """Below which the API is served; empty: the process has one app."""
+    """The prefix of all its paths; empty if the process has one app."""
 
     @property
     def passed_on(self) -> Mapping[str, str]:

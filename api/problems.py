@@ -219,7 +219,7 @@ def unknown_app(path: str, app_ids: Sequence[str]) -> ProblemError:
     return ProblemError(
         UNKNOWN_APP,
         f"this process runs {counted(len(found), 'app')}, and {path[:200]!r} names none of them",
-        hint=f"ask below {some(found)}; on the command line, add it to --url",
+        hint=f"use a path below {some(found)}; on the command line, add it to --url",
     )
 
 

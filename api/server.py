@@ -29,7 +29,7 @@ log = logging.getLogger("snapreplay.http")
 
 END_SECONDS = 3.0
 APPS = "/apps/"
-"""Before the id of an app, where a process has several."""
+"""Path in front of an app's id, if the process has several."""
 
 _held: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -94,8 +94,8 @@ class HttpServer:
         return bound
 
     async def serve(self, control: Control, settings: HttpSettings, path: str = "") -> Address:
-        """Answer; returns once requests are answered, or the other apps are awaited. The loop of the caller is the one
-        of the runners. `path`: of one of several apps.
+        """Serve the API. With several apps, requests are answered once all apps have called this. Call it in the
+        runners' loop. `path`: prefix of all paths of one of several apps.
 
         Raises:
             UsageError: as `bind`.

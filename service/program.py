@@ -1,4 +1,4 @@
-"""The functions that a program calls: run apps, run one inside of a program, make its topics, its beginning."""
+"""The functions that a program calls: run apps, embed one, create its topics and genesis."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ async def _run(services: Sequence[Service[Any]], within_seconds: float) -> int:
             await service.wait_started()
         except SnapreplayError as error:
             if len(services) > 1:
-                log.error("this app is refused, so the others stop, too: %s", error.message)  # noqa: TRY400 - the caller tells it in full
+                log.error("this app cannot start, so all apps stop: %s", error.message)  # noqa: TRY400 - the CLI prints the whole error
             raise
 
     with Signals(loop, signalled.set, within_seconds):

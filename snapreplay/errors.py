@@ -105,7 +105,7 @@ class RecordsGone(RetryableError):
 
 
 class RegistryUnavailable(RetryableError):
-    """The schema registry does not answer, refuses access, or does not answer with a schema.
+    """The schema registry does not answer, refuses access, or returns something that is not a schema.
 
     Safe: The records that need the schema wait in their input. No record is skipped, and processing resumes by itself
     once the registry answers.

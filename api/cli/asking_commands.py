@@ -25,11 +25,11 @@ ANSWERING = ("self", "reachable")
 
 
 def last_heard(row: Json) -> str:
-    """Say of a row about a partition that it may be wrong by now, such as "last known: its process 3f0c is dead";
-    empty: its process answers, or nobody has the partition."""
+    """Say of a row about a partition that it may be wrong by now, such as "(last known: its process 3f0c is dead)";
+    empty if its process answers, or no process has the partition."""
     if row.get("process_state", "self") in (None, *ANSWERING):  # an older service does not say it
         return ""
-    return f"last known: its process {row['process_id']} is {row['process_state']}"
+    return f"(last known: its process {row['process_id']} is {row['process_state']})"
 
 
 def restore_status(

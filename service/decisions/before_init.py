@@ -132,7 +132,7 @@ async def never_owned(cluster: Cluster, app: App[Any], partition_count: int) -> 
     return True
 
 
-COORDINATOR_FOLLOWS_SECONDS = 15.0  # in a cluster that has none: the first question creates its topic
+COORDINATOR_FOLLOWS_SECONDS = 15.0  # a new cluster has no coordinator until the first request creates its topic
 
 
 async def _last_fencer(cluster: Cluster, app: App[Any], partition: int) -> Fencer:

@@ -101,7 +101,7 @@ def _told(shares: Mapping[str, Share], peers: Collection[Peer]) -> Mapping[str, 
     if (size := sum(map(len, told.values()))) <= PEERS_BYTES_MAX_LARGE:
         return told
     log.warning(
-        "the group has too many processes (%d) to tell each of the others (%.1f MB, and a record has room for one):"
+        "the group has too many processes (%d) for each to get the list of the others (%.1f MB; a record holds one):"
         " each shows only its own partitions, and notices a death only by the session timeout",
         len(shares),
         size / 1e6,

@@ -42,7 +42,8 @@ class OutputsDiffer(StopError):
 
 
 class CodeChanged(StopError):
-    """A replay by another version of the app gives another state or other outputs, or it cannot be excluded."""
+    """A replay by another version of the app gives another state or other outputs, or nothing proves that it gives
+    the same."""
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ class Harness(Generic[S]):
     @overload
     def view(self) -> View[S]: ...
     def view(self) -> View[Any]:
-        """Return the committed state, typed and read-only, as `Service.view` does. UsageError: it is no map."""
+        """Return the committed state, typed and read-only, as `Service.view` does. UsageError: it is not a map."""
         return view_of(self._partition, self._committed)
 
     @property

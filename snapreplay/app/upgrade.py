@@ -66,7 +66,7 @@ def check_leads_on(app_id: str, from_schema: int, schema_version: int) -> None:
 
 
 def check_upgrades(app_id: str, upgrades: Collection[DeclaredUpgrade], state: object) -> None:
-    """Raise UsageError if the state cannot be upgraded so: it is no map, or has no such store."""
+    """Raise UsageError if the state cannot be upgraded so: it is not a map, or has no such store."""
     known = {name or DEFAULT_STORE for name in maps_of(state)}
     if upgrades and not known:
         raise UsageError(
@@ -133,7 +133,7 @@ class _Stored(NamedTuple):
 
 
 class UpgradeFailed(StopError):
-    """The stored entries cannot be upgraded. They are unchanged.
+    """The stored entries cannot be upgraded.
 
     Safe: The state is unchanged: nothing is written before every entry is upgraded. The version that wrote it may be
     started again.

@@ -135,7 +135,7 @@ class Clock(Protocol):
 
 class Store(Protocol):
     """A partition's state as the engine sees it. Not thread-safe; one owner. What has a body here is what a state that
-    is no map does."""
+    is not a map does."""
 
     view: Any
     """What handlers get as `state`."""

@@ -174,7 +174,7 @@ def store_of(state: object, timers: Collection[str] | None = None, calls: Collec
         if timers is not None or calls:
             what, which = ("timers", ", periodic ones included,") if timers is not None else ("calls", "")
             raise UsageError(
-                f"{type(state).__name__} is no map, so it cannot have {what}: pending {what}{which}"
+                f"{type(state).__name__} is not a map, so it cannot have {what}: pending {what}{which}"
                 " are entries that change with a batch, and a state with snapshot() and restore() has no changes",
                 hint="keep it as an entry of a map: `Stores(main=MapState(str, …, default=…))` and `state.main[name]`",
             )

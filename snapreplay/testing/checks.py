@@ -27,7 +27,7 @@ from snapreplay.state.scheduled import ExpiringStore
 BATCH_SIZES = (7, sys.maxsize)
 CRASH_SEEDS = (1, 2, 3)
 CRASHES = 40
-"""About so many with each seed: each restores the whole state twice, so more would take long with many records."""
+"""Approximate number of crashes per seed. Each restores the whole state twice, which is slow with many records."""
 HASH_SEEDS = ("1", "4242")
 CHILD_SECONDS = 60.0
 

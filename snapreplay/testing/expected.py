@@ -56,7 +56,7 @@ def _entries(states: Iterable[object]) -> dict[str, dict[Any, Any]]:
     for state in states:
         maps = maps_of(state)
         if not maps:
-            raise UsageError(f"the state is no map to compare: {state!r:.80}", hint=_BY_YOURSELF)
+            raise UsageError(f"the state is not a map, so it cannot be compared: {state!r:.80}", hint=_BY_YOURSELF)
         for name, entries in maps.items():
             of_all = found.setdefault(name, {})
             if twice := of_all.keys() & entries.keys():
@@ -67,7 +67,7 @@ def _entries(states: Iterable[object]) -> dict[str, dict[Any, Any]]:
     return found
 
 
-_BY_YOURSELF = "compare `await harness.state(partition)` of each partition by yourself"
+_BY_YOURSELF = "compare `await harness.state(partition)` of each partition yourself"
 
 
 def _entry_difference(found: Mapping[Any, Any], expected: Mapping[Any, Any]) -> str:
@@ -85,7 +85,7 @@ def output_difference(found: Iterable[tuple[Any, Any]], expected: Iterable[tuple
         values = zip_longest(of_found.get(key, ()), of_expected.get(key, ()), fillvalue=_MISSING)
         for number, (here, there) in enumerate(values, 1):
             if here != there:
-                return f"key {key!r}, output {number} of it: {here!r:.500}, expected {there!r:.500}"
+                return f"key {key!r}, output {number}: {here!r:.500}, expected {there!r:.500}"
     return ""
 
 

@@ -38,7 +38,7 @@ class Pipeline:
         """Begin with empty states.
 
         Args:
-            apps: in the order in which time passes for them: an app that sends to another one comes before it.
+            apps: an app before those that it sends to; `advance_time` advances them in this order.
             partitions: of every topic.
             policy: of all apps, as `errors.policy`.
             calls: what answers the calls of all apps, as for a `Harness`.

@@ -49,7 +49,7 @@ T = TypeVar("T")
 DEADLINE_S = 60.0
 LOOK_S = 0.02
 MOMENT_S = 0.5
-"""Within it a service that reads records begins and commits many batches, and one that starts recovers."""
+"""Long enough for a running service to commit many batches, and for a starting one to recover."""
 _SETTINGS: dict[str, Any] = {
     "instance_id": "real-harness",  # a killed member of this name gets its partitions back at once
     "group": {"session_timeout_ms": 3000, "heartbeat_interval_ms": 500},
@@ -101,8 +101,8 @@ class RealHarness(Generic[S]):
             processes: of the service, which share the partitions.
             standbys: warm copies of each partition, in other processes (the setting `standby.replicas`).
             seed: of the kills.
-            prefix: stands in front of the app id and of the topics' names, so that tests share a broker and nothing
-                else. In the service process, `record.topic` and `record.id` have it, too.
+            prefix: put before the app id and the names of the topics, so that tests can share a broker. The service
+                sees it in `record.topic` and `record.id`.
             settings: of the service, as for `Settings(**settings)`; the broker's address is added.
             deadline_s: of each wait, seconds; it ends what hangs.
 
@@ -154,7 +154,8 @@ class RealHarness(Generic[S]):
 
     @property
     def pid(self) -> int:
-        """The first service process; a new one after each restart. Raises UsageError while it does not run."""
+        """The process id of the first service process; it changes with each restart. Raises UsageError while it does
+        not run."""
         return self._processes[0].pid
 
     async def __aenter__(self) -> Self:
@@ -256,7 +257,7 @@ class RealHarness(Generic[S]):
         return f"not caught up: {answers[0].behind}" if answers[0].behind else ""
 
     def _running(self) -> list[ServiceProcess]:
-        """Return the processes that run; the first one, which says that it does not, if there are none."""
+        """Return the running processes; if there are none, the first one, whose request raises UsageError."""
         return [each for each in self._processes if each.is_running] or self._processes[:1]
 
     async def _ask(self, process: ServiceProcess, done: Ask, **given: Any) -> Answered:
@@ -267,8 +268,8 @@ class RealHarness(Generic[S]):
         makes of the inputs.
 
         `fold` gets every record of the inputs, decoded, with the topic's name without prefix: those of a partition in
-        their order, and else the one with the lower timestamp first. Records of internal topics are left out, and so
-        are those that do not decode.
+        order of offsets, otherwise by timestamp. Records of internal topics are left out, and so are those that do not
+        decode.
 
         Raises:
             Diverged: names the first key that differs, with both values, and the seed.
@@ -331,7 +332,7 @@ class RealHarness(Generic[S]):
     async def view(self, partition: int = 0) -> View[S]: ...
     async def view(self, partition: int = 0) -> View[Any]:
         """Return the same state typed and read-only; it does not follow later batches. Raises as `state`, and
-        UsageError: it is no map."""
+        UsageError: it is not a map."""
         store = await self._restored(partition)
         return view_of(partition, store.committed_view)
 
@@ -383,7 +384,7 @@ class RealHarness(Generic[S]):
         """Write records made by `record`, in order; return them with their partitions and offsets.
 
         Args:
-            kills: so many times, between two records by the seed, `kill_some`.
+            kills: number of `kill_some` calls; the seed chooses the places between records.
 
         Raises:
             As `feed`.

@@ -32,14 +32,13 @@ class Order(msgspec.Struct, frozen=True):
 
 
 Ends = dict[tuple[str, int], int]
-"""Topic and partition of an input → the offset behind its last record. Inputs without a record are left out."""
+"""Topic and partition of an input → the offset after its last record. Inputs without a record are left out."""
 
 
 class Ask(StrEnum):
-    """The requests to a service, by what is done when they are answered.
+    """Requests to a service; the text completes "not …" in errors.
 
-    LIVE: every partition that the process owns is. CAUGHT_UP: answered at once, with what is `behind` `ends`. ENDS:
-    returns them. READ returns the state of a partition.
+    CAUGHT_UP returns at once what is `behind` `ends`.
     """
 
     LIVE = "live"
@@ -60,7 +59,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True, tag=True):
-    """The answer that what was asked for is so, with what was asked for."""
+    """The answer to a request. Only the fields that the request asks for are set."""
 
     live: list[int] = []
     behind: str = ""
@@ -70,10 +69,7 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """An error of the service; `kind` is its class.
-
-    Safe: The names of the app and of its topics have the prefix of the harness: no other app is affected.
-    """
+    """An error of the service; `kind` is its class."""
 
     kind: str
     message: str
@@ -97,7 +93,10 @@ def read_frame(pipe: IO[bytes], kind: Any) -> Any:
 
 
 class ServiceEnded(StopError):
-    """The service process ended by itself, refused to start, hangs, or has a FAILED partition."""
+    """The service process ended by itself, refused to start, hangs, or has a FAILED partition.
+
+    Safe: Only the broker of the test is affected; with a prefix, only the topics that have it.
+    """
 
 
 class ServiceProcess:

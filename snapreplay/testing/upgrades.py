@@ -68,7 +68,7 @@ def check_upgrade(
 
     Raises:
         Diverged: the new app cannot take over, cannot read an entry, or cannot apply the next record, which the old one
-            can; names the cut. Or it adds or retires something else than `add` and `retire` say.
+            can; names the cut. Or what it adds or retires differs from `add` and `retire`.
         RecordError: policy FAIL, and the old app cannot apply a record.
         UsageError: no records, or one is of no input of either app; or the service would refuse the new app: another
             app id, a schema_version to which it has no upgrade, or one state is a map and the other is not.

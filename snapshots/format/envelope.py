@@ -75,7 +75,8 @@ _SPLIT_BY_THEIR_WRITERS = (RecordKind.CHANGES, RecordKind.CHUNK)
 
 
 class RecordTooLarge(StopError):
-    """A record that cannot be split is larger than the app's topics accept; nothing was written.
+    """A record that cannot be split is larger than 900,000 bytes, the limit of snapreplay's own records; nothing was
+    written.
 
     Safe: No batch and no snapshot with this record was committed, and what was committed before stays.
     """

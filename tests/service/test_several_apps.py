@@ -185,7 +185,7 @@ async def test_an_app_that_is_refused_ends_the_process_with_its_code(two: Making
     await asyncio.to_thread(lambda: command("init", it.files[0], servers=servers))
     child = it.start(children)
     assert await asyncio.to_thread(child.process.wait, scaled(60)) == 2
-    assert f"{it.second}: this app is refused, so the others stop, too: " in child.log
+    assert f"{it.second}: this app cannot start, so all apps stop: " in child.log
     assert re.search(rf"^error: .*folds-{it.second}", child.log, re.MULTILINE)
 
 

@@ -92,5 +92,5 @@ def test_what_a_dead_process_said_last_is_not_told_as_known(capsys, state):
     is_known = state is PeerState.REACHABLE
     code = ExitCode.OK if is_known else ExitCode.NOT_YET
     assert (lags_code(lags), plans_code(plans)) == (code, code)
-    assert said.count(f"partition 1 last known: its process p2 is {state}") == (0 if is_known else 2)
+    assert said.count(f"partition 1 (last known: its process p2 is {state})") == (0 if is_known else 2)
     assert ("was live" in said) is not is_known

@@ -116,7 +116,7 @@ def test_the_app_is_shown_with_its_processes(capsys):
     assert "process name-p2 on host-p2: dead since 2026-11-18 11:06:40 UTC: why" in lines
     assert lines[-1] == "ledger: 1 live, 5 unknown"
     assert restore_view.exit_code(status) is ExitCode.NOT_YET
-    assert restore_view.line(status["partitions"][4]) == "partition 4 live last known: its process p2 is dead"
+    assert restore_view.line(status["partitions"][4]) == "partition 4 live (last known: its process p2 is dead)"
 
 
 def test_missing_copies_are_counted_with_their_reason(capsys):

@@ -1,4 +1,4 @@
-"""A clock that is a day ahead, on the real broker: named, and set right it is the trouble is over."""
+"""A clock that is a day ahead, on the real broker: the trouble is named, and ends when the clock is right."""
 
 import asyncio
 import time

@@ -77,7 +77,7 @@ def test_a_state_that_is_no_map_has_no_timers(every_ms):
     """It has no place to keep them, not even the next time of a periodic one."""
     app = make(Tape)
     app.timer("a", every_ms=every_ms)(nothing)
-    with pytest.raises(UsageError, match="Tape is no map, so it cannot have timers: pending"):
+    with pytest.raises(UsageError, match="Tape is not a map, so it cannot have timers: pending"):
         app.validate()
 
 

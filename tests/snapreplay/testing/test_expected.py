@@ -45,7 +45,7 @@ def test_the_first_entry_that_differs_is_named(found: list[object], expected: An
     [
         ([of({"a": 1}), of({"a": 1})], {"a": 1}, "several partitions have an entry with key 'a'"),
         ([shop(x={})], {"z": {}}, "no store 'z'"),
-        ([object()], {}, "no map to compare"),
+        ([object()], {}, "is not a map, so it cannot be compared"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(found: list[object], expected: Any, why: str) -> None:
@@ -58,11 +58,11 @@ def test_what_cannot_be_compared_is_refused(found: list[object], expected: Any, 
     ("found", "difference"),
     [
         ([("b", 1), ("a", 1), ("a", 2)], ""),
-        ([("a", 2), ("a", 1), ("b", 1)], "key 'a', output 1 of it: 2, expected 1"),
-        ([("a", 1), ("b", 1)], "key 'a', output 2 of it: missing, expected 2"),
-        ([("a", 1), ("a", 2), ("b", 1), ("a", 2)], "key 'a', output 3 of it: 2, expected missing"),
-        ([("a", 1), ("a", 2)], "key 'b', output 1 of it: missing, expected 1"),
-        ([("a", 1), ("a", 2), ("b", 1), ("c", 1)], "key 'c', output 1 of it: 1, expected missing"),
+        ([("a", 2), ("a", 1), ("b", 1)], "key 'a', output 1: 2, expected 1"),
+        ([("a", 1), ("b", 1)], "key 'a', output 2: missing, expected 2"),
+        ([("a", 1), ("a", 2), ("b", 1), ("a", 2)], "key 'a', output 3: 2, expected missing"),
+        ([("a", 1), ("a", 2)], "key 'b', output 1: missing, expected 1"),
+        ([("a", 1), ("a", 2), ("b", 1), ("c", 1)], "key 'c', output 1: 1, expected missing"),
     ],
 )
 def test_the_first_output_that_differs_is_named(found: list[tuple[str, int]], difference: str) -> None:

@@ -62,7 +62,7 @@ async def test_nothing_is_lost_or_repeated_over_kills(harness_of):
         await harness.compare(added_up)
         with pytest.raises(Diverged, match=r"tested: state: key 'k1': {'sum': \d+}, expected .* \(seed 5\)"):
             await harness.compare(lambda records: Expected(added_up(without_first(records)).state))
-        with pytest.raises(Diverged, match=r"outputs to balances: key 'k1', output 1 of it: {'sum': 1}, expected "):
+        with pytest.raises(Diverged, match=r"outputs to balances: key 'k1', output 1: {'sum': 1}, expected "):
             await harness.compare(lambda records: added_up(without_first(records)))
 
 
