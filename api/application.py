@@ -91,7 +91,7 @@ class Application:
         """Return the newest status at once."""
         return (self._asking.recent(),)
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """End the event streams with "bye". Other requests are still answered."""
         self._running.cancel()
         self._events.end()
@@ -129,9 +129,11 @@ def server_of(
     def statuses() -> tuple[StatusDocument, ...]:
         return tuple(status for each in applications.values() for status in each.statuses())
 
-    asgi: ASGIApp = Below({path: each.asgi for path, each in applications.items()}, Probes(Loading(make), statuses))
+    asgi: ASGIApp
     if len(applications) == 1:
         (asgi,) = (each.asgi for each in applications.values())
+    else:
+        asgi = Below({path: each.asgi for path, each in applications.items()}, Probes(Loading(make), statuses))
     tls = TlsFiles.of(settings)
     server = Server(asgi)
     server.listen(listeners[0], contexts=tls.server() if tls.certificate else None)

@@ -52,8 +52,6 @@ os.register_at_fork(after_in_child=_close_all)
 class HttpServer:
     """The HTTP API, for `run` and `running`. A service calls `serve` and `close`, once each."""
 
-    path = ""
-
     def __init__(self, on_bound: Callable[[Address], None] | None = None) -> None:
         """Take `on_bound`, which is called with the address as soon as requests are answered."""
         self._on_bound = on_bound
@@ -64,11 +62,11 @@ class HttpServer:
         self._applications: dict[str, Application] = {}
         self._server: Server | None = None
 
-    def shared(self, app_ids: Sequence[str]) -> Sequence[Shared]:
-        """Return one for each of these apps of a process. Requests are answered once all have called `serve`."""
-        found = [Shared(self, f"{APPS}{app_id}") for app_id in app_ids]
-        self._paths = {each.path for each in found}
-        return found
+    def share(self, app_ids: Sequence[str]) -> Sequence[str]:
+        """Return the path for each of these apps of a process. Requests are answered once all have called `serve`."""
+        paths = [f"{APPS}{app_id}" for app_id in app_ids]
+        self._paths = {*paths}
+        return paths
 
     def bind(self, settings: HttpSettings) -> Address:
         """Take the port, unless this was done before; `serve` is to follow, or `close`. Port 0 picks a free one.
@@ -119,7 +117,7 @@ class HttpServer:
         app closes the port."""
         application = self._applications.pop(path, None)
         if self._thread is not None and application is not None:
-            await self._thread.run(_end(application))
+            await self._thread.run(application.end())
         if self._applications:
             return
         if self._thread is not None:
@@ -132,26 +130,6 @@ class HttpServer:
         while self._listeners:
             self._listeners.pop().close()
         self._bound = None
-
-
-class Shared:
-    """The HTTP API of one of several apps of a process: an `Http` for its service."""
-
-    def __init__(self, server: HttpServer, path: str) -> None:
-        self._server = server
-        self.path = path
-
-    def shared(self, app_ids: Sequence[str]) -> Sequence[Shared]:
-        return self._server.shared(app_ids)
-
-    def bind(self, settings: HttpSettings) -> Address:
-        return self._server.bind(settings)
-
-    async def serve(self, control: Control, settings: HttpSettings) -> Address:
-        return await self._server.serve(control, settings, self.path)
-
-    async def close(self, within_seconds: float) -> None:
-        await self._server.close(within_seconds, self.path)
 
 
 # In HTTP's thread: the service begins meanwhile.
@@ -167,10 +145,6 @@ async def _listen(*given: Any) -> Server:
     from snapreplay.api.application import server_of  # noqa: PLC0415 - as above
 
     return server_of(*given)
-
-
-async def _end(application: Application) -> None:
-    application.end()
 
 
 PORT_HINT = "choose another port with --http-port N (0 picks a free one)"

@@ -8,13 +8,12 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from contextvars import copy_context
 from typing import Any, TypeVar
 
 from snapreplay.app.app import App, check_app, check_apps
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings, used_settings
-from snapreplay.service.control.protocol import Http
+from snapreplay.service.control.protocol import Http, SharedHttp
 from snapreplay.service.decisions.before_init import StartFrom
 from snapreplay.service.decisions.first_start import FirstStart
 from snapreplay.service.decisions.init import init_app
@@ -57,7 +56,7 @@ async def running(
 def run(
     app: App[Any] | Sequence[App[Any]],
     settings: Settings | None = None,
-    http: Http | None = None,
+    http: SharedHttp | None = None,
     *,
     first_start: FirstStart = "wait",
 ) -> int:
@@ -90,10 +89,12 @@ def run(
     apps = [app] if isinstance(app, App) else [*app]
     check_apps(apps)
     used = used_settings(settings)
-    shares: Sequence[Http | None] = [http] * len(apps)
+    paths: Sequence[str] = [""] * len(apps)
     if http is not None and len(apps) > 1:
-        shares = http.shared([each.app_id for each in apps])
-    services = [Service(each, used, share, first_start=first_start) for each, share in zip(apps, shares, strict=True)]
+        paths = http.share([each.app_id for each in apps])
+    services = [
+        Service(each, used, http, first_start=first_start, path=path) for each, path in zip(apps, paths, strict=True)
+    ]
     return asyncio.run(_run(services, used.timeouts.shutdown_ms / 1000))
 
 
@@ -158,9 +159,7 @@ def _tune_collector() -> None:
 async def _run(services: Sequence[Service[Any]], within_seconds: float) -> int:
     """Run until a signal, or until one of the apps is refused; then stop all."""
     signalled, loop = asyncio.Event(), asyncio.get_running_loop()
-    contexts = {each: copy_context() for each in services}
-    if len(services) > 1:
-        contexts = {each: context_of_app(each.app.app_id) for each in services}
+    contexts = {each: context_of_app(each.app.app_id if len(services) > 1 else "") for each in services}
 
     def begun(service: Service[Any], work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return loop.create_task(work, context=contexts[service])

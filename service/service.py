@@ -82,6 +82,7 @@ class Service(Generic[S]):
         http: Http | None = None,
         *,
         first_start: FirstStart = "wait",
+        path: str = "",
     ) -> None:
         """Make a service that is not started yet.
 
@@ -90,6 +91,7 @@ class Service(Generic[S]):
             http: serves the HTTP API; None: there is none.
             first_start: what to do for an app without a genesis: "wait" until `init` was run, "refuse", or begin it at
                 "earliest" or "latest" of its inputs.
+            path: below which `http` serves this app; empty: it has the port to itself.
 
         Raises:
             UsageError: the app is incomplete, or the settings or `first_start` are wrong.
@@ -98,7 +100,7 @@ class Service(Generic[S]):
         check_first_start(first_start)
         self.app = app
         self.settings = used_settings(settings)
-        self._http = http
+        self._http, self._path = http, path
         self._first_start = first_start
         self._identity = Identity.of_this_process(self.settings.instance_id)
         self._board = StatusBoard()
@@ -248,7 +250,7 @@ class Service(Generic[S]):
         self._bringing_up.add_done_callback(self._tell_refused)
         self._control.beat(loop)
         if self._http is not None:
-            self.http_address = await self._http.serve(self._control, self.settings.http)
+            self.http_address = await self._http.serve(self._control, self.settings.http, self._path)
 
     async def wait_started(self) -> None:
         """Wait until the app is checked against the cluster and membership has begun.
@@ -319,7 +321,7 @@ class Service(Generic[S]):
                 deadline_seconds=deadline - loop.time() - min(LEAVE_SECONDS, within_seconds / 4),
             )
         left_seconds = max(LEAVE_SECONDS_MIN, deadline - loop.time())
-        closing = loop.create_task(self._http.close(left_seconds)) if self._http is not None else None
+        closing = loop.create_task(self._http.close(left_seconds, self._path)) if self._http is not None else None
         if self._background.alive and self._membership is not None:
             await self._background.run(self._membership.leave(left_seconds))
         if closing is not None:
@@ -395,7 +397,7 @@ class Service(Generic[S]):
                 me.process_id,
                 me.instance_id,
                 me.host,
-                await advertised_url(self.settings, self._bound, self._http.path if self._http is not None else ""),
+                await advertised_url(self.settings, self._bound, self._path),
                 declares=declared(self.app),
             ),
         )

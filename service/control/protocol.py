@@ -214,17 +214,19 @@ class Control(Protocol):
 class Http(Protocol):
     """Serves `Control` over HTTP, without the loop it is called in. `snapreplay.api.server.HttpServer` is one."""
 
-    path: str
-    """The path below which the API is; empty: it has the port to itself."""
-
-    def shared(self, app_ids: Sequence[str]) -> Sequence[Http]:
-        """Return one for each of these apps of a process. They share the port."""
-
     def bind(self, settings: HttpSettings) -> Address:
         """Take the port, before `serve`; returns the address. Who connects waits until `serve` answers."""
 
-    async def serve(self, control: Control, settings: HttpSettings) -> Address:
-        """Begin to answer; returns the address bound to."""
+    async def serve(self, control: Control, settings: HttpSettings, path: str) -> Address:
+        """Begin to answer; returns the address bound to. `path`: from `share`; empty: the app has the whole port."""
 
-    async def close(self, within_seconds: float) -> None:
+    async def close(self, within_seconds: float, path: str) -> None:
         """End, also if a request is unfinished by then."""
+
+
+class SharedHttp(Http, Protocol):
+    """Serves several apps of a process at one port."""
+
+    def share(self, app_ids: Sequence[str]) -> Sequence[str]:
+        """Return the path for each of these apps of a process, which share the port. Requests are answered once all
+        have called `serve`."""

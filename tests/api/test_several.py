@@ -41,16 +41,16 @@ def control_of(app_id: str, status: PartitionStatus = LIVE) -> FakeControl:
 async def served(settings: HttpSettings = SETTINGS, of_second: PartitionStatus = LIVE) -> AsyncIterator[Apps]:
     server = HttpServer()
     first, second = control_of("first"), control_of("second", of_second)
-    shares = server.shared(["first", "second"])
-    await shares[0].serve(first, settings)
-    address = await shares[1].serve(second, settings)
+    paths = server.share(["first", "second"])
+    await server.serve(first, settings, paths[0])
+    address = await server.serve(second, settings, paths[1])
     options: dict[str, Any] = {"base_url": address.url, "trust_env": False, "timeout": scaled(20)}
     try:
         async with httpx2.AsyncClient(**options) as client:
             yield Apps(first, second, server, client)
     finally:
-        for share in shares:
-            await share.close(3.0)
+        for path in paths:
+            await server.close(path=path)
 
 
 async def test_each_app_has_its_api_below_its_id() -> None:

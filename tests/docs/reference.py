@@ -201,7 +201,7 @@ NOT_FOR_USERS = {
         "new_store",
         "validate",
     },
-    "HttpServer": {"bind", "serve", "close", "shared"},
+    "HttpServer": {"bind", "share", "serve", "close"},
     "MapView": {"position"},
     "StoresView": {"position"},
     "Out": {

@@ -166,19 +166,14 @@ async def test_heartbeats_share_their_loop_with_nobody(unique, closed_port):
     asked_in = []
 
     class Asked:
-        path = ""
-
-        def shared(self, app_ids):
-            return [self for _ in app_ids]
-
         def bind(self, settings):
             return Address(settings.host, 1)
 
-        async def serve(self, control, settings):
+        async def serve(self, control, settings, path):
             asked_in.append(asyncio.get_running_loop())
             return settings.host, 1
 
-        async def close(self, within_seconds):
+        async def close(self, within_seconds, path):
             asked_in.append(asyncio.get_running_loop())
 
     settings = settings_for(f"127.0.0.1:{closed_port}")
