@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from snapreplay.api import page, probing, problem_answers, problems
+from snapreplay.api import page, probing, problem_answers, problems, views
 from snapreplay.api.credentials import HttpTokens
 from snapreplay.api.guard import Guard, Hosts
 from snapreplay.api.probing import Probing
@@ -21,7 +21,6 @@ from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.metrics import ProcessCollector
 from snapreplay.service.control.protocol import Check, StatusDocument
 
-JSON = "application/json"
 LIST = APPS.rstrip("/")
 
 
@@ -33,7 +32,7 @@ class AppPlace(msgspec.Struct, frozen=True):
 
 
 class AppPlaces(msgspec.Struct, frozen=True):
-    """The apps of a process, in the order in which it was given them."""
+    """The apps of a process, in their order on the command line."""
 
     items: tuple[AppPlace, ...]
 
@@ -49,8 +48,7 @@ def create_front(statuses: Callable[[], Sequence[StatusDocument]], hosts: Hosts,
         return RedirectResponse(f"{APPS[1:]}{app_ids()[0]}/", headers=page.HEADERS)
 
     async def list_apps(_: Request) -> Response:
-        found = AppPlaces(tuple(AppPlace(each, f"{APPS}{each}/") for each in app_ids()))
-        return Response(msgspec.json.encode(found), media_type=JSON)
+        return views.answer(AppPlaces(tuple(AppPlace(each, f"{APPS}{each}/") for each in app_ids())))
 
     async def app_page(request: Request) -> Response:
         app_id = request.path_params["app_id"]
@@ -67,18 +65,18 @@ def create_front(statuses: Callable[[], Sequence[StatusDocument]], hosts: Hosts,
     def probe(probing: Probing, *checks: Check) -> Route:
         async def answer(_: Request) -> Response:
             said = probing.answer(statuses(), *checks)
-            return Response(msgspec.json.encode(said), said.code, media_type=JSON)
+            return views.answer(said, said.code)
 
         return Route(probing.path, answer)
 
     routes = [
-        *(probe(probing.LIVE), probe(probing.READY), probe(probing.STARTED, Check("http", ok=True))),
-        *(
-            Route("/metrics", metrics),
-            Route("/", first_page),
-            Route(LIST, list_apps),
-            Route(f"{APPS}{{app_id}}", app_page),
-        ),
+        probe(probing.LIVE),
+        probe(probing.READY),
+        probe(probing.STARTED, Check("http", ok=True)),
+        Route("/metrics", metrics),
+        Route("/", first_page),
+        Route(LIST, list_apps),
+        Route(f"{APPS}{{app_id}}", app_page),
     ]
     app = Starlette(routes=routes)
     app.router.redirect_slashes = False
