@@ -472,7 +472,7 @@ async def delete(
     *,
     dead_letters: options.DeadLetters = False,
     savepoints: options.AllSavepoints = False,
-    dry_run: options.DryDeletion = False,
+    dry_run: options.DryRun = False,
     yes: options.YesOfApp = "",
     settings: options.OfCluster,
     output: options.Output = Format.TABLE,

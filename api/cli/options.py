@@ -133,9 +133,7 @@ KeyHistory = Annotated[bool, Option("--history", "Print the batches that changed
 Ready = Annotated[bool, Option("--ready", "Ask /readyz instead of /healthz.")]
 
 # ---- how something is done
-DryRun = Annotated[bool, Option("--dry-run", "Print what the command would do; write nothing.")]
-DryRedrive = Annotated[bool, Option("--dry-run", "Print what the command would send; write nothing.")]
-DryDeletion = Annotated[bool, Option("--dry-run", "Print what the command would delete; delete nothing.")]
+DryRun = Annotated[bool, Option("--dry-run", "Print what the command would do, and change nothing.")]
 Yes = Annotated[bool, Option("--yes -y", "Do not ask for confirmation.")]
 YesOfApp = Annotated[str, Option("--yes -y", "The app id again; do not ask for confirmation.", "APP_ID")]
 Wait = Annotated[bool, Option("--wait", "Wait until the operation has ended.")]

@@ -159,7 +159,7 @@ async def _following(reader: Reader, ends: dict[TopicPartition, int]) -> Records
 async def redrive(
     app: options.Loaded,
     *,
-    dry_run: options.DryRedrive = False,
+    dry_run: options.DryRun = False,
     settings: options.OfCluster,
     output: options.Output = Format.TABLE,
 ) -> None:
