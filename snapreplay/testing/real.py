@@ -253,7 +253,10 @@ class RealHarness(Generic[S]):
 
     async def _behind(self, ends: Ends) -> str:
         """Say what is not committed yet; empty if nothing. ServiceEnded: a partition FAILED."""
-        answers = [await self._ask(each, Ask.CAUGHT_UP, ends=ends) for each in self._running()]
+        answers = [  # the first one answers for all; a process that is asked for no ends says only what FAILED
+            await self._ask(each, Ask.CAUGHT_UP, ends={} if number else ends)
+            for number, each in enumerate(self._running())
+        ]
         return f"not caught up: {answers[0].behind}" if answers[0].behind else ""
 
     def _running(self) -> list[ServiceProcess]:
