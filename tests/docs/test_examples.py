@@ -97,7 +97,7 @@ def test_the_page_about_testing_is_a_test_module(tmp_path: Path, broker: Any) ->
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "12 passed" in done.stdout
+    assert "skipped" not in done.stdout
 
 
 def parameters(function: object) -> list[tuple[object, ...]]:

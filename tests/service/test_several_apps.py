@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from snapreplay import App, MapState, Topic, UsageError, run
+from snapreplay import App, MapState, Topic
 from tests.support import apps, reference
 from tests.support.child import ROOT, Child, Family, Load
 from tests.support.deadlines import scaled
@@ -187,25 +187,3 @@ async def test_an_app_that_is_refused_ends_the_process_with_its_code(two: Making
     assert await asyncio.to_thread(child.process.wait, scaled(60)) == 2
     assert f"{it.second}: this app cannot start, so all apps stop: " in child.log
     assert re.search(rf"^error: .*folds-{it.second}", child.log, re.MULTILINE)
-
-
-def test_two_apps_with_the_same_id_are_refused_by_name(tmp_path: Path) -> None:
-    """Before a cluster is asked."""
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.py").write_text(PROGRAM.format(made="apps.ledger('twin')"))
-    files = [str(tmp_path / f"{name}.py") for name in ("one", "two")]
-    for words in (["run"], ["init"], ["topics", "ensure"], ["dev"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "snapreplay.api.cli", *words, *files],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=scaled(60),
-        )
-        assert (done.returncode, done.stderr.splitlines()[0]) == (
-            2,
-            "error: two of the apps have the id 'twin': each would take the partitions of the other one",
-        )
-    with pytest.raises(UsageError, match="no app to run"):
-        run([])

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from snapreplay import UsageError, run
 from snapreplay.api.cli.author_commands import INSTEAD
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
@@ -35,6 +36,20 @@ def test_bad_app_is_refused(invoke, tmp_path, command):
     assert result.exit_code == 2, result.output
     assert "SyntaxError" in result.stderr
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_two_apps_with_the_same_id_are_refused(invoke, ledger, command):
+    """By name, before any call to Kafka."""
+    (ledger.parent / "twin.py").write_text(ledger.read_text())
+    result = invoke(*command, ledger, "twin.py")
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith("error: two of the apps have the id 'ledger': each would take the partitions of")
+
+
+def test_no_app_is_refused():
+    with pytest.raises(UsageError, match="no app to run"):
+        run([])
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

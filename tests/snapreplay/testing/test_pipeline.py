@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapreplay import App, MapState, Out, Record, RecordError, Timer, Topic, UsageError
+from snapreplay import App, MapState, Out, Record, RecordError, Timer, Topic, UsageError, raw
 from snapreplay.app.record import Output, RawRecord
 from snapreplay.service.core.partitioners import murmur_positive
 from snapreplay.testing import Diverged, ErrorPolicy, Harness, Pipeline, record
@@ -163,7 +163,7 @@ def test_calls_of_each_app_are_answered() -> None:
 
 
 def test_dead_letters_are_records_of_their_topic() -> None:
-    letters: Topic[Any, Any] = Topic("ledger-dead-letters")
+    letters: Topic[Any, Any] = Topic("ledger-dead-letters", value=raw)
     reader = App("reader", inputs=[letters], state=lambda: MapState(str, int, default=int))
 
     @reader.handler(letters)
@@ -172,7 +172,7 @@ def test_dead_letters_are_records_of_their_topic() -> None:
 
     pipeline = Pipeline(ledger(), reader, policy=ErrorPolicy.DEAD_LETTER)
     pipeline.feed_raw(payments, b"ada", b"no json")
-    assert pipeline.harness(reader).errors or pipeline.harness(reader).state == {"letters": 1}
+    assert pipeline.harness(reader).state == {"letters": 1}
 
 
 def test_what_waits_behind_a_record_that_fails_is_handled_by_the_next_call() -> None:
