@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import operator
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -95,9 +97,9 @@ async def test_each_payment_is_booked_once(
             if turn in (1, 4):
                 database.start()
             some = count - dice.randrange(40)
-            await until_async(booked, lambda found, some=some: found >= some)  # type: ignore[misc] # its type is that of the line
+            await until_async(booked, partial(operator.le, some))
             await harness.restart()
-        await until_async(booked, lambda found: found >= count)
+        await until_async(booked, partial(operator.le, count))
         await harness.caught_up()
         async with connected(database) as connection:
             assert await balances(connection) == expected
