@@ -19,19 +19,6 @@ BLOCK = 50
 def main() -> int:
     """1 when a promise was broken, or (over 2,000 seeds and more) something was never met."""
     options = _options()
-    if options.seed is not None:
-        return _one(
-            options.seed,
-            trace=options.trace,
-            losses=options.losses,
-            decisions=options.decisions,
-            standbys=options.standbys,
-            rekeys=options.rekeys,
-            calls=options.calls,
-        )
-    total, began = Tally(), time.monotonic()
-    end = options.start + options.seeds
-    blocks = [range(at, min(at + BLOCK, end)) for at in range(options.start, end, BLOCK)]
     kind = Kind(
         losses=options.losses,
         decisions=options.decisions,
@@ -39,6 +26,11 @@ def main() -> int:
         rekeys=options.rekeys,
         calls=options.calls,
     )
+    if options.seed is not None:
+        return _one(options.seed, trace=options.trace, **kind)
+    total, began = Tally(), time.monotonic()
+    end = options.start + options.seeds
+    blocks = [range(at, min(at + BLOCK, end)) for at in range(options.start, end, BLOCK)]
     for tally in _results(blocks, options.processes, kind):
         total.add(tally)
         for seed, problem in tally.problems.items():
