@@ -234,7 +234,7 @@ def _read(
 
 
 def _parsed(source: bytes, package: str) -> tuple[bytes, tuple[str, ...]]:
-    tree = ast.parse(source)
+    tree = _tree(source)
     imported: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -243,6 +243,13 @@ def _parsed(source: bytes, package: str) -> tuple[bytes, tuple[str, ...]]:
             imported.update(_imported(node, package))
     code = compile(tree, "", "exec", dont_inherit=True)
     return hashlib.sha256(code_text(code).encode()).digest(), tuple(sorted(imported))
+
+
+def _tree(source: bytes) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except SystemError:  # CPython 3.11: the collector ran a finalizer meanwhile, and another tree was made in it
+        return ast.parse(source)
 
 
 def _strip_docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> None:

@@ -1,15 +1,18 @@
 """Tests that changed code has another version; the same code has the same one, in every process."""
 
+import ast
 import functools
+import gc
 import importlib
 import itertools
 import sys
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from snapreplay.app.code_version import code_version, own_modules, place_of
+from snapreplay.app.code_version import _parsed, code_version, own_modules, place_of
 from snapreplay.errors import UsageError
 from tests.support.files import app_in, changed
 
@@ -208,3 +211,32 @@ def test_of_an_installed_app_its_own_modules_count(version_in):
         }.items()
     }
     assert installed["app"] != installed["as it is"] == installed["other"]
+
+
+def test_a_collection_that_parses_does_not_disturb_the_version():
+    """CPython 3.11 fails then: "AST constructor recursion depth mismatch"."""
+
+    class Garbage:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            ast.parse("1")
+
+    source = b"def function():\n    return 1\n" * 300
+    expected = _parsed(source, "")
+    gc.collect()
+    with collecting_often():
+        Garbage()
+        assert _parsed(source, "") == expected
+
+
+@contextmanager
+def collecting_often():
+    """Let the collector look at young objects each time that a few hundred are made."""
+    before = gc.get_threshold()
+    gc.set_threshold(300, 1000, 1000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
