@@ -454,6 +454,18 @@ class App(Generic[S]):
         is_left = how == "left"
         for each in late:
             self._check_late(f"join {name}", each)
+        of_streams = {
+            "name": name,
+            "within_ms": within_ms,
+            "grace_ms": grace_ms,
+            "stores": any(stores),
+            "late": any(late),
+        }
+        if isinstance(right, Table) and (given := [option for option, value in of_streams.items() if value]):
+            raise UsageError(
+                f"{self.app_id}: {', '.join(given)}: only a join of two topics takes them, and {right!r} is a table",
+                hint="a row of a table is joined until it changes, and no record is late: leave them out",
+            )
 
         def register(function: PairHandler[Any, Any, Any, S]) -> PairHandler[Any, Any, Any, S]:
             check_handler(function, "(pair, state, out)")

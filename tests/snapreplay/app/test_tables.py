@@ -204,6 +204,10 @@ OPTIONS: dict[str, Any] = {"name": "j", "within_ms": 1, "grace_ms": 0, "stores":
         (lambda app: (app.table(names, store="names"), app.table(names, store="names")), "has two handlers"),
         (lambda app: app.join(orders, payments)(send), "cannot join Topic.*with name=, within_ms="),
         (lambda app: app.join(app.table(names, store="names"), orders)(send), "cannot join table names with"),
+        (
+            lambda app: app.join(orders, app.table(names, store="names"), within_ms=5, grace_ms=1),
+            "within_ms, grace_ms: only a join of two topics takes them, and table names",
+        ),
         (lambda app: app.join(orders, payments, **OPTIONS, how="outer")(send), "neither"),
         (lambda app: app.join(orders, any_pay, **OPTIONS)(send), "join j: .*any-pay.* may match several topics"),
         (lambda app: app.join(any_pay, orders, **OPTIONS)(send), "join j: .*any-pay.* may match several topics"),
