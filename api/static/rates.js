@@ -2,7 +2,8 @@
 
 const WINDOW_MS = 10_000;
 
-const COUNTERS = ["records_total", "skipped_total", "outputs_total", "apply_seconds_total"];
+const COUNTERS = ["records_total", "skipped_total", "outputs_total"];
+const OF_INPUT = ["handled_total", "handler_seconds_total"];
 
 export class Rates {
   #before = new Map(); // partition → its last answer
@@ -16,9 +17,11 @@ export class Rates {
       const before = this.#before.get(each.partition);
       if (before?.process_id !== each.process_id) continue;
       for (const name of COUNTERS) add(name, (each[name] ?? 0) - (before[name] ?? 0));
-      for (const { topic, position } of each.inputs) {
-        const was = before.inputs.find((one) => one.topic === topic)?.position ?? null;
-        if (was !== null && position !== null) add(`input ${topic}`, position - was);
+      for (const input of each.inputs) {
+        const was = before.inputs.find(({ topic }) => topic === input.topic);
+        if (!was) continue;
+        add(`input ${input.topic}`, input.position - was.position);
+        for (const name of OF_INPUT) add(`${name} ${input.topic}`, (input[name] ?? 0) - (was[name] ?? 0));
       }
     }
     const last = this.#sums.at(-1)?.at;

@@ -65,13 +65,11 @@ const failedTopic = ({ error }) => error?.record_id?.replace(/-\d+-\d+$/, "");
 
 const sum = (values) => (values.length && !values.includes(null) ? values.reduce((a, b) => a + b, 0) : null);
 
-// The time of a record is that of all handlers together: a process measures whole batches.
-function handler({ read, name, rate }, { partitions, facts }, rates) {
+function handler({ read, name, rate }, { partitions }, rates) {
   const failed = partitions.filter((each) => read.includes(failedTopic(each)));
-  const [records, seconds] = [rates.of("records_total"), rates.of("apply_seconds_total")];
-  const isOnly = facts.topology.inputs.length === 1;
+  const [records, seconds] = ["handled_total", "handler_seconds_total"].map((each) => sum(read.map((topic) => rates.of(`${each} ${topic}`))));
   return html`<code>${name || "handler"}</code>
-    <p>${isOnly && records ? figure(latency(seconds / records), "per record") : figure(perSecond(rate), "offsets/s")}
+    <p>${records ? figure(latency(seconds / records), "per record") : figure(perSecond(rate), "offsets/s")}
     ${failed.length ? html`<a href=${href("partitions", failed[0].partition)}>${badge("bad", counted(failed.length, "failure"))}</a>` : html`<span class="figure">no failure</span>`}</p>`;
 }
 

@@ -36,6 +36,10 @@ class InputStatus(msgspec.Struct, frozen=True):
     ] = None
     lag: Annotated[Count | None, said("To the last stable offset.")] = None  # derived
     lag_to_high_watermark: Count | None = None  # derived
+    handled_total: Annotated[Count, said("Records that handlers took, counted as `records_total`.")] = 0
+    handler_seconds_total: Annotated[Seconds, said("The time they took for it, waits for another thread included.")] = (
+        0.0
+    )
 
     def __post_init__(self) -> None:
         force_setattr(self, "lag", self._lag_to(self.end_offset))

@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from snapreplay.app.batch import Applied
 from snapreplay.app.ways import go_on
 from snapreplay.errors import RecordError, StopError
 from snapreplay.service.clock import time_of
-from snapreplay.service.control.status import NO_COMMITS, CallStatus, CommitTimes
+from snapreplay.service.control.status import NO_COMMITS, CallStatus, CommitTimes, InputStatus
 from snapreplay.service.core.batch_failures import DeadLetterGauge, DeadLetterLimits
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.live.caller import Caller
@@ -35,6 +37,9 @@ class LiveReport:
         self._spans = context.spans
         self._store, self._reporter, self._fetcher, self._caller = store, reporter, fetcher, caller
         self._apply_seconds = reporter.status.apply_seconds_total
+        self._handled = {
+            each.topic: (each.handled_total, each.handler_seconds_total) for each in reporter.status.inputs
+        }
         self._dead_letters = DeadLetterLog(context.partition)
 
     def applied(self, seconds: float) -> None:
@@ -55,6 +60,9 @@ class LiveReport:
             self._reporter.count(
                 applied.record_count, skipped, applied.timers_count, applied.expired_count, len(applied.outputs)
             )
+            for topic, (count, seconds) in applied.handled.items():
+                before, seconds_before = self._handled.get(topic, (0, 0.0))
+                self._handled[topic] = before + count, seconds_before + seconds
             for window, count in applied.late.items():
                 self._metrics.late(window, count)
             if applied.errors:
@@ -71,7 +79,7 @@ class LiveReport:
             batch=last.batch,
             commits=self._commits.times,
             apply_seconds_total=self._apply_seconds,
-            inputs=self._fetcher.status(last.positions, is_paused=last.paused is not None),
+            inputs=self._inputs(last.positions, is_paused=last.paused is not None),
             calls=self._calls(),
             stream_time_ms=last.stream_time_ms if last.stream_time_ms >= 0 else None,
             digest=str(digest) if digest else None,
@@ -81,7 +89,14 @@ class LiveReport:
 
     def ends(self, positions: Mapping[str, int], *, is_paused: bool) -> None:
         """Show the ends of the inputs as far as the reader knows them. Without records no commit would."""
-        self._reporter.note(inputs=self._fetcher.status(positions, is_paused=is_paused), calls=self._calls())
+        self._reporter.note(inputs=self._inputs(positions, is_paused=is_paused), calls=self._calls())
+
+    def _inputs(self, positions: Mapping[str, int], *, is_paused: bool) -> tuple[InputStatus, ...]:
+        found = []
+        for each in self._fetcher.status(positions, is_paused=is_paused):
+            count, seconds = self._handled.get(each.topic, (0, 0.0))
+            found.append(replace(each, handled_total=count, handler_seconds_total=seconds))
+        return tuple(found)
 
     def _calls(self) -> tuple[CallStatus, ...]:
         return self._caller.status if self._caller is not None else ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -152,6 +153,7 @@ class Live:
             output_limits=context.view.output_limits,
             policy=ErrorPolicy(context.settings.errors.policy),
             carries=context.settings.tracing != "off",
+            clock=time.perf_counter,
         )
         self._flood = DeadLetterCheck(context)
         self._fetcher = fetcher = Fetcher(context, self._positions, POLLED_RECORDS, reporter.waiting_for)

@@ -56,6 +56,7 @@ class Applied:
             after it are not covered.
         failure: with policy FAIL, why the record after `ranges`, or a timer before it, could not be
             applied; that record and those after it are not covered.
+        handled: input → its records that handlers took, and the seconds in which they did.
         late: window or join → how many records came too late for it.
         contexts: the trace contexts of its records, if they are carried.
     """
@@ -80,6 +81,7 @@ class Applied:
     last_timer_id: str | None = None
     is_full: bool = False
     failure: RecordError | None = None
+    handled: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     late: Mapping[str, int] = field(default_factory=dict)
     contexts: Sequence[Headers] = ()
 

@@ -61,9 +61,11 @@ class Fold:
         output_limits: Mapping[str, int] | None = None,
         policy: ErrorPolicy = ErrorPolicy.FAIL,
         carries: bool = False,
+        clock: Callable[[], float] = float,
     ) -> None:
         """Take `output_limits`: topic name → max.message.bytes, else Kafka's default. `carries`: outputs carry the
-        trace context of their record. UsageError: DEAD_LETTER, and the state cannot undo half a record."""
+        trace context of their record. `clock`: seconds, for `Applied.handled`. UsageError: DEAD_LETTER, and the state
+        cannot undo half a record."""
         check_rollback(policy, app, store)
         self.partition = partition
         self._app = app
@@ -89,6 +91,7 @@ class Fold:
         self._began_at_ms = -1
         self._outputs_xxh64: dict[str, int] = {}
         self._carries = carries
+        self._seconds = clock
 
     def learn_limits(self, limits: Mapping[str, int]) -> None:
         self._limits = limits
@@ -190,6 +193,7 @@ class Fold:
             skipped=coverage.skipped,
             anchors=coverage.anchors,
             outputs=out.take(),
+            handled=self._handled,
             late=out.take_late(),
             outputs_xxh64=self._outputs_xxh64,
             dead_letters=self._dead_letters,
@@ -360,6 +364,7 @@ class Fold:
         self._dead_letters: list[Output] = []
         self._errors: list[RecordError] = []
         self._contexts: list[Headers] = []
+        self._handled: dict[str, tuple[int, float]] = {}
         if self._turns is not None:
             self._turns.begin(portion)
             self._clock.quiet_before_ms = -1  # a batch that was dropped, or a recovery, has changed what is due
@@ -376,12 +381,14 @@ class Fold:
         topic, handler, decode_key, is_text_key, decode_value, takes_null = self._ways[name]
         looks, is_timed, rest = False, self._turns is not None, iter(run)
         apply = carrying(handler, self._contexts) if self._carries and any(map(_HEADERS, run)) else handler
+        count, began = len(run), self._seconds()
         self._gate.open()
         try:
             for record in rest:
                 offset, timestamp_ms = record.offset, record.timestamp
                 if looks and (max(stream_time_ms, timestamp_ms)) >= clock.quiet_before_ms:
-                    return len(run) - length_hint(rest) - 1
+                    count -= length_hint(rest) + 1
+                    return count
                 looks = is_timed
                 if offset < position:
                     raise out_of_order(record, position)
@@ -407,7 +414,9 @@ class Fold:
             raise found from found.__cause__
         finally:
             self._gate.close()
-        return len(run)
+            before, seconds = self._handled.get(name, (0, 0.0))
+            self._handled[name] = before + count, seconds + self._seconds() - began
+        return count
 
     def _trying(self, refused: RecordError | None, together: Sequence[InputRecord]) -> Steps[Tried]:
         """Apply the records as one batch, staged after those before it; or, after an error, none of them."""

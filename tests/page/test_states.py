@@ -254,6 +254,11 @@ async def test_the_topology_shows_lag_and_pending_calls_and_a_card_the_open_circ
             ]
         )
         await looked_at(page)
+        first, *others = control.statuses[0].inputs
+        handled = msgspec.structs.replace(first, handled_total=100, handler_seconds_total=0.25)
+        control.statuses[0] = msgspec.structs.replace(control.statuses[0], inputs=(handled, *others))
+        await expect(nodes.nth(3)).to_contain_text(re.compile(r"on_payment\s+2.5 ms per record"))
+        await expect(nodes.nth(4)).to_contain_text("offsets/s")
 
 
 async def test_the_topology_knows_no_lag_while_a_partition_is_down_and_shows_which_pattern_fails(page: Page) -> None:

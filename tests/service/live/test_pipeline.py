@@ -42,6 +42,9 @@ async def test_the_log_is_a_chain_without_gaps(bench):
         await bench.assert_exactly_once(one)
         status = one.status
     assert (status.records_total, status.skipped_total, status.state_entries) == (100, 0, 20)
+    (payments,) = status.inputs
+    assert payments.handled_total == 100
+    assert payments.handler_seconds_total > 0
     assert status.outputs_total == 100
     assert (status.inputs[0].position, status.inputs[0].lag) == (100, 0)
     assert status.digest.startswith("20:")

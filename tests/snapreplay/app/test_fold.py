@@ -1,6 +1,7 @@
 """The fold, case by case; test_fold_batches.py holds its one law."""
 
 import asyncio
+import itertools
 import signal
 
 import pytest
@@ -99,6 +100,35 @@ def test_handler_sees_the_record_and_stream_time_before_it_is_called():
         ("payments-5-1", "ada", None, 3, 7),
         ("payments-5-2", "ada", {}, 9, 9),
     ]
+
+
+@pytest.mark.parametrize("is_timed", [False, True])
+def test_the_time_in_handlers_is_counted_by_input(is_timed):
+    """With timers a run ends where one may be due."""
+    seconds = itertools.count()
+    watching = App("watch", inputs=[payments, other := Topic("other")], state=lambda: MapState(str, int))
+
+    taken = []
+
+    def takes_a_second(record, state, out):
+        taken.append(next(seconds))
+
+    for topic in (payments, other):
+        watching.handler(topic)(takes_a_second)
+    if is_timed:
+        watching.timer("tick", every_ms=2)(lambda timer, state, out: None)
+    store = store_of(watching.state())
+    fold = Fold(watching, store, 0, clock=lambda: float(next(seconds)))
+    for batch in range(2):  # each has its own
+        records = [raw("payments", batch * 3 + n, {}, at=batch * 9 + n) for n in range(3)]
+        fold.begin({"payments": batch * 3, "other": batch})
+        fold.feed([*records, raw("other", batch, {}, at=batch * 9 + 3)])
+        handled = fold.finish().handled
+        store.merge()
+        assert {topic: count for topic, (count, _) in handled.items()} == {"payments": 3, "other": 1}
+        assert len(taken) == 4 * (batch + 1)
+        assert handled["other"][1] == 2.0
+        assert handled["payments"][1] >= 4.0
 
 
 ESCAPING = [
