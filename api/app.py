@@ -23,6 +23,7 @@ from snapreplay.api.guard import Guard, Hosts
 from snapreplay.api.last_hour import LastHourRecorder
 from snapreplay.api.peers import Peers
 from snapreplay.api.routes import ROUTERS
+from snapreplay.api.server import MAKING
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import StatusDocument
 
@@ -92,8 +93,9 @@ def create_app(
 class _Api(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Describe the API with all problems. Made at the first request, so that the start need not wait."""
-        if self.openapi_schema is None:
-            self.openapi_schema = _document(self)
+        with MAKING:
+            if self.openapi_schema is None:
+                self.openapi_schema = _document(self)
         return self.openapi_schema
 
 

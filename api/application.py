@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from snapreplay.api.last_hour import LastHourRecorder
 from snapreplay.api.peer_client import Caller
 from snapreplay.api.peers import Peers
 from snapreplay.api.probing import Probes
-from snapreplay.api.server import APPS
+from snapreplay.api.server import APPS, MAKING
 from snapreplay.api.serving import PROBES_PORT, Server
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.address import Address
@@ -161,10 +160,6 @@ class Below:
         await found(scope, receive, send)
 
 
-_making = threading.Lock()
-"""Pydantic makes its schemas in one thread at a time; a program may have several services."""
-
-
 class Loading:
     """An ASGI application that is made by its first request, or by `load`."""
 
@@ -184,7 +179,7 @@ class Loading:
         await app(scope, receive, send)
 
     def _ready(self) -> ASGIApp:
-        with _making:
+        with MAKING:
             app = self._make()
             asyncio.run(_ask(app))
         if gc.get_freeze_count():  # the program has frozen what it imported, as `run` does: this is a part of it

@@ -8,6 +8,7 @@ import errno
 import logging
 import os
 import socket
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -30,6 +31,8 @@ log = logging.getLogger("snapreplay.http")
 END_SECONDS = 3.0
 APPS = "/apps/"
 """Path in front of an app's id, if the process has several."""
+MAKING = threading.RLock()
+"""Pydantic makes its schemas in one thread at a time; a program may have several apps."""
 
 _held: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 

@@ -86,7 +86,7 @@ def run(
     # answered in 6 ms instead of 18 (median), and the replay took no longer (measured).
     sys.setswitchinterval(0.001)
     summarise_client_log()
-    apps = [app] if isinstance(app, App) else [*app]
+    apps: list[Any] = [*app] if isinstance(app, list | tuple) else [app]
     check_apps(apps)
     used = used_settings(settings)
     paths: Sequence[str] = [""] * len(apps)
@@ -179,7 +179,7 @@ async def _run(services: Sequence[Service[Any]], within_seconds: float) -> int:
                 touched.append(each)
                 await begun(each, each.start())
             await _signal_or_refusal(
-                loop.create_task(signalled.wait()), {begun(each, started(each)) for each in services}
+                loop.create_task(signalled.wait()), [begun(each, started(each)) for each in services]
             )
         finally:
             stopping = [begun(each, each.stop()) for each in touched]
@@ -190,14 +190,15 @@ async def _run(services: Sequence[Service[Any]], within_seconds: float) -> int:
     return 0
 
 
-async def _signal_or_refusal(signal: asyncio.Task[Any], starting: set[asyncio.Task[Any]]) -> None:
-    """Return after the signal; raise the error of the first start that fails before it."""
+async def _signal_or_refusal(signal: asyncio.Task[Any], starting: list[asyncio.Task[Any]]) -> None:
+    """Return after the signal; raise the error of the start that fails before it, the first in order of several."""
     try:
         while not signal.done():
             done, _ = await asyncio.wait([signal, *starting], return_when=asyncio.FIRST_COMPLETED)
-            for each in done & starting:
-                each.result()
-            starting -= done
+            for each in starting:
+                if each in done:
+                    each.result()
+            starting = [each for each in starting if each not in done]
     finally:
         for each in starting:
             each.cancel()

@@ -11,6 +11,7 @@ import traceback
 import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -248,7 +249,8 @@ def _free(errors: list[BaseException]) -> None:
             gc.collect()
             for loop in [each for each in gc.get_objects() if isinstance(each, asyncio.BaseEventLoop)]:
                 if not (loop.is_closed() or loop.is_running()):
-                    loop.run_until_complete(asyncio.sleep(0.02))
+                    with suppress(RuntimeError):  # another thread has just begun to run it
+                        loop.run_until_complete(asyncio.sleep(0.02))
 
 
 @pytest.fixture

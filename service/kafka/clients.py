@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError
+from aiokafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError, RequestTimedOutError
 
 from snapreplay.counted import some
 from snapreplay.service.config.settings import Settings
@@ -58,15 +58,21 @@ async def first_answer(client: AIOKafkaClient, request: Any) -> tuple[int, Any]:
     connected and silent.
 
     Raises:
-        NodeNotReadyError: none answers.
+        NodeNotReadyError: none can be connected.
+        RequestTimedOutError, KafkaConnectionError: those that can stay silent.
     """
-    silent: list[int] = []
+    silent: dict[int, KafkaError] = {}
     while True:
-        node = await anybody(client, silent)
+        try:
+            node = await anybody(client, silent)
+        except NodeNotReadyError:
+            if not silent:
+                raise
+            raise silent.popitem()[1] from None
         try:
             return node, await client.send(node, request)
-        except _NO_ANSWER:
-            silent.append(node)
+        except _NO_ANSWER as error:
+            silent[node] = error
 
 
 async def anybody(client: AIOKafkaClient, but: Collection[int] = ()) -> int:

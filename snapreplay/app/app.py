@@ -452,6 +452,11 @@ class App(Generic[S]):
         if how not in ("inner", "left"):
             raise UsageError(f'{self.app_id}: how={how!r} is neither "inner" nor "left"')
         is_left = how == "left"
+        if not isinstance(late, tuple) or len(late) != 2:
+            raise UsageError(
+                f"{self.app_id}: late={late!r} of join {name} is not an output for each of the two sides",
+                hint="pass `late=(left, right)`; None: that side has none",
+            )
         for each in late:
             self._check_late(f"join {name}", each)
         of_streams = {

@@ -208,6 +208,13 @@ OPTIONS: dict[str, Any] = {"name": "j", "within_ms": 1, "grace_ms": 0, "stores":
             lambda app: app.join(orders, app.table(names, store="names"), within_ms=5, grace_ms=1),
             "within_ms, grace_ms: only a join of two topics takes them, and table names",
         ),
+        *(
+            (
+                lambda app, late=late: app.join(orders, payments, **OPTIONS | {"late": late}),
+                "of join j is not an output",
+            )
+            for late in (places, (places,), (None, None, None))
+        ),
         (lambda app: app.join(orders, payments, **OPTIONS, how="outer")(send), "neither"),
         (lambda app: app.join(orders, any_pay, **OPTIONS)(send), "join j: .*any-pay.* may match several topics"),
         (lambda app: app.join(any_pay, orders, **OPTIONS)(send), "join j: .*any-pay.* may match several topics"),
