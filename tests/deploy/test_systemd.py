@@ -43,7 +43,7 @@ def test_it_calls_what_exists() -> None:
     assert program == "/opt/snapreplay/bin/snapreplay"
     called = plain_run(words)
     assert called is not None
-    assert (called["app"], str(called["config"])) == ("ledger.py", "ledger.toml")
+    assert (called["apps"], str(called["config"])) == (["ledger.py"], "ledger.toml")
     variables = dict(each.split("=") for each in given("Environment").split())
     settings = load_settings(environment=variables)
     assert (settings.instance_id, settings.http.port) == ("host-a-ledger-2", 8082)
