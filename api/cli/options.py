@@ -355,11 +355,12 @@ def load_apps(apps: list[str]) -> list[App[Any]]:
     """Load the apps of a command.
 
     Raises:
-        UsageError: one cannot be loaded, or two have the same id.
+        UsageError: one cannot be loaded, two have the same id, or their folders share a module name.
     """
     from snapreplay.app.app import check_apps
-    from snapreplay.app.load import load_app
+    from snapreplay.app.load import check_together, load_app
 
+    check_together(apps)
     loaded = [load_app(each) for each in apps]
     check_apps(loaded)
     return loaded

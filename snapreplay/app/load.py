@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import pkgutil
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,8 +47,21 @@ def load_module(place: str, what: str = "app") -> ModuleType:
             f"{what} module {place!r} is another module in every process",
             hint="name the file, path/to/file.py, or the module that it can be imported as",
         )
-    is_file = place.endswith(".py") or "/" in place or not place.strip(".")
-    return _import_file(Path(place), what) if is_file else _import_module(place, what)
+    return _import_file(Path(place), what) if _is_file(place) else _import_module(place, what)
+
+
+def check_together(names: Sequence[str]) -> None:
+    """Check, without an import, that apps to be loaded in one process find their own modules.
+
+    Raises:
+        UsageError: they lie in different folders that have a module of the same name; both apps would get one of them.
+    """
+    for one, two in combinations(dict.fromkeys(map(_folder_of, names)), 2):
+        for module in _shared_modules(one, two):
+            raise UsageError(
+                f"the apps cannot share a process: {one} and {two} both have a module {module!r}",
+                hint="rename one of the two modules, or run the apps in separate processes",
+            )
 
 
 def checked_app(app: str, app_id: str) -> App[Any]:
@@ -85,6 +100,26 @@ def name_in_main(app: App[Any]) -> str | None:
     main = sys.modules["__main__"]
     attribute, file = _attribute_in(main, app), getattr(main, "__file__", None)
     return f"{os.path.relpath(file)}:{attribute}" if attribute and file else None
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith(".py") or "/" in place or not place.strip(".")
+
+
+def _folder_of(name: str) -> Path:
+    """Return the folder that `load_app` puts on the path."""
+    place = name.rpartition(":")[0] or name
+    # Path.resolve raises for a link to itself, which `_import_file` explains.
+    return Path(os.path.realpath(place)).parent if _is_file(place) else Path.cwd()
+
+
+def _shared_modules(one: Path, two: Path, above: str = "") -> Iterator[str]:
+    here, there = ({each.name for each in pkgutil.iter_modules([str(folder)])} for folder in (one, two))
+    yield from (above + each for each in sorted(here & there))
+    for folder in sorted(one.glob("*/")):  # without an __init__.py it is a package, too, and may lie in both
+        # Every project of `snapreplay new` has the same tests, which no app imports.
+        if folder.name.isidentifier() and folder.name != "tests" and (two / folder.name).is_dir():
+            yield from _shared_modules(folder, two / folder.name, f"{above}{folder.name}.")
 
 
 def _attribute_in(module: ModuleType, wanted: object) -> str | None:

@@ -1,5 +1,6 @@
 """Tests of the way from a name to an app, and from each mistake to the way out."""
 
+import contextlib
 import importlib
 import sys
 import textwrap
@@ -7,8 +8,9 @@ import uuid
 
 import pytest
 
+from snapreplay.api.cli.options import load_apps
 from snapreplay.app.app import App
-from snapreplay.app.load import load_app, name_of
+from snapreplay.app.load import check_together, load_app, name_of
 from snapreplay.app.topic import Topic
 from snapreplay.errors import UsageError
 from snapreplay.state.map import MapState
@@ -96,6 +98,48 @@ def test_files_that_would_be_another_module_are_refused(here):
     refused(f"two/{name}.py", "taken by", "rename")
 
 
+@pytest.mark.parametrize(
+    ("in_one", "in_two", "module"),
+    [
+        ("rates.py", "rates.py", "rates"),
+        ("rates.py", "rates/__init__.py", "rates"),
+        ("lib/rates.py", "lib/rates.py", "lib.rates"),
+        ("lib/rates.py", "lib/taxes.py", None),
+        ("rates.py", "taxes.py", None),
+        ("data/rates.json", "data/rates.json", None),
+        ("tests/test_unit.py", "tests/test_unit.py", None),
+    ],
+)
+def test_apps_whose_folders_share_a_module_name_are_refused_together(here, in_one, in_two, module):
+    """Also a module of the working directory with a file elsewhere. Each remedy of the hint helps."""
+    for path in (f"one/{in_one}", f"two/{in_two}"):
+        (here / path).parent.mkdir(parents=True, exist_ok=True)
+        (here / path).touch()
+    names = ["one/first.py", "one/other.py:app", "two/second.py:app"]
+    check_together(names[:2])  # one folder
+    check_together(names[2:])  # separate processes
+    if module is None:
+        check_together(names)
+        return
+    with pytest.raises(UsageError, match=f"one and .*two both have a module '{module}'"):
+        check_together(names)
+    with contextlib.chdir(here / "one"), pytest.raises(UsageError, match=f"both have a module '{module}'"):
+        check_together(["first", "../two/second.py"])
+    (here / "one" / in_one).rename((here / "one" / in_one).with_name("renamed.py"))
+    check_together(names)
+
+
+def test_an_app_never_gets_the_module_of_another_folder(here):
+    """Nothing was imported when the command is refused."""
+    neighbour, names = f"rates_{uuid.uuid4().hex[:8]}", []
+    for rate, folder in enumerate(("one", "two")):
+        write(here / folder, f"RATE = {rate}", neighbour)
+        names.append(f"{folder}/{write(here / folder, f'from {neighbour} import RATE{GOOD}')}.py")
+    with pytest.raises(UsageError, match=f"both have a module '{neighbour}'"):
+        load_apps(names)
+    assert neighbour not in sys.modules
+
+
 def test_what_is_no_file_is_named(here):
     """A directory, a link to itself, a name that no file can have."""
     write(here / "sub", GOOD, "one")
@@ -106,6 +150,7 @@ def test_what_is_no_file_is_named(here):
     refused("sub/", "sub/one.py")
     refused("sub", "modules in it: sub.one")
     refused("loop.py", "is no file")
+    check_together(["loop.py", "sub/one.py"])  # explained when it is loaded
     refused(f"{'x' * 300}.py", "does not exist")
 
 
