@@ -25,6 +25,7 @@ from snapreplay.counted import counted
 from snapreplay.devbroker.broker import KEEP_OLD_RECORDS, LocalBroker
 from snapreplay.errors import UnknownPartition, UsageError
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.config.sources import merged, names_in
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaFeeder
 from snapreplay.service.loop_thread import LoopThread
@@ -107,7 +108,8 @@ class RealHarness(Generic[S]):
             deadline_s: of each wait, seconds; it ends what hangs.
 
         Raises:
-            UsageError: the app is not complete, another process cannot import it by name, or there are no processes.
+            UsageError: the app is not complete, another process cannot import it by name, there are no processes, or
+                both `standbys` and `settings` say how many warm copies there are.
         """
         check_app(app)
         if processes < 1:
@@ -121,7 +123,14 @@ class RealHarness(Generic[S]):
         self._app = app
         self._prefix = prefix
         self._deadline_s = deadline_s
-        given = {**_SETTINGS, "standby": {"replicas": standbys}, **(settings or {})}
+        given = dict(settings or {})
+        if standbys and "standby.replicas" in names_in(given):
+            raise UsageError(
+                f"{app.app_id}: standbys={standbys}, and settings has"
+                f" standby.replicas={given['standby']['replicas']!r}",
+                hint="pass `standbys=` alone",
+            )
+        given = merged(given, {**_SETTINGS, "standby": {"replicas": standbys}})
         kafka = {**given.get("kafka", {}), "bootstrap.servers": broker.bootstrap_servers}
         given["kafka"] = kafka
         self._settings = Settings(**given)
@@ -210,10 +219,11 @@ class RealHarness(Generic[S]):
             await asyncio.to_thread(each.launch)
 
     async def stop(self) -> None:
-        """Stop them gracefully, as by SIGTERM: the batch is finished, a last snapshot is written."""
-        for each in self._processes:
+        """Stop those that run gracefully, as by SIGTERM: the batch is finished, a last snapshot is written. Raises
+        ServiceEnded, and UsageError: none runs."""
+        for each in self._running():
             await self._ask(each, Ask.STOPPED)
-        await self.kill()
+            await asyncio.to_thread(each.kill)
 
     async def restart(self) -> None:
         """Start them again, killing first those that run; return when all partitions are LIVE. Raises ServiceEnded."""

@@ -79,6 +79,28 @@ async def test_a_process_is_killed_alone(harness_of):
             await harness.compare(lambda records: Expected(added_up(records[1:]).state))
         with pytest.raises(Diverged, match=r"outputs to balances: key '.', output 1: {'sum': 3}, expected missing"):
             await harness.compare(lambda records: added_up(records[1:]))
+        await harness.stop()
+        with pytest.raises(UsageError, match="does not run"):
+            await harness.stop()
+
+
+@pytest.mark.parametrize(
+    ("standbys", "settings", "replicas", "session_ms"),
+    [
+        (2, {}, 2, 3000),
+        (2, {"group": {"rebalance_timeout_ms": 40_000}}, 2, 3000),
+        (2, {"standby": {}, "group": {"session_timeout_ms": 4000}}, 2, 4000),
+        (0, {"standby": {"replicas": 1}}, 1, 3000),
+    ],
+)
+def test_settings_change_only_what_they_name(harness_of, standbys, settings, replicas, session_ms):
+    made = harness_of(app, standbys=standbys, settings=settings)._settings
+    assert (made.standby.replicas, made.group.session_timeout_ms) == (replicas, session_ms)
+
+
+def test_two_numbers_of_warm_copies_are_refused(harness_of):
+    with pytest.raises(UsageError, match=r"standbys=2, and settings has standby\.replicas=1"):
+        harness_of(app, standbys=2, settings={"standby": {"replicas": 1}})
 
 
 async def test_what_is_sent_to_an_internal_topic_is_waited_for(harness_of):
