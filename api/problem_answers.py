@@ -46,8 +46,10 @@ _HINTS: dict[type[Exception], str] = {
 """For HTTP, where the hint of the error is for a program or the command line."""
 
 
-def install(app: Starlette) -> None:
-    """Make every error of `app` a problem document, including those of the framework."""
+def install(app: Starlette, overview: str = "GET /openapi.json lists the paths and methods") -> None:
+    """Make every error of `app` a problem document, including those of the framework. `overview`: hint for a request
+    that no route takes."""
+    app.state.overview = overview
     for error in (*KIND_OF, ProblemError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error, _answer)
 
@@ -122,9 +124,8 @@ def _framework(request: Request, error: HTTPException) -> ProblemError:
     if error.status_code == problems.TOO_LARGE.status:
         return ProblemError(problems.TOO_LARGE, str(error.detail))
     kind = ProblemKind("", error.status_code, HTTPStatus(error.status_code).phrase)
-    hint = "GET /openapi.json lists the paths and methods"
     headers = {"Allow": _methods(request)} if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED else error.headers
-    return ProblemError(kind, str(error.detail), headers=headers, hint=hint)
+    return ProblemError(kind, str(error.detail), headers=headers, hint=request.app.state.overview)
 
 
 def _methods(request: Request) -> str:

@@ -21,6 +21,7 @@ from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.address import Address, address
 from snapreplay.service.control.protocol import Control
 from snapreplay.service.loop_thread import LoopThread
+from snapreplay.service.runtime.speaking import context_of_app
 
 if TYPE_CHECKING:  # slow to import
     from snapreplay.api.application import Application
@@ -108,12 +109,16 @@ class HttpServer:
         runners = asyncio.get_running_loop()
         self._applications[path] = await self._thread.run(_begin(control, settings, bound, runners, path))
         if self._applications.keys() == self._paths:
-            self._server = await self._thread.run(_listen({**self._applications}, settings, bound, self._listeners))
-            for each in self._listeners[1:]:
-                log.info("probes and metrics, without a login: %s", Address(*each.getsockname()[:2]).url)
-            if self._on_bound:
-                self._on_bound(bound)
+            listening = self._listen(self._thread, settings, bound)
+            await asyncio.create_task(listening, context=context_of_app(""))  # the port is of all apps, not of the last
         return bound
+
+    async def _listen(self, thread: LoopThread, settings: HttpSettings, bound: Address) -> None:
+        self._server = await thread.run(_listen({**self._applications}, settings, bound, self._listeners))
+        for each in self._listeners[1:]:
+            log.info("probes and metrics, without a login: %s", Address(*each.getsockname()[:2]).url)
+        if self._on_bound:
+            self._on_bound(bound)
 
     async def close(self, within_seconds: float = END_SECONDS, path: str = "") -> None:
         """Finish the running requests, within so many seconds, 3 at most. Idempotent. `path`: as for `serve`; the last

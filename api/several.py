@@ -81,7 +81,7 @@ def create_front(statuses: Callable[[], Sequence[StatusDocument]], hosts: Hosts,
     app = Starlette(routes=routes)
     app.router.redirect_slashes = False
     app.state.path = ""
-    problem_answers.install(app)
+    problem_answers.install(app, f"GET {LIST} lists the apps")
     app.add_exception_handler(404, elsewhere)
     app.add_middleware(Guard, hosts=hosts, tokens=tokens)
     return app

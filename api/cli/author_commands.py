@@ -129,8 +129,11 @@ def dev(
 ) -> int:
     """Run one app or several with a local broker and their topics, until Ctrl-C."""
     if reload:
+        from snapreplay.app.load import check_together
+
         # What is wrong with the settings no change of the code repairs: it is refused here.
         settings_from(config, overrides, None, http_port)
+        check_together(apps)
         return _on_local_broker(data_dir, kafka_port, _reloading(apps))
     programs = options.load_apps(apps)
     settings = settings_from(config, overrides, None, http_port)

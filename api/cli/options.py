@@ -52,7 +52,13 @@ class Option:
 
 # ---- what is worked on
 AppName = Annotated[str, Argument("APP", "module:app, path/to/file.py or path/to/file.py:app. Default attribute: app.")]
-AppNames = Annotated[list[str], Argument("APP...", "One app or several, each as module:app or path/to/file.py:app.")]
+AppNames = Annotated[
+    list[str],
+    Argument(
+        "APP...",
+        "One app or several, each as module:app or path/to/file.py:app. Their folders must not share a module name.",
+    ),
+]
 AppOrId = Annotated[str | None, Argument("[APP]", "module:app or path/to/file.py; or use --app-id.")]
 AppIfNamed = Annotated[
     str | None, Argument("[APP]", "module:app or path/to/file.py. Without it, only the cluster is examined.")

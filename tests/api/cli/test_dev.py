@@ -205,3 +205,14 @@ def test_a_file_that_does_not_exist_is_refused(invoke):
     assert "nowhere.py does not exist" in refused.stderr
     with pytest.raises(UsageError):
         CodeWatch("nowhere.py")
+
+
+@pytest.mark.parametrize("options", [[], ["--reload"]])
+def test_apps_that_cannot_share_a_process_are_refused_before_the_broker_starts(invoke, tmp_path, monkeypatch, options):
+    monkeypatch.setattr("snapreplay.devbroker.broker.LocalBroker", None)
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "app.py").touch()
+    refused = invoke("dev", tmp_path / "one" / "app.py", tmp_path / "two" / "app.py", *options)
+    assert refused.exit_code == 2
+    assert "both have a module 'app'" in refused.stderr
