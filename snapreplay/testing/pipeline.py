@@ -198,8 +198,10 @@ class Pipeline:
 
     @contextmanager
     def _delivering(self, depth: int, place: Place) -> Iterator[Harness[Any]]:
-        """Provide the harness, and deliver what it sends in the block, also before it fails."""
+        """Provide the harness, and deliver what it sends in the block, also before it fails. UsageError: an output
+        names a partition that its topic does not have; the other outputs are delivered."""
         harness = self._harnesses[place]
+        refused: list[UsageError] = []
         try:
             yield harness
         finally:
@@ -208,7 +210,12 @@ class Pipeline:
             self._seen[place] = len(outputs), len(letters)
             for each in (*outputs[outputs_seen:], *letters[letters_seen:]):
                 self._sent.append(each)
-                self._deliver(depth + 1, self._written(each, place[1]))
+                try:
+                    self._deliver(depth + 1, self._written(each, place[1]))
+                except UsageError as error:
+                    refused.append(UsageError(f"{place[0]}: output to {each.topic}: {error.message}"))
+        if refused:  # an error of the block itself is raised instead
+            raise refused[0]
 
     def _written(self, sent: Output, partition: int) -> RawRecord:
         """Return the output as it is read: in the partition that the service would choose."""

@@ -253,6 +253,36 @@ def test_an_output_names_its_partition() -> None:
     pipeline.feed(payments, key="ada", value=1)
     assert not pipeline.harness(second, 0).records
     assert [each.topic for each in pipeline.harness(second, 1).records] == ["totals"]
-    with pytest.raises(UsageError, match="no partition 5"):
+    with pytest.raises(UsageError, match="placing: output to totals: there is no partition 5: each topic has 2"):
         pipeline.feed(payments, key="ada", value=5)
     assert isinstance(pipeline.all_outputs[0], Output)
+
+
+@pytest.mark.parametrize(("fails", "error"), [(False, UsageError), (True, RecordError)])
+def test_an_output_that_is_refused_holds_up_no_other_one(fails: bool, error: type[Exception]) -> None:
+    """And hides no error of the app."""
+    app = App("placing", inputs=[payments], outputs=[totals], state=lambda: MapState(str, int))
+
+    @app.handler(payments)
+    def on_payment(record: Record[str, int], state: Ledger, out: Out) -> None:
+        for number in range(2):
+            state.schedule(f"{record.key}{number}", PERIOD_MS + number, timer="later")
+
+    @app.timer("later")
+    def on_later(timer: Timer[str], state: Ledger, out: Out) -> None:
+        if timer.key == "ada0":
+            for partition in (0, 7, 1):
+                out.send(totals, key="ada", value=partition, partition=partition)
+        elif fails:
+            raise ValueError("the second timer")
+
+    second = summary()
+    pipeline = Pipeline(app, second, partitions=2)
+    pipeline.feed(payments, key="ada", value=1, partition=0, timestamp_ms=1)
+    with pytest.raises(
+        error, match="the second timer" if fails else "placing: output to totals: there is no partition 7"
+    ):
+        pipeline.advance_time(2 * PERIOD_MS)
+    assert [sent.value for sent in pipeline.outputs(totals)] == [0, 7, 1]
+    pipeline.feed(payments, key="bob", value=1, partition=1)
+    assert [len(pipeline.harness(second, number).records) for number in range(2)] == [1, 1]
