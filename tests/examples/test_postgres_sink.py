@@ -12,15 +12,16 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-import asyncpg
 import pytest
 
-from examples import postgres_sink
 from snapreplay import Call, CallRefused
 from snapreplay.testing import Harness, RealHarness
 from tests.support.deadlines import scaled
 from tests.support.kafka import until_async
 from tests.support.postgres import Postgres, postgres
+
+asyncpg = pytest.importorskip("asyncpg", reason="asyncpg is missing: `make setup` installs it")
+postgres_sink = importlib.import_module("examples.postgres_sink")
 
 
 @pytest.fixture

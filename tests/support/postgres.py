@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import subprocess
 import tempfile
@@ -30,8 +31,9 @@ class Postgres:
         self._run("pg_ctl", "start", "-w", "-t", str(int(scaled(60))), "-l", str(self._folder / "log"), "-o", options)
 
     def stop(self) -> None:
-        """Let it crash."""
-        self._run("pg_ctl", "stop", "-m", "immediate")
+        """Let it crash, if it runs: an error of a second stop would hide that of the test."""
+        if (self._folder / "data" / "postmaster.pid").exists():
+            self._run("pg_ctl", "stop", "-m", "immediate")
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), "-D", str(self._folder / "data"), *arguments]
@@ -47,6 +49,11 @@ def postgres() -> Iterator[Postgres]:
     if found is None:
         pytest.skip("there is no Postgres: `apt-get install postgresql`")
     user = "postgres" if os.getuid() == 0 else None
+    if user is not None:
+        try:
+            pwd.getpwnam(user)
+        except KeyError:
+            pytest.skip(f"Postgres does not run as root, and there is no user {user}: `apt-get install postgresql`")
     with tempfile.TemporaryDirectory(prefix="snapreplay-postgres-") as name:
         folder = Path(name)
         if user is not None:
