@@ -29,7 +29,7 @@ help: ## List the targets
 setup: ## Create .venv from the hashed lock files (no-op when nothing changed)
 	@$(SETUP)
 
-# Everything works without it: docs/adr/0046-a-small-compiled-engine.md.
+# Everything works without it: docs/internals/adr/0046-a-small-compiled-engine.md.
 .PHONY: engine
 engine: setup ## Build the compiled engine now, or say why it cannot be built (needs cargo; make setup tries once)
 	@engine/build.sh --now

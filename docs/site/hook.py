@@ -74,7 +74,7 @@ def _pages(text: str) -> list[str]:
 
 
 def _decisions() -> list[str]:
-    return sorted(str(each.relative_to(ROOT)) for each in (ROOT / "docs" / "adr").glob("*.md"))
+    return sorted(str(each.relative_to(ROOT)) for each in (ROOT / "docs" / "internals" / "adr").glob("*.md"))
 
 
 def _targets(path: str, markdown: str) -> list[str]:
