@@ -150,7 +150,7 @@ async def _begin(*given: Any) -> Application:
 
 
 async def _listen(*given: Any) -> Server:
-    from snapreplay.api.application import server_of  # noqa: PLC0415 - as above
+    from snapreplay.api.application import server_of  # noqa: PLC0415 - it loads in the HTTP thread
 
     return server_of(*given)
 

@@ -467,7 +467,7 @@ class RealHarness(Generic[S]):
         if self._opened:
             self._opened = False
             if self._feeder is not None:
-                with suppress(Exception):  # it only flushes what nobody waits for
+                with suppress(Exception):  # it only flushes writes that have no waiter left
                     self._thread.submit(self._feeder.close()).result(self._deadline_s)
             self._thread.stop()
         self._folder.cleanup()

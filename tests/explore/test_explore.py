@@ -46,7 +46,7 @@ def test_an_upgrade_without_one_of_its_rules_is_found_out(broken):
 
 @pytest.mark.parametrize("bounds", [{"faults": 1}, CRASHING, {"faults": 0, "losses": 1}], ids=str)
 def test_an_internal_topic_is_added_once(bounds):
-    """By the first owner whose code declares it, whatever the other one does: in one chain, and before it is LIVE."""
+    """By the first owner whose code declares it, regardless of the other one: in one chain, and before it is LIVE."""
     start = beginning((1, 1), (1, 1), True, **{**BOUNDS, "batches": 1, "snapshots_left": 0, **bounds})
     explored = explore(start, STATES_MAX)
     assert explored.problem == "", "\n".join(explored.story)

@@ -83,7 +83,7 @@ async def test_more_partitions_of_an_input_are_refused():
     ids=["by changes", "by replay", "lean", "no map"],
 )
 async def test_a_compacted_input_cannot_be_replayed(app, tables, refused):
-    """By changes it can be used; a state that is not a map writes none, whatever the settings say."""
+    """By changes it can be used; a state that is not a map writes none, regardless of the settings."""
     cluster = healthy_topics(inputs={"cleanup.policy": "compact"})
     if not refused:
         await inspect(app, Settings(**tables), cluster)

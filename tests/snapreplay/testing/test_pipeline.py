@@ -96,7 +96,7 @@ STEPS = st.lists(
 @settings(max_examples=50)
 @given(STEPS, st.integers(1, 3))
 def test_it_is_the_harnesses_of_its_apps_run_by_hand(steps: list[Any], partitions: int) -> None:
-    """States and outputs of each partition, whatever crashes in between."""
+    """States and outputs of each partition, with crashes in between."""
     first, second = ledger(), summary()
     pipeline, hand, now_ms = Pipeline(first, second, partitions=partitions), ByHand(partitions), 0
     for number, step in enumerate(steps):
