@@ -54,7 +54,7 @@ os.register_at_fork(after_in_child=_close_all)
 
 
 class HttpServer:
-    """The HTTP API, for `run` and `running`. A service calls `serve` and `close`, once each."""
+    """The HTTP API, to be passed as `http` to `run` or `running`."""
 
     def __init__(self, on_bound: Callable[[Address], None] | None = None) -> None:
         """Take `on_bound`, which is called with the address as soon as requests are answered."""

@@ -33,7 +33,7 @@ S = TypeVar("S")
 async def running(
     app: App[S], settings: Settings | None = None, http: Http | None = None, *, first_start: FirstStart = "wait"
 ) -> AsyncIterator[Service[S]]:
-    """Start a service for the length of an `async with` block, then stop it gracefully. Handlers run in this loop.
+    """Run a service during an `async with` block, then stop it gracefully. Handlers run in this event loop.
 
     Args:
         settings: None: from the environment and the file.
@@ -60,11 +60,12 @@ def run(
     *,
     first_start: FirstStart = "wait",
 ) -> int:
-    """Run an app until SIGTERM, SIGHUP, SIGQUIT or Ctrl-C, then stop gracefully. As `snapreplay run`; logging is the
-    program's. The process is ended with exit code 6 if it has not stopped 2 s after `timeouts.shutdown_ms`.
+    """Run an app until SIGTERM, SIGHUP, SIGQUIT or Ctrl-C, then stop gracefully, as `snapreplay run` does. The
+    program configures logging. If the service has not stopped 2 s after `timeouts.shutdown_ms`, the process exits
+    with code 6.
 
-    Several apps run side by side, each with its own group, state and topics, and share the loop and the HTTP port. If
-    one is refused at start, all stop. A partition that becomes FAILED disturbs no other app.
+    Several apps run side by side, each with its own group, state and topics. They share the event loop and the HTTP
+    port. If one is refused at start, all stop. A FAILED partition does not affect other apps.
 
     Args:
         app: one, or several.
@@ -78,8 +79,8 @@ def run(
 
     Raises:
         NotBegun: the app is new, and `first_start` is "refuse".
-        UsageError, StopError, AccessError: refused before any partition of the app was touched; with several apps also
-            that two have the same id.
+        UsageError, StopError, AccessError: refused before any partition was touched; with several apps, also if two
+            have the same id.
     """
     _tune_collector()
     # A thread that waits for the interpreter gets its turn after 1 ms, not 5: during a replay that computes, HTTP
@@ -106,7 +107,7 @@ async def ensure_topics(
     Args:
         settings: None: from the environment and the file.
         create_inputs: also create missing inputs and outputs, with this many partitions.
-        replace_lost: create the missing one of increments and snapshots topic, empty, although the other one exists.
+        replace_lost: if only one of the increments and snapshots topics exists, create the other one, empty.
 
     Returns:
         One line per topic.
@@ -132,13 +133,13 @@ async def init(
     Args:
         settings: None: from the environment and the file.
         start: where the inputs are read from: "earliest" or "latest".
-        state_is_lost: also for an app that has run, as long as none of its processes is a member of its group.
+        state_is_lost: also initialise an app that has run, if none of its processes is a member of its group.
 
     Returns:
         One line per partition, then one per output topic that holds records already.
 
     Raises:
-        StopError: the app has run, and what it wrote was lost; nothing was written.
+        StopError: the app has run, and its state was lost; nothing was written.
         UsageError: a topic is missing, or `start` or a setting is wrong.
         RetryableError: the cluster did not answer, or refused access.
     """

@@ -66,13 +66,13 @@ LEAVE_SECONDS_MIN = 1.0  # all the same, when cutting off took longer
 
 
 class Service(Generic[S]):
-    """One app in this process. `running` makes, starts and stops one.
+    """An app that runs in this process. `running` creates, starts and stops one.
 
-    Without `running`: `start` once, then `stop` once, both in the loop that is to run the handlers.
+    Without `running`, call `start` once, then `stop` once, both in the event loop that runs the handlers.
 
-    All methods raise ServiceClosed before `start` and after `stop`, and when the service stops while they wait. Those
-    that begin an operation (`trigger_snapshot`, `pause`, `resume`, `retry`, `drain`) raise
-    UnknownPartition, PartitionNotLive or Busy if they could not begin it.
+    All methods raise ServiceClosed before `start` and after `stop`, and when the service stops while they wait.
+    Methods that begin an operation (`trigger_snapshot`, `pause`, `resume`, `retry`, `drain`) raise UnknownPartition,
+    PartitionNotLive or Busy if they cannot begin it.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Service(Generic[S]):
         return self._control
 
     def restore_status(self) -> list[PartitionStatus]:
-        """Return every owned partition, ordered by number; empty before the first assignment."""
+        """Return the status of each owned partition, ordered by number; empty before the first assignment."""
         return self._board.all()
 
     @overload
@@ -139,15 +139,15 @@ class Service(Generic[S]):
     def view(self, partition: int, *, stale: bool = False) -> View[S]: ...
     def view(self, partition: int, *, stale: bool = False) -> View[Any]:
         """Return the state of a LIVE partition, read-only, as of the last committed batch. You may keep it: each
-        access shows the newest batch. For the service's loop only.
+        access reads the last committed batch. Use it only in the service's event loop.
 
         Args:
-            stale: where the partition is not LIVE here, read its warm copy (`standby.replicas`), whose owner may be
-                further. `view.position` says how far the copy is, and how old.
+            stale: if the partition is not LIVE here, read this process's warm copy (`standby.replicas`), which may
+                lag behind its owner. `view.position` has the batch, offsets and age of the copy.
 
         Raises:
-            PartitionNotLive: another process owns the partition, or it is not LIVE yet; with `stale` its copy here is
-                being loaded, or in the middle of a large batch for a moment.
+            PartitionNotLive: another process owns the partition, or it is not LIVE yet; with `stale`, its copy here
+                is loading, or briefly in the middle of a large batch.
             UnknownPartition: the app has no such partition.
             UsageError: the state is not a map, or this is another thread.
         """
@@ -160,8 +160,7 @@ class Service(Generic[S]):
     @overload
     def views(self) -> dict[int, View[S]]: ...
     def views(self) -> Mapping[int, View[Any]]:
-        """Return the views of all partitions that are LIVE here, by partition, in the order of the numbers. May be
-        empty.
+        """Return the views of all partitions that are LIVE here, ordered by number. May be empty.
 
         Raises:
             UsageError: as `view`.
@@ -169,8 +168,8 @@ class Service(Generic[S]):
         return self._views.views()
 
     def on_failed(self, callback: OnFailed) -> None:
-        """Have `callback(partition, error)` called when a partition becomes FAILED; in the service's loop. What it
-        raises is logged.
+        """Call `callback(partition, error)` in the service's event loop when a partition becomes FAILED. Its
+        exceptions are logged.
 
         Raises:
             UsageError: it cannot be called, or it is a coroutine function.
@@ -181,7 +180,7 @@ class Service(Generic[S]):
     # its operation and returns it: its state is "succeeded", "failed" or "cancelled", and each of its parts says why.
 
     async def trigger_snapshot(self, partitions: Sequence[int] | None = None, reason: str = "") -> Operation:
-        """Write full snapshots of these partitions (None: of all that are LIVE) and wait until they are pointed to.
+        """Write full snapshots of these partitions (None: all LIVE ones), and wait until increments point to them.
 
         Returns:
             The ended operation; its state is "succeeded" or "failed".
@@ -189,13 +188,11 @@ class Service(Generic[S]):
         return await self._ended(TriggerSnapshot(None if partitions is None else tuple(partitions), reason))
 
     async def pause(self, partition: int, reason: str = "") -> Operation:
-        """Process nothing more of a LIVE partition until `resume`, whatever is restarted meanwhile. The batch under
-        way is committed.
-        """
+        """Stop processing a LIVE partition until `resume`, also across restarts. The current batch is committed."""
         return await self._ended(PausePartition(partition, reason))
 
     async def resume(self, partition: int) -> Operation:
-        """Process a paused partition again, from the next record on."""
+        """Process a paused partition again, beginning with the next record."""
         return await self._ended(ResumePartition(partition))
 
     async def retry(self, partition: int) -> Operation:
@@ -207,8 +204,8 @@ class Service(Generic[S]):
         return await self._ended(RetryPartition(partition))
 
     async def drain(self, reason: str = "") -> Operation:
-        """Give all partitions to other processes before maintenance, and wait until they are gone. This one takes none
-        until `undrain` or a restart, unless no other process is left.
+        """Hand all partitions over to other processes before maintenance, and wait until that is done. This process
+        takes none until `undrain` or a restart, unless no other process is left.
 
         Returns:
             The ended operation; "cancelled" if it was undrained meanwhile.
@@ -235,7 +232,7 @@ class Service(Generic[S]):
     # ---- start, waiting, stop
 
     async def start(self) -> None:
-        """Start in the background, and start HTTP. The cluster may still be unreachable when this returns.
+        """Start the service in the background, and HTTP. The cluster may still be unreachable when this returns.
 
         Raises:
             UsageError: the HTTP port is taken.
@@ -253,7 +250,7 @@ class Service(Generic[S]):
             self.http_address = await self._http.serve(self._control, self.settings.http, self._path)
 
     async def wait_started(self) -> None:
-        """Wait until the app is checked against the cluster and membership has begun.
+        """Wait until the app has been checked against the cluster and is joining the group.
 
         Raises:
             UsageError, StopError, AccessError: refused, with the command that repairs it.
@@ -269,11 +266,11 @@ class Service(Generic[S]):
             raise
 
     async def wait_live(self, timeout_seconds: float | None = None) -> None:
-        """Wait until this process is a member and every partition that it owns is LIVE.
+        """Wait until this process is a member of the group and every partition that it owns is LIVE.
 
         Raises:
             UsageError, StopError, AccessError: refused at start.
-            NotLive: the time is over, or a partition FAILED; names phase and error.
+            NotLive: the time is over, or a partition is FAILED; names phase and error.
         """
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -283,12 +280,12 @@ class Service(Generic[S]):
             raise self._readiness.not_live(f"not LIVE after {timeout_seconds} s") from None
 
     async def wait_caught_up(self, timeout_seconds: float | None = None) -> None:
-        """Wait until every partition that this process owns is LIVE and has committed all that was in its inputs when
-        this was called.
+        """Wait until every partition that this process owns is LIVE and has committed all records that were in its
+        inputs at the time of the call.
 
         Raises:
             UsageError, StopError, AccessError: refused at start.
-            NotLive: a partition FAILED.
+            NotLive: a partition is FAILED.
             NotCaughtUp: the time is over, or a partition that is behind is paused; names what is missing.
         """
         catching_up = CatchingUp(self._cluster, lambda: self._runners, self._readiness.raise_hopeless)
@@ -301,11 +298,11 @@ class Service(Generic[S]):
             raise self._readiness.not_caught_up(timeout_seconds, catching_up.missing()) from None
 
     async def stop(self) -> None:
-        """Finish the batch under way, write a last snapshot, leave the group. Bounded by timeouts.shutdown_ms.
+        """Finish the current batch, write a last snapshot and leave the group, within `timeouts.shutdown_ms`.
 
         Raises:
-            StateUnsaved: everything has ended, but the state of partitions was only in this memory: the increments
-                topic was deleted, or the snapshots topic and what a recovery needs instead.
+            StateUnsaved: the service has stopped, but the state of some partitions was only in memory: the increments
+                topic was deleted, or the snapshots topic together with the records that could replace it.
         """
         self._views.close()
         await self.savepoints.close()

@@ -29,10 +29,10 @@ __all__ = ["Level", "audit", "compact", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("snapreplay")` known to this session. docs/spark.md has its views and options.
+    """Register `spark.read.format("snapreplay")` in this session. docs/spark.md has its views and options.
 
-    `load()` fixes the moment that all actions on the DataFrame see. A wrong option fails it. An action fails if the log
-    does not prove the state.
+    `load()` fixes the offsets that all actions on the DataFrame read, and fails for a wrong option. An action fails
+    if the log does not prove the state.
     """
     from snapreplay.snapshots.jobs.source import TopicsSource  # noqa: PLC0415 - Spark is an extra
 
@@ -71,7 +71,7 @@ def compact(settings: Settings, app_id: str) -> CompactionReport:
 
 
 def audit(settings: Settings, app_id: str, level: Level = Level.INTEGRITY, app: str | None = None) -> AuditReport:
-    """Prove what the app's own two topics hold at this moment. The owners may write and trim meanwhile.
+    """Prove the present contents of the increments and snapshots topics. The owners may write and trim meanwhile.
 
     Uses the Spark session of this process, or the cluster that spark-submit has chosen. Without either it starts a
     session (about 5 s) and stops it again.

@@ -15,29 +15,29 @@ class HttpSettings(Table):
     """The HTTP API."""
 
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 in a container. Any but the loopback address needs a login. See below."""
+    """Address to listen on; 0.0.0.0 in a container. Any but the loopback address needs a login."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8080
     """Port to listen on; 0 = any free one."""
     probes_port: Annotated[int, Meta(ge=0, le=65535)] = 0
-    """One more port, for probes and metrics alone: without a login and without TLS; 0 = none. See below."""
+    """Second port, only for probes and metrics, without login and TLS; 0 = none."""
     allowed_hosts: str = ""
-    """More names that this API is reached by, with commas between them. See below."""
+    """Further host names of this API, comma-separated."""
     advertised_url: str = ""
-    """URL at which the other processes of the app reach this API; empty: from host and port. See below."""
+    """URL at which the other processes of the app reach this API; empty: from host and port."""
     token_file: str = ""
-    """File with the tokens of this API, one a line. Empty: no token is needed, and none is sent. See below."""
+    """File with the tokens of this API, one per line. Empty: no token is needed, and none is sent."""
     tls_certificate_file: str = ""
-    """File with the certificate of this API, in PEM, and those between it and its authority. Empty: no TLS."""
+    """PEM file with the certificate of this API and its intermediate certificates. Empty: no TLS."""
     tls_key_file: str = ""
-    """File with the key of that certificate, in PEM, not encrypted. Empty: it is in the same file."""
+    """PEM file with the private key, not encrypted. Empty: it is in the certificate file."""
     tls_ca_file: str = ""
-    """File with the authorities of the other processes, in PEM. Empty: those that this machine trusts."""
+    """PEM file with the authorities of the other processes. Empty: those that this machine trusts."""
     client_ca_file: str = ""
-    """File with the authorities, in PEM, of the certificate that whoever asks must show. Empty: none is needed."""
+    """PEM file with the authorities of client certificates. Empty: clients need no certificate."""
     insecure: bool = False
-    """Whether everybody may ask for everything at another address than the loopback one, without a login. See below."""
+    """Allow every request without a login, also at an address other than loopback."""
     suspect_after_ms: Annotated[int, Meta(ge=2000, le=600_000)] = 3000
-    """Another process of the group that is silent for this long seems to be dead (ms). See below."""
+    """Silence after which another process of the group is suspected to be dead (ms)."""
 
     @classmethod
     def taken(cls, field: FieldInfo, value: object, prefix: str, problems: list[str]) -> object:
@@ -67,14 +67,14 @@ class BatchSettings(Table):
     linger_ms: Annotated[int, Meta(ge=0, le=10_000)] = 2
     """Time to wait for a fuller batch (ms); 0 = none. More means fewer transactions and later outputs."""
     input_wait_ms: Annotated[int, Meta(ge=-1, le=3_600_000)] = 0
-    """Time that other inputs wait for a quiet one (ms); 0 = only for records that are known; -1 = never. See below."""
+    """Time that other inputs wait for a quiet one (ms); 0 = only for known records; -1 = never."""
 
 
 class StreamTimeSettings(Table):
     """The advance of the time that timers and entries with a ttl follow."""
 
     idle_advance_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 0
-    """On input quiet for this long, stream time follows the clock, this far behind (ms); 0 = never. See below."""
+    """After this long without input, stream time follows the clock at this distance (ms); 0 = never."""
 
 
 class SnapshotSettings(Table):
@@ -83,15 +83,15 @@ class SnapshotSettings(Table):
     every_records: Annotated[int, Meta(ge=0)] = 0
     """Write a snapshot after this many applied records; 0 = not by records."""
     every_seconds: Annotated[float, Meta(ge=0)] = 300.0
-    """Write a snapshot if the last one is this old (seconds) and something changed; 0 = not by time. See below."""
+    """Write a snapshot if the last one is this old (seconds) and something changed; 0 = not by time."""
     jitter_ratio: Annotated[float, Meta(ge=0, le=0.5)] = 0.1
     """Each partition's two intervals are shortened by up to this share, so that not all write at once."""
     before_stop: bool = True
     """Also write a snapshot on SIGTERM if something changed. The next start then has nothing to advance."""
     by: Literal["owner", "both"] = "both"
-    """Who writes snapshots. owner: no proposal of a job is adopted. See below."""
+    """Who writes snapshots. owner: no proposal of a job is adopted."""
     digest_every_batches: Annotated[int, Meta(ge=0)] = 100
-    """Hash a state that is not a map after this many batches; 0 = only when the partition moves or stops. See below."""
+    """Hash a state that is not a map after this many batches; 0 = only when the partition moves or stops."""
     chunk_bytes_max: Annotated[int, Meta(ge=10_000, le=950_000)] = 900_000
     """Maximum bytes of a chunk (a record of a snapshot); below Kafka's default max.message.bytes of 1,048,588."""
 
@@ -115,18 +115,18 @@ class RestoreSettings(Table):
     retry_backoff_max_ms: Annotated[int, Meta(ge=10, le=3_600_000)] = 60_000
     """Longest pause between two attempts (ms)."""
     objective_seconds: Annotated[float, Meta(ge=0)] = 0.0
-    """Take a snapshot before the predicted time of a restore exceeds this (seconds); 0 = no objective. See below."""
+    """Take a snapshot before the predicted time of a restore exceeds this (seconds); 0 = no objective."""
     drill_every_seconds: Annotated[float, Meta(ge=0)] = 0.0
-    """Restore each live partition once per period into a store that is thrown away (seconds); 0 = never. See below."""
+    """Drill each live partition once per period (seconds); 0 = never."""
     drill_share: Annotated[float, Meta(gt=0, le=0.5)] = 0.1
-    """Most of its process's event loop that a drill takes, 0.1 = a tenth. See below."""
+    """Maximum share of the event loop that a drill uses."""
 
 
 class StandbySettings(Table):
     """Warm copies of the partitions that other processes own."""
 
     replicas: Annotated[int, Meta(ge=0, le=10)] = 0
-    """Copies of each partition, each in another process; 0 = none, and this process holds none. See below."""
+    """Copies of each partition, each in another process; 0 = none, and this process holds none."""
 
 
 class ErrorSettings(Table):
@@ -150,17 +150,17 @@ class TimeoutSettings(Table):
     progress_ms: Annotated[int, Meta(ge=100)] = 300_000
     """A read fails when its position has not moved for this long (ms)."""
     fence_ms: Annotated[int, Meta(ge=100)] = 15_000
-    """Deadline for starting a transactional producer (ms). The Kafka client itself would wait for ever."""
+    """Deadline for starting a transactional producer (ms)."""
     commit_ms: Annotated[int, Meta(ge=100)] = 15_000
     """Deadline for a whole transaction, from its first send to the answer to the commit (ms)."""
     transaction_ms: Annotated[int, Meta(ge=1000)] = 30_000
     """The broker aborts a transaction that is open for longer (ms); at most its transaction.max.timeout.ms."""
     claim_grace_ms: Annotated[int, Meta(ge=10)] = 500
-    """Time to ask the same client when a log seems to end before this owner's claim (ms); then a new one is asked."""
+    """If a log seems to end before this owner's claim, a new client is used after this time (ms)."""
     shutdown_ms: Annotated[int, Meta(ge=100)] = 25_000
     """Deadline for a graceful stop, from signal to exit, LeaveGroup included (ms). Kubernetes kills after 30,000."""
     revoke_ms: Annotated[int, Meta(ge=100)] = 20_000
-    """Time for a moved partition to finish its batch (ms). Then it is cut off; a state only in memory stays there."""
+    """Time for a moving partition to finish its batch (ms); then the batch is aborted. A state only in memory stays."""
 
 
 class GroupSettings(Table):
@@ -169,7 +169,7 @@ class GroupSettings(Table):
     session_timeout_ms: Annotated[int, Meta(ge=1000, le=1_800_000)] = 10_000
     """A process without heartbeats loses its partitions after this time (ms)."""
     heartbeat_interval_ms: Annotated[int, Meta(ge=100, le=60_000)] = 1000
-    """Time between two heartbeats (ms). It also decides how soon members notice a rebalance."""
+    """Time between two heartbeats (ms), and so until members notice a rebalance."""
     rebalance_timeout_ms: Annotated[int, Meta(ge=1000, le=1_800_000)] = 30_000
     """Time that members have to give up their partitions in a rebalance (ms)."""
 

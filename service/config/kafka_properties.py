@@ -52,7 +52,7 @@ _CREDENTIALS: dict[str, tuple[str, ...]] = {"GSSAPI": (), "OAUTHBEARER": (TOKEN_
 PROPERTIES: dict[str, Property] = {
     "bootstrap.servers": Property("str", "common", "host:port, comma-separated; several are better"),
     "client.id": Property("str", "common", "name of this client in broker logs and quotas"),
-    "security.protocol": Property("str", "common", "how to talk to the brokers", _PROTOCOLS),
+    "security.protocol": Property("str", "common", "protocol for the connections to brokers", _PROTOCOLS),
     "sasl.mechanism": Property("str", "common", "SASL mechanism", _MECHANISMS),
     "sasl.plain.username": Property("str", "common", "user for PLAIN and SCRAM"),
     "sasl.plain.password": Property("str", "common", "password for PLAIN and SCRAM", secret=True),
@@ -61,7 +61,7 @@ PROPERTIES: dict[str, Property] = {
     TOKEN_PROVIDER: Property(
         "provider",
         "common",
-        "who gives the tokens for OAUTHBEARER: `module:factory`, in Python also an object ([how](tls.md#a-token))",
+        "source of the tokens for OAUTHBEARER: `module:factory`, in Python also an object ([how](tls.md#a-token))",
     ),
     "ssl.cafile": Property("str", "ssl", "PEM file of the trusted authorities; default: the system's"),
     "ssl.certfile": Property("str", "ssl", "PEM file of the client's certificate chain"),
@@ -69,7 +69,7 @@ PROPERTIES: dict[str, Property] = {
     "ssl.password": Property("str", "ssl", "password of the private key", secret=True),
     "ssl.check.hostname": Property("bool", "ssl", "check the broker's host name against its certificate"),
     "request.timeout.ms": Property(
-        "int", "common", "longest wait for an answer (ms), a fetch's for records aside", minimum=100
+        "int", "common", "longest wait for an answer (ms), without a fetch's wait for records", minimum=100
     ),
     "retry.backoff.ms": Property("int", "common", "pause before a retry (ms)", minimum=1),
     "metadata.max.age.ms": Property("int", "common", "maximum age of metadata (ms)", minimum=1000),

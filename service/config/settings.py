@@ -65,11 +65,11 @@ class Settings(Table):
     """
 
     kafka: dict[str, Any] = field(default_factory=lambda: dict(_WITHOUT_KAFKA))
-    """Kafka's own client properties, by their dotted names; table below."""
+    """Kafka's own client properties, by their dotted names."""
     instance_id: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9._-]*$", max_length=249)] = ""
-    """This process's own name, the same after a restart: static membership. Empty: dynamic membership. See below."""
+    """Name of this process that survives a restart: static membership. Empty: dynamic membership."""
     tracing: Literal["off", "carry", "spans"] = "carry"
-    """carry: outputs have the W3C trace context of their record. spans: OpenTelemetry spans besides. See below."""
+    """carry: outputs carry the W3C trace context of their record. spans: also OpenTelemetry spans."""
     http: HttpSettings = HttpSettings()
     batch: BatchSettings = BatchSettings()
     stream_time: StreamTimeSettings = StreamTimeSettings()

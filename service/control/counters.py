@@ -40,9 +40,7 @@ def _histogram(name: str, says: str, buckets: Sequence[float]) -> Histogram:
     return Histogram(name, says, PARTITION, registry=EVENTS, buckets=buckets)
 
 
-BATCHES = _counter(
-    "snapreplay_batches_total", "Committed batches, including empty ones that only carry a pointer to a snapshot."
-)
+BATCHES = _counter("snapreplay_batches_total", "Committed batches, including empty ones that only point to a snapshot.")
 COMMIT_SECONDS = _histogram(
     "snapreplay_commit_seconds",
     "Time from a transaction's first send to the broker's answer to its commit.",
@@ -50,8 +48,8 @@ COMMIT_SECONDS = _histogram(
 )
 APPLY_SECONDS = _histogram(
     "snapreplay_apply_seconds",
-    "Time in which a batch is applied: its handlers, and the encoding of what they have changed. The second run of a"
-    " batch that failed is left out.",
+    "Time to apply a batch: its handlers, and the encoding of the changes. Repeated runs of a failed batch are not"
+    " included.",
     _FAST_SECONDS,
 )
 SNAPSHOTS = _counter(
@@ -59,7 +57,7 @@ SNAPSHOTS = _counter(
 )
 SNAPSHOT_SECONDS = _histogram(
     "snapreplay_snapshot_seconds",
-    "Time from the mark to the acknowledged manifest, for successful full snapshots.",
+    "Time from the start to the acknowledged manifest, for successful full snapshots.",
     _SLOW_SECONDS,
 )
 SNAPSHOT_BYTES = _histogram(
@@ -72,8 +70,8 @@ PROPOSALS = _counter(
 )
 RESTORES = _counter(
     "snapreplay_restores_total",
-    "Recoveries that ended: `succeeded`, `failed`, `abandoned`. Mode `changes`, `replay`, `warm` (the"
-    " state was still in memory) or `none` (there was nothing to advance).",
+    "Recoveries that ended: `succeeded`, `failed`, `abandoned`. The mode is `changes`, `replay`, `warm` (the state"
+    " was still in memory) or `none` (nothing to advance).",
     "result",
     "mode",
 )
@@ -82,30 +80,29 @@ RESTORE_SECONDS = _histogram(
 )
 RESTORE_PREDICTION_RATIO = _histogram(
     "snapreplay_restore_prediction_ratio",
-    "Predicted by true seconds of a successful recovery: above 1, it was quicker than predicted. By the"
-    " rates that the process knew before, constants in its first recovery. A recovery from memory, or of"
-    " several attempts, is not counted.",
+    "Predicted divided by real duration of a successful recovery: above 1, it was faster than predicted. Recoveries"
+    " from memory, or with several attempts, are not included.",
     _RATIOS,
 )
 DRILLS = _counter(
     "snapreplay_drills_total",
-    "Drills that ended: `succeeded`, `failed` (a recovery would fail or fall back), `given_up` (they prove nothing).",
+    "Drills that ended: `succeeded`, `failed` (a recovery would fail or fall back), `given_up` (nothing is proven).",
     "result",
 )
 DRILL_SECONDS = _histogram(
     "snapreplay_drill_seconds",
-    "The seconds that a restore takes, as a successful drill has shown: without its rests.",
+    "Duration of a restore as measured by a successful drill, without its pauses.",
     _SLOW_SECONDS,
 )
 FENCES = _counter("snapreplay_fences_total", "Number of times that this process found a newer owner.")
 LATE_RECORDS = _counter(
     "snapreplay_late_records_total",
-    "Records that came too late for a window or join of the app (`window`: its name), and do not count in it.",
+    "Records that came too late for a window or join (`window`: its name) and do not count in it.",
     "window",
 )
 FAILURES = _counter(
     "snapreplay_failures_total",
-    "Errors that ended an attempt, by error class (`kind`) and by what was done about it (`reaction`).",
+    "Errors that ended an attempt, by error class (`kind`) and `reaction`.",
     "kind",
     "reaction",
 )
@@ -116,17 +113,16 @@ def _of_process(name: str, says: str) -> Counter:
 
 
 TAKEOVERS = _of_process(
-    "snapreplay_takeovers_total", "Partitions that this process has taken over from another one that seemed to be dead."
+    "snapreplay_takeovers_total", "Partitions that this process has taken over from processes that seemed to be dead."
 )
 FALSE_ALARMS = _of_process(
     "snapreplay_false_alarms_total",
-    "Processes that seemed to be dead, were taken over from, and were members of the group still.",
+    "Processes that seemed to be dead and were taken over from, but were still members of the group.",
 )
 THROTTLED_SECONDS = Counter(
     "snapreplay_throttled_seconds_total",
-    "Time for which brokers have read nothing of a connection of this process because a quota was used up, by the kind"
-    " of request that they answered: `Produce`, `Fetch` and others. Connections wait side by side, so it may grow by"
-    " more than a second each second.",
+    "Time for which brokers throttled connections of this process because of a quota, by kind of request: `Produce`,"
+    " `Fetch` and others. The sum over all connections, so it may grow by more than a second per second.",
     ("request",),
     registry=EVENTS,
 )

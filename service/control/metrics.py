@@ -85,8 +85,8 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_state_entries",
-        "Entries of each store; `default` if the state has no named stores, `_timers` and `_periods` for"
-        " pending timers, `_calls` for pending calls and one entry that numbers them. The sum is the state's.",
+        "Entries of each store: `default` if the state is one map, `_timers` and `_periods` for pending timers,"
+        " `_calls` for pending calls and their counter.",
         _stores(lambda store: store.entries),
         "store",
     ),
@@ -98,55 +98,54 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_state_largest_entry_bytes",
-        "Encoded key and value of the largest entry that this process has loaded from a snapshot or"
-        " committed, in bytes; it has a limit. Entries that a recovery has taken from changes after the"
-        " snapshot are not looked at.",
+        "Encoded size of the largest entry that this process has loaded from a snapshot or committed; an entry has a"
+        " limit. Entries from recovered changes are not included.",
         _stores(lambda store: store.largest_entry_bytes),
         "store",
     ),
     Shown(
         "snapreplay_next_due_timestamp_seconds",
-        "Unix time at which the next one of the store's timers or expiries is due, by stream time:"
+        "Stream time, as Unix time, at which the store's next timer or expiry is due."
         " `snapreplay_next_due_timestamp_seconds - on (app, partition) group_left"
-        " snapreplay_stream_time_timestamp_seconds` is how far stream time has to go. Absent if nothing is."
-        " Where more than 512 are due within a second, it may be up to a second too early.",
+        " snapreplay_stream_time_timestamp_seconds` is the distance. Absent if nothing is pending. May be up to a"
+        " second too early.",
         _stores(lambda store: None if store.next_due_ms is None else store.next_due_ms / 1000),
         "store",
     ),
     Shown(
         "snapreplay_input_lag_records",
-        "Input offsets left to process up to the last stable offset, all inputs together. An upper bound of"
-        " the records, because markers count too. Absent until known.",
+        "Input offsets left to process up to the last stable offset, for all inputs together. An upper bound of the"
+        " records, because markers count too. Absent until known.",
         lag_records,
     ),
     Shown(
         "snapreplay_input_high_watermark_lag_records",
-        "Input offsets left to process up to the high watermark, all inputs together: also what lies behind open"
-        " transactions. Absent until known.",
+        "Input offsets left to process up to the high watermark, also those behind open transactions. Absent until"
+        " known.",
         lambda status: _sum([each.lag_to_high_watermark for each in status.inputs]),
     ),
     Shown(
         "snapreplay_stream_time_timestamp_seconds",
-        "Unix time that stream time has reached: the newest record timestamp so far. Absent before the first record.",
+        "Stream time as Unix time: the highest record timestamp so far. Absent before the first record.",
         lambda status: None if status.stream_time_ms is None else status.stream_time_ms / 1000,
     ),
     Shown(
         "snapreplay_calls_pending",
-        "Calls to the outside that were requested and whose answers are not handled yet, by name of the call.",
+        "Requested calls whose answers are not handled yet, by name of the call.",
         lambda status: {each.name: float(each.pending) for each in status.calls},
         "call",
     ),
     Shown(
         "snapreplay_calls_failures",
-        "Attempts of the call that have failed in a row, in this process. From 10 on only one call at a time is tried.",
+        "Failed attempts of the call in a row, in this process. From 10 on, one attempt at a time is made.",
         lambda status: {each.name: float(each.failures) for each in status.calls},
         "call",
     ),
-    Shown("snapreplay_timers_pending", "Timers of keys that are set.", lambda status: status.timers_pending),
+    Shown("snapreplay_timers_pending", "Pending timers of keys.", lambda status: status.timers_pending),
     Shown("snapreplay_batch", "Number of the last committed batch.", lambda status: status.batch),
     Shown(
         "snapreplay_owner_epoch",
-        "Offset of this owner's claim; grows with every owner.",
+        "Offset of this owner's claim; grows with each owner.",
         lambda status: status.owner_epoch,
     ),
     Shown(
@@ -156,7 +155,7 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_restore_progress_ratio",
-        "Progress towards live, 0 to 1; loading is one half, advancing the other; absent when failed.",
+        "Progress towards LIVE, 0 to 1: loading is the first half, advancing the second. Absent when FAILED.",
         _restore_ratio,
     ),
     Shown(
@@ -166,8 +165,8 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_recoverable",
-        "1 when the topics hold what a recovery would need now, else 0; checked once a minute while live. While not"
-        " live: 0 if the state is only in memory, else absent.",
+        "1 if a recovery would succeed now, else 0; checked once a minute while live. While not live: 0 if the state"
+        " is only in memory, else absent.",
         lambda status: None if status.recoverable is None else float(status.recoverable),
     ),
     Shown(
@@ -177,46 +176,46 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_restore_predicted_seconds",
-        "Predicted seconds of a restore now, from fencing to live. Twice a second with an objective, else"
+        "Predicted duration of a restore now, from fencing to live; updated twice a second with an objective, else"
         " once a minute.",
         predicted_seconds,
     ),
     Shown(
         "snapreplay_blocked_records",
-        "Offsets of the inputs and of the increments topic behind a transaction that has stayed open for"
-        " longer than a minute.",
+        "Offsets of the inputs and the increments topic behind a transaction that has been open for more than a"
+        " minute.",
         lambda status: float(sum(each.offsets for each in status.blocked_by_open_transaction)),
     ),
     Shown(
         "snapreplay_blocking_transaction_timestamp_seconds",
-        "Unix time at which the transaction began that holds back the topic; of a hanging one, of its last record."
-        " Absent if nothing is held back, or the brokers could not say.",
+        "Unix time of the start of the transaction that holds back the topic; for a hanging transaction, of its last"
+        " record. Absent if there is none or the brokers do not say.",
         lambda status: {each.topic: _since(each) for each in status.blocked_by_open_transaction},
         "topic",
     ),
     Shown(
         "snapreplay_partition_updated_timestamp_seconds",
-        "Unix time of the last progress; `time() -` it is the age.",
+        "Unix time of the last progress.",
         lambda status: _timestamp(status.updated_at) or None,
     ),
     Shown(
         "snapreplay_records_total",
-        "Input records applied since this process owns the partition; replay is not counted.",
+        "Input records applied since this process has owned the partition, without replays.",
         lambda status: status.records_total,
     ),
     Shown(
         "snapreplay_skipped_total",
-        "Input records dead-lettered since this process owns the partition.",
+        "Input records dead-lettered since this process has owned the partition.",
         lambda status: status.skipped_total,
     ),
     Shown(
         "snapreplay_timers_total",
-        "Timers fired since this process owns the partition; replay is not counted.",
+        "Timers fired since this process has owned the partition, without replays.",
         lambda status: status.timers_total,
     ),
     Shown(
         "snapreplay_expired_total",
-        "Entries expired since this process owns the partition; replay is not counted.",
+        "Entries expired since this process has owned the partition, without replays.",
         lambda status: status.expired_total,
     ),
 )
@@ -273,7 +272,7 @@ class EventsOf(Collector):
 def _process_gauges(document: StatusDocument, assigned: int) -> Iterator[GaugeMetricFamily]:
     facts = document.facts
     labels = {"app": facts.app_id, "version": facts.version, "app_version": facts.app_version, "engine": facts.engine}
-    yield _one("snapreplay_build_info", "Always 1: which versions and which engine run here.", labels, 1)
+    yield _one("snapreplay_build_info", "Always 1; the labels have the versions and the engine.", labels, 1)
     app, ready = {"app": facts.app_id}, all(check.ok for check in document.ready_checks)
     yield _one("snapreplay_partitions_assigned", "Partitions that this process owns.", app, assigned)
     yield _one("snapreplay_ready", "1 when `/readyz` answers 200, else 0.", app, float(ready))
@@ -289,13 +288,10 @@ def _copies(app: str, copies: Sequence[StandbyStatus]) -> Iterator[Metric]:
     )
     lag = GaugeMetricFamily(
         "snapreplay_standby_lag_offsets",
-        "Offsets of the increments topic between the copy and the last increment, when the copy last looked.",
+        "Offsets of the increments topic between the copy and the last increment, at the copy's last read.",
         labels=PARTITION,
     )
-    said = (
-        "Digests of the owner that the copy has compared, all equal. It grows with each batch of a map, and starts"
-        " again at 0 when the copy starts over."
-    )
+    said = "Digests of the owner that the copy has compared, all equal. Starts at 0 again when the copy starts over."
     compared = CounterMetricFamily("snapreplay_standby_digests_total", said, labels=PARTITION)
     for state in CopyState:
         held.add_metric((app, state), sum(each.state == state for each in copies))
@@ -310,10 +306,10 @@ def _copies_given(app: str, copies: Copies | None, assigned: int) -> Iterator[Ga
         return
     missing, labels = copies.wanted - copies.given, {"app": app}
     wanted = (
-        "Copies that the partitions of this process are to have, together. This one and the next two are absent while"
-        " the leader of the group has not said."
+        "Wanted number of copies of all partitions of this process. This and the next two metrics are absent until"
+        " the group's leader has sent them."
     )
-    too_few = "Of the wanted copies, those that are given to no process: there are too few."
+    too_few = "Wanted copies that are assigned to no process: there are too few."
     yield _one("snapreplay_copies_wanted", wanted, labels, copies.wanted * assigned)
     yield _one("snapreplay_copies_missing", too_few, labels, missing * assigned)
     on_rack = "Partitions of this process whose copies are all on its own rack, `kafka.client.rack`."

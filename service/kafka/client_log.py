@@ -19,10 +19,10 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 def summarise_client_log() -> None:
-    """Send the client's warnings and errors to the root logger's handlers in sums, from now on: a new text at once,
-    then at most once a minute, with how often it was repeated. For the whole process. Idempotent.
+    """Summarise the Kafka client's warnings and errors in the whole process from now on. The root logger's handlers
+    get a new message at once, and its repeats at most once a minute, with their number. Idempotent.
 
-    `snapreplay run` and `snapreplay.run` do this by themselves; a program that embeds a service decides about its log.
+    `snapreplay run` and `snapreplay.run` call this themselves.
     """
     logger = logging.getLogger(CLIENT_LOGGER)
     if not any(isinstance(handler, Summary) for handler in logger.handlers):

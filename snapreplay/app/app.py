@@ -75,21 +75,20 @@ class _OfStreams(TypedDict):
 
 
 class App(Generic[S]):
-    """The program of every partition; each partition has its own state, made by `state`.
+    """An app: its topics, its state and its handlers. Each partition has its own state, made by `state`.
 
     Attributes:
-        app_id: names the app's topics, its group and its producers in the cluster; never changes.
-        inputs: topics with equally many partitions, or patterns of their names, in the order given.
+        app_id: the names of the app's topics, consumer group and transactional ids begin with it. Never change it.
+        inputs: topics with the same number of partitions, or patterns of topic names, in the order given.
         outputs: topics that handlers may send to, in the order given; may be empty. Internal topics, made with
-            `topic`, are inputs and outputs.
-        state: makes the empty state of a partition: a `MapState`, `Stores`, or an object with
-            `snapshot` and `restore`.
+            `topic`, are inputs and outputs without being listed.
+        state: returns the empty state of a partition: a `MapState`, `Stores`, or an object with `snapshot` and
+            `restore`.
         handlers: input topic to its handler.
         timers: name to what was declared with `timer`.
         calls: name to what was declared with `call`.
         upgrades: what was declared with `upgrade`, by `from_schema` and store.
-        schema_version: version of the layout of the state's values; a state with another version
-            is upgraded, or refused.
+        schema_version: version of the stored values; a state with another version is upgraded, or refused.
     """
 
     def __init__(
@@ -169,10 +168,10 @@ class App(Generic[S]):
         return fields_of(self.state())
 
     def handler(self, topic: Topic[K, V]) -> Callable[[Handler[K, V, S]], Handler[K, V, S]]:
-        """Decorate the function to call with (record, state, out) for each record of `topic`.
+        """Decorate the function that is called with (record, state, out) for each record of `topic`.
 
-        Its effect may depend on its arguments only: no clock, no random numbers except
-        `record.random`, nothing kept outside the state. A replay calls it again.
+        Its effect must depend only on its arguments: no clock, no random numbers except `record.random`, no data
+        outside the state. A replay calls it again.
 
         Raises:
             UsageError: the topic is not an input or already has a handler, or the function is
@@ -206,12 +205,12 @@ class App(Generic[S]):
     @overload
     def topic(self, name: str, *, key: Codec[K], value: Codec[V]) -> Topic[K, V]: ...
     def topic(self, name: str, *, key: Any = utf8, value: Any = None) -> Topic[Any, Any]:
-        """Make an internal topic: an output of the app that is its input, too. Handlers send records to it under
-        another key, and the partition of that key handles them.
+        """Make an internal topic, which is both an output and an input of the app. Handlers send records to it under
+        another key, and the partition of that key processes them.
 
-        In Kafka it is `<app_id>-internal-<name>`, with as many partitions as the other inputs. `topics ensure` creates
-        it, and `delete` deletes it. Kafka's hash of the key (murmur2) chooses the partition, unless `partition=` is
-        given; a record without a key stays in the partition of the state.
+        In Kafka it is `<app_id>-internal-<name>`, with as many partitions as the other inputs; `topics ensure`
+        creates it. Kafka's hash of the key (murmur2) chooses the partition, unless `partition=` is given. A record
+        without a key stays in the partition of the state.
 
         Raises:
             UsageError: the name is taken or not legal, or a codec is not one.
@@ -235,20 +234,20 @@ class App(Generic[S]):
         concurrency: int = 16,
         ordered: bool = False,
     ) -> Callable[[CallFunction[K, Q, R]], AsyncCall[K, Q, R]]:
-        """Decorate an async function (call) that asks something outside: an HTTP service, a database.
+        """Decorate an async function (call) that uses another system, such as an HTTP service or a database.
 
-        `out.call(geocode, key, request)` requests it. It runs after the commit, beside the processing, in the owner of
-        the partition only, and never in a replay. What it returns, or its last error, comes back as a record to
-        `@geocode.handler`, in the same partition. It is called at least once, with an id to deduplicate by; its answer
-        is handled exactly once. A failed attempt is repeated after a pause that grows to 30 seconds. After 10 failures
-        in a row only one call at a time is tried, until one succeeds.
+        `out.call(geocode, key, request)` requests it. It runs after the commit, in the owner of the partition, and
+        never in a replay. Its result or its last error arrives in the same partition, as a record for
+        `@geocode.handler`. It is called at least once, with an id for deduplication; the answer is handled exactly
+        once. A failed attempt is repeated after up to 30 seconds of back-off. After 10 failures in a row, one attempt
+        at a time is made until one succeeds.
 
         Args:
-            name: None: that of the function. Pending calls have it, so it never changes.
+            name: None: the name of the function. Pending calls are stored with it, so do not change it.
             key, request, result: codecs; `utf8` and `json()` if not given.
             timeout_ms: of one attempt.
-            retries: how many attempts follow the first one; None: until one succeeds, or raises `CallRefused`.
-            concurrency: at most so many attempts at once in a process.
+            retries: attempts after the first one; None: repeat until one succeeds or raises `CallRefused`.
+            concurrency: maximum number of attempts at once in a process.
             ordered: make the calls of one key one after the other, in the order requested.
 
         Raises:
@@ -274,10 +273,10 @@ class App(Generic[S]):
         return register
 
     def timer(self, name: str, *, every_ms: int | None = None) -> Callable[[TimerHandler[S]], TimerHandler[S]]:
-        """Decorate the function to call with (timer, state, out) when a timer fires, by stream time.
+        """Decorate the function that is called with (timer, state, out) when a timer fires, by stream time.
 
-        `@app.timer("reminder")` is for timers that handlers set with `MapState.schedule`. With `every_ms` it is called
-        whenever stream time has passed a multiple of this period; once, if it has passed several.
+        `@app.timer("reminder")` is for timers that handlers set with `MapState.schedule`. With `every_ms` the timer
+        is periodic: it fires when stream time reaches a multiple of the period, once if it passes several.
 
         Raises:
             UsageError: the name is taken or not legal, or `every_ms` is no period, or the function cannot be called.
@@ -312,12 +311,12 @@ class App(Generic[S]):
         self.timers[name] = self.timers[name]._replace(closes_in=store)
 
     def table(self, topic: Topic[K, V | None], *, store: str = DEFAULT_STORE) -> Table[K, V]:
-        """Keep an input in a store, in place of a handler: the newest value of each key. A null value deletes its key.
-        Every handler may read the store.
+        """Keep the newest value of each key of an input in a store. The input has no handler; every handler may read
+        the store. A null value deletes its key.
 
         Args:
-            topic: compacted, or kept whole; its values may be null.
-            store: of the same keys and values; "default" in a state of one map.
+            topic: the input: compacted, or with unlimited retention; its values may be null.
+            store: has the key and value types of the topic; "default" if the state is one map.
 
         Raises:
             UsageError: as `handler`, or the values of the topic cannot be null.
@@ -337,14 +336,15 @@ class App(Generic[S]):
         store: str = DEFAULT_STORE,
         late: Topic[Any, Any] | None = None,
     ) -> Callable[[WindowHandler[K, A, S]], Windows[K, A, S]]:
-        """Decorate the function to call with (closed, state, out) for each window that has closed: `grace_ms` after its
-        end, by stream time. Then its entry is deleted. A handler adds records with `Windows.of`.
+        """Decorate the function that is called with (closed, state, out) when a window closes: `grace_ms` after its
+        end, by stream time. Then the entry of the window is deleted. Handlers add records with `Windows.of`.
 
         Args:
-            name: of the windows, of their timers, and in the metric of late records.
-            size_ms: windows begin at multiples of `every_ms`, and last so long.
-            every_ms: the size, if it is left out: tumbling windows; less: hopping ones.
-            store: of keys (key, start of the window), with any value as aggregate.
+            name: name of the windows and their timers, and in the metric of late records.
+            size_ms: length of a window.
+            every_ms: windows begin at its multiples. None: `size_ms` (tumbling windows). Less than `size_ms`: hopping
+                windows.
+            store: has keys (key, start of the window), and the aggregates as values.
             late: an output for records that come too late for one of their windows.
 
         Raises:
@@ -375,13 +375,13 @@ class App(Generic[S]):
         store: str = DEFAULT_STORE,
         late: Topic[Any, Any] | None = None,
     ) -> Callable[[WindowHandler[K, A, S]], Sessions[K, A, S]]:
-        """Decorate the function to call with (closed, state, out) for each session that has closed, as `window`. A
-        session of a key ends when no record has come for `gap_ms`. A handler adds records with `Sessions.of`.
+        """Decorate the function that is called with (closed, state, out) when a session closes, as in `window`. The
+        session of a key ends after `gap_ms` without a record. Handlers add records with `Sessions.of`.
 
         Args:
-            merge: called with the aggregates of two sessions that a record connects, the earlier one first; returns
-                that of both.
-            store: as of `window`, and ordered.
+            merge: called with the aggregates of two sessions that a record connects, earlier one first; returns the
+                merged one.
+            store: as in `window`, but ordered.
 
         Raises:
             UsageError: as `window`.
@@ -431,20 +431,20 @@ class App(Generic[S]):
         stores: tuple[str, str] = ("", ""),
         late: tuple[Topic[Any, Any] | None, Topic[Any, Any] | None] = (None, None),
     ) -> Callable[[PairHandler[Any, Any, Any, S]], PairHandler[Any, Any, Any, S]]:
-        """Decorate the function to call with (pair, state, out) for what has the same key on both sides. It stands in
-        place of the handlers of the topics.
+        """Decorate the function that is called with (pair, state, out) for values of the same key on both sides. The
+        joined topics have no handlers.
 
-        A topic with a table: for each record of the topic, with the value that the table has now. Two tables: for each
-        change of a row on either side; a side that was deleted is None. Two topics: for each two records whose
-        timestamps differ by no more than `within_ms`.
+        Topic and table: for each record of the topic, with the current value in the table. Two tables: for each
+        change of a key on either side; a deleted side is None. Two topics: for each pair of records whose
+        timestamps differ by at most `within_ms`.
 
         Args:
-            how: "left": also for what has no match on the right: `Pair.right` is None. Of two topics, when no match can
-                come any more.
-            name: of the join of two topics, of its timers, and in the metric of late records.
-            grace_ms: a record of two topics that is further behind stream time is late: it matches nothing.
-            stores: of two topics: ordered stores of keys (key, timestamp, offset), for the values of both sides.
-            late: of two topics: an output for the late records of each side.
+            how: "left": also for values without a match on the right; then `Pair.right` is None. For two topics, this
+                call is made when no match is possible any more.
+            name: for two topics: name of the join and its timers, and in the metric of late records.
+            grace_ms: for two topics: a record that is further behind stream time is late and matches nothing.
+            stores: for two topics: an ordered store for the values of each side, with keys (key, timestamp, offset).
+            late: for two topics: an output for the late records of each side.
 
         Raises:
             UsageError: as `handler` and `timer`, or an argument that cannot work.
@@ -518,11 +518,11 @@ class App(Generic[S]):
         store: str = DEFAULT_STORE,
         dropped: Sequence[str] = (),
     ) -> Callable[[UpgradeFunction[OK, OV]], UpgradeFunction[OK, OV]]:
-        """Decorate the function to call with (key, value) for each stored entry of an older `schema_version`.
+        """Decorate the function that is called with (key, value) for each stored entry of an older `schema_version`.
 
         It returns None, an entry, or an iterable of entries. An entry is (key, value), or (store, key, value). A
-        partition is upgraded once, when a process with this version recovers it. An upgrade from 1 leads to 2; those
-        of several versions are carried out one after the other.
+        partition is upgraded once, when a process with this version recovers it. An upgrade from 1 leads to 2;
+        upgrades of several versions run one after the other.
 
         Args:
             from_schema: the schema_version of the stored entries; lower than that of the app.
@@ -531,7 +531,7 @@ class App(Generic[S]):
                 the same type.
             store: the store whose entries are upgraded; may be left out in a state of one map. Stores without an
                 upgrade stay as they are.
-            dropped: fields that older values have, and that `value` leaves out on purpose; as of `MapState`.
+            dropped: fields of older values that `value` omits on purpose, as in `MapState`.
 
         Raises:
             UsageError: `from_schema` is not lower than `schema_version`, the store already has an upgrade from

@@ -41,10 +41,10 @@ class CallRefused(Exception):
 
 
 class Call(msgspec.Struct, Generic[K, Q], frozen=True):
-    """A call as its function receives it.
+    """A requested call, as its function receives it.
 
     Attributes:
-        id: the same at each attempt, after each crash and in each process: send it along to be deduplicated by.
+        id: the same at each attempt, after a crash and in every process: send it as the idempotency key.
         key, request: as given to `out.call`.
         attempt: counted from 1 by this process.
     """
@@ -56,14 +56,14 @@ class Call(msgspec.Struct, Generic[K, Q], frozen=True):
 
 
 class Answer(msgspec.Struct, Generic[Q, R], frozen=True):
-    """The value of the record that the handler of a call receives.
+    """The answer of a call: the value of the record that its handler gets.
 
     Attributes:
         id: as returned by `out.call`.
         request: as given to `out.call`.
-        result: what the function has returned; None after an error.
-        error: why there is no result, "ValueError: no such street"; "": there is one.
-        attempts: of the process that has answered.
+        result: the return value of the function; None after an error.
+        error: the reason why there is no result, such as "ValueError: no such street"; empty if there is one.
+        attempts: number of attempts of the process that answered.
     """
 
     id: str
@@ -93,10 +93,10 @@ class AsyncCall(Generic[K, Q, R]):
 
     Attributes:
         name: of the call.
-        topic: its internal topic, which the answers come through.
+        topic: the internal topic of its answers.
         timeout_ms: of one attempt.
         retries: attempts after the first; None: until one succeeds or raises `CallRefused`.
-        concurrency: attempts under way at once, in a process.
+        concurrency: maximum number of attempts at once in a process.
         ordered: whether the calls of one key are made one after the other, in the order requested.
     """
 
@@ -139,7 +139,8 @@ class AsyncCall(Generic[K, Q, R]):
         return f"<call {self.name} of {self._app.app_id}>"
 
     def handler(self, function: AnswerHandler[K, Q, R]) -> AnswerHandler[K, Q, R]:
-        """Decorate the function to call with (record, state, out) for each answer; `record.value` is an `Answer`.
+        """Decorate the function that is called with (record, state, out) for each answer, an `Answer` in
+        `record.value`.
 
         Raises:
             UsageError: as of `App.handler`.

@@ -45,7 +45,7 @@ class Codec(Generic[T]):
         decode: converts bytes, never null, to a value; any exception means that it cannot.
         encode: converts a value, never None, to bytes; any exception means that it cannot.
         nullable: None stands for a null key or value.
-        schemas: of a schema registry; None: the functions know all that they need.
+        schemas: the schemas of a registry; None: the codec needs none.
     """
 
     name: str
@@ -151,7 +151,7 @@ def unencoded(name: str, codec: Codec[Any], value: object, cause: BaseException)
 
 
 def nullable(codec: Codec[T]) -> Codec[T | None]:
-    """Let `codec` take None, for a null key or value."""
+    """Return a codec that also accepts None, for a null key or value."""
     named = replace(codec, name=f"nullable({codec.name})", nullable=True)
     return cast(Codec[T | None], named)  # `nullable` keeps None from its functions
 
@@ -163,11 +163,11 @@ def json(type_: type[T], /) -> Codec[T]: ...
 @overload
 def json(type_: object, /) -> Codec[Any]: ...
 def json(type_: Any = Any, /) -> Codec[Any]:
-    """Encode as JSON a Pydantic model, or any type msgspec knows: Struct, dataclass, TypedDict, dict[str, int], a union
-    of Structs, ...
+    """Return a codec for JSON: for a Pydantic model, or for a type that msgspec supports, such as a Struct, a
+    dataclass, a TypedDict, dict[str, int] or a union of Structs.
 
-    Without a type: dict, list, str, int, float, bool, None. Type checkers infer unions as Any:
-    write `nullable(json(Payment))` where `json(Payment | None)` is meant.
+    Without a type: dict, list, str, int, float, bool, None. Type checkers infer Any for unions, so write
+        `nullable(json(Payment))` instead of `json(Payment | None)`.
 
     Raises:
         UsageError: msgspec cannot decode this type, such as a union of Structs without tags.
@@ -182,7 +182,7 @@ def msgpack(type_: type[T], /) -> Codec[T]: ...
 @overload
 def msgpack(type_: object, /) -> Codec[Any]: ...
 def msgpack(type_: Any = Any, /) -> Codec[Any]:
-    """Encode as MessagePack any type msgspec knows. Raises as `json`."""
+    """Return a codec for MessagePack, for any type that msgspec supports. Raises as `json`."""
     return _codec("msgpack", type_, msgspec.msgpack)
 
 

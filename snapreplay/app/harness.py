@@ -93,14 +93,14 @@ _encode_reply = msgpack(Reply).encode
 
 
 class Harness(Generic[S]):
-    """An app with one partition. What it sends to its internal topics, and the answers of its calls, it handles after
-    the batch.
+    """One partition of an app, in memory. It handles records of its internal topics and answers of its calls after
+    the batch that sent them.
 
     Attributes:
-        records: applied so far, those of internal topics included, in order.
+        records: the records applied so far, including those of internal topics, in order.
         dead_letters: records for the dead-letter topic, in order (policy DEAD_LETTER).
         errors: the reasons, in the same order.
-        late: window or join → how many records came too late for it.
+        late: window or join → number of its late records.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Harness(Generic[S]):
 
     @property
     def state(self) -> S:
-        """The state as a handler would see it now. It cannot be written through it."""
+        """The state as a handler would see it now, read-only."""
         view: S = self._store.view
         return view
 
@@ -188,7 +188,7 @@ class Harness(Generic[S]):
         return sent_to(topic, self._outputs)
 
     def pending(self, call: AsyncCall[K, Q, R]) -> list[Call[K, Q]]:
-        """Return the calls that were requested and are not answered, in this order. Raises UsageError: the app has no
+        """Return the requested calls without an answer, in the order requested. Raises UsageError: the app has no
         such call."""
         self._check_call(call)
         return [call.call_of(call_id, each) for call_id, each in self._pending_calls() if each.name == call.name]
@@ -196,8 +196,8 @@ class Harness(Generic[S]):
     def answer(
         self, call: AsyncCall[K, Q, R], made: Call[K, Q], result: R | None = None, *, error: BaseException | None = None
     ) -> None:
-        """Handle an answer of a call that was `pending`, as a record; with `error` it has failed. Another answer of it
-        has no effect, as in a service.
+        """Handle the answer of a `pending` call as a record; with `error`, the call has failed. A second answer has
+        no effect, as in a service.
 
         Raises:
             UsageError: the app has no such call.
@@ -235,7 +235,7 @@ class Harness(Generic[S]):
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> None:
-        """Feed one record as `feed` does, with the bytes as they are in Kafka: they need not decode."""
+        """Feed one record as `feed` does, with key and value as bytes, which need not decode."""
         self.feed_batch([record_raw(topic, key, value, timestamp_ms=timestamp_ms, headers=headers)])
 
     def feed_batch(self, records: Iterable[RawRecord]) -> list[RawRecord]:
@@ -363,7 +363,8 @@ class Harness(Generic[S]):
         self._batches = []
 
     def crash(self, *, seed: int = 0) -> None:
-        """Lose the state, rebuild it from the last snapshot by changes and by replay, in an order shuffled by `seed`.
+        """Discard the state, and restore it from the last snapshot by changes and by replay. The `seed` shuffles the
+        entries.
 
         Raises:
             Diverged: a mode led to another state, or the replay to other outputs, than before.
@@ -382,13 +383,13 @@ class Harness(Generic[S]):
         self._take_up(store)
 
     def handed_over(self, app: App[Any], *, seed: int = 0) -> Harness[Any]:
-        """Return the app that continues from here with the same topics: its state is made of the last snapshot and the
-        changes since then, without running a handler. A state that keeps no changes is handed over as it is now.
+        """Return a harness in which `app` continues with the same topics. Its state comes from the last snapshot and
+        the changes since then, and no handler runs. A state without recorded changes is handed over as it is.
 
         Raises:
             Diverged: the state is another one than here.
             UpgradeFailed, UsageError, StoredValueUnreadable, UnknownFields, UnknownTimer: the app cannot continue.
-            MeaningChanged: the app would take stored values for something else.
+            MeaningChanged: the app would misread stored values.
         """
         older, newer = self._app.schema_version, app.schema_version
         if older != newer and not app.upgrades_from(older):

@@ -50,7 +50,8 @@ def record(
     headers: Iterable[tuple[str, bytes | None]] = (),
 ) -> RawRecord:
     """Return an input record. The harness sets partition and offset, and a timestamp if none is given: 1 ms after the
-    record before it. `timestamp_ms=-1` makes a record without one. UsageError: it cannot be a record of this topic.
+    record before it. `timestamp_ms=-1` makes a record without one. Raises UsageError if it cannot be a record of this
+    topic.
     """
     check_topic(topic)
     rehearse([topic])
@@ -65,7 +66,7 @@ def record_raw(
     timestamp_ms: int | None = None,
     headers: Iterable[tuple[str, bytes | None]] = (),
 ) -> RawRecord:
-    """Return an input record as `record` does, with the bytes as they are in Kafka: they need not decode."""
+    """Return an input record as `record` does, with key and value as bytes, which need not decode."""
     check_topic(topic)
     if timestamp_ms is not None and not is_timestamp(timestamp_ms):
         raise UsageError(

@@ -43,8 +43,8 @@ ROOM_BYTES = 4096
 
 
 class Out:
-    """The place that a handler sends to. Its outputs become visible when the batch commits, all or none, in the order
-    sent.
+    """The object with which handlers send outputs. They become visible when the batch commits: all or none, in the
+    order sent.
 
     Attributes:
         staged: outputs so far, in the order sent; for the fold only.
@@ -94,13 +94,13 @@ class Out:
         headers: Sequence[tuple[str, bytes | None]] | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Encode an output at once, and stage it. Later changes to `value` do not change it.
+        """Encode an output at once, to be sent with the batch. Later changes to `value` have no effect.
 
         Args:
             topic: one of the app's outputs.
-            partition: None: that of the state, if the key is null, or if it is the key of the input record or of the
-                timer and the topics have equally many partitions; otherwise Kafka's hash of the key decides. In an
-                internal topic the hash of every key decides.
+            partition: None: the partition of the state, if the key is null, or if it is the key of the input record
+                or timer and the topics have the same number of partitions. Otherwise, and always in internal topics,
+                Kafka's hash of the key decides.
             headers: (name, bytes or None) pairs; None: no headers.
             timestamp_ms: milliseconds since the epoch; None: that of the input record, or `Timer.at_ms`; -1: the time
                 of writing.
@@ -154,19 +154,19 @@ class Out:
         self._times_ms.append(at_ms)
 
     def call(self, call: AsyncCall[K, Q, Any], key: K, request: Q) -> str:
-        """Request a call to the outside, see `App.call`. Returns its id.
+        """Request a call, see `App.call`. Returns its id.
 
         Raises:
             UsageError: no handler runs, or another thread's.
-            RecordError: the call is not one of the app, or key or request cannot be encoded.
+            RecordError: the app does not declare the call, or key or request cannot be encoded.
         """
         if self._gate.owner != get_ident():
             refuse_write(self._gate, "a call was requested")
         return self.calls.request(call, key, request, self.at_ms)
 
     def cancel(self, call_id: str) -> bool:
-        """Cancel the call that `call` returned this id for: its answer, if there is one, will not be handled. It may
-        have been made already. Returns whether it was pending.
+        """Cancel the call with this id: its answer is not handled. It may have been made already. Returns whether it
+        was pending.
 
         Raises:
             UsageError: no handler runs, or another thread's.

@@ -59,14 +59,14 @@ class RawRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
-    """One decoded input record, as a handler sees it. All of it is the same in every replay.
+    """A decoded input record, as a handler sees it. Everything in it is the same in every replay.
 
     Attributes:
         topic, partition, offset: its place in Kafka.
-        timestamp_ms: milliseconds since the epoch, as the producer or the broker has set it. Of a record without a
-            timestamp (−1 in Kafka) stream time; −1 if no record had one yet.
+        timestamp_ms: milliseconds since the epoch, as set by the producer or the broker. For a record without a
+            timestamp (−1 in Kafka): stream time, or −1 if no record had a timestamp yet.
         key, value: decoded by the codecs of the topic; None only if the codec accepts null.
-        headers: (name, bytes or None), in order; a name may come twice. Empty if there are none. A name that is not
+        headers: (name, bytes or None) pairs, in order; a name may repeat. Empty if there are none. A name that is not
             UTF-8 has its bytes as `\\xff`.
     """
 

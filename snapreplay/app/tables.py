@@ -59,10 +59,10 @@ class Table(Generic[K, V]):
 
 
 class Pair(msgspec.Struct, Generic[K, L, R], frozen=True):
-    """The values of both sides that a join brings together. None: the side has none.
+    """The values of both sides of a join; None if a side has no value.
 
     Attributes:
-        timestamp_ms: of the newer record; of a stream and a table that of the stream's. Outputs have it, too.
+        timestamp_ms: of the newer record; in a join of topic and table, of the topic's record. Outputs have it, too.
     """
 
     key: K

@@ -18,13 +18,13 @@ S = TypeVar("S")
 
 
 class Timer(msgspec.Struct, Generic[K], frozen=True, gc=False):
-    """A timer that fires. Everything here is the same in every replay.
+    """A timer that fires. Everything in it is the same in every replay.
 
     Attributes:
         name: as it was declared.
-        store: of the key, "default" in a state of one map; empty for a periodic timer.
+        store: the store of the key; "default" if the state is one map, empty for a periodic timer.
         key: None for a periodic timer.
-        at_ms: for when it was set; of a periodic timer the last multiple of its period.
+        at_ms: the time for which it was set; for a periodic timer, the last multiple of its period.
     """
 
     app_id: str
@@ -36,14 +36,14 @@ class Timer(msgspec.Struct, Generic[K], frozen=True, gc=False):
 
     @property
     def id(self) -> str:
-        """Names it in messages: "reminder of items['ada'] at 1700000000000"."""
+        """Its name in messages: "reminder of items['ada'] at 1700000000000"."""
         of = f" of {self.store}[{self.key!r}]" if self.store else ""
         return f"{self.name}{of} at {self.at_ms}"
 
     @property
     def output_key(self) -> bytes | None:
-        """The key, of a tuple the first part, as `utf8`, `raw` and `i64` write it: an output with this key stays in the
-        partition of the state."""
+        """The key (of a tuple, the first part), encoded by `utf8`, `raw` or `i64`. An output with this key stays in
+        the partition of the state."""
         key: object = self.key[0] if isinstance(self.key, tuple) else self.key
         if isinstance(key, str):
             return key.encode(errors="surrogatepass")

@@ -34,7 +34,7 @@ class _Options(TypedDict, total=False):
 
 
 class Topic(Generic[K, V]):
-    """An input or output topic: its name, and a codec each for its keys and its values.
+    """An input or output topic: its name, and the codecs of its keys and values.
 
     `Topic("payments")` has text keys and JSON values. `Topic("payments", key=i64, value=json(Payment))` is a
     `Topic[int, Payment]`. Declare a topic once: inputs, outputs, handlers and `out.send` must name the same object.
@@ -106,8 +106,8 @@ class Topic(Generic[K, V]):
     def matching(
         pattern: str, *, key: Any = utf8, value: Any = None, ahead_max_ms: int | None = None
     ) -> TopicPattern[Any, Any]:
-        """Declare all topics whose whole name matches this regular expression: an input that stands for several. A
-        topic that appears later is added while the app runs, and read from its beginning.
+        """Declare all topics whose whole name matches this regular expression, as inputs with one handler. A topic
+        that appears later is added while the app runs, and read from its beginning.
 
         Raises:
             UsageError: it is no regular expression, or a codec is not one.

@@ -49,7 +49,7 @@ def check_durations(least_ms: int = 1, **durations_ms: int) -> None:
 
 
 class Closed(msgspec.Struct, Generic[K, A], frozen=True):
-    """A window that has closed: no record is added to it any more.
+    """A closed window, to which no more records are added.
 
     Attributes:
         key: of its records.
@@ -91,8 +91,8 @@ class _Windowed(Generic[K, A, S]):
 class Windows(_Windowed[K, A, S]):
     """The windows of an app under one name; made by `App.window`.
 
-    The state has an entry (key, start) → aggregate for each open window, and a timer of this name at its end plus the
-    grace. The timer calls the decorated function and deletes the entry.
+    The store has an entry (key, start) → aggregate for each open window. A timer of this name, `grace_ms` after the
+    window's end, calls the decorated function and deletes the entry.
     """
 
     def __init__(
@@ -113,16 +113,16 @@ class Windows(_Windowed[K, A, S]):
     @overload
     def of(self, record: Record[Any, Any], state: S, out: Out, *, key: K) -> list[tuple[K, int]]: ...
     def of(self, record: Record[Any, Any], state: S, out: Out, *, key: Any = None) -> list[tuple[Any, int]]:
-        """Return the keys of the open windows that the record lies in, oldest first: (key, start). Change their entries
-        in the store.
+        """Return the keys of the open windows that contain the record, (key, start), oldest first. Change their
+        entries in the store.
 
-        A window that has closed is left out; then the record counts as late, and goes to the topic for late records.
+        Closed windows are omitted; then the record counts as late, and goes to the output for late records.
 
         Args:
-            key: that of the record if it is left out.
+            key: None: the key of the record.
 
         Raises:
-            RecordError: neither the record nor one before it has a timestamp.
+            RecordError: neither this record nor an earlier one has a timestamp.
         """
         key = record.key if key is None else key
         kept, found, is_late = store_in(state, self.store), [], False
@@ -153,8 +153,8 @@ class Windows(_Windowed[K, A, S]):
 class Sessions(_Windowed[K, A, S]):
     """The sessions of an app under one name; made by `App.session`.
 
-    The state has an entry (key, start) → aggregate for each open session, in an ordered store. A session ends when its
-    key had no record for the gap. Its timer stands at this end plus the grace: the end is stored nowhere else.
+    An ordered store has an entry (key, start) → aggregate for each open session. Its timer is set to `gap_ms` after
+    its last record, plus `grace_ms`.
     """
 
     def __init__(
@@ -175,18 +175,18 @@ class Sessions(_Windowed[K, A, S]):
     @overload
     def of(self, record: Record[Any, Any], state: S, out: Out, *, key: K) -> list[tuple[K, int]]: ...
     def of(self, record: Record[Any, Any], state: S, out: Out, *, key: Any = None) -> list[tuple[Any, int]]:
-        """Return the key of the session that the record belongs to, (key, start), in a list. Change its entry in the
+        """Return a list with the key of the record's session, (key, start). Change the entry of this key in the
         store.
 
-        Sessions that the record connects are one from then on, under the earliest start: their aggregates are merged,
-        earlier ones first. If a session of this record alone would have closed, the record is late, and the list is
-        empty.
+        Sessions that the record connects become one, with the earliest start; their aggregates are merged, earlier
+        ones first. The list is empty if the record is late: it is near no open session, and a session for it would
+        already be closed.
 
         Args:
-            key: that of the record if it is left out.
+            key: None: the key of the record.
 
         Raises:
-            RecordError: neither the record nor one before it has a timestamp.
+            RecordError: neither this record nor an earlier one has a timestamp.
         """
         at_ms, key = time_of(record), record.key if key is None else key
         kept = store_in(state, self.store)

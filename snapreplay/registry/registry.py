@@ -25,8 +25,8 @@ class _Options(TypedDict, total=False):
 class SchemaRegistry:
     """A schema registry: Confluent's, or one with the same API, such as Karapace and Apicurio (`/apis/ccompat/v7`).
 
-    `Topic("orders", value=registry.avro(Order))` reads and writes Avro in Confluent's wire format. Nothing is asked
-    before a record needs it. Each schema is fetched once per process, because schemas never change.
+    `Topic("orders", value=registry.avro(Order))` reads and writes Avro in Confluent's wire format. Each schema is
+    fetched once per process, when a record first needs it, because schemas never change.
     """
 
     def __init__(
@@ -66,16 +66,16 @@ class SchemaRegistry:
     ) -> Codec[Any]:
         """Return a codec for Avro.
 
-        A value is read by the schema that it was written with, and converted to `type_`. A field that the type lacks is
-        left out, and a field that the record lacks takes the type's default. Values are written by the schema that was
-        given, or by one made from the type.
+        A value is read with the schema with which it was written, and converted to `type_`. Fields that the type
+        lacks are omitted, and missing fields get the type's defaults. Values are written with the given schema, or
+        with one made from the type.
 
         Args:
             type_: a msgspec Struct, dataclass, TypedDict or Pydantic model; Any: dict, list, str, ...
-            schema: Avro as JSON, or the path of a file. Values are then read as this schema sees them, with its
+            schema: the Avro schema as JSON, or the path of a file. Values are then read through this schema, with its
                 defaults and aliases.
-            subject: of the schema that is written; None: as `subjects` of the registry says.
-            version: write by this version of the subject, with its references, in place of `schema`.
+            subject: the subject of the schema for writing; None: chosen by the registry's `subjects`.
+            version: write with this version of the subject and its references, instead of `schema`.
 
         Raises:
             UsageError: the schema, or the type, cannot be used.
@@ -101,8 +101,8 @@ class SchemaRegistry:
         A value is read as `json(type_)` reads it. A value that does not fit the schema is not written.
 
         Args:
-            schema: JSON Schema, or the path of a file; None: one is made of the type.
-            subject, version: as of `avro`.
+            schema: JSON Schema, or the path of a file; None: made from the type.
+            subject, version: as in `avro`.
 
         Raises:
             UsageError: as `avro`.
@@ -124,8 +124,8 @@ class SchemaRegistry:
         Fields that the class does not know are kept. A record of another message of the file is refused.
 
         Args:
-            schema: the text of the .proto file, or its path, as it is registered; None: what the class says.
-            subject, version: as of `avro`. A file that imports others needs the version.
+            schema: the registered .proto file, as text or as a path; None: the class's own file.
+            subject, version: as in `avro`. A file that imports others needs the version.
 
         Raises:
             UsageError: it is no such class.
@@ -145,11 +145,12 @@ def avro(
     type_: object = Any, /, *, schema: str | Path | None = None, written_by: str | Path | None = None
 ) -> Codec[Any]: ...
 def avro(type_: Any = Any, /, *, schema: str | Path | None = None, written_by: str | Path | None = None) -> Codec[Any]:
-    """Return a codec for Avro without a registry: all records of the topic have one schema. As `SchemaRegistry.avro`.
+    """Return a codec for Avro without a registry, for a topic whose records all have one schema. Values are converted
+    as in `SchemaRegistry.avro`.
 
     Args:
-        schema: Avro as JSON, or the path of a file; None: one made of the type.
-        written_by: the schema of the records that are read, if it is another one.
+        schema: the Avro schema as JSON, or the path of a file; None: made from the type.
+        written_by: the schema with which the records were written, if it is another one.
 
     Raises:
         UsageError: a schema, or the type, cannot be used.

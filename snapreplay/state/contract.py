@@ -48,12 +48,12 @@ class State(Protocol):
     def snapshot(self) -> Iterable[tuple[bytes, bytes]]:
         """Return the whole state as entries (key, value): unique keys, in any order, possibly none.
 
-        Equal states must give equal entries, byte for byte, in every process. A generator is resumed
-        between other work of the event loop; nothing is applied meanwhile.
+        Equal states must give equal entries, byte for byte, in every process. A generator may be suspended for other
+        work of the event loop; no record is applied meanwhile.
         """
 
     def restore(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """Discard everything and become the state that `snapshot()` returned these entries for."""
+        """Replace the whole state by the one for which `snapshot()` returned these entries."""
 
 
 class Sealed(msgspec.Struct, frozen=True):

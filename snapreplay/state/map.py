@@ -40,29 +40,29 @@ class _Options(TypedDict, Generic[V], total=False):
 
 
 class MapState(MutableMapping[K, V], Generic[K, V]):
-    """Keys of exactly one type (str, bytes, int, or a tuple of them) → values that msgpack returns unchanged.
+    """A dict from keys of one type (str, bytes, int, or a tuple of them) to values that msgpack returns unchanged.
 
-    - `state[k]` on a missing key stores and returns a copy of the default, or raises KeyError if there is none. `get`,
-      `in` and `pop` never store; changes to what `get` returned as *its* default are lost.
+    - `state[k]` on a missing key stores and returns a copy of the default, or raises KeyError if there is none.
+      `get`, `in` and `pop` never store, so changes to the default that `get` returned are lost.
     - Values may be changed in place. A batch has the same effect as its records one by one.
-    - Iteration is in the order of the keys. It costs O(n log n), and O(n) if the map is ordered. Values reached by it
-      are decoded, and those that can be changed in place are kept until the batch ends. It covers the keys present when
-      it began: keys deleted since are left out, keys added since are not seen, and nothing raises.
-    - Refused with `RecordError` when the batch is staged: values that would read back as another type or value (tuples
-      and sets that were not declared, an int in a float field), ints beyond 64 bits, one mutable object in two places,
-      entries above `entry_bytes_max`. Refused at once: keys of another type.
+    - Iteration is in key order. It costs O(n log n), or O(n) if the map is ordered. It decodes each value, and keeps
+      mutable ones until the batch ends. It covers the keys at its start: keys that are deleted meanwhile are omitted,
+      and added ones are not included.
+    - At the end of a batch, `RecordError` is raised for values that would read back as another type or value
+      (undeclared tuples and sets, an int in a float field), ints beyond 64 bits, one mutable object in two places,
+      and entries above `entry_bytes_max`. A key of another type raises it at once.
 
     Args:
-        ordered: keep the entries in the order of their keys all the time, for `range`. Costs 18 bytes per key that is a
-            tuple, the memory of any other key once more (78 bytes for a short str), and 2 to 3 µs per key that is
-            added, deleted or set to a new value.
-        default: called once, here; each missing key gets its own copy of what it returned.
-        entry_bytes_max: encoded key and value together.
-        ttl_ms: entries expire when stream time has passed their last touch by so many milliseconds. `state[k]`,
+        ordered: keep the entries in key order, for `range`. Costs memory, and 2 to 3 µs per key that is added,
+            deleted or set to a new value.
+        default: called once, by this constructor; each missing key gets its own copy of the result.
+        entry_bytes_max: maximum size of an encoded key and value together.
+        ttl_ms: an entry expires when stream time has passed its last touch by this many milliseconds. `state[k]`,
             assignment and `setdefault` touch an entry; `in` and iteration do not.
         refresh: "read": `get` touches an entry, too.
-        dropped: fields of the values, `"email"` or `"address.zip"`, that are not needed any more, or whose default is
-            right for values written without them. Without that, a partition with such values stops (`UnknownFields`).
+        dropped: fields of the values, such as `"email"` or `"address.zip"`, that are no longer needed, or whose
+            default is right for values stored without them. Otherwise a partition with such values stops
+            (`UnknownFields`).
     """
 
     def __new__(
@@ -200,7 +200,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
     @overload
     def pop(self, key: K, default: D) -> V | D: ...
     def pop(self, key: K, default: Any = ABSENT) -> Any:
-        """Remove a key as dict does: KeyError if the key is missing and no default is given here."""
+        """Remove a key as dict does; KeyError if it is missing and no default is given."""
         value = self._peek(key)
         if value is not ABSENT:
             del self[key]
@@ -226,53 +226,53 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             del self[key]
 
     def items(self) -> ItemsView[K, V]:
-        """Return the entries in the order of the keys. Touches nothing."""
+        """Return the entries in key order, without touching them."""
         return _Items(self)
 
     def values(self) -> ValuesView[V]:
-        """Return the values in the order of the keys. Touches nothing."""
+        """Return the values in key order, without touching their entries."""
         return _Values(self)
 
     def range(
         self, *, prefix: Any = None, start: Any = None, end: Any = None, reverse: bool = False
     ) -> Iterator[tuple[K, V]]:
-        """Yield the entries in the order of their keys. The cost follows what is read, plus some 10 µs.
+        """Yield entries in key order. The cost is about 10 µs, plus the entries that are read.
 
-        It covers the keys that are present now, those of the batch in progress included. Keys deleted since are left
-        out, keys added since are not seen.
+        It covers the keys at the time of the call, including changes of the current batch. Keys that are deleted
+        later are omitted, and added ones are not included.
 
         Args:
-            prefix: only keys that begin with it: for tuples their first parts, `("tea",)`; not for ints.
+            prefix: only keys that begin with it; for tuples, their first parts, such as `("tea",)`. Not for ints.
             start, end: only keys with `start <= key < end`; for tuples also their first parts.
             reverse: the last one first.
 
         Raises:
-            RecordError: a bound of another type than the keys, or that cannot be encoded.
+            RecordError: a bound has another type than the keys, or cannot be encoded.
             UsageError: the map is not ordered.
         """
         bounds = self._keys.bounds(KeyBounds(prefix, start, end), is_ordered=self._ordered)
         return self._store.pairs(bounds, reverse=reverse)
 
     def schedule(self, key: K, at_ms: int, *, timer: str) -> None:
-        """Set a timer of this key: its handler is called when stream time has reached `at_ms`, or before the next
-        record if it has passed already. Setting it again replaces it. The key need not be in the map, and a timer
-        outlives its entry.
+        """Set a timer for this key. Its handler is called when stream time reaches `at_ms`, or before the next record
+        if that time has passed already. Setting it again replaces it. The key need not be in the map, and deleting
+        the entry does not cancel the timer.
 
         Args:
             timer: the name of an `@app.timer("…")`.
 
         Raises:
-            RecordError: the app has no such timer, or `at_ms` is no time, or ten years before stream time.
+            RecordError: the app has no such timer, or `at_ms` is not a time, or is ten years before stream time.
         """
         now_ms = self._store.clock.stream_time_ms
         self._scheduler(changes=True).set(self._store.name, self._keys.encode(key), at_ms, timer, now_ms)
 
     def cancel(self, key: K, *, timer: str) -> bool:
-        """Remove a timer of this key. Returns whether it was set. Raises as `schedule`."""
+        """Cancel a timer of this key. Returns whether it was set. Raises as `schedule`."""
         return self._scheduler(changes=True).cancel(self._store.name, self._keys.encode(key), timer)
 
     def scheduled(self, key: K, *, timer: str) -> int | None:
-        """Return when a timer of this key is due; None: it is not set. Raises as `schedule`."""
+        """Return when a timer of this key is due; None if it is not set. Raises as `schedule`."""
         return self._scheduler().at_ms(self._store.name, self._keys.encode(key), timer)
 
     def _scheduler(self, *, changes: bool = False) -> Scheduler:

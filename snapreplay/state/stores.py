@@ -25,10 +25,10 @@ _LEGAL = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
 
 class Stores:
-    """Several maps under names: one state, one transaction, one digest, one snapshot.
+    """Several named maps that form one state, with one digest and one snapshot.
 
     The short form is `Stores(items=MapState(bytes, Item), carts=MapState(str, Cart))`; its stores are attributes
-    of type `MapState[Any, Any]`. With a subclass type checkers know the types of each:
+    of type `MapState[Any, Any]`. With a subclass, type checkers know the types of each store:
 
         class Shop(Stores):
             retired = ("offers",)
@@ -36,12 +36,11 @@ class Stores:
                 self.items = MapState(bytes, Item)
                 self.carts = MapState(str, Cart)
 
-    A store may be added at any time; it begins empty. A store that is no longer needed is named in `retired`: the
-    next batch deletes all its entries. Without that, a partition with entries of a store that the app does not have
-    stops (`UnknownStore`).
+    You may add a store at any time; it begins empty. Name a store that is no longer needed in `retired`: the next
+    batch deletes all its entries. Otherwise a partition with entries of that store stops (`UnknownStore`).
 
     Attributes:
-        retired: names of stores that the app had and does not need any more.
+        retired: names of stores that are no longer needed.
     """
 
     retired: Sequence[str] = ()

@@ -22,10 +22,11 @@ class Position(NamedTuple):
     """The place of a state in the history of its partition.
 
     Attributes:
-        batch: the last committed one that is in it.
-        offsets: input topic → all records before this offset are in it.
-        is_copy: it is a warm copy, whose owner may be further.
-        age_seconds: since a copy was known to be as new as the log, or the owner to be the owner.
+        batch: the last committed batch in the state.
+        offsets: input topic → next offset: all records before it are in the state.
+        is_copy: whether this is a warm copy, whose owner may be ahead.
+        age_seconds: time since the copy was known to be up to date with the log, or since the owner was known to be
+            the owner.
     """
 
     batch: int
@@ -49,10 +50,11 @@ def view_of(partition: int, look: Look, at: At = _no_position) -> View[Any]:
 
 
 class View(Generic[S]):
-    """The state of one partition, as of the last committed batch. It may be kept: each access looks again.
+    """The state of one partition, as of the last committed batch. You may keep it: each access reads the last
+    committed batch.
 
     Attributes:
-        partition: whose state it is.
+        partition: number of the partition.
     """
 
     def __init__(self, partition: int, look: Look, at: At = _no_position) -> None:
@@ -62,13 +64,13 @@ class View(Generic[S]):
 
     @property
     def position(self) -> Position:
-        """The position of the state now. Without an `await` in between, what is read next is of the same batch."""
+        """The current position of the state. Without an `await` in between, the next reads are of the same batch."""
         return self._at()
 
 
 class MapView(View[MapState[K, V]], Mapping[K, V]):
-    """A `MapState` as a read-only mapping. Every access decodes anew, so changes to a returned value have no effect.
-    Iteration is in the order of the keys if the map is ordered, otherwise in none.
+    """A read-only view of a `MapState`. Each access decodes the value again, so changes to it have no effect.
+    Iteration is in key order if the map is ordered, otherwise in no particular order.
 
     Every method raises PartitionNotLive while the partition is not LIVE in this process, and ServiceClosed after the
     service has stopped.
@@ -91,13 +93,12 @@ class MapView(View[MapState[K, V]], Mapping[K, V]):
     def range(
         self, *, prefix: Any = None, start: Any = None, end: Any = None, reverse: bool = False
     ) -> Iterator[tuple[K, V]]:
-        """Yield the entries of a map with `ordered=True` in the order of their keys; arguments and cost as of
-        `MapState.range`.
+        """Yield entries of a map with `ordered=True` in key order; arguments and cost as for `MapState.range`.
 
-        Without an `await` between the entries, all of them are of the same batch.
+        Without an `await` in between, all entries are of the same batch.
 
         Raises:
-            RecordError: a bound of another type than the keys, or that cannot be encoded.
+            RecordError: a bound has another type than the keys, or cannot be encoded.
             UsageError: the map is not ordered.
         """
         found: Iterator[tuple[K, V]] = self._look().range(prefix=prefix, start=start, end=end, reverse=reverse)
@@ -108,8 +109,8 @@ class MapView(View[MapState[K, V]], Mapping[K, V]):
 
 
 class StoresView(View[S]):
-    """A state of several maps: `view.items` is the `MapView` of its map `items`. `view.of(lambda s: s.items)` is the
-    same with the types of that map, also where the map is named `of`, `partition` or `position`."""
+    """A read-only view of several maps: `view.items` is the `MapView` of the map `items`. `view.of(lambda s:
+    s.items)` is the same, typed; it also works for a map named `of`, `partition` or `position`."""
 
     def __getattr__(self, name: str) -> MapView[Any, Any]:
         if name.startswith("_"):
@@ -117,7 +118,7 @@ class StoresView(View[S]):
         return self._map(name)
 
     def of(self, pick: Callable[[S], MapState[K, V]]) -> MapView[K, V]:
-        """Return the map that `pick` returns of the state, typed: `view.of(lambda state: state.items)`."""
+        """Return the typed view of the map that `pick` returns, as in `view.of(lambda state: state.items)`."""
         names: Any = _Names()
         return self._map(str(pick(names)))
 

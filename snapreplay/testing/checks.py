@@ -38,8 +38,8 @@ class Report:
 
     Attributes:
         runs: one line each.
-        left_out: one line each: handlers that never ran, timers that never fired and maps with a ttl of which no entry
-            expired, with what to feed; and runs that were not possible. Empty: all of them happened.
+        left_out: one line for each handler that never ran, timer that never fired and map with a ttl in which no
+            entry expired, with the records to add; and one for each run that was not possible.
     """
 
     record_count: int
@@ -73,19 +73,18 @@ def check(
     until_ms: int | None = None,
     calls: Answers | None = None,
 ) -> Report:
-    """Run the same records in every way that must not change the result; a few hundred records are enough.
+    """Run the same records in several ways that must give the same result. A few hundred records are enough.
 
-    The report's `left_out` names each handler, timer and expiry that did not happen, with what to feed.
+    The report's `left_out` names each handler, timer and expiry that never happened, and which records to add.
 
-    The runs: twice in batches of 1; in batches of 7; in one batch; with snapshots and crashes in between, after
-    which entries are restored in shuffled order; if the state has timers or a ttl, in batches that end after each
-    timer and each expired entry; and, if the app can be imported by name, in other processes with
-    other values of PYTHONHASHSEED.
+    The runs: twice in batches of 1; in batches of 7; in one batch; with snapshots and crashes, after which the
+    entries are restored in shuffled order; in batches that end after each timer and each expired entry; and, if the
+    app can be imported by name, in other processes with other values of PYTHONHASHSEED.
 
     Args:
-        until_ms: stream time passes up to here after the last record, in every run, as with
-            `Harness.advance_time`; None: it stays at the last record.
-        calls: what answers the app's calls, as of `Harness`: once for all runs. Others stay pending.
+        until_ms: after the last record, each run advances stream time to this timestamp; None: it does not.
+        calls: the answers of the app's calls, as in `Harness`, determined once for all runs. Other calls stay
+            pending.
 
     Raises:
         Diverged: names the first record after which state or outputs differ.

@@ -14,13 +14,13 @@ from snapreplay.state.stores import maps_of
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """The result of a fold by hand, for `RealHarness.compare`.
+    """The expected result, computed by a function of your own, for `RealHarness.compare`.
 
     Attributes:
-        state: the entries of all partitions; of `Stores`: of each store, by its name. Left out as a whole, state is not
-            compared; otherwise every store is.
-        outputs: topic → (key, value) of each output; those of one key in the order in which they are sent. Topics that
-            are left out are not compared.
+        state: the entries of all partitions; for `Stores`, those of each store by name. None: the state is not
+            compared. Otherwise every store is compared.
+        outputs: topic → (key, value) of each output; those of one key in the order sent. Other topics are not
+            compared.
     """
 
     state: Mapping[Any, Any] | None = None

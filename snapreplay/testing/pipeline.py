@@ -29,8 +29,9 @@ Place = tuple[str, int]
 
 
 class Pipeline:
-    """Several apps, each with the same number of partitions. What one sends is handled by each app that reads the
-    topic, in the order sent; a method returns when nothing is left to handle. Dead letters are records, too."""
+    """Several apps in memory, each with the same number of partitions. A record that one app sends is handled by each
+    app that reads the topic, in the order sent. A method returns when no record is left to handle. Dead letters are
+    passed on, too."""
 
     def __init__(
         self, *apps: App[Any], partitions: int = 1, policy: ErrorPolicy = ErrorPolicy.FAIL, calls: Answers | None = None
@@ -71,8 +72,8 @@ class Pipeline:
         self._clock_ms = 0
 
     def harness(self, app: App[S], partition: int = 0) -> Harness[S]:
-        """Return the harness of a partition: its state, views and dead letters. What is fed to it directly, it alone
-        handles.
+        """Return the harness of a partition: its state, views and dead letters. Only this harness handles records
+        that are fed to it directly.
 
         Raises:
             UsageError: there is no such app or partition.
@@ -104,7 +105,7 @@ class Pipeline:
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> None:
-        """Write one record, and handle it and what it leads to.
+        """Write one record, and handle it and the records that follow from it.
 
         Args:
             partition: None: by Kafka's hash of the key; 0 without a key.
@@ -112,7 +113,7 @@ class Pipeline:
 
         Raises:
             UsageError: no app reads the topic, or its codec does not encode this key or value.
-            As `Harness.feed_batch`. What waits behind a record that fails is handled by the next call.
+            As `Harness.feed_batch`. The next call handles the records behind a failing one.
         """
         self._write(record(topic, key=key, value=value, timestamp_ms=timestamp_ms, headers=headers), partition)
 
@@ -126,7 +127,7 @@ class Pipeline:
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> None:
-        """Write one record as `feed` does, with the bytes as they are in Kafka: they need not decode."""
+        """Write one record as `feed` does, with key and value as bytes, which need not decode."""
         self._write(record_raw(topic, key, value, timestamp_ms=timestamp_ms, headers=headers), partition)
 
     def advance_time(self, to_ms: int) -> None:

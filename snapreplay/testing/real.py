@@ -76,10 +76,10 @@ class Received(msgspec.Struct, Generic[K, V], frozen=True):
 
 
 class RealHarness(Generic[S]):
-    """An app on a real broker. `async with`, or `start` first and `close` last.
+    """An app on a real broker. Use `async with`, or call `start` first and `close` last.
 
-    The service runs in processes of its own, which load the app by its name. `kill` is a SIGKILL of them. Records are
-    fed and outputs are read by this process, also while the service is down.
+    The service runs in separate processes, which load the app by its name. This process feeds records and reads
+    outputs, also while the service is down.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class RealHarness(Generic[S]):
         """Create what is missing (topics, genesis), start the processes, and wait until all partitions are LIVE.
 
         Raises:
-            ServiceEnded: one refused to start, a partition FAILED, or it was too slow.
+            ServiceEnded: a process refused to start, a partition is FAILED, or the start took too long.
             UsageError: all run already.
         """
         self._open()
@@ -197,15 +197,15 @@ class RealHarness(Generic[S]):
         await self._poll(self._not_live, self._until_s())
 
     async def kill(self, process: int | None = None) -> None:
-        """Kill all processes, or the one with this number, counted from 0; return when they have ended."""
+        """Kill all processes (SIGKILL), or the one with this number, counted from 0; return when they have ended."""
         for each in self._processes if process is None else [self._processes[process]]:
             await asyncio.to_thread(each.kill)
 
     async def kill_some(self) -> None:
         """Kill one or more of the processes at a random moment, wait for a while, and start them again.
 
-        The seed decides when, which, and for how long. While others run, it is sometimes longer than the group waits
-        for a member, so that they take its partitions over. Returns before the partitions are LIVE.
+        The seed decides when, which, and for how long. If others run, it is sometimes longer than the session
+        timeout, so that they take over the partitions. Returns before the partitions are LIVE.
         """
         count = len(self._processes)
         victims = self._dice.sample(self._processes, self._dice.randint(1, count))
@@ -219,20 +219,20 @@ class RealHarness(Generic[S]):
             await asyncio.to_thread(each.launch)
 
     async def stop(self) -> None:
-        """Stop those that run gracefully, as by SIGTERM: the batch is finished, a last snapshot is written. Raises
-        ServiceEnded, and UsageError: none runs."""
+        """Stop the running processes gracefully, as SIGTERM does: each finishes its batch and writes a last snapshot.
+        Raises ServiceEnded; UsageError if none runs."""
         for each in self._running():
             await self._ask(each, Ask.STOPPED)
             await asyncio.to_thread(each.kill)
 
     async def restart(self) -> None:
-        """Start them again, killing first those that run; return when all partitions are LIVE. Raises ServiceEnded."""
+        """Kill the running processes, and start all again; return when all partitions are LIVE. Raises ServiceEnded."""
         await self.kill()
         await self.start()
 
     async def caught_up(self) -> None:
-        """Wait until all records that are in the inputs now are committed, those of open transactions included. Raises
-        ServiceEnded: a partition FAILED, a process ended, or it was too slow."""
+        """Wait until all records that are in the inputs now are processed and committed, including those of open
+        transactions. Raises ServiceEnded: a partition is FAILED, a process ended, or it took too long."""
         until_s, ends = self._until_s(), Ends()
         await self._behind(ends)  # a partition may have FAILED already
         more = await self._ends()
@@ -277,12 +277,11 @@ class RealHarness(Generic[S]):
         return await process.ask(Request(done, self._deadline_s, **given))
 
     async def compare(self, fold: Callable[[list[Record[Any, Any]]], Expected]) -> None:
-        """Wait until the app has caught up and no call is pending, then compare its state and outputs with what `fold`
-        makes of the inputs.
+        """Wait until the app has caught up and no call is pending, then compare its state and outputs with the result
+        of `fold` for the inputs.
 
-        `fold` gets every record of the inputs, decoded, with the topic's name without prefix: those of a partition in
-        order of offsets, otherwise by timestamp. Records of internal topics are left out, and so are those that do not
-        decode.
+        `fold` gets the decoded records of the inputs, with topic names without prefix: in offset order within a
+        partition, otherwise by timestamp. Records of internal topics and records that do not decode are omitted.
 
         Raises:
             Diverged: names the first key that differs, with both values, and the seed.
@@ -333,7 +332,7 @@ class RealHarness(Generic[S]):
 
     async def state(self, partition: int = 0) -> S:
         """Return the committed state of a partition as a recovery would restore it now, proven by its digest. Raises
-        ServiceEnded: it would fail, or the process ended."""
+        ServiceEnded: a recovery would fail, or the process ended."""
         view: S = (await self._restored(partition)).view
         return view
 
@@ -344,8 +343,8 @@ class RealHarness(Generic[S]):
     @overload
     async def view(self, partition: int = 0) -> View[S]: ...
     async def view(self, partition: int = 0) -> View[Any]:
-        """Return the same state typed and read-only; it does not follow later batches. Raises as `state`, and
-        UsageError: it is not a map."""
+        """Return the same state, typed and read-only; it does not follow later batches. Raises as `state`; UsageError
+        if it is not a map."""
         store = await self._restored(partition)
         return view_of(partition, store.committed_view)
 
@@ -385,7 +384,7 @@ class RealHarness(Generic[S]):
         headers: Iterable[tuple[str, bytes | None]] = (),
         partition: int | None = None,
     ) -> RawRecord:
-        """Feed one record as `feed` does, with bytes that need not decode."""
+        """Feed one record as `feed` does, with key and value as bytes, which need not decode."""
         raw = record_raw(topic, key, value, timestamp_ms=timestamp_ms, headers=headers)
         if self._app.declaration(topic.name) is None:
             raise UsageError(f"{self._app.app_id}: {topic.name} is not an input")
@@ -529,8 +528,8 @@ async def real_harness(
     settings: Mapping[str, Any] | None = None,
     deadline_s: float = DEADLINE_S,
 ) -> AsyncIterator[RealHarness[S]]:
-    """Provide a `RealHarness` with a broker of its own for the length of an `async with` block: several processes, and
-    warm copies. The arguments and errors are those of `RealHarness` and `broker`."""
+    """Provide a `RealHarness` with its own broker, several processes and warm copies, during an `async with` block.
+    Arguments and errors are those of `RealHarness` and `broker`."""
     async with broker() as kafka:
         made = RealHarness(
             app,
@@ -547,8 +546,8 @@ async def real_harness(
 
 
 def broker(data_dir: Path | str | None = None, port: int = 0) -> LocalBroker:
-    """Provide a local Kafka broker for the length of a `with` block; `async with` works, too. Its `bootstrap_servers`
-    is the address for clients. It ends with this process, even after a SIGKILL.
+    """Run a local Kafka broker during a `with` or `async with` block. Its `bootstrap_servers` is the address for
+    clients. It ends with this process, even after a SIGKILL.
 
     Args:
         data_dir: where to keep the data; None: a temporary directory, removed at the end.

@@ -24,13 +24,13 @@ class UpgradeReport:
     """The report of a `check_upgrade`.
 
     Attributes:
-        cuts: after how many records the new app took over, once each.
-        other_outputs: the records for which the new app, on the old one's state, sends other outputs than the old app.
-        no_way_back: why the old app could not take the state back from the new one, in a rollback; empty if it could.
-        other_state: the records after which the new app has another state than the old app, upgraded if there is an
-            upgrade.
-        other_inputs: the inputs that only one of the apps has, each as a sentence: `snapreplay inputs` must tell the
-            log of them before the new app starts.
+        cuts: the number of takeovers, each after another record.
+        other_outputs: records for which the new app, with the old app's state, sends other outputs than the old app.
+        no_way_back: why the old app could not take over again in a rollback; empty if it could.
+        other_state: records after which the new app has another state than the old app, whose state is upgraded
+            first.
+        other_inputs: inputs that only one of the apps has, one sentence each; `snapreplay inputs` must record them
+            before the new app starts.
     """
 
     cuts: int
@@ -49,26 +49,24 @@ def check_upgrade(
     retire: Collection[Topic[Any, Any] | str] | None = None,
     policy: ErrorPolicy = ErrorPolicy.FAIL,
 ) -> UpgradeReport:
-    """Let `new_app` take over from `old_app` before the first record and after each one: it restores the old state from
-    a snapshot and the changes since then, reads every entry as its own types, and applies the next record.
+    """Let `new_app` take over from `old_app` before the first record and after each one. It restores the old state
+    from a snapshot and the changes since then, reads every entry as its own types, and applies the next record.
 
-    A state of an older schema_version is upgraded by each takeover. Then the state after the next record is compared
-    with the upgraded state of the old app after that record. An upgrade that agrees with both handlers makes them
-    equal.
+    Each takeover upgrades a state of an older schema_version. The state after the next record is compared with the
+    old app's state after that record, upgraded. They are equal if the upgrade agrees with both handlers.
 
-    Records of an input that only the old app has are applied by the old app only, and those of an input that only the
-    new app has by the new one that takes over before them.
+    A record of an input that only one app has is applied by that app only.
 
-    The new code may send other outputs and come to another state; the report names the records. A few hundred records
+    The report names the records for which the new app sends other outputs or has another state. A few hundred records
     are enough.
 
     Args:
-        add: what only the new app is to have: inputs as topics, stores of `Stores` by name. None: anything.
-        retire: the same of what only the old app has.
+        add: what only the new app has: inputs as topics, stores of `Stores` by name. None: not checked.
+        retire: what only the old app has, in the same form.
 
     Raises:
-        Diverged: the new app cannot take over, cannot read an entry, or cannot apply the next record, which the old one
-            can; names the cut. Or what it adds or retires differs from `add` and `retire`.
+        Diverged: the new app cannot take over, cannot read an entry, or cannot apply a record that the old app can;
+            names the record. Or `add` or `retire` differs from what it adds or retires.
         RecordError: policy FAIL, and the old app cannot apply a record.
         UsageError: no records, or one is of no input of either app; or the service would refuse the new app: another
             app id, a schema_version to which it has no upgrade, or one state is a map and the other is not.

@@ -13,7 +13,7 @@ from snapreplay.snapshots.proof.records import Condition, Judged
 
 
 class Level(StrEnum):
-    """Each level includes the one before it."""
+    """The audit level; each includes the previous one."""
 
     INTEGRITY = "integrity"  # what was written is there, whole, in one chain
     CHANGES = "changes"  # every batch's digest and every snapshot's, from the recorded changes
