@@ -102,7 +102,7 @@ def run(
 async def ensure_topics(
     app: App[Any], settings: Settings | None = None, *, create_inputs: int | None = None, replace_lost: bool = False
 ) -> list[str]:
-    """Create the app's own topics if all of them are absent, otherwise check them. As `snapreplay topics ensure`.
+    """Create the app's own topics if none of them exists, otherwise check them. As `snapreplay topics ensure`.
 
     Args:
         settings: None: from the environment and the file.

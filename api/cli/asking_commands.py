@@ -221,7 +221,7 @@ def _seconds(since: str, now: datetime) -> str:
 
 
 def config(*, client: options.Running, output: options.Output = Format.TABLE) -> None:
-    """Show the settings that a running process uses, and where each was given. Secrets are masked."""
+    """Show the settings that a running process uses, and the source of each. Secrets are masked."""
     with client:
         answer = client.items("config?scope=local")
     if output is Format.JSON:
@@ -298,8 +298,7 @@ def group_changes(*, count: options.Lines = 20, client: options.Running, output:
 def history(
     partition: options.PartitionNumber, *, client: options.Running, output: options.Output = Format.TABLE
 ) -> None:
-    """List who has owned a partition, which snapshots its increments pointed to, and what was decided about its state,
-    from its log, newest first."""
+    """List the owners, snapshots and decisions of a partition, from its log, newest first."""
     with client:
         found = client.partition_history(partition)
     if output is Format.JSON:

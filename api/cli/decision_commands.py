@@ -305,9 +305,10 @@ async def inputs(
     settings: options.OfCluster,
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Make the inputs of an app those that its code declares: add new ones, retire the others.
+    """Change the inputs of an app to those that its code declares: add new ones, retire the others.
 
-    Run it with the new version of the app, before that version starts. A partition that is done is left alone."""
+    Run it with the new version of the app, before that version starts. Partitions that are changed already are
+    skipped."""
     from snapreplay.service.decisions.inputs import Wish, carry_out, propose
     from snapreplay.service.kafka.cluster import KafkaCluster
 
@@ -359,9 +360,9 @@ async def create(
     settings: options.OfCluster,
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Keep the state of every partition, after its last committed batch, under a name.
+    """Save the state of each partition, after its last committed batch, under a name.
 
-    The app may run. Each partition is kept at its own moment."""
+    The app may run. The partitions are saved at different moments."""
     from snapreplay.service.decisions.savepoints import create
     from snapreplay.service.kafka.cluster import KafkaCluster
 
@@ -425,7 +426,7 @@ async def reset(
     settings: options.OfCluster,
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Set a stopped app back to a savepoint, or to an empty state. Its present state is given up.
+    """Set a stopped app back to a savepoint, or to an empty state. Its present state is discarded.
 
     Records after the new position are processed again, and their outputs are written a second time."""
     from snapreplay.service.decisions.reset import ResetTarget, carry_out, propose

@@ -17,10 +17,10 @@ import snapreplay
 from snapreplay.errors import Reaction, SnapreplayError, UsageError
 
 REACTIONS = {
-    Reaction.RETRY: "Temporary. A partition retries with back-off and needs no restart. A call may be repeated.",
-    Reaction.REBUILD: "The recovery uses an older snapshot or the other mode. If none is left, it is FAILED.",
+    Reaction.RETRY: "The cause may pass. A partition retries with back-off, without a restart. A call may be repeated.",
+    Reaction.REBUILD: "The recovery uses an older snapshot or the other mode. If none is left, it fails.",
     Reaction.RELEASE: "This process gives the partition up. Its new owner continues.",
-    Reaction.STOP: "An operator is needed. The partition is FAILED, or the command ends.",
+    Reaction.STOP: "The partition is FAILED until an operator acts, or the command ends.",
     Reaction.HANDLER_POLICY: "`errors.policy` decides: `fail` stops the partition, `dead_letter` skips the record.",
     Reaction.REFUSE: "The call or the command is refused, and nothing was changed.",
 }

@@ -87,7 +87,7 @@ OnHost = Annotated[
 ]
 OperationId = Annotated[str, Argument("ID", "The id of the operation, as printed.")]
 ErrorName = Annotated[str, Argument("NAME", "Name of the error, such as DigestMismatch.")]
-StoreName = Annotated[str, Argument("STORE", "Name of a store; `default` where the state is one map.")]
+StoreName = Annotated[str, Argument("STORE", "Name of a store; `default` if the state is one map.")]
 Key = Annotated[str, Argument("KEY", "A str as it is, an int in digits, bytes in base64, a tuple as a JSON array.")]
 SavepointName = Annotated[str, Argument("NAME", "Name of the savepoint.")]
 PatchFile = Annotated[Path, Argument("FILE", "JSON lines, one for each entry; - for standard input.")]

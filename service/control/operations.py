@@ -199,8 +199,8 @@ class PartitionCommand(PartitionsCommand, frozen=True):
 class TriggerSnapshot(PartitionsCommand, frozen=True):
     """Write full snapshots now.
 
-    Of each partition that is named, or of all live ones. Processing continues. If one partition is refused, no snapshot
-    is started. If its process refuses it after others have begun, the answer says what has begun."""
+    One for each named partition, or for all live ones. Processing continues. If a partition is refused, no snapshot
+    is started. If a process refuses after others have begun, the answer says which have begun."""
 
     kind = "snapshot"
     verb = "trigger-snapshot"
@@ -229,11 +229,10 @@ class TriggerSnapshot(PartitionsCommand, frozen=True):
 
 
 class AdoptSnapshot(PartitionCommand, frozen=True):
-    """Point to a snapshot that a job proposes.
+    """Use a snapshot that a job proposes.
 
-    The owner reads the manifest at this offset, the increment of its batch and every chunk, and hashes every entry.
-    Processing continues. The operation succeeds when an increment points to the snapshot. It fails with the reason if
-    the owner rejects the proposal."""
+    The owner reads the snapshot and hashes every entry, while processing continues. The operation succeeds when an
+    increment points to the snapshot. It fails with the reason if the owner rejects the proposal."""
 
     kind = "adopt"
     noun = "an adoption"
@@ -241,7 +240,7 @@ class AdoptSnapshot(PartitionCommand, frozen=True):
     too_late = "the owner is checking the snapshot; if it rejects it, nothing changes"
 
     manifest_offset: Annotated[
-        int, Meta(ge=0, le=INTEGER_MAX, description="Of its manifest in the snapshots topic.", examples=[1042])
+        int, Meta(ge=0, le=INTEGER_MAX, description="Offset of its manifest in the snapshots topic.", examples=[1042])
     ]
 
     @property
@@ -266,7 +265,7 @@ class RetryPartition(PartitionCommand, frozen=True):
 
 
 class PausePartition(PartitionCommand, frozen=True):
-    """Process nothing more of a partition until it is resumed.
+    """Stop processing a partition until it is resumed.
 
     The current batch is committed. The partition stays live, owned and in memory. The pause is in the log: it survives
     restarts and holds for each later owner. The operation succeeds when the pause is committed."""
@@ -397,10 +396,10 @@ class RedriveDeadLetters(Command, frozen=True):
 
 
 class CancelOperation(Command, frozen=True):
-    """Cancel what has not begun of an operation.
+    """Cancel the parts of an operation that have not begun.
 
-    That can be a waiting snapshot or retry, a drill, a drain or a savepoint. What has begun to change something is
-    completed. Ask any process."""
+    These can be a waiting snapshot or retry, a drill, a drain or a savepoint. Parts that have begun to change
+    something are completed. Ask any process."""
 
     verb = "cancel"
     method = "DELETE"

@@ -44,7 +44,8 @@ async def topic_ids_now(context: Context) -> dict[str, str]:
 
 
 class OutputUndecided(RetryableError):
-    """The outputs of a batch in doubt are behind an open transaction, so whether it was committed will be known later.
+    """The outputs of a batch in doubt are behind an open transaction, so it is not known yet whether the batch was
+    committed.
 
     Safe: Do not stop this process: its memory has the only copy of the state. The partition checks again by itself.
     """

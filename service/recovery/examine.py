@@ -63,8 +63,8 @@ class EndsTooEarly(StopError):
 
 
 class OwnerWentOn(RetryableError):
-    """The owner committed further batches during each examination, so it seemed each time that the log had lost its
-    newest records."""
+    """The log was examined several times, and each time the owner committed further batches meanwhile, so the log
+    seemed to have lost its newest records."""
 
 
 _OR_OVERTAKEN = (IncrementsBehind, LogCut, EndsTooEarly)

@@ -42,7 +42,7 @@ class InputTrimmed(StopError):
 
 
 class InputGrown(StopError):
-    """A topic that matches a pattern, and is an input, has another number of partitions than the others."""
+    """An input that matches a pattern has another number of partitions than the other inputs."""
 
 
 class InputMissing(RetryableError):

@@ -423,7 +423,7 @@ def errors_page() -> str:
     for reaction, title in GROUPS.items():
         lines += [f"## {title}\n", f"{REACTIONS[reaction]}\n"]
         in_group = [each for each in found if each.kind.reaction is reaction]
-        lines += [f"Safe, where an error says nothing else: {each.safe}\n" for each in in_group if each.kind in ROOTS]
+        lines += [f"Safe, unless an error says otherwise: {each.safe}\n" for each in in_group if each.kind in ROOTS]
         for each in in_group:
             lines += [f"### {each.kind.__name__}\n", f"{_prose(each.meaning)}{_safe(each)}\n"]
             lines += [f"{_prose(text)}\n" for text in each.details]
