@@ -127,7 +127,7 @@ def unique() -> Callable[[str], str]:
 
 
 # What `make check` runs: tests in these folders that need nothing outside of their process.
-PURE = ("attacks", "checker", "damage", "explore", "log_tail", "service", "simulation", "snapreplay", "snapshots")
+PURE = ("attacks", "checker", "damage", "explore", "service", "simulation", "snapreplay", "snapshots")
 OUTSIDE = ("kafka", "spark", "whole")
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 
 class PatchDoesNotFit(Exception):
     """The source has changed: the gallery must follow it."""
+
+
+_tree = cache(ast.parse)
+"""Hundreds of patches look into a hundred files."""
 
 
 class Patch(NamedTuple):
@@ -35,16 +40,18 @@ class Patch(NamedTuple):
         """The source with that place changed, all else as it was.
 
         Raises:
-            PatchDoesNotFit: there is no such place, or there are several.
+            PatchDoesNotFit: there is no such place, there are several, or nothing would change.
         """
         old, new = _parsed(self.old), _parsed(self.new)
         if [[type(node) for node in code] for code in (old, new)] == [[ast.Expr], [ast.Expr]]:
             old, new = [old[0].value], [new[0].value]
-        places = list(_places(_named(ast.parse(source), self.where.partition("::")[2]), old))
+        places = list(_places(_named(_tree(source), self.where.partition("::")[2]), old))
         if len(places) != 1:
             raise PatchDoesNotFit(f"{len(places)} times in {self.where}: {self.old!r}")
         ((found, meant),) = places
         filling = _Filled(meant).visit(ast.Module(new, []))
+        if list(map(ast.dump, filling.body)) == list(map(ast.dump, found)):
+            raise PatchDoesNotFit(f"changes nothing in {self.where}: {self.old!r}")
         if isinstance(found[0], ast.keyword):
             filled = ", ".join(map(ast.unparse, filling.body))
         elif isinstance(found[0], ast.stmt):

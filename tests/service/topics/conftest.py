@@ -1,5 +1,5 @@
 """The topics of an app that ran, in memory: batches 1 and 2, a snapshot, 4 and 5, a snapshot, 7 and 8 (3 and 6 point).
-What a real broker adds is in tests/log_tail, what becomes of any damaged byte in tests/damage."""
+What becomes of any damaged byte is in tests/damage."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
