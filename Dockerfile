@@ -1,7 +1,6 @@
 # The service, without an app: `docker build -t snapreplay .`, then FROM it (deploy/README.md).
 # No Java in there: the local broker of `dev` runs elsewhere, the Spark jobs in an image of their own
 # (`docker build --target spark -t snapreplay-spark .`).
-# tests/deploy/test_image.py performs the steps of the service, in this order, into an empty folder.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS build

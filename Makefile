@@ -130,7 +130,7 @@ test: jars ## `make lint`, beside all tests of `make check` and those with a rea
 LINTED = mkdir -p build; { $(MAKE) --no-print-directory lint >build/lint.log 2>&1 || { cat build/lint.log >&2; exit 1; }; }
 
 .PHONY: whole
-whole: jars-3.9.1 jars ## Three brokers, the page, every hint, the examples, the demo, the image, an older Kafka
+whole: jars-3.9.1 jars ## Three brokers, the page, every hint, the examples, the demo, an older Kafka
 	$(TESTED) -m whole
 
 TESTED = $(CACHED) $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)

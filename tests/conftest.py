@@ -44,7 +44,6 @@ LONGEST_FILES = (
     "simulation/test_simulation.py",
     "service/test_crashes.py",
     "examples/demo/test_demo.py",
-    "deploy/test_image.py",
     "hints/test_failed_partitions.py",
     "snapreplay/devbroker/test_cluster.py",
     "snapreplay/devbroker/test_broker.py",
@@ -59,7 +58,7 @@ WHOLE = ("page", "examples", "hints", "docs/test_site.py")
 LINTED = ("test_tidy.py", "test_packaging.py", "mutants/test_gallery.py")
 """What `make lint` runs, which `make test` runs beside its tests."""
 NOT_WHOLE = ("page/test_first_look.py",)  # a page that shows nothing is noticed by `make test`
-WHOLE_HERE = re.compile(r"mark\.whole|\bimage\b")
+WHOLE_HERE = re.compile(r"mark\.whole")
 """What a file elsewhere has in its text if some of its tests are whole."""
 
 # On a busy machine any example may take long; a failure elsewhere can be repeated from what it printed.
@@ -203,7 +202,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if is_whole(item.path):
             item.add_marker("whole")
         fixtures = getattr(item, "fixturenames", ())
-        for fixture, marker in (("broker", "kafka"), ("spark", "spark"), ("image", "whole")):
+        for fixture, marker in (("broker", "kafka"), ("spark", "spark")):
             if fixture in fixtures:
                 item.add_marker(marker)
         if item.nodeid.split("/")[1] in PURE and not any(item.get_closest_marker(each) for each in OUTSIDE):

@@ -1,30 +1,20 @@
-"""The Dockerfile, performed without Docker, and the service started from what it installs."""
+"""The Dockerfile: what can be known of it without Docker. `make docker` builds the image and runs it."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-import signal
 import socket
 import subprocess
 import sys
-import urllib.request
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path, PurePath
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.config.groups import HttpSettings
-from snapreplay.service.config.settings import Settings
-from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.ports import NewTopic
 from tests.api.test_tls import Authority
-from tests.deploy.dockerfile import ROOT, Image, command, last, named, of_the_service, perform, stages
-from tests.support.deadlines import scaled, within
+from tests.deploy.dockerfile import ROOT, command, last, named, stages
+from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
 from tests.support.served import served
 
@@ -32,16 +22,6 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 FINAL = stages(DOCKERFILE)[-1]
 SPARK = named(DOCKERFILE, "spark")
 ENTRYPOINT = ROOT / "deploy/spark-entrypoint.sh"
-pytestmark = pytest.mark.timeout(300)  # the first one downloads what the image holds
-
-
-@pytest.fixture(scope="session")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    """Every step of the Dockerfile, performed into an empty folder: hashes checked, nothing of `dev`."""
-    made = Image(tmp_path_factory.mktemp("image"))
-    for stage in of_the_service((ROOT / "Dockerfile").read_text(encoding="utf-8")):
-        perform(stage, made)
-    return made
 
 
 @pytest.mark.parametrize("stage", [FINAL, SPARK], ids=["service", "spark"])
@@ -90,93 +70,6 @@ def test_nothing_is_installed_without_a_hash() -> None:
     ]
     assert installs
     assert all("--require-hashes" in each or "--no-index" in each for each in installs)
-
-
-def test_only_locked_packages_are_installed(image: Image) -> None:
-    """What is installed is in requirements/service.lock, and snapreplay: no test tool, no builder."""
-    locked = re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements/service.lock").read_text(), flags=re.MULTILINE)
-    found = {
-        re.sub(r"[-_.]+", "-", path.name.split("-")[0]).lower()
-        for path in image.place("/opt/snapreplay").rglob("*.dist-info")
-    }
-    assert "snapreplay" in found
-    assert found - {"snapreplay"} <= set(locked)
-    assert {"aiokafka", "fastapi", "msgspec"} <= found
-
-
-@pytest.mark.kafka
-async def test_the_service_runs_from_it(
-    image: Image, broker: Any, unique: Callable[[str], str], tmp_path: Path
-) -> None:
-    """As a container would: app file mounted, topics and genesis made, healthy, LIVE, and 0 on SIGTERM."""
-    name, (port,) = unique("image"), free_ports(1)
-    image.place("/app/app.py").write_text(APP.replace("NAME", name))
-    cluster = KafkaCluster(Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}))
-    await cluster.create_topics([NewTopic(f"{name}-in", 2)])
-    given = {"SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS": broker.bootstrap_servers, "SNAPREPLAY_HTTP__PORT": str(port)}
-    given["SNAPREPLAY_HTTP__INSECURE"] = "true"  # the image listens on all addresses
-    for step in (["snapreplay", "topics", "ensure", "app.py"], ["snapreplay", "init", "app.py"]):
-        done = await asyncio.to_thread(_call, image, step, **given)
-        assert done.returncode == 0, done.stderr
-    async with _container(image, given) as service:
-        await _until_live(f"http://127.0.0.1:{port}/restore-status")
-        healthy = await asyncio.to_thread(_call, image, command(FINAL, "HEALTHCHECK"), **given)
-        assert healthy.returncode == 0, healthy.stderr
-        service.send_signal(signal.SIGTERM)
-        async with within(30):
-            assert await service.wait() == 0
-
-
-APP = """
-from snapreplay import App, MapState, Topic
-
-numbers = Topic("NAME-in")
-app = App("NAME", inputs=[numbers], state=lambda: MapState(str, int, default=int))
-
-@app.handler(numbers)
-def on_number(record, state, out):
-    state[record.key] += record.value
-"""
-
-
-def _call(image: Image, words: list[str], **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(image.place(str(PurePath("/opt/snapreplay/bin", words[0])))), *words[1:]],
-        cwd=image.place("."),
-        env={**image.env, **env},
-        capture_output=True,
-        text=True,
-        timeout=scaled(60),
-        check=False,
-    )
-
-
-@asynccontextmanager
-async def _container(image: Image, env: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
-    program, *arguments = [*command(FINAL, "ENTRYPOINT"), *command(FINAL, "CMD")]
-    process = await asyncio.create_subprocess_exec(
-        str(image.place("/opt/snapreplay/bin") / program), *arguments, cwd=image.place("."), env={**image.env, **env}
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-
-
-async def _until_live(url: str) -> None:
-    async with within(30):
-        while not await asyncio.to_thread(_is_live, url):  # noqa: ASYNC110 - HTTP has no events
-            await asyncio.sleep(0.05)
-
-
-def _is_live(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - loopback
-            return bool(json.load(answer)["summary"]["all_live"])
-    except OSError:
-        return False
 
 
 def test_the_image_calls_the_entry_point() -> None:

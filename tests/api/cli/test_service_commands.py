@@ -193,28 +193,22 @@ def test_run_waits_for_its_beginning_and_goes_on(on_broker, invoke, process):
     assert process.wait(timeout=scaled(30)) == 0
 
 
-@pytest.mark.kafka
-@pytest.mark.usefixtures("input_topic")
-@pytest.mark.parametrize("process", [["--init", "--from", "latest"]], indirect=True)
-def test_run_begins_a_new_app_in_one_command(on_broker, invoke, process):
-    """Topics and genesis, told in the log; a second `init` finds it."""
-    url = next(line.split()[2] for line in process.stderr if line.startswith("HTTP API: "))
-    until_live(invoke, url)
-    assert on_broker("init").stdout.count("already initialised") == 2
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=scaled(30)) == 0
-
-
 FOR_OTHERS = {"pandas", "pyarrow", "pyspark", "rich", "typer"}
 
 
 @pytest.mark.kafka
 @pytest.mark.usefixtures("input_topic")
-@pytest.mark.parametrize("process", [["--init"]], indirect=True)
-def test_a_service_imports_only_what_it_needs(broker, app_id, ledger, process):
-    """Neither Spark nor what only other commands need."""
+@pytest.mark.parametrize("process", [["--init", "--from", "latest"]], indirect=True)
+def test_run_begins_a_new_app_in_one_command_and_imports_only_what_it_needs(
+    on_broker, invoke, broker, app_id, ledger, process
+):
+    """Topics and genesis, told in the log; a second `init` finds it. Neither Spark nor what only other commands need is
+    imported."""
     telling = "    import sys\n    print('IMPORTED', *sys.modules, file=sys.stderr, flush=True)\n"
     ledger.write_text(ledger.read_text() + telling)
+    url = next(line.split()[2] for line in process.stderr if line.startswith("HTTP API: "))
+    until_live(invoke, url)
+    assert on_broker("init").stdout.count("already initialised") == 2
     reference.send(broker.bootstrap_servers, f"{app_id}-in", 2, [("k", 1)])
     imported = next(line.split()[1:] for line in process.stderr if line.startswith("IMPORTED"))
     assert not FOR_OTHERS & {name.partition(".")[0] for name in imported}
