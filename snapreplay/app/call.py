@@ -92,12 +92,8 @@ class AsyncCall(Generic[K, Q, R]):
     """A declared call; made by `App.call`.
 
     Attributes:
-        name: of the call.
+        name, timeout_ms, retries, concurrency, ordered: as in `App.call`.
         topic: the internal topic of its answers.
-        timeout_ms: of one attempt.
-        retries: attempts after the first; None: until one succeeds or raises `CallRefused`.
-        concurrency: maximum number of attempts at once in a process.
-        ordered: whether the calls of one key are made one after the other, in the order requested.
     """
 
     def __init__(

@@ -85,7 +85,7 @@ class Correction(NamedTuple):
             what = f"{self.place} is not there, but {shown(self.expected)} was expected"
         else:
             what = f"{self.place} is {shown(found)}, but was expected to be {shown(self.expected)}"
-        return f"{what}; the line would make the same of it" if stored == becomes else what
+        return f"{what}; applying the line would change nothing" if stored == becomes else what
 
     def undone(self) -> str:
         was = {"absent": True} if self.value is msgspec.UNSET else {"expected": self.value}

@@ -31,7 +31,7 @@ from tests.support.fake_control import FACTS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MODULES = ["snapreplay", "snapreplay.testing", "snapreplay.spark"]
-_MADE = "This page is made from the code by `python -m tests.docs.reference`; a test compares."
+_MADE = "This page is made from the code."
 _SECTION = re.compile(r"(Args|Attributes|Raises(?: \(when made\))?):")
 
 Lines = Iterator[str]

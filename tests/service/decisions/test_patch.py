@@ -74,7 +74,7 @@ async def test_an_entry_is_corrected_by_one_fenced_increment_that_says_so(bench)
         ({"key": "nobody", "expected": WRONG, "delete": True}, "nobody.*is in no partition"),
         (
             {"key": "nobody", "expected": WRONG, "delete": True, "partition": 0},
-            "is not there, but .* was expected; the line would make the same of it",
+            "is not there, but .* was expected; applying the line would change nothing",
         ),
         ({"key": "new", "absent": True, "value": RIGHT}, 'an entry that is added needs "partition"'),
     ],
