@@ -188,6 +188,10 @@ bench: jars ## Measure (BENCH=state for one of them); results belong in docs/int
 	  test -e benchmarks/$$name.py || { echo "make bench: there is no benchmark $$name: engine, http_attack, hot_partition, many_partitions, memory, objective, pipeline, restore, rolling_upgrade, spark, stall, state, takeover, timers" >&2; exit 1; }; \
 	  $(CACHED) $(BIN)/python -m benchmarks.$$name $(ARGS); done
 
+.PHONY: bench-peers
+bench-peers: jars ## This project beside Kafka Streams, Quix and a bare loop, an hour (ARGS="--only restore --runs 1"); fetched into .peers/
+	@$(CACHED) $(BIN)/python -m benchmarks.peers $(ARGS)
+
 SECONDS ?= 300
 SEED ?= 1
 .PHONY: chaos

@@ -2,7 +2,7 @@
 
 Read committed, update a dict, send the outputs and one packed record with the changed keys in a transaction of
 5,000 records, commit. No recovery, no proof, no codecs of its own. Run as a child of `benchmarks.pipeline`:
-`python -m benchmarks.floor BOOTSTRAP_SERVERS [PREFIX]`. The topics are PREFIX-in, -out and -changes.
+`python -m benchmarks.floor BOOTSTRAP_SERVERS [PREFIX [INPUT]]`. The topics are PREFIX-in, -out and -changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BATCH_RECORDS = 5000
 sender.BACKOFF_OVERRIDE = 0.002  # as the service: small batches would wait for 20 ms
 
 
-async def main(bootstrap_servers: str, prefix: str = "bench") -> None:
+async def main(bootstrap_servers: str, prefix: str = "bench", input_topic: str = "") -> None:
     decode = msgspec.json.Decoder(Payment).decode
     encode = msgspec.json.Encoder().encode
     pack = msgspec.msgpack.Encoder().encode
@@ -35,7 +35,7 @@ async def main(bootstrap_servers: str, prefix: str = "bench") -> None:
         max_partition_fetch_bytes=2 << 20,
     )
     await consumer.start()
-    consumer.assign([TopicPartition(f"{prefix}-in", 0)])
+    consumer.assign([TopicPartition(input_topic or f"{prefix}-in", 0)])
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap_servers, max_batch_size=1 << 20, linger_ms=0, transactional_id="floor-0"
     )

@@ -11,8 +11,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -126,21 +126,26 @@ def wait_until(
 
 
 @contextmanager
-def child(log: Path, *arguments: str, cwd: Path | None = None, **environment: str) -> Iterator[psutil.Process]:
-    """Start a process of this Python; it is killed at the end of the block."""
+def running(
+    log: Path, words: Sequence[str], environment: Mapping[str, str], cwd: Path | None = None
+) -> Iterator[psutil.Process]:
+    """Start a process; it is killed at the end of the block."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, *arguments],
-            cwd=cwd,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
+            words, cwd=cwd, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **environment}
         )
         try:
             yield psutil.Process(process.pid)
         finally:
             process.kill()
             process.wait()
+
+
+def child(
+    log: Path, *arguments: str, cwd: Path | None = None, **environment: str
+) -> AbstractContextManager[psutil.Process]:
+    """Start a process of this Python; it is killed at the end of the block."""
+    return running(log, [sys.executable, *arguments], environment, cwd)
 
 
 def cpu_seconds(*processes: psutil.Process) -> float:

@@ -151,10 +151,12 @@ class Run:
         feeder.join()
         consumer.close()
 
-    def shown(self) -> str:
+    def milliseconds(self) -> dict[str, float]:
         ordered = sorted(self._seconds[self._skipped :])
-        parts = {name: ordered[int(part * (len(ordered) - 1))] for name, part in PARTS.items()}
-        return ", ".join(f"{name} {1000 * value:.1f} ms" for name, value in parts.items())
+        return {name: 1000 * ordered[int(part * (len(ordered) - 1))] for name, part in PARTS.items()}
+
+    def shown(self) -> str:
+        return ", ".join(f"{name} {value:.1f} ms" for name, value in self.milliseconds().items())
 
     def _feed(self) -> None:
         producer = Producer({"bootstrap.servers": self._servers, "linger.ms": 0})

@@ -1,7 +1,8 @@
 """The program under measurement, a running total per key, as for every peer.
 
 Values of about 95 bytes, state per key {count, sum, last timestamp}, one output per record. With `BENCH_ORDERED=1` in
-the environment the map keeps its keys in order.
+the environment the map keeps its keys in order. `BENCH_APP` is the app id, and with "-out" the topic of the outputs;
+`BENCH_INPUT` is the input.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ class Balance(msgspec.Struct):
     last_ts: int
 
 
-payments = Topic("bench-in", key=utf8, value=json(Payment))
+APP_ID = os.environ.get("BENCH_APP", "bench")
+payments = Topic(os.environ.get("BENCH_INPUT", f"{APP_ID}-in"), key=utf8, value=json(Payment))
 ORDERED = os.environ.get("BENCH_ORDERED") == "1"
-balances = Topic("bench-out", key=utf8, value=json(Balance))
+balances = Topic(f"{APP_ID}-out", key=utf8, value=json(Balance))
 app = App(
-    "bench",
+    APP_ID,
     inputs=[payments],
     outputs=[balances],
     state=lambda: MapState(str, Account, default=Account, ordered=ORDERED),

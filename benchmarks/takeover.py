@@ -153,13 +153,13 @@ def prepared(replicas: int, keys: int) -> Iterator[Pair]:
 
 
 @contextmanager
-def feeding(servers: str) -> Iterator[None]:
+def feeding(servers: str, topic: str = "bench-in") -> Iterator[None]:
     """Send a record every 10 ms for the length of the block."""
     producer, over = Producer({"bootstrap.servers": servers, "linger.ms": 0}), threading.Event()
 
     def feed() -> None:
         while not over.wait(PAUSE_SECONDS):
-            producer.produce("bench-in", b'{"amount": 1, "ts": 1700000000000, "pad": ""}', b"acct0000001", 0)
+            producer.produce(topic, b'{"amount": 1, "ts": 1700000000000, "pad": ""}', b"acct0000001", 0)
             producer.poll(0)
 
     thread = threading.Thread(target=feed)
