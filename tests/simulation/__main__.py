@@ -25,6 +25,7 @@ def main() -> int:
         standbys=options.standbys,
         rekeys=options.rekeys,
         calls=options.calls,
+        tables=options.tables,
     )
     if options.seed is not None:
         return _one(options.seed, trace=options.trace, **kind)
@@ -67,6 +68,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--standbys", action="store_true", help="processes hold copies, and suspect each other")
     parser.add_argument("--rekeys", action="store_true", help="the app has an internal topic")
     parser.add_argument("--calls", action="store_true", help="the app calls the outside")
+    parser.add_argument("--tables", action="store_true", help="the app has a table, which is compacted")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="side by side")
     return parser.parse_args()
 

@@ -48,7 +48,9 @@ class PlainInTime(Plain):
         found = cls(**plain)
         for store, entries in stored.items():
             for key, value in entries.items():
-                if store == "_periods":
+                if store == program.FACTS:
+                    found.facts[_unpack(key)] = _unpack(value)
+                elif store == "_periods":
                     found.next_tick_ms = _unpack(value)
                 elif store == "_calls":
                     _, number, at_ms, asked_of, request = _unpack(value)
@@ -97,7 +99,7 @@ class PlainInTime(Plain):
         return RING, due.at_ms, result
 
     def apply(self, version: int, key: str, text: str, timestamp_ms: int = 0) -> int:
-        result = program.result_of(version, self.results.get(key, 0), text)
+        result = program.result_of(version, self.results.get(key, 0), program.joined(text, self.facts.get(key)))
         self._put(key, result)
         if self.timed:
             at_ms = program.ring_at(result, timestamp_ms, may_fail=self.may_fail)
@@ -152,7 +154,10 @@ class PlainInTime(Plain):
     def stored(self) -> dict[str, dict[bytes, bytes]]:
         """Return the entries by store, as the log has them: entries with their stamps, and the timers."""
         found = {
-            store: {_pack(key): self._stamp(key) + _pack(value) for key, value in inner.items()}
+            store: {
+                _pack(key): (self._stamp(key) if store != program.FACTS else b"") + _pack(value)
+                for key, value in inner.items()
+            }
             for store, inner in self.entries().items()
         }
         first = "even" if self.named else "default"

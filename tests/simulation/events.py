@@ -280,6 +280,16 @@ def _clean_input(world: World, _: str, __: float) -> bool:
     return bool(done)
 
 
+def _compact_table(world: World, _: str, __: float) -> bool:
+    """The cleaner passes over what is processed of the table; what was compacted before that are gaps in the log."""
+    number = world.rng.randrange(world.scenario.partitions)
+    last, log = last_increment(world, number), world.broker.log(program.TABLE, number)
+    done = log.compact(last.positions[program.TABLE], world.rng.choice) if last is not None else {}
+    for what in done:
+        world.network.met(f"table: {what}")
+    return bool(done)
+
+
 TO_TOPICS: dict[str, Callable[[World, str, float], bool]] = {
     "pin": _pin,
     "stale": _stale,
@@ -288,6 +298,7 @@ TO_TOPICS: dict[str, Callable[[World, str, float], bool]] = {
     "foreign": _foreign_record,
     "orphan": _orphan,
     "clean": _clean_input,
+    "compact": _compact_table,
     "replace": _replace,
     "propose": propose_somehow,
     "upgrade": lambda world, how, seconds: world.decisions.upgrade(how, seconds),

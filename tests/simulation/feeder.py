@@ -25,9 +25,11 @@ class Feeder:
         """Inputs that are being replaced: nobody writes to them."""
         self.is_held = False
         """Whether nothing is written for a while, at most until `finish`."""
+        self.backlog: dict[TopicPartition, int] = {}
+        """Where the backlog ends."""
         self._left = {
             TopicPartition(topic, number): scenario.records
-            for topic in program.INPUTS[: scenario.inputs]
+            for topic in (*((program.TABLE,) if scenario.tables else ()), *program.INPUTS[: scenario.inputs])
             for number in range(scenario.partitions)
         }
 
@@ -36,6 +38,12 @@ class Feeder:
         for partition, count in self._left.items():
             for _ in range(max(2, count // 4)):
                 loop.call_later(seconds * self._rng.random(), self._burst, partition)
+
+    def begin_with_backlog(self) -> None:
+        """Write half of everything before any process is there: first the tables, then what is joined with them."""
+        for partition, count in self._left.items():
+            self.write(partition, count // 2)
+            self.backlog[partition] = self._broker.log(*partition).end
 
     def finish(self) -> None:
         self.is_held = False
@@ -117,4 +125,7 @@ class Feeder:
         self._now_ms = self._next_ms()
         key = rng.choice(program.KEYS).encode()
         log = self._broker.logs[partition]
-        return log.append(key, text.encode(), (), self._now_ms, transaction)
+        value: bytes | None = text.encode()
+        if partition.topic == program.TABLE:
+            value = None if rng.random() < 0.3 else str(rng.randrange(1000)).encode()
+        return log.append(key, value, (), self._now_ms, transaction)

@@ -37,6 +37,7 @@ class History:
     last_offset: int = -1
     taken: dict[str, dict[int, RawRecord]] = field(default_factory=dict)
     """Input → offset → the record that was processed, or skipped with a dead letter."""
+    table_position: int = 0
     decided: set[str] = field(default_factory=set)
     """The reasons of the corrections that were made."""
     decided_batch: int = -1
@@ -85,6 +86,9 @@ class Batch:
     def takes(self, record: RawRecord, *, is_skipped: bool) -> None:
         plain = self._plain
         plain.now_ms = max(plain.now_ms, record.timestamp)
+        if record.topic == program.TABLE:
+            self._keeps(record)
+            return
         if record.topic == program.ANSWERS and not self._answers(record, is_skipped=is_skipped):
             return
         if is_skipped:
@@ -92,6 +96,7 @@ class Batch:
             return
         output = self._next_output(record)
         text, key = program.text_of(record.topic, record.value), (record.key or b"").decode()
+        self._story.met["joined with a table"] += key in plain.facts
         require(not program.refused(output.version, text), f"{self._where}: poison was applied")
         result = plain.apply(output.version, key, text, record.timestamp)
         made = (output.version, record.topic, record.offset, result, record.timestamp)
@@ -102,6 +107,16 @@ class Batch:
         request = program.asks(record.topic, text) if self._makes_calls else None
         if request is not None:
             plain.ask(f"{record.topic}-{record.partition}-{record.offset}", record.timestamp, key, request)
+
+    def _keeps(self, record: RawRecord) -> None:
+        """Keep a record of the table, or delete its key."""
+        key = (record.key or b"").decode()
+        self._story.table_position = record.offset + 1
+        if record.value is None:
+            self._story.met["deleted from a table"] += key in self._plain.facts
+            self._plain.facts.pop(key, None)
+        else:
+            self._plain.facts[key] = record.value.decode()
 
     def _answers(self, record: RawRecord, *, is_skipped: bool) -> bool:
         """Take the call that a record answers from those pending, also if it is skipped. Return whether it was one."""

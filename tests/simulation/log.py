@@ -86,6 +86,8 @@ class Log:
         """Its end was lost once: also where nothing but markers was in it, and nothing is in `lost`."""
         self.cleaned: dict[int, int | None] = {}
         """First offset of a batch that the cleaner has written again → its new serial; None: it has removed it."""
+        self.compacted: dict[int, RawRecord] = {}
+        """What the cleaner has removed, by offset."""
         self._serials = count() if serials is None else serials
         self._open: dict[Transaction, int] = {}  # by first offset
         self._waiting: list[asyncio.Future[None]] = []
@@ -199,6 +201,18 @@ class Log:
                 self.cleaned[base] = next(self._serials)
             done[f"{what} marker" if base in self.markers else f"{what} batch"] += 1
         return done
+
+    def compact(self, end_offset: int, draw: Callable[[Sequence[str]], str]) -> Counter[str]:
+        """Do the same below `end_offset` where the topic is compacted: what a later record of its key supersedes is
+        removed, and so are tombstones."""
+        there = [each for offset in range(end_offset) if (each := self.visible(offset, committed_only=True))]
+        newest = {each.key: each.offset for each in there}
+        for each in there:
+            if newest[each.key] > each.offset or each.value is None:
+                self.compacted[each.offset] = each
+                self.records[each.offset] = None
+        done = self.clean(end_offset, draw)
+        return done + Counter({"superseded record": sum(each.offset in self.compacted for each in there)})
 
     def _batch_end(self, base: int) -> int:
         end = base + 1

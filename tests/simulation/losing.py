@@ -197,7 +197,7 @@ class Losses:
             if count:
                 self.parts[target.partition].add(part)
                 world.network.met(f"lost by {loss.way}: {part}, owners {loss.owners}")
-            if part == "input":
+            if target.topic in program.INPUTS:  # to an internal topic only the app writes
                 world.feeder.jump(JUMP_MS)
                 world.feeder.add(target, loss.others)
                 world.loop.call_later(
@@ -213,7 +213,7 @@ class Losses:
                 self.parts[number].add("transactions")
 
     def _targets(self, loss: Loss, number: int) -> list[TopicPartition]:
-        inputs = self._world.inputs
+        inputs = (*self._world.inputs, *self._world.internal)
         topics = [
             self._world.rng.choice(inputs) if part == "input" else TOPICS[part]
             for part in loss.parts

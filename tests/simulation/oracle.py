@@ -36,10 +36,17 @@ class Oracle:
     """Judges one partition at a time; every refusal names partition, batch and offset."""
 
     def __init__(
-        self, broker: Broker, scenario: Scenario, tried: Tried, wishes: Mapping[str, Wish], pauses: Pauses
+        self,
+        broker: Broker,
+        scenario: Scenario,
+        tried: Tried,
+        wishes: Mapping[str, Wish],
+        pauses: Pauses,
+        backlog: Mapping[TopicPartition, int],
     ) -> None:
-        """Take `tried`, the corrections, and `wishes`, the changes of inputs, both by their reasons."""
-        self._broker, self._scenario = broker, scenario
+        """Take `tried`, the corrections, and `wishes`, the changes of inputs, both by their reasons; `backlog`: where
+        it ends."""
+        self._broker, self._scenario, self._backlog = broker, scenario, backlog
         self._tried, self._wishes, self._pauses = tried, wishes, pauses
 
     def history(self, number: int) -> History:
@@ -284,6 +291,7 @@ class Oracle:
         self._check_turn(story, increment, records[0][0].topic if records else None)
         batch = Batch(story, increment, made, makes_calls=self._scenario.calls)
         for record, is_skipped in records:
+            self._check_join(story, record)
             while (due := story.plain.due(record.timestamp)) is not None:
                 batch.happens(due)
             batch.takes(record, is_skipped=is_skipped)
@@ -295,6 +303,16 @@ class Oracle:
             expected = [(murmur_positive(key.encode()) % count, key, text) for key, text in batch.sent_again]
             require(sorted(again) == sorted(expected), f"{where}: sent {again} to itself, not {expected}")
         return batch.skipped
+
+    def _check_join(self, story: History, record: RawRecord) -> None:
+        """A record meets a table that has the whole backlog of before its time."""
+        if self._scenario.tables and record.topic != program.TABLE:
+            table = TopicPartition(program.TABLE, story.number)
+            log = self._broker.logs[table]
+            left = range(story.table_position, self._backlog[table])
+            missed = [o for o in left if (r := log.visible(o, committed_only=True)) and r.timestamp < record.timestamp]
+            require(not missed, f"partition {story.number}: {record} comes before {table} {missed}")
+            story.met["joined with the backlog"] += 1
 
     def _records(
         self, story: History, increment: Increment, made: list[Produced], serial: int
@@ -315,7 +333,9 @@ class Oracle:
             for offset in range(part.start_offset, part.end_offset):
                 place = (part.topic, offset)
                 is_skipped = place in skip
-                record = meant(log, offset, told_of.get(place), serial, is_skipped=is_skipped)
+                record = log.compacted.get(offset) or meant(
+                    log, offset, told_of.get(place), serial, is_skipped=is_skipped
+                )
                 records += [record] if record is not None else []
             require(len(records) == part.record_count, f"{where}: {part} holds {len(records)}")
             for record in records:

@@ -16,7 +16,7 @@ import msgspec
 from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.call import Call
-from snapreplay.app.codecs import utf8
+from snapreplay.app.codecs import nullable, utf8
 from snapreplay.app.topic import Topic
 from snapreplay.state.committed import CommittedStores
 from snapreplay.state.digest import DEFAULT_STORE
@@ -29,6 +29,8 @@ INPUTS = ("left", "right")
 OUTPUT = "out"
 AGAIN = names.internal_topic(APP_ID, "again")
 """An internal topic, of apps that send some of their records to themselves under another key."""
+TABLE, FACTS = "table", "facts"
+"""The topic of a table and its store, of apps that have one."""
 ASK = "ask"
 """A call to the outside, of apps that make some."""
 ANSWERS = names.internal_topic(APP_ID, f"{ASK}-results")
@@ -110,6 +112,11 @@ def answered(value: bytes) -> tuple[str, str]:
 def text_of(topic: str, value: bytes | None) -> str:
     """Return what the handler of a record takes for its text."""
     return answered(value or b"")[1] if topic == ANSWERS else (value or b"").decode()
+
+
+def joined(text: str, fact: str | None) -> str:
+    """Return what a record counts as, with the table's value for its key."""
+    return str(int(text) + int(fact)) if fact is not None and text.isdigit() else text
 
 
 def refused(version: int, text: str) -> bool:
@@ -194,9 +201,10 @@ class Plain:
     named: bool
     results: dict[str, int] = field(default_factory=dict)
     schema: int = 1
+    facts: dict[str, str] = field(default_factory=dict)
 
     def apply(self, version: int, key: str, text: str) -> int:
-        result = result_of(version, self.results.get(key, 0), text)
+        result = result_of(version, self.results.get(key, 0), joined(text, self.facts.get(key)))
         if removes(result):
             self.results.pop(key, None)
         else:
@@ -204,18 +212,24 @@ class Plain:
         return result
 
     def entries(self) -> dict[str, dict[str, str]]:
-        found: dict[str, dict[str, str]] = {}
+        found: dict[str, dict[str, str]] = {FACTS: dict(self.facts)} if self.facts else {}
         for key, result in self.results.items():
             store = found.setdefault(store_of(result, named=self.named), {})
             store[key] = stored(result, fat=self.fat, schema=self.schema)
         return found
 
 
-def new_state(*, named: bool, timed: bool) -> Any:
+def new_state(*, named: bool, timed: bool, tables: bool) -> Any:
     def one_map() -> MapState[str, str]:
         return MapState(str, str, ttl_ms=TTL_MS if timed else None)
 
-    return Stores(odd=one_map(), even=one_map()) if named else one_map()
+    facts: dict[str, Any] = {FACTS: MapState(str, str)} if tables else {}
+    return Stores(odd=one_map(), even=one_map(), **facts) if named else one_map()
+
+
+def results_in(state: Any) -> dict[str, Any]:
+    """Return the stores with results, by name."""
+    return {name: store for name, store in maps_of(state).items() if name != FACTS}
 
 
 def shown(view: Any) -> dict[str, dict[str, str]]:
@@ -243,6 +257,7 @@ def app_of(
     by_pattern: bool = False,
     rekeys: bool = False,
     calls: bool = False,
+    tables: bool = False,
 ) -> App[Any]:
     """Made once per variant: what a process deploys.
 
@@ -254,14 +269,16 @@ def app_of(
         by_pattern: it does not name its inputs.
         rekeys: it sends some records to itself.
         calls: it asks the outside about some records and timers.
+        tables: it joins its records with a table; it is `named`, too.
     """
-    inputs = inputs_of(input_names, by_pattern=by_pattern)
+    facts: Any = Topic(TABLE, value=nullable(utf8)) if tables else None
+    inputs = [*inputs_of(input_names, by_pattern=by_pattern), *([facts] if tables else [])]
     output = Topic(OUTPUT, value=utf8)
     app: App[Any] = App(
         APP_ID,
         inputs=inputs,
         outputs=[output],
-        state=partial(new_state, named=named, timed=timed),
+        state=partial(new_state, named=named, timed=timed, tables=tables),
         version="1",  # as given once, and never again
         schema_version=schema,
     )
@@ -272,13 +289,14 @@ def app_of(
 
     def handle(record: Any, state: Any, out: Any) -> None:
         if record.value == POISON and version != TOLERANT:
-            for store in maps_of(state).values():
+            for store in results_in(state).values():
                 store[record.key] = POISON  # half of the work is done, and must leave no trace
             out.send(output, key=record.key, value=POISON)
             raise ValueError(POISON)
-        stores = maps_of(state)
+        stores = results_in(state)
         old = next((s[record.key] for s in stores.values() if record.key in s), None)
-        result = result_of(version, number_in(old) if old else 0, record.value)
+        text = joined(record.value, state.facts.get(record.key)) if tables else record.value
+        result = result_of(version, number_in(old) if old else 0, text)
         put(stores, record.key, result, fat=fat, schema=schema)
         if timed:
             at_ms = ring_at(result, record.timestamp_ms, may_fail=may_fail)
@@ -296,8 +314,10 @@ def app_of(
         answer = record.value
         handle(msgspec.structs.replace(record, value="" if answer.error else answer.result), state, out)
 
+    if tables:
+        app.table(facts, store=FACTS)
     for topic in app.inputs:
-        if topic.name != ANSWERS:
+        if topic.name not in (ANSWERS, TABLE):
             app.handler(topic)(handle)
     if ask is not None:
         ask.handler(handle_answer)
@@ -331,7 +351,7 @@ def _add_timers(app: App[Any], version: int, ask: Any, *, fat: bool, may_fail: b
 
     @app.timer(RING)
     def ring(timer: Any, state: Any, out: Any) -> None:
-        stores = maps_of(state)
+        stores = results_in(state)
         olds = (store.get(timer.key) for store in stores.values())
         old = next((each for each in olds if each is not None), None)
         result = ring_result(version, number_in(old) if old else 0, timer.at_ms)
@@ -352,7 +372,7 @@ def _add_timers(app: App[Any], version: int, ask: Any, *, fat: bool, may_fail: b
 
     @app.timer("tick", every_ms=EVERY_MS)
     def tick(timer: Any, state: Any, out: Any) -> None:
-        count = sum(map(len, maps_of(state).values()))
+        count = sum(map(len, results_in(state).values()))
         value = f"{code}|{TICK}|{timer.at_ms}|{tick_result(version, count, timer.at_ms)}"
         out.send(output, key=TICK, value=value, partition=timer.partition)
 

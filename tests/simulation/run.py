@@ -140,6 +140,9 @@ WANTED_CALLS = (
 )
 """The same, of histories with calls."""
 
+WANTED_TABLES = ("joined with a table", "joined with the backlog", "deleted from a table", "table: superseded record")
+"""The same, of histories with a table."""
+
 COLLECT_EVERY = 20
 """Seeds whose cycles are collected together."""
 
@@ -152,6 +155,7 @@ class Kind(TypedDict, total=False):
     standbys: bool
     rekeys: bool
     calls: bool
+    tables: bool
 
 
 @dataclass(frozen=True)
@@ -178,10 +182,11 @@ def run_seed(
     standbys: bool = False,
     rekeys: bool = False,
     calls: bool = False,
+    tables: bool = False,
 ) -> Outcome:
     """One whole history; with `losses` one in which brokers lose the end of a log, with `decisions` one whose state may
     be upgraded and corrected, with `standbys` one whose processes hold copies, with `rekeys` one of an app with an
-    internal topic, with `calls` one of an app that calls the outside."""
+    internal topic, with `calls` one of an app that calls the outside, with `tables` one of an app with a table."""
     rng = random.Random(seed)
     drawn = scenario.draw(rng)
     if losses:
@@ -194,6 +199,8 @@ def run_seed(
         drawn = scenario.rekeying(drawn, random.Random(f"rekeys {seed}"))
     if calls:
         drawn = scenario.calling(drawn, random.Random(f"calls {seed}"))
+    if tables:
+        drawn = scenario.tabling(drawn, random.Random(f"tables {seed}"))
     loop = VirtualLoop()
     world = World(loop, drawn, rng)
     if trace:
@@ -256,7 +263,7 @@ class Tally:
 
 def run_block(seeds: range, **kind: Unpack[Kind]) -> Tally:
     wanted = {*WANTED, *(WANTED_DECISIONS if kind.get("decisions") else ())}
-    wanted |= {*(WANTED_CALLS if kind.get("calls") else ())}
+    wanted |= {*(WANTED_CALLS if kind.get("calls") else ()), *(WANTED_TABLES if kind.get("tables") else ())}
     if kind.get("standbys"):
         wanted = (wanted - WITHOUT_CHANGES).union(WANTED_STANDBYS)
     tally = Tally(wanted=tuple(sorted(wanted)))

@@ -124,6 +124,8 @@ class Scenario:
     """It has an internal topic, to which it sends some of its records under another key."""
     calls: bool = False
     """It calls the outside."""
+    tables: bool = False
+    """It joins its records with a table, a compacted topic."""
 
     @property
     def variant(self) -> dict[str, Any]:
@@ -233,6 +235,15 @@ def calling(scenario: Scenario, rng: random.Random) -> Scenario:
     kept = tuple(e for e in scenario.events if not e.kind.startswith(("replace increments", "replace snapshots")))
     called = replace(scenario, events=kept, fat=False, calls=True)
     return rekeying(called, rng) if rng.random() < 0.2 else called
+
+
+def tabling(scenario: Scenario, rng: random.Random) -> Scenario:
+    """The same with a table, which is compacted meanwhile, and without own topics that are exchanged."""
+    kept = [e for e in scenario.events if not e.kind.startswith(("replace increments", "replace snapshots"))]
+    drawn = [Event(scenario.chaos_seconds * rng.random(), "compact table", 0.0) for _ in range(rng.choice((1, 3, 6)))]
+    events = _in_order(*kept, *drawn)
+    tabled = replace(scenario, events=events, losses=(), fat=False, named=True, tables=True)
+    return replace(tabled, changes=True, mode="changes")  # what is compacted cannot be replayed
 
 
 def pausing(scenario: Scenario, rng: random.Random) -> Scenario:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,14 +16,20 @@ from tests.simulation.test_regressions import QUIET, Script, play
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(12), pytest.param(range(12, 50), marks=pytest.mark.whole)], ids=["0-11", "12-49"]
+    ("seeds", "also"),
+    [
+        (range(12), {}),
+        (range(12), {"calls": True}),
+        (range(12), {"rekeys": True}),
+        pytest.param(range(12, 50), {}, marks=pytest.mark.whole),
+    ],
+    ids=str,
 )
-def test_no_loss_ends_silently(seeds: range) -> None:
-    """Of any topic, also of Kafka's own, with the owners running, frozen, cut off and stopped."""
-    tally = run_block(seeds, losses=True)
-    broken = [
-        f"seed {seed}: {problem}\n  {replay_command(seed, losses=True)}" for seed, problem in tally.problems.items()
-    ]
+def test_no_loss_ends_silently(seeds: range, also: Any) -> None:
+    """Of any topic, also of Kafka's own and of internal ones, with the owners running, frozen, cut off and stopped."""
+    kind: Any = {"losses": True, **also}
+    tally = run_block(seeds, **kind)
+    broken = [f"seed {seed}: {problem}\n  {replay_command(seed, **kind)}" for seed, problem in tally.problems.items()]
     assert not broken, "\n".join(broken)
 
 

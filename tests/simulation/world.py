@@ -53,7 +53,9 @@ class World:
         self.decisions: Decisions = Decisions(self)
         self.rewiring: Rewiring = Rewiring(self)
         self.pauses: Pauses = Pauses(self)
-        self.oracle = Oracle(self.broker, scenario, self.decisions.tried, self.rewiring.tried, self.pauses)
+        self.feeder = Feeder(self.broker, scenario, rng)
+        tried = self.decisions.tried, self.rewiring.tried
+        self.oracle = Oracle(self.broker, scenario, *tried, self.pauses, self.feeder.backlog)
         self.processes: list[Process] = []
         self.healing = False
         self.epilogue = False
@@ -71,7 +73,6 @@ class World:
         self._retried: set[tuple[str, int]] = set()
         self.views: list[View] = []
         self.forged: set[tuple[int, str]] = set()
-        self.feeder = Feeder(self.broker, scenario, rng)
         self.losses = Losses(self)
         self.settling = Settling(self)
         self.copies = Copies(self)
@@ -162,6 +163,7 @@ class World:
             "by_pattern": by_pattern,
             "rekeys": drawn.rekeys,
             "calls": drawn.calls,
+            "tables": drawn.tables,
         }
         return program.app_of(version, inputs, **variant)
 
@@ -173,9 +175,10 @@ class World:
 
     @property
     def internal(self) -> tuple[str, ...]:
-        """The internal topics of the app."""
+        """The internal topics of the app, and the topic of its table: no event or command takes them away."""
         drawn = self.scenario
-        return (*((program.AGAIN,) if drawn.rekeys else ()), *((program.ANSWERS,) if drawn.calls else ()))
+        kinds = {program.AGAIN: drawn.rekeys, program.ANSWERS: drawn.calls, program.TABLE: drawn.tables}
+        return tuple(topic for topic, is_there in kinds.items() if is_there)
 
     def appear(self) -> None:
         """Create the input that is not there yet."""
@@ -299,6 +302,8 @@ class World:
             *self.internal,
         ):
             self.broker.create(topic, scenario.partitions)
+        if scenario.tables:
+            self.feeder.begin_with_backlog()
         if not scenario.begins_late:
             await begin(self)
 
