@@ -2,7 +2,7 @@
 with what follows when its ownership has ended, as the machine of ownership says.
 
 A table's topic, an internal topic and the answers of calls are inputs, and a table's entries and pending calls are
-entries of the state. A walk with them would have the same steps: the batch that counts in `in`, and the one digest. What
+entries of the state. A walk with them would have the same steps: a batch counts in `in`, and there is one digest. What
 their records do to the state is for the simulator (`tests.simulation --tables --rekeys --calls`).
 """
 
