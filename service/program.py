@@ -36,8 +36,8 @@ async def running(
     """Run a service during an `async with` block, then stop it gracefully. Handlers run in this event loop.
 
     Args:
-        settings: None: from the environment and the file.
-        http: serves the HTTP API; None: there is none.
+        settings: if None, read from the environment and the file.
+        http: serves the HTTP API; None: no HTTP.
         first_start: for an app without a genesis: "wait" for it, "refuse", or begin at the "earliest" or "latest"
             records of its inputs. A refusal is raised by the `wait_…` methods.
 
@@ -69,8 +69,8 @@ def run(
 
     Args:
         app: one, or several.
-        settings: of all apps; None: from the environment and the file.
-        http: serves the HTTP API; None: there is none.
+        settings: of all apps; if None, read from the environment and the file.
+        http: serves the HTTP API; None: no HTTP.
         first_start: for an app without a genesis: "wait" for it, "refuse", or begin at the "earliest" or "latest"
             records of its inputs.
 
@@ -105,7 +105,7 @@ async def ensure_topics(
     """Create the app's own topics if none of them exists, otherwise check them. As `snapreplay topics ensure`.
 
     Args:
-        settings: None: from the environment and the file.
+        settings: if None, read from the environment and the file.
         create_inputs: also create missing inputs and outputs, with this many partitions.
         replace_lost: if only one of the increments and snapshots topics exists, create the other one, empty.
 
@@ -131,7 +131,7 @@ async def init(
     """Write the genesis of each partition that has none; repeating it changes nothing. As `snapreplay init`.
 
     Args:
-        settings: None: from the environment and the file.
+        settings: if None, read from the environment and the file.
         start: where the inputs are read from: "earliest" or "latest".
         state_is_lost: also initialise an app that has run, if none of its processes is a member of its group.
 

@@ -88,7 +88,7 @@ class Service(Generic[S]):
 
         Args:
             settings: None: from the environment and the file, as for the command line.
-            http: serves the HTTP API; None: there is none.
+            http: serves the HTTP API; None: no HTTP.
             first_start: what to do for an app without a genesis: "wait" until `init` was run, "refuse", or begin it at
                 "earliest" or "latest" of its inputs.
             path: below which `http` serves this app; empty: it has the port to itself.

@@ -45,11 +45,9 @@ def _reader(kafka: Mapping[str, str]) -> BlockingReader:
 
 def compact(settings: Settings, app_id: str) -> CompactionReport:
     """Make a snapshot of the last batch of each partition, and propose it to the owner. The owners may run meanwhile.
+    The Spark session is chosen as in `audit`.
 
-    Uses the Spark session of this process, or the cluster that spark-submit has chosen. Without either it starts a
-    session (about 5 s) and stops it again.
-
-    Returns one outcome per partition, in order. A partition whose state is not proven has no proposal and a reason.
+    Returns one outcome per partition, in order. A partition whose state is not proven has a reason, and no proposal.
 
     Raises:
         UsageError: Spark is not installed or does not start.

@@ -190,7 +190,7 @@ def load_settings(
     Args:
         cli_overrides: by dotted name ("http.port", "kafka.bootstrap.servers"); None values count as not given.
         config_file: must exist; None: `snapreplay.toml` in the working directory, if there is one.
-        environment: None: the process's own.
+        environment: by default that of the process.
 
     Raises:
         UsageError: lists every wrong key by its dotted name, with value, reason and remedy.

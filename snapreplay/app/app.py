@@ -209,8 +209,7 @@ class App(Generic[S]):
         another key, and the partition of that key processes them.
 
         In Kafka it is `<app_id>-internal-<name>`, with as many partitions as the other inputs; `topics ensure`
-        creates it. Kafka's hash of the key (murmur2) chooses the partition, unless `partition=` is given. A record
-        without a key stays in the partition of the state.
+        creates it. Kafka's hash of the key (murmur2) chooses the partition.
 
         Raises:
             UsageError: the name is taken or not legal, or a codec is not one.
@@ -236,14 +235,12 @@ class App(Generic[S]):
     ) -> Callable[[CallFunction[K, Q, R]], AsyncCall[K, Q, R]]:
         """Decorate an async function (call) that uses another system, such as an HTTP service or a database.
 
-        `out.call(geocode, key, request)` requests it. It runs after the commit, in the owner of the partition, and
-        never in a replay. Its result or its last error arrives in the same partition, as a record for
-        `@geocode.handler`. It is called at least once, with an id for deduplication; the answer is handled exactly
-        once. A failed attempt is repeated after up to 30 seconds of back-off. After 10 failures in a row, one attempt
-        at a time is made until one succeeds.
+        `out.call(geocode, key, request)` requests it. It runs after the commit, in the owner of the partition, at
+        least once, and never in a replay. Its result or its last error arrives exactly once, in the same partition,
+        as a record for `@geocode.handler`.
 
         Args:
-            name: None: the name of the function. Pending calls are stored with it, so do not change it.
+            name: by default the name of the function. Pending calls are stored with it, so do not change it.
             key, request, result: codecs; `utf8` and `json()` if not given.
             timeout_ms: of one attempt.
             retries: attempts after the first one; None: repeat until one succeeds or raises `CallRefused`.

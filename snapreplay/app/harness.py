@@ -163,7 +163,7 @@ class Harness(Generic[S]):
     @overload
     def view(self) -> View[S]: ...
     def view(self) -> View[Any]:
-        """Return the committed state, typed and read-only, as `Service.view` does. UsageError: it is not a map."""
+        """Return the committed state, as `Service.view` does. Raises UsageError if it is not a map."""
         return view_of(self._partition, self._committed)
 
     @property
@@ -387,7 +387,7 @@ class Harness(Generic[S]):
         the changes since then, and no handler runs. A state without recorded changes is handed over as it is.
 
         Raises:
-            Diverged: the state is another one than here.
+            Diverged: the state differs from this one.
             UpgradeFailed, UsageError, StoredValueUnreadable, UnknownFields, UnknownTimer: the app cannot continue.
             MeaningChanged: the app would misread stored values.
         """

@@ -121,7 +121,7 @@ def is_timestamp(value: object) -> bool:
 
 
 class Sent(msgspec.Struct, Generic[K, V], frozen=True):
-    """A decoded output. `partition`: as given to `out.send`; `timestamp_ms`: None: the time of writing."""
+    """A decoded output. `partition`: as given to `out.send`; `timestamp_ms`: None for the time of writing."""
 
     key: K
     value: V

@@ -119,7 +119,7 @@ class Windows(_Windowed[K, A, S]):
         Closed windows are omitted; then the record counts as late, and goes to the output for late records.
 
         Args:
-            key: None: the key of the record.
+            key: by default the key of the record.
 
         Raises:
             RecordError: neither this record nor an earlier one has a timestamp.
@@ -183,7 +183,7 @@ class Sessions(_Windowed[K, A, S]):
         already be closed.
 
         Args:
-            key: None: the key of the record.
+            key: by default the key of the record.
 
         Raises:
             RecordError: neither this record nor an earlier one has a timestamp.

@@ -48,9 +48,8 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
     - Iteration is in key order. It costs O(n log n), or O(n) if the map is ordered. It decodes each value, and keeps
       mutable ones until the batch ends. It covers the keys at its start: keys that are deleted meanwhile are omitted,
       and added ones are not included.
-    - At the end of a batch, `RecordError` is raised for values that would read back as another type or value
-      (undeclared tuples and sets, an int in a float field), ints beyond 64 bits, one mutable object in two places,
-      and entries above `entry_bytes_max`. A key of another type raises it at once.
+    - At the end of a batch, `RecordError` is raised for values that would read back as another type or value, for one
+      mutable object in two places, and for entries above `entry_bytes_max`. A key of another type raises it at once.
 
     Args:
         ordered: keep the entries in key order, for `range`. Costs memory, and 2 to 3 µs per key that is added,

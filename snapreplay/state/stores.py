@@ -27,14 +27,8 @@ _LEGAL = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 class Stores:
     """Several named maps that form one state, with one digest and one snapshot.
 
-    The short form is `Stores(items=MapState(bytes, Item), carts=MapState(str, Cart))`; its stores are attributes
-    of type `MapState[Any, Any]`. With a subclass, type checkers know the types of each store:
-
-        class Shop(Stores):
-            retired = ("offers",)
-            def __init__(self) -> None:
-                self.items = MapState(bytes, Item)
-                self.carts = MapState(str, Cart)
+    The short form is `Stores(items=MapState(bytes, Item), carts=MapState(str, Cart))`. With a subclass whose `__init__`
+    sets the stores as attributes, type checkers know the types of each store.
 
     You may add a store at any time; it begins empty. Name a store that is no longer needed in `retired`: the next
     batch deletes all its entries. Otherwise a partition with entries of that store stops (`UnknownStore`).

@@ -77,9 +77,9 @@ def check(
 
     The report's `left_out` names each handler, timer and expiry that never happened, and which records to add.
 
-    The runs: twice in batches of 1; in batches of 7; in one batch; with snapshots and crashes, after which the
-    entries are restored in shuffled order; in batches that end after each timer and each expired entry; and, if the
-    app can be imported by name, in other processes with other values of PYTHONHASHSEED.
+    The runs: twice in batches of 1; in batches of 7; in one batch; with snapshots and crashes; in batches that end
+    after each timer and each expired entry; and in other processes with other values of PYTHONHASHSEED, if the app
+    can be imported by name.
 
     Args:
         until_ms: after the last record, each run advances stream time to this timestamp; None: it does not.

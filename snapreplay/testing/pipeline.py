@@ -108,8 +108,8 @@ class Pipeline:
         """Write one record, and handle it and the records that follow from it.
 
         Args:
-            partition: None: by Kafka's hash of the key; 0 without a key.
-            timestamp_ms: None: 1 ms later than the record written before it.
+            partition: by default chosen by Kafka's hash of the key; 0 without a key.
+            timestamp_ms: by default 1 ms later than the record written before it.
 
         Raises:
             UsageError: no app reads the topic, or its codec does not encode this key or value.
@@ -148,7 +148,7 @@ class Pipeline:
             each.snapshot()
 
     def crash(self, *, seed: int = 0) -> None:
-        """Lose and rebuild the state of each partition, as `Harness.crash` does.
+        """Discard and restore the state of each partition, as `Harness.crash` does.
 
         Raises:
             Diverged: as `Harness.crash`.

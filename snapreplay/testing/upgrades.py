@@ -53,7 +53,7 @@ def check_upgrade(
     from a snapshot and the changes since then, reads every entry as its own types, and applies the next record.
 
     Each takeover upgrades a state of an older schema_version. The state after the next record is compared with the
-    old app's state after that record, upgraded. They are equal if the upgrade agrees with both handlers.
+    old app's upgraded state after that record.
 
     A record of an input that only one app has is applied by that app only.
 

@@ -131,7 +131,7 @@ def _named_option(name: str) -> str:
     return f"[{name}](#options-with-one-meaning-everywhere)" if name in KINDS else f"`{name}`"
 
 
-PLAIN = {"APP", "TOPIC", "PARTITION", "ID"}
+PLAIN = {"APP", "APP...", "TOPIC", "PARTITION", "ID"}
 """Arguments whose name says all."""
 
 
