@@ -23,8 +23,7 @@ from snapreplay.api.serving import PROBES_PORT, Server
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.address import Address
 from snapreplay.service.control.protocol import Control, StatusDocument
-from snapreplay.service.runtime.speaking import enter_app
-from snapreplay.service.runtime.tasks import watched
+from snapreplay.service.runtime.tasks import enter_app, watched
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -121,7 +120,7 @@ def server_of(
     """
 
     def make() -> ASGIApp:
-        from snapreplay.api.several import create_front  # noqa: PLC0415 - it imports the web framework
+        from snapreplay.api.app import create_front  # noqa: PLC0415 - it imports the web framework
 
         return create_front(statuses, hosts_of(settings, bound), tokens_of(settings))
 

@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from snapreplay.service.clock import boot_seconds
-from snapreplay.service.control.dead_letter_list import DeadLetterList
 from snapreplay.service.control.histories import HISTORY_SECONDS, KeyHistory, PartitionHistory, ReadKeyHistory
+from snapreplay.service.control.lists import DeadLetterList, SavepointList
 from snapreplay.service.control.operations import Command, Operation
 from snapreplay.service.control.protocol import Control, LoopBlocked, StatusDocument, TooManyCommands
-from snapreplay.service.control.savepoint_list import SavepointList
 from snapreplay.service.control.state_reads import (
     BATCH_SECONDS,
     READ_SECONDS,

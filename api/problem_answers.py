@@ -14,9 +14,9 @@ from starlette.routing import Match
 from snapreplay.api import events, problems
 from snapreplay.api.problems import FieldError, ProblemError, ProblemKind
 from snapreplay.errors import PartitionNotLive, UnknownPartition
+from snapreplay.service.control.lists import SavepointsUnread
 from snapreplay.service.control.operations import Busy, NoSuccessor, NotCancellable, NotFailed
 from snapreplay.service.control.protocol import LoopBlocked, TooManyCommands
-from snapreplay.service.control.savepoint_list import SavepointsUnread
 from snapreplay.service.control.state_reads import NoMap, NotReadable, ReadLate, UnknownMap, WrongRead
 
 KIND_OF: dict[type[Exception], ProblemKind] = {

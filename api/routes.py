@@ -28,12 +28,11 @@ from snapreplay.api.operation_routes import canonical
 from snapreplay.api.probing import Probing
 from snapreplay.errors import UnknownPartition
 from snapreplay.service.control.counters import EVENTS
-from snapreplay.service.control.dead_letter_list import DeadLetterList
 from snapreplay.service.control.histories import PartitionHistory
+from snapreplay.service.control.lists import DeadLetterList, SavepointList, SavepointShown
 from snapreplay.service.control.metrics import DocumentCollector, EventsOf
 from snapreplay.service.control.operations import PARTITION_MAX
 from snapreplay.service.control.protocol import Check, ServiceFacts
-from snapreplay.service.control.savepoint_list import SavepointList, SavepointShown
 from snapreplay.service.control.status import SNAPSHOTS_KEPT
 
 _partitions, _snapshots, _savepoints, _letters, _fleet, _process = ROUTERS = [

@@ -21,7 +21,7 @@ from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.address import Address, address
 from snapreplay.service.control.protocol import Control
 from snapreplay.service.loop_thread import LoopThread
-from snapreplay.service.runtime.speaking import context_of_app
+from snapreplay.service.runtime.tasks import context_of_app
 
 if TYPE_CHECKING:  # slow to import
     from snapreplay.api.application import Application

@@ -29,11 +29,10 @@ from snapreplay.api.last_hour import LastHour
 from snapreplay.api.operation_views import AppOperation, Operations
 from snapreplay.api.probing import Probe as Probe  # noqa: PLC0414 - shown, too
 from snapreplay.service.config.settings import SettingShown
-from snapreplay.service.control.dead_letter_list import DeadLetterList
 from snapreplay.service.control.histories import PartitionHistory
+from snapreplay.service.control.lists import DeadLetterList, SavepointList
 from snapreplay.service.control.protocol import ServiceFacts
 from snapreplay.service.control.restore_plan import Drill, RestoreObjective, RestorePlan
-from snapreplay.service.control.savepoint_list import SavepointList
 from snapreplay.service.control.status import (
     SNAPSHOTS_KEPT,
     PartitionError,

@@ -16,7 +16,7 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.core.lineage import LastFence, Lineage
 from snapreplay.service.core.retained import Ending
-from snapreplay.snapshots.log.place import TopicPartition as TopicPartition  # noqa: PLC0414 - too
+from snapreplay.snapshots.log.reading import TopicPartition as TopicPartition  # noqa: PLC0414 - too
 
 NO_IDS: Mapping[str, str] = {}
 

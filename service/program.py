@@ -19,7 +19,7 @@ from snapreplay.service.decisions.first_start import FirstStart
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.kafka.client_log import summarise_client_log
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.runtime.speaking import context_of_app
+from snapreplay.service.runtime.tasks import context_of_app
 from snapreplay.service.service import Service
 from snapreplay.service.signals import Signals
 from snapreplay.service.topics import requirements

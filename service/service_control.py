@@ -19,9 +19,9 @@ from snapreplay.app.topic import InternalTopic, Topic
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of, wall_time
 from snapreplay.service.config.settings import Settings, effective
-from snapreplay.service.control.dead_letter_list import DeadLetterList
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
+from snapreplay.service.control.lists import DeadLetterList, SavepointList, SavepointsUnread
 from snapreplay.service.control.operation_registry import OperationRegistry, Part
 from snapreplay.service.control.operations import (
     CancelOperation,
@@ -45,7 +45,6 @@ from snapreplay.service.control.protocol import (
     TopologyInput,
     partition_check,
 )
-from snapreplay.service.control.savepoint_list import SavepointList, SavepointsUnread
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, SnapshotsSeen, StatusBoard
 from snapreplay.service.core.assignment import Share

@@ -27,8 +27,7 @@ from snapreplay.service.ports import Cluster, ConsumerGroup, Reader, TopicPartit
 from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.service.runtime.pulse import Pulse
-from snapreplay.service.runtime.speaking import with_app
-from snapreplay.service.runtime.tasks import watched
+from snapreplay.service.runtime.tasks import watched, with_app
 from snapreplay.service.runtime.witnesses import Witnesses
 from snapreplay.service.topics.requirements import MissingInput, own_topics
 

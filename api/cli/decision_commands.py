@@ -26,7 +26,7 @@ from snapreplay.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snapreplay.service.control.savepoint_list import SavepointShown
+    from snapreplay.service.control.lists import SavepointShown
     from snapreplay.service.core.search import FoundIncrement
     from snapreplay.service.decisions.accept import Acceptance
     from snapreplay.service.decisions.deletion import Deletion

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TextIO
 
 from snapreplay.counted import counted
-from snapreplay.service.runtime.speaking import current_app_id, with_app
+from snapreplay.service.runtime.tasks import current_app_id, with_app
 
 log = logging.getLogger("snapreplay")
 

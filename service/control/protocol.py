@@ -15,10 +15,9 @@ from snapreplay.errors import RetryableError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import SettingShown
 from snapreplay.service.control.address import Address
-from snapreplay.service.control.dead_letter_list import DeadLetterList
 from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
+from snapreplay.service.control.lists import DeadLetterList, SavepointList
 from snapreplay.service.control.operations import Command, Operation
-from snapreplay.service.control.savepoint_list import SavepointList
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, SnapshotStatus, StandbyStatus
 from snapreplay.service.control.vocabulary import Count, Time, one_of, said

@@ -17,8 +17,8 @@ from snapreplay.app.ranges import Anchor
 from snapreplay.app.record import InputRecord, id_of
 from snapreplay.app.ways import app_name, go_on, look_again
 from snapreplay.errors import RecordError, RecordId, RetryableError, StopError
+from snapreplay.service.core.inspected import changes
 from snapreplay.service.core.kafka_errors import RefusedRecord, RefusedTopic
-from snapreplay.service.core.topic_changes import changes
 from snapreplay.snapshots.format.records import Increment
 
 

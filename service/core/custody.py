@@ -14,10 +14,10 @@ from snapreplay.app.ways import ensure, look_again
 from snapreplay.counted import counted
 from snapreplay.errors import RetryableError, StopError
 from snapreplay.service.core.effects import BeginAnew
+from snapreplay.service.core.inspected import TopicChange
 from snapreplay.service.core.refusals import Expected
 from snapreplay.service.core.retained import RetainedState, Warm
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.snapshots.format.records import Increment
 
 

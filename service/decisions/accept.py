@@ -17,9 +17,9 @@ from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError, StopError, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.chain import decided_at, ground_increment, read_positions, standing_for
+from snapreplay.service.core.inspected import changes
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.decisions import places
 from snapreplay.service.decisions.places import newest_common
 from snapreplay.service.ports import Cluster, TopicPartition

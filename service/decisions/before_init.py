@@ -19,7 +19,7 @@ from snapreplay.service.ports import Bounds, Cluster, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.witnesses import witness_of
 from snapreplay.service.topics.reading import reading
-from snapreplay.snapshots.log.place import is_ours
+from snapreplay.snapshots.log.reading import is_ours
 
 StartFrom = Literal["earliest", "latest"]
 

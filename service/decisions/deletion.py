@@ -16,7 +16,7 @@ from snapreplay.service.ports import Cluster, TopicFacts, TopicPartition
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import holds_records, reading
 from snapreplay.service.topics.savepoint_names import apps_in, names_of
-from snapreplay.snapshots.log.place import is_ours
+from snapreplay.snapshots.log.reading import is_ours
 
 
 class NoSuchApp(UsageError):

@@ -12,7 +12,7 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.snapshots.log.place import decode_as
+from snapreplay.snapshots.log.reading import decode_as
 
 AGAIN = "processed again, outputs written a second time"
 NO_EFFECT = "their outputs stay, their effect on the state is lost"

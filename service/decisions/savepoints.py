@@ -19,8 +19,8 @@ from snapreplay.app.ways import MODULE, app_name
 from snapreplay.errors import DamagedError, SnapreplayError, StopError, UsageError
 from snapreplay.service.clock import time_of
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.lists import SavepointList, SavepointPart, SavepointShown, SavepointsUnread
 from snapreplay.service.control.operations import CreateSavepoint, OnDone, OperationState, SavepointCommand
-from snapreplay.service.control.savepoint_list import SavepointList, SavepointPart, SavepointShown, SavepointsUnread
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.decisions.state_import import STATE_BATCH, CannotTakeOver, named, takeover_of
 from snapreplay.service.ports import Cluster, NewTopic, Reader, TopicFacts, TopicPartition

@@ -25,11 +25,11 @@ from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.service.control.operations import OnDone, OperationState
 from snapreplay.service.core.batch_failures import BatchBisection, HalfApplied, HandlerFailed, handler_failed
 from snapreplay.service.core.chain import positions_after
+from snapreplay.service.core.partitioners import misplaced
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.live.caller import Caller
 from snapreplay.service.live.committer import Committed, Committer
 from snapreplay.service.live.fetcher import Fetcher, InputGuard
-from snapreplay.service.live.key_sample import KeySample
 from snapreplay.service.live.live_report import DeadLetterCheck, DeadLetterLimitReached, LiveReport
 from snapreplay.service.live.pace import AtWork, IdleTime, Pace, StateDigests, idle_poll_ms
 from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler
@@ -40,6 +40,37 @@ from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.schemas import SchemasOf, SchemaWait
 from snapreplay.service.runtime.tasks import within
 from snapreplay.snapshots.format.records import NO_REASON, Increment, Paused
+
+
+class KeySample:
+    """Looks at the first and the last record of each batch: a producer that hashes differently misplaces most keys."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._is_needed = any(each.partitioner for each in context.app.inputs)
+        self._named: set[str] = set()
+
+    def look(self, records: Sequence[InputRecord]) -> None:
+        """Log an error for each topic with a key in another partition, once."""
+        if not self._is_needed:
+            return
+        for record in (records[0], records[-1]):
+            declared = self._context.app.declaration(record.topic)
+            if declared is None or declared.partitioner is None or record.topic in self._named:
+                continue
+            count = self._context.view.partition_count
+            if proof := misplaced(record.key, record.partition, count, declared.partitioner):
+                self._named.add(record.topic)
+                log.error(
+                    "partition %d: the producer of %s does not partition by %s, as the app declares: %s. Handlers of"
+                    " other inputs have this key in another partition, with another state; `snapreplay doctor` samples"
+                    " all inputs",
+                    self._context.partition,
+                    record.topic,
+                    declared.partitioner,
+                    proof,
+                )
+
 
 log = logging.getLogger("snapreplay.partition")
 

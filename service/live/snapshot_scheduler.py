@@ -21,6 +21,7 @@ from snapreplay.service.control.operations import OnDone, OperationState
 from snapreplay.service.control.restore_plan import RestoreObjective, RestorePlan
 from snapreplay.service.control.status import SnapshotState, SnapshotStatus
 from snapreplay.service.core.adoption import Standing, applied_since, pointer_to, records_between
+from snapreplay.service.core.inspected import TopicChange, changes
 from snapreplay.service.core.recoverability import Recoverability
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.snapshot_policy import (
@@ -30,7 +31,6 @@ from snapreplay.service.core.snapshot_policy import (
     snapshot_due,
     within_retention,
 )
-from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.live.adopter import Adopter
 from snapreplay.service.live.committer import Committer
 from snapreplay.service.live.recoverability_monitor import RecoverabilityMonitor, SawInputs

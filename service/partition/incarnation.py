@@ -15,9 +15,9 @@ from snapreplay.service.control.status import RecoveryStatus
 from snapreplay.service.core import refusals
 from snapreplay.service.core.batch_failures import HalfApplied
 from snapreplay.service.core.custody import lost
+from snapreplay.service.core.inspected import TopicChange, changes
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.ownership import Ended
-from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.live.pipeline import Live
 from snapreplay.service.partition.drill import Drills
 from snapreplay.service.partition.lifecycle import Lifecycle, RetryRequest

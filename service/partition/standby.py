@@ -26,8 +26,7 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.free_memory import ROOT, available_bytes, memory_of
 from snapreplay.service.runtime.progress import RestoreProgress
 from snapreplay.service.runtime.report import problem_of
-from snapreplay.service.runtime.speaking import with_app
-from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in, within
+from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in, with_app, within
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.log.batches import Step
 from snapreplay.state.contract import Store

@@ -30,7 +30,7 @@ from snapreplay.service.topics.increments import last_increment, newer_claim
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import RecordKind, encode, headers_for, headers_of, kind_of
 from snapreplay.snapshots.format.records import Claim, Increment
-from snapreplay.snapshots.log.place import decode_as
+from snapreplay.snapshots.log.reading import decode_as
 
 
 async def fenced(context: Context) -> Producer:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from snapreplay.app.names import alter
 from snapreplay.app.ways import app_name, look_again, new_app
 from snapreplay.errors import RebuildError, SnapreplayError
+from snapreplay.service.core.inspected import TopicChange, changes
 from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.refusals import (
@@ -26,7 +27,6 @@ from snapreplay.service.core.refusals import (
     SchemaDiffers,
 )
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.ports import Reader
 from snapreplay.service.recovery.comparison import CodeChanged, DigestMismatch, OutputsDiffer, ReplayFailed

@@ -13,11 +13,11 @@ from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, Sto
 from snapreplay.service.core import custody, events
 from snapreplay.service.core.chain import read_positions
 from snapreplay.service.core.custody import Verdict
+from snapreplay.service.core.inspected import changes
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
 from snapreplay.service.core.recoverability import start_of
 from snapreplay.service.core.retained import RetainedState, needs_inputs
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.ports import Bounds, TopicPartition
 from snapreplay.service.recovery.input_identity import was_cut
 from snapreplay.service.runtime.context import Context

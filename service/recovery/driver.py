@@ -19,6 +19,7 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import custody, effects, events
 from snapreplay.service.core.batch_failures import records_in
 from snapreplay.service.core.chain import Chain, standing_for
+from snapreplay.service.core.inspected import changes
 from snapreplay.service.core.owners import Limits, Superseded
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.recovery import Recovery
@@ -26,7 +27,6 @@ from snapreplay.service.core.refusals import DuplicateInstance, HangingTransacti
 from snapreplay.service.core.retained import Warm
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.snapshot_policy import Unpointed
-from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.ports import Producer
 from snapreplay.service.publish.owned import appeared, await_claim, claim_record, commit_change, fenced_by_owner

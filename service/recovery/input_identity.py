@@ -17,8 +17,8 @@ from snapreplay.app.ways import app_name, keys_moved_hint
 from snapreplay.counted import counted, counted_are
 from snapreplay.errors import RetryableError, StopError
 from snapreplay.service.core.chain import ReadPosition, read_positions
+from snapreplay.service.core.inspected import TopicChange, changes
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
-from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.reading import OnWaiting, Patience, reading

@@ -16,13 +16,13 @@ from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, Sto
 from snapreplay.service.core import custody, refusals
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.custody import Healing, Verdict, is_written_after
+from snapreplay.service.core.inspected import changes
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.lineage import Lineage, unbroken
 from snapreplay.service.core.owners import NotAssigned
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.retained import RetainedState, Warm
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.core.witness import behind
 from snapreplay.service.publish import snapshot_writer

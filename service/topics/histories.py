@@ -35,7 +35,7 @@ from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim, Increment, Pointer
 from snapreplay.snapshots.log.batches import Batches, ChangesLost, Step, apply_changes, kind_in
-from snapreplay.snapshots.log.place import decode_as
+from snapreplay.snapshots.log.reading import decode_as
 from snapreplay.state.contract import StateChanges
 
 WINDOW_BYTES = 1024 * 1024

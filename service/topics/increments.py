@@ -20,7 +20,7 @@ from snapreplay.service.topics.reading import Patience, reading
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRecord, Claim, Increment
 from snapreplay.snapshots.log.batches import kind_in, named_kind
-from snapreplay.snapshots.log.place import decode_as, is_ours
+from snapreplay.snapshots.log.reading import decode_as, is_ours
 
 SHOWN_MAX = 100  # decisions
 

@@ -20,7 +20,7 @@ from snapreplay.snapshots.format.chunks import open_chunk, reading_back
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, RecordKind, kind_of
 from snapreplay.snapshots.format.records import Increment, Manifest
 from snapreplay.snapshots.log.loading import chunk_range
-from snapreplay.snapshots.log.place import decode_as
+from snapreplay.snapshots.log.reading import decode_as
 from snapreplay.state.digest import EMPTY, Digest
 
 StandingNow = Callable[[int], Standing]

@@ -15,8 +15,7 @@ from snapreplay.service.topics.reading import OnWaiting, Patience
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import Manifest, Pointer
 from snapreplay.snapshots.log.loading import Sink, SnapshotMissing, loading, named_manifest
-from snapreplay.snapshots.log.place import decode_as, is_ours
-from snapreplay.snapshots.log.reading import Slice, Source
+from snapreplay.snapshots.log.reading import Slice, Source, decode_as, is_ours
 from snapreplay.state.contract import ShardSlice, UnknownStore, largest_entry_bytes
 
 TAIL_OFFSETS_MAX = 16_384

@@ -11,7 +11,7 @@ from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim, Increment, Manifest
 from snapreplay.snapshots.log.batches import BrokenChain
-from snapreplay.snapshots.log.place import decode_as, is_ours
+from snapreplay.snapshots.log.reading import decode_as, is_ours
 
 
 async def check_last(reader: Reader, log: TopicPartition, last: FoundIncrement) -> None:

@@ -15,7 +15,7 @@ from snapreplay.errors import DamagedError, RebuildError, StopError
 from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.envelope import RecordKind, headers_for, kind_of
 from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRecord, Genesis, Increment, LogEntry, Manifest
-from snapreplay.snapshots.log.place import TopicPartition, decode_as, is_ours, place_of
+from snapreplay.snapshots.log.reading import TopicPartition, decode_as, is_ours, place_of
 from snapreplay.state.contract import StateChanges
 from snapreplay.state.steps import Steps
 

@@ -12,8 +12,7 @@ from snapreplay.counted import counted
 from snapreplay.errors import DamagedError, RebuildError
 from snapreplay.snapshots.format.chunks import open_chunk, sums_of, unpacking
 from snapreplay.snapshots.format.records import Manifest, Pointer
-from snapreplay.snapshots.log.place import TopicPartition, decode_as
-from snapreplay.snapshots.log.reading import Reading, Source
+from snapreplay.snapshots.log.reading import Reading, Source, TopicPartition, decode_as
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import EMPTY
 

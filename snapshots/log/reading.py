@@ -1,4 +1,5 @@
-"""Asks for records instead of reading them: whoever can read sends them, a service without blocking, a job by waiting.
+"""The partitions of topics, the decoding of own records with their place in the errors, and readings: they ask for
+records, and who can read sends them, a service without blocking, a job by waiting.
 
 A `Reading` is a generator. It yields a `Source` to get the next records of it, a function to get its result, which
 may be computed in a thread, and None after a step of work. Pure.
@@ -9,9 +10,54 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from snapreplay.app.record import InputRecord
+from snapreplay.app.record import Headers, InputRecord
+from snapreplay.errors import DamagedError, UnknownFormatError
+from snapreplay.snapshots.format.envelope import KIND_HEADER, MAGIC, decode
 
 T = TypeVar("T")
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        """Write it as Kafka's tools do, "payments-3"."""
+        return f"{self.topic}-{self.partition}"
+
+
+def place_of(record: InputRecord) -> TopicPartition:
+    """Return the partition that a record lies in."""
+    return TopicPartition(record.topic, record.partition)
+
+
+def is_ours(value: bytes, headers: Headers) -> bool:
+    """Say whether a record claims to be of our format. A foreign one is left alone. A damaged one is not foreign:
+    its header still says what it was when the value's first bytes are lost."""
+    return value.startswith(MAGIC) or any(name == KIND_HEADER for name, _ in headers)
+
+
+def decode_as(kind: type[T], value: bytes, log: TopicPartition, offset: int) -> T:
+    """Decode the record as `kind`.
+
+    Raises:
+        DamagedError: checksum, length or structure is wrong, or it is another kind of record.
+        UnknownFormatError: written by a newer version.
+    """
+    where = f"{log} offset {offset}"
+    facts: dict[str, Any] = {"topic": log.topic, "partition": log.partition, "offset": offset}
+    try:
+        entry = decode(value)
+    except DamagedError as error:
+        raise DamagedError(f"{where}: {error.message}", hint=error.hint, **facts) from error
+    except UnknownFormatError as error:
+        raise UnknownFormatError(f"{where}: {error.message}", hint=error.hint, **facts) from error
+    if not isinstance(entry, kind):
+        raise DamagedError(f"{where} holds a {type(entry).__name__}, not a {kind.__name__}", **facts)
+    return entry
+
 
 Slice = Sequence[InputRecord]
 """Records of one partition in the order of their offsets; empty at the end only."""

@@ -13,7 +13,7 @@ from snapreplay.snapshots.format.changes import joined_crc32
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment, LogEntry, Manifest, Pointer
 from snapreplay.snapshots.log.batches import ChangesLost, Pending, Step, Unread, apply_changes
-from snapreplay.snapshots.log.place import TopicPartition
+from snapreplay.snapshots.log.reading import TopicPartition
 from snapreplay.snapshots.proof.chain import (
     Found,
     Orphans,

@@ -14,7 +14,7 @@ from snapreplay.app.record import InputRecord
 from snapreplay.errors import SnapreplayError
 from snapreplay.snapshots.format.envelope import FORMAT_VERSION, HEADER_BYTES, MAGIC, decode
 from snapreplay.snapshots.format.records import LogEntry
-from snapreplay.snapshots.log.place import is_ours
+from snapreplay.snapshots.log.reading import is_ours
 
 Slices = Iterable[Sequence[InputRecord]]
 """Records of one partition in the order of their offsets, in slices that are never empty."""

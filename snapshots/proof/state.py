@@ -14,8 +14,7 @@ from snapreplay.errors import DamagedError, StopError
 from snapreplay.snapshots.format.records import Manifest, Pointer
 from snapreplay.snapshots.log.batches import Batches, ChangesLost, apply_changes
 from snapreplay.snapshots.log.loading import NullSink, Sink, SnapshotMissing, loading, named_manifest
-from snapreplay.snapshots.log.place import place_of
-from snapreplay.snapshots.log.reading import Waiting
+from snapreplay.snapshots.log.reading import Waiting, place_of
 from snapreplay.snapshots.plan import LogStarts, is_decided, trimmed
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.records import Logs, Moment

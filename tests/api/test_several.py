@@ -17,7 +17,7 @@ from snapreplay.api.server import HttpServer
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.counters import PartitionMetrics
 from snapreplay.service.control.status import PartitionStatus
-from snapreplay.service.runtime.speaking import context_of_app, current_app_id
+from snapreplay.service.runtime.tasks import context_of_app, current_app_id
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FACTS, LIVE, LOADING, FakeControl
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from snapreplay.service.control.dead_letter_list import LETTERS_MAX, DeadLetter, DeadLetterList
+from snapreplay.service.control.lists import LETTERS_MAX, DeadLetter, DeadLetterList
 from tests.page.looking import looked_at, tab
 from tests.page.test_states import healthy
 from tests.support import apps

@@ -16,9 +16,9 @@ from snapreplay.api.fleet_views import Covered, Scope, fleet
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of
 from snapreplay.service.config.settings import Settings, effective
-from snapreplay.service.control.dead_letter_list import DeadLetterList
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
+from snapreplay.service.control.lists import DeadLetterList, SavepointList, SavepointShown
 from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.operations import (
     CancelOperation,
@@ -31,7 +31,6 @@ from snapreplay.service.control.operations import (
     RetryPartition,
 )
 from snapreplay.service.control.protocol import Check, Control, ServiceFacts, StatusDocument
-from snapreplay.service.control.savepoint_list import SavepointList, SavepointShown
 from snapreplay.service.control.state_reads import NotReadable, StateAnswer, StateRead
 from snapreplay.service.control.status import (
     DigestProof,

@@ -6,8 +6,8 @@ import pytest
 from snapreplay.app.ranges import Anchor, PositionAnchor
 from snapreplay.service.core.chain import ground_increment
 from snapreplay.service.core.input_change import Added, InputChange
+from snapreplay.service.core.inspected import TopicChange, changes
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Genesis, RetiredInput
 from snapreplay.snapshots.plan import begun_anew_at, is_decided
 from snapreplay.state.digest import Digest

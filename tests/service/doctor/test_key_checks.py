@@ -10,8 +10,8 @@ from confluent_kafka import Producer
 from snapreplay.app.app import App
 from snapreplay.app.topic import Topic
 from snapreplay.service.core.partitioners import HASHES, murmur_positive
+from snapreplay.service.doctor.checks import KEYS_MIN, keyed_alike
 from snapreplay.service.doctor.collect import examine
-from snapreplay.service.doctor.key_checks import KEYS_MIN, keyed_alike
 from snapreplay.service.ports import NewTopic
 from tests.support import apps
 from tests.support.healthy import facts, topic

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from snapreplay.service.core.adoption import Reason
+from snapreplay.service.core.inspected import TopicChange
 from snapreplay.service.core.kafka_errors import Unreachable
-from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.service.live import adopter
 from snapreplay.service.topics import proposals as reading
 from snapreplay.snapshots.format.envelope import RecordKind

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from snapreplay.service.control.restore_plan import Rates
+from snapreplay.service.core.inspected import TopicChange
 from snapreplay.service.core.kafka_errors import Unreachable
-from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.service.live import recoverability_monitor
 from snapreplay.service.live import snapshot_scheduler as module
 from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler, Trimmer

@@ -12,7 +12,7 @@ from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.recovery.comparison import CodeChanged, Comparison, DigestMismatch, OutputsDiffer, ReplayFailed
 from snapreplay.service.recovery.follower import Tally, prove
 from snapreplay.snapshots.log.batches import Step, Unread
-from snapreplay.snapshots.log.place import TopicPartition
+from snapreplay.snapshots.log.reading import TopicPartition
 from snapreplay.state.digest import Digest, digest_of
 from snapreplay.state.objects import ObjectStore
 from snapreplay.state.steps import Steps, all_of

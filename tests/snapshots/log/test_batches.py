@@ -12,7 +12,7 @@ from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.envelope import RecordKind, encode, headers_for
 from snapreplay.snapshots.format.records import ChangesRecord, Claim
 from snapreplay.snapshots.log.batches import Base, Batches, BrokenChain, ChainReader, Step
-from snapreplay.snapshots.log.place import TopicPartition
+from snapreplay.snapshots.log.reading import TopicPartition
 from tests.support.entries import increment
 from tests.support.tampering import flip
 

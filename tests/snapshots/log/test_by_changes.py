@@ -6,7 +6,7 @@ from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.envelope import encode
 from snapreplay.snapshots.format.records import ChangesRecord
 from snapreplay.snapshots.log.batches import Step, Unread, apply_changes
-from snapreplay.snapshots.log.place import TopicPartition
+from snapreplay.snapshots.log.reading import TopicPartition
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
 from snapreplay.state.stores import store_of

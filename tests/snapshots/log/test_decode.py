@@ -6,7 +6,7 @@ from snapreplay.errors import DamagedError, UnknownFormatError
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import Increment, Manifest
-from snapreplay.snapshots.log.place import decode_as, is_ours
+from snapreplay.snapshots.log.reading import decode_as, is_ours
 from tests.support.entries import increment
 from tests.support.tampering import flip, of_version
 
