@@ -47,7 +47,7 @@ class Application:
         self._asking = Asking(control, runners)
         self._events = StatusEvents(self._asking.last)
         caller = Caller(tokens.headers, tls.client(), has_certificate=bool(tls.certificate))
-        self._peers = Peers(settings.suspect_after_ms / 1000, control.suspect, caller, control.ended)
+        self._peers = Peers(settings.suspect_after_ms / 1000, control.suspect, caller)
         self._hour = LastHourRecorder()
 
         def make() -> ASGIApp:

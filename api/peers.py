@@ -71,12 +71,7 @@ class PeerFollower:
     """Follows one peer."""
 
     def __init__(
-        self,
-        own: StatusDocument,
-        peer: Peer,
-        suspect_seconds: float,
-        suspect: Callable[[str, float | None], None],
-        ended: Callable[[str], None] = lambda _: None,
+        self, own: StatusDocument, peer: Peer, suspect_seconds: float, suspect: Callable[[str, float | None], None]
     ) -> None:
         self.peer = peer
         self.life = Life(time.monotonic(), suspect_seconds)
@@ -84,12 +79,11 @@ class PeerFollower:
         self._app_id = own.facts.app_id
         self._target = f"{events.PATH}?follower={own.facts.process_id}"
         self._quiet_seconds = max(suspect_seconds, LONG_SECONDS)
-        self._suspect, self._ended = suspect, ended
+        self._suspect = suspect
         self._endpoint: Endpoint | None = None
         self._silent_seconds = 0.0
         self._unreadable = ""
         self._since = (self.life.since, wall_time())
-        self._has_left = False
 
     @property
     def known(self) -> Known:
@@ -109,19 +103,12 @@ class PeerFollower:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever a peer sends, it is followed on
                 self._failed(error)
-            if self._has_left:
-                return
             attempt = 0 if time.monotonic() - began > LONG_SECONDS and self.life.is_watched else attempt + 1
             if not self.life.is_watched:
                 attempt = max(attempt, PAUSE_UNKNOWN)
             pause = PAUSES_SECONDS[min(attempt, len(PAUSES_SECONDS) - 1)]
             jitter = random.uniform(0.8, 1.2) if attempt >= PAUSE_UNKNOWN else 1.0
             await asyncio.sleep(pause * jitter)
-
-    def left(self) -> bool:
-        """Hear that it has left the group. Say whether it is followed until its stream ends: its bye may still come."""
-        self._has_left = self.life.state is PeerState.REACHABLE
-        return self._has_left
 
     def tick(self, now: float, overslept_seconds: float) -> None:
         """Judge whether it has been silent for too long."""
@@ -149,7 +136,6 @@ class PeerFollower:
                             self._change(data)
                         case ServerEvent("bye") if is_proven:
                             self.life.ended(time.monotonic())
-                            self._ended(self.peer.process_id)
                             return
                         case Ages() if is_proven:
                             self._age(read)
@@ -220,17 +206,14 @@ class Peers:
         suspect_seconds: float = 3.0,
         suspect: Callable[[str, str, float | None], None] = lambda *_: None,
         caller: Caller = UNKNOWN,
-        ended: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Take `suspect`, which is told of a peer that seems to be dead: its process id, why, and for how long nothing
-        has been heard of it (None: nobody listens there); and `ended`, which is told of one that says that it ends in
-        good order."""
+        has been heard of it (None: nobody listens there)."""
         self.caller = caller
         self._suspect_seconds = suspect_seconds
-        self._suspect, self._ended = suspect, ended
+        self._suspect = suspect
         self._followers: dict[str, PeerFollower] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._leaving: dict[str, asyncio.Task[None]] = {}
         self._gone: dict[str, tuple[float, Known]] = {}
         self._named: dict[str, datetime] = {}
 
@@ -248,7 +231,7 @@ class Peers:
                     # What came while this process stood still is not read yet.
                     each.tick(now, late_seconds if late_seconds > TICK_SECONDS else 0.0)
         finally:
-            for task in (*self._tasks.values(), *self._leaving.values()):
+            for task in self._tasks.values():
                 task.cancel()
 
     def known(self, document: StatusDocument) -> list[Known]:
@@ -275,28 +258,20 @@ class Peers:
                 self._followers[name].peer = peer
             elif peer.url and len(self._followers) < connections_max():
                 suspect = partial(self._suspect, name)
-                follower = PeerFollower(document, peer, self._suspect_seconds, suspect, self._ended)
+                follower = PeerFollower(document, peer, self._suspect_seconds, suspect)
                 self._followers[name] = follower
                 self._tasks[name] = asyncio.create_task(follower.run(self.caller))
 
     def _take_leave(self, document: StatusDocument) -> None:
-        """Follow nobody who is to be reached elsewhere, or has left the group: its stream may stay until it ends. Those
-        that died are remembered for a while, unless they are back: then as another process of the same name."""
+        """Follow only members of the group, at their present addresses. Those that died are remembered for a while,
+        unless they are back: then as another process of the same name."""
         urls = {each.process_id: each.url for each in document.peers}
         for name, follower in [*self._followers.items()]:
             if urls.get(name) != follower.peer.url:
-                task = self._tasks.pop(name)
+                self._tasks.pop(name).cancel()
                 del self._followers[name]
-                if name not in urls and follower.left():
-                    self._leaving[name] = task
-                else:
-                    task.cancel()
                 if follower.life.state in (PeerState.DEAD, PeerState.UNREACHABLE):
                     self._gone[name] = (time.monotonic(), follower.known)
-        for name, task in [*self._leaving.items()]:
-            is_full = len(urls) + len(self._leaving) > connections_max()
-            if is_full or name in urls or task.done():
-                self._leaving.pop(name).cancel()
         self._named = {name: since for name, since in self._named.items() if name in urls}
         here = {each.instance_id for each in document.peers}
         for name, (at, known) in [*self._gone.items()]:

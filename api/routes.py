@@ -154,12 +154,6 @@ async def list_processes(here: Here) -> Response:
     return views.answer(views.Processes(tuple(each.process for each in here.fleet)))
 
 
-@_fleet.get("/api/v1/group-changes", responses=views.answered(views.GroupChanges, problems.INVALID))
-async def list_group_changes(covered: Covers) -> Response:
-    """List the last 50 generations of the group that each process has seen: who joined, left, or was expelled."""
-    return views.answer(views.group_changes(covered))
-
-
 def written(value: object) -> object:
     # pydantic also takes seconds since 1970, which the documented format does not have.
     if isinstance(value, str) and not re.match(r"\d{4}-", value):

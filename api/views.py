@@ -42,7 +42,6 @@ from snapreplay.service.control.status import (
     StandbyStatus,
 )
 from snapreplay.service.control.vocabulary import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
-from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.core.phase import Phase
 
 JSON = "application/json"
@@ -186,22 +185,6 @@ class Config(msgspec.Struct, frozen=True):
     items: tuple[ProcessConfig, ...]
 
 
-class ProcessGroupChanges(msgspec.Struct, frozen=True):
-    """The changes of the group as a process has seen them, newest first."""
-
-    process_id: ProcessId
-    host: Host
-    process_state: ProcessState
-    age_seconds: Age
-    changes: tuple[GroupChange, ...]
-
-
-class GroupChanges(msgspec.Struct, frozen=True):
-    """The changes of the group as this process or all have seen them, the one that answers first."""
-
-    items: tuple[ProcessGroupChanges, ...]
-
-
 class Snapshot(SnapshotStatus, frozen=True, kw_only=True):
     """A full snapshot. It exists when its state is `pointed`."""
 
@@ -224,7 +207,7 @@ class Processes(msgspec.Struct, frozen=True):
 
 
 SHOWN = (
-    *(ServiceFacts, RestoreStatus, RestorePlans, Config, GroupChanges),
+    *(ServiceFacts, RestoreStatus, RestorePlans, Config),
     *(Processes, Partitions, Snapshots, Operations, Probe),
     *(state_views.StateValues, state_views.StateEntries, state_views.ShownChanges),
     *(PartitionHistory, SavepointList, DeadLetterList, LastHour),
@@ -302,12 +285,6 @@ def config(covered: Covered) -> Config:
     """Return the settings of each process that has said something."""
     told = [(who, document) for who, document in covered.says if document is not None]
     return Config(tuple(ProcessConfig(**origin(who), settings=document.settings) for who, document in told))
-
-
-def group_changes(covered: Covered) -> GroupChanges:
-    """Return what each process has seen that has said something."""
-    told = [(who, document) for who, document in covered.says if document is not None]
-    return GroupChanges(tuple(ProcessGroupChanges(**origin(who), changes=each.group_changes) for who, each in told))
 
 
 def restore_plans(covered: Covered) -> RestorePlans:

@@ -48,7 +48,6 @@ from snapreplay.service.control.protocol import (
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, SnapshotsSeen, StatusBoard
 from snapreplay.service.core.assignment import Share
-from snapreplay.service.core.group_changes import GroupHistory
 from snapreplay.service.core.peers import Peer, declared, other_programs
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.dead_letters import DeadLetters
@@ -142,7 +141,7 @@ class ServiceControl:
         self._snapshots = SnapshotsSeen()
         self._view: ClusterView | None = None
         self._assigned: set[int] | None = None
-        self._group, self._cut_off = GroupHistory(), _Since()
+        self._cut_off = _Since()
         self._pulse = pulse
         self.kept: Savepoints | None = None
         """The savepoints of the app; to be set before the first request."""
@@ -171,7 +170,6 @@ class ServiceControl:
             made_at=boot_seconds(),
             settings=self._settings,
             peers=self._peers(),
-            group_changes=self._group.changes,
             copies=self._membership.share.copied if self._membership is not None else None,
         )
 
@@ -216,11 +214,7 @@ class ServiceControl:
     def _log(self, partition: int) -> TopicPartition:
         return TopicPartition(names.increments_topic(self._app.app_id), partition)
 
-    def ended(self, process_id: str) -> None:
-        self._group.ended(process_id)
-
     def suspect(self, process_id: str, why: str, silent_seconds: float | None = None) -> None:
-        self._group.suspected(process_id)
         if self._loop is None or self._supervisor is None or self._membership is None:
             return
         trouble = self._membership.trouble or self._membership.aside
@@ -314,8 +308,7 @@ class ServiceControl:
 
     def member_of(self, partitions: set[int], share: Share | None = None) -> None:
         self._assigned = set(partitions)
-        if (group := self._membership) is not None and share is not None:
-            self._group.note(wall_time(), group.generation, group.member_id, share)
+        if self._membership is not None and share is not None:
             others = other_programs(self._app.app_id, declared(self._app), share.peers)
             for process_id in others.keys() - self._other_programs.keys():
                 log.error("%s", others[process_id])

@@ -281,20 +281,6 @@ def snapshots(
     _print_items(found, output, *_fields(SNAPSHOT_FIELDS, found), right="batch entries")
 
 
-def group_changes(*, count: options.Lines = 20, client: options.Running, output: options.Output = Format.TABLE) -> None:
-    """List who joined the group of the app, left it or was expelled, as each process has seen it, newest first."""
-    with client:
-        items = client.items("group-changes")["items"]
-    found = [{**each, "changes": each["changes"][:count]} for each in items]
-    columns = ("heard at", "by", "generation", "members", "its partitions", "change")
-    rows = (
-        (each["at"], who["host"], each["generation"], each["members"], _listed(each["partitions"]), _change(each))
-        for who in found
-        for each in who["changes"]
-    )
-    _print_items(found, output, columns, rows, right="generation members")
-
-
 def history(
     partition: options.PartitionNumber, *, client: options.Running, output: options.Output = Format.TABLE
 ) -> None:
@@ -349,16 +335,6 @@ def _said(operation: Json) -> str:
     """Return the reason, and what has become of the parts."""
     details = dict.fromkeys(part["detail"] for part in operation["parts"] if part["detail"])
     return "; ".join(filter(None, [operation["reason"], *details]))
-
-
-def _change(change: Json) -> str:
-    """Return who has come or gone, and how."""
-    told = [
-        f"{_listed(each['instance_id'] for each in change[kind])} {kind}"
-        for kind in ("joined", "left", "expelled", "gone", "absent")
-        if change[kind]
-    ]
-    return "; ".join([*told, *(["this process came back"] if change["is_anew"] else [])]) or "-"
 
 
 def health(*, ready: options.Ready = False, client: options.Probed) -> ExitCode:

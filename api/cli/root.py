@@ -171,7 +171,7 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Operate a running app": (
         *(asking.restore_status, asking.plan, asking.lag, get, scan),
         *VERBS.values(),
-        *(asking.processes, asking.operations, asking.snapshots, asking.history, asking.group_changes),
+        *(asking.processes, asking.operations, asking.snapshots, asking.history),
         *(asking.health, asking.config, inputs, upgrade, accept, patch, redrive, doctor, reset, delete),
     ),
     "Prove and compact": (audit, compact),

@@ -1,10 +1,9 @@
-// Who has owned a partition, its snapshots and its decisions, and who has been in the group.
+// Who has owned a partition, its snapshots and its decisions.
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { bytes, count, counted } from "./format.js";
-import { named } from "./model.js";
-import { badge, decided, failure, few as fewOf, moment, section, table } from "./parts.js";
+import { badge, decided, failure, moment, section, table } from "./parts.js";
 import { href } from "./routes.js";
 import { get } from "./source.js";
 import { ownerOf, timeline } from "./timeline.js";
@@ -50,7 +49,7 @@ export function historyTab(all, nowMs, page, asked) {
     <p>Its owners by the claims in the log, its snapshots, and what was decided by hand.</p>
     ${error ? failure(error) : nothing}
     ${told ? shown(withOwner(told, all), snapshotsOf(told, all), nowMs, page.whole, page.toggleWhole) : nothing}`)}
-    ${decisions(all, nowMs)}${group(all, nowMs, page)}`;
+    ${decisions(all, nowMs)}`;
 }
 
 // The present owner has a name, also when its claim was trimmed.
@@ -95,22 +94,4 @@ function decisions({ partitions }, nowMs) {
   const found = partitions.flatMap((p) => p.decisions.map((each) => ({ ...each, partition: p.partition }))).sort((a, b) => (a.at < b.at ? 1 : -1));
   const rows = found.map((each) => [each.partition, ...decided(each), moment(each.at, nowMs)]);
   return section("decisions", "Decisions", nothing, table("Decisions", ["Partition", "Finding", "What was decided", "By, and why", "At"], rows, "None. No loss was accepted, and no state was changed by hand."));
-}
-
-const WENT = [["joined", "good", "joined"], ["left", "past", "left"], ["expelled", "bad", "expelled"], ["gone", "warn", "gone"], ["absent", "warn", "absent"]];
-
-function group({ told, facts }, nowMs, page) {
-  const changes = told.group.items[0]?.changes ?? [];
-  const [items, more] = fewOf(changes, "generations", page);
-  const rows = items.map((each) => [
-    moment(each.at, nowMs), count(each.generation), count(each.members), happened(each), each.partitions.length ? named(each.partitions) : "none",
-  ]);
-  return section("group", "Consumer group", nothing, html`<p>Who joined and who left, as ${facts.instance_id} has seen it.</p>
-    ${table("Consumer group", ["At", ["Generation", "medium"], ["Members", "medium"], "What changed", [`Given to ${facts.instance_id}`, "medium"]], rows, "This process has not been a member of the group yet.")}${more}`);
-}
-
-function happened(change) {
-  const words = WENT.flatMap(([field, level, word]) => change[field].map((who) => html`<span class="outcome">${badge(level, word)} ${who.instance_id || who.process_id} <small>${who.host}</small></span>`));
-  if (change.is_anew) words.push(html`<span class="outcome">${badge("warn", "again")} this process was out of the group before</span>`);
-  return words.length ? words : "the same members";
 }

@@ -24,7 +24,7 @@ export function moment(text, nowMs, withAge = true) {
 // Commands that ask a process which runs: they are shown and copied with the address of this page.
 const ASKING = [
   "restore-status", "plan", "lag", "get", "scan", "trigger-snapshot", "adopt", "retry", "pause", "resume",
-  "drill", "processes", "operations", "snapshots", "history", "group-changes", "cancel", "drain", "undrain",
+  "drill", "processes", "operations", "snapshots", "history", "cancel", "drain", "undrain",
   "health", "config",
 ];
 const ADDRESS = new URL(".", location.href).href.replace(/\/$/, "");

@@ -13,7 +13,6 @@ const QUESTIONS = {
   partitions: "api/v1/partitions?scope=app",
   snapshots: "api/v1/snapshots?scope=app&limit=100",
   operations: "api/v1/operations?scope=app",
-  group: "api/v1/group-changes?scope=local",
   ready: "readyz",
 };
 

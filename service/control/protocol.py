@@ -22,7 +22,6 @@ from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, SnapshotStatus, StandbyStatus
 from snapreplay.service.control.vocabulary import Count, Time, one_of, said
 from snapreplay.service.core.assignment import Copies
-from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
 
@@ -144,14 +143,12 @@ class StatusDocument(msgspec.Struct, frozen=True):
     """As they are used, by name; secrets are masked."""
     peers: tuple[Peer, ...] = ()
     """The other processes of the group, as of the last assignment; ordered by process id."""
-    group_changes: tuple[GroupChange, ...] = ()
-    """The last 50 generations of the group that it has seen, newest first."""
     copies: Copies | None = None
     """Of the partitions that the group gave to it; None: nobody has said."""
 
 
 class Control(Protocol):
-    """A running service for HTTP. `document`, `suspect` and `ended` may be called from any thread, all
+    """A running service for HTTP. `document` and `suspect` may be called from any thread, all
     others from the loop of the runners, in which `Http.serve` was called."""
 
     def document(self) -> StatusDocument:
@@ -205,9 +202,6 @@ class Control(Protocol):
         `silent_seconds`: for how long nothing has been heard of it, which alone does not say that it is dead. None:
         nobody listens there.
         """
-
-    def ended(self, process_id: str) -> None:
-        """Hear that a peer has said that it ends in good order."""
 
 
 class Http(Protocol):

@@ -50,7 +50,7 @@ async def watching(control: FakeControl, settings: HttpSettings | None = None) -
     def suspect(process_id: str, why: str, silent_seconds: float | None) -> None:
         control.suspect(process_id, why, silent_seconds=silent_seconds)
 
-    followed = Peers((settings or soon()).suspect_after_ms / 1000, suspect, ended=control.ended)
+    followed = Peers((settings or soon()).suspect_after_ms / 1000, suspect)
     running = asyncio.create_task(followed.run(control.document))
 
     async def rows() -> list[Row]:
@@ -316,7 +316,7 @@ async def test_a_suspected_process_is_not_found_again_by_what_was_said_of_its_se
     found: list[str] = []
     over = asyncio.Event()
     follower = PeerFollower(
-        control_of("p1").document(), peer("p2", "http://127.0.0.1:1"), 5.0, lambda why, _: found.append(why), print
+        control_of("p1").document(), peer("p2", "http://127.0.0.1:1"), 5.0, lambda why, _: found.append(why)
     )
 
     async def parts() -> AsyncIterator[bytes]:

@@ -73,7 +73,6 @@ SEE = {
     "cancel": "operators.md#cancel-an-operation",
     "processes": "http.md#one-process-or-the-whole-app",
     "history": "http.md#history-of-a-partition",
-    "group-changes": "http.md#changes-of-the-group",
     "config": "http.md#configuration",
     "inputs": "#inputs",
     "upgrade": "upgrades.md#another-type-or-meaning-of-stored-values",

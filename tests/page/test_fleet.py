@@ -71,9 +71,6 @@ async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children
     await expect(page.get_by_role("article", name="Process two on")).to_contain_text("Nothing now: other processes")
     await expect(page.get_by_role("list", name="Partitions of one").locator("a")).to_have_count(4)
     await expect(card.get_by_role("button", name=f"Retry partition {failing}")).to_be_enabled()
-    await tab(page, "History")
-    group = page.get_by_role("region", name="Consumer group", exact=True)
-    await expect(group).to_contain_text(re.compile(r"expelled\s+two"))
     await looked_at(page)
 
 

@@ -45,7 +45,6 @@ from snapreplay.service.control.status import (
     StoreStatus,
 )
 from snapreplay.service.core.assignment import Share
-from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
 
@@ -155,9 +154,7 @@ class FakeControl:
         self.histories: PartitionHistory | None = PartitionHistory(0, (), (), is_whole=True)
         self.key_histories: Callable[[ReadKeyHistory], KeyHistory] = lambda _: NO_CHANGES
         self.key_histories_asked: list[ReadKeyHistory] = []
-        self.ended_peers: list[str] = []
         self.peers: tuple[Peer, ...] = ()
-        self.group_changes: tuple[GroupChange, ...] = ()
         self.reading: Callable[[StateRead], StateAnswer] | None = None
         self.reads: list[StateRead] = []
         self.kept: list[SavepointShown] = []
@@ -178,7 +175,6 @@ class FakeControl:
             made_at=boot_seconds(),
             settings=SETTINGS,
             peers=self.peers,
-            group_changes=self.group_changes,
         )
 
     def perform(self, command: Command) -> Operation:
@@ -218,9 +214,6 @@ class FakeControl:
         if self.histories is None:
             raise NotReadable(partition, "unknown", "its log cannot be read: no broker")
         return self.histories
-
-    def ended(self, process_id: str) -> None:
-        self.ended_peers.append(process_id)
 
     def read(self, read: StateRead) -> StateAnswer:
         if self.reading is None:

@@ -1,4 +1,4 @@
-"""processes, operations, snapshots, history and group-changes against a service on a real port."""
+"""processes, operations, snapshots and history against a service on a real port."""
 
 from __future__ import annotations
 
@@ -9,20 +9,13 @@ import pytest
 from snapreplay.service.control.histories import PartitionHistory, PastOwnership, PointedSnapshot
 from snapreplay.service.control.operations import RetryPartition, TriggerSnapshot
 from snapreplay.service.control.status import Decision
-from snapreplay.service.core.group_changes import GroupChange, SeenMember
-from tests.support.fake_control import NOW, FakeControl, ago
+from tests.support.fake_control import FakeControl, ago
 from tests.support.served import peer
-
-EVE = SeenMember("p9", "eve", "host-9")
 
 
 @pytest.fixture
 def control() -> FakeControl:
     made = FakeControl()
-    made.group_changes = (
-        GroupChange(8, NOW, 2, (0, 1), expelled=(EVE,), is_anew=True),
-        GroupChange(7, ago(60), 3, (0,), joined=(EVE,)),
-    )
     owner = PastOwnership(130, "p1", "host-a", "host-a", ago(100), 60, ago(1))
     snapshot = PointedSnapshot("5c1d", 41, 90, 88, ago(99), is_kept=True)
     decision = Decision(77, 50, "state-patched-7", "one key", "1 entry", "a typo", "ada@host-a", ago(50))
@@ -79,12 +72,3 @@ def test_snapshots_are_listed_with_what_points_to_them(invoke, url, control):
         assert name.replace("_", " ") in shown.stdout
         assert all(str(each[name]) in shown.stdout for each in items if each[name] is not None), name
     assert len(json.loads(invoke("snapshots", "-n", "1", "-o", "json", "--url", url).stdout)["items"]) == 1
-
-
-def test_changes_of_the_group_say_who_came_and_went(invoke, url):
-    """As each process has seen it; of each the newest ones."""
-    shown = invoke("group-changes", "--url", url)
-    assert shown.exit_code == 0, shown.output
-    assert shown.stdout.index("eve expelled; this process came back") < shown.stdout.index("eve joined")
-    (one,) = json.loads(invoke("group-changes", "-n", "1", "--url", url, "-o", "json").stdout)["items"]
-    assert [each["generation"] for each in one["changes"]] == [8]
