@@ -269,6 +269,7 @@ async def test_what_is_no_peer_is_told_and_not_suspected(answer, state, error):
     assert one.suspected == []
 
 
+@pytest.mark.whole
 async def test_a_process_that_dies_behind_a_proxy_is_suspected_by_its_silence(two: Program):
     """The proxy goes on to answer, so no connection is refused."""
 

@@ -15,7 +15,7 @@ from tests.support.deadlines import scaled
 from tests.support.stage import Stage, phase, processed, until
 from tests.support.tampering import configure, delete
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.whole]
 
 
 async def ensure(here: Stage) -> list[str]:
@@ -49,9 +49,7 @@ async def busy():
 SHAPES = {"changes": (apps.ledger, {}), "lean": (apps.ledger, {"changelog": {"enabled": False}})}
 
 
-@pytest.mark.parametrize(
-    ("shape", "at_work"), [("changes", True), pytest.param("lean", False, marks=pytest.mark.whole)]
-)
+@pytest.mark.parametrize(("shape", "at_work"), [("changes", True), ("lean", False)])
 async def test_the_increments_are_deleted_and_created_again(stage, unique, busy, shape, at_work):
     """The owner says it within seconds, begins the chain anew with what it has in memory, and goes on; a later process
     has exactly the state, and every output was written once."""
@@ -73,7 +71,6 @@ async def test_the_increments_are_deleted_and_created_again(stage, unique, busy,
     assert restore.snapshot is not None
 
 
-@pytest.mark.whole
 async def test_both_topics_are_deleted_and_created_again(stage, unique, busy):
     """The command creates both, and the owner fills them; `init` finds nothing to do."""
     here = await stage(apps.ledger(unique("both")), 2)
@@ -102,7 +99,6 @@ COMPACTED = {
 }
 
 
-@pytest.mark.whole
 async def test_the_increments_are_compacted_away(stage, unique, monkeypatch):
     """Our records have no keys, so a compacted topic keeps and takes none. The state is told to be the only copy, and
     is written aside. A stop says so; the next start says how the records went, and its hint leads to that state."""

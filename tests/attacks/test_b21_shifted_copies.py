@@ -53,6 +53,7 @@ async def test_b21_an_older_state_is_not_taken_for_the_last_one(stage, unique):
     assert "copied with shifted offsets" in status.error.message
 
 
+@pytest.mark.whole
 async def test_b21_the_cause_is_named_and_the_way_out_leads_on(past):
     """The plan says which records are processed again; that and no more is done twice."""
     then = await past()

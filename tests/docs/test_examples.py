@@ -107,6 +107,7 @@ def parameters(function: object) -> list[tuple[object, ...]]:
     return found or [()]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("module", ["docs/writing-apps.md"], indirect=True)
 async def test_the_embedded_service_runs(module: ModuleType, broker: Any) -> None:
     """`serve` of docs/writing-apps.md goes live on a real broker, shows its state and writes a snapshot."""
@@ -120,6 +121,7 @@ async def test_the_embedded_service_runs(module: ModuleType, broker: Any) -> Non
         delete(broker.bootstrap_servers, *(ours & topics(broker.bootstrap_servers)))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("module", ["docs/recipes.md"], indirect=True)
 async def test_the_recipes_run(module: ModuleType, broker: Any, monkeypatch: Any) -> None:
     """On a real broker: `main` in a process of its own until SIGTERM, its outputs by `follow` in a database, and then

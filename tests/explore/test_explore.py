@@ -28,6 +28,7 @@ def test_a_kill_at_any_step_is_survived(batches):
     assert explored.is_whole
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("schemas", [(1, 2), pytest.param((2, 2), marks=pytest.mark.whole)], ids=str)
 @pytest.mark.parametrize("bounds", [{"faults": 1}, CRASHING], ids=str)
 def test_a_state_is_upgraded_once(schemas, bounds):
@@ -38,6 +39,7 @@ def test_a_state_is_upgraded_once(schemas, bounds):
     assert explored.is_whole
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("broken", [{"upgrades_once": False}, {"waits_for_decision": False}], ids=str)
 def test_an_upgrade_without_one_of_its_rules_is_found_out(broken):
     """One that does not say which schema it made; one that is committed before its snapshot is there."""
@@ -53,6 +55,7 @@ def test_an_internal_topic_is_added_once(bounds):
     assert explored.is_whole
 
 
+@pytest.mark.whole
 def test_an_internal_topic_added_without_a_fence_is_found_out():
     explored = explore(
         beginning((1, 1), (1, 1), True, **{**BOUNDS, "faults": 0}, rules=Rules(fences=False)), STATES_MAX
@@ -76,6 +79,7 @@ def test_a_command_beside_the_owners_decides_once(corrects, bounds, fences):
     assert explored.is_whole
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("broken", [{"command_fences": False}, {"looks_again": False}], ids=str)
 @pytest.mark.parametrize("corrects", [True, False], ids=["patch", "inputs"])
 def test_a_command_without_one_of_its_rules_is_found_out(corrects, broken):
@@ -87,6 +91,7 @@ def test_a_command_without_one_of_its_rules_is_found_out(corrects, broken):
 LOSING = {**BOUNDS, "snapshots_left": 0, "faults": 0, "losses": 1}
 
 
+@pytest.mark.whole
 def test_a_log_that_loses_its_end_breaks_no_chain():
     """At any step of either owner: whoever has the state in memory writes it; who has none goes on with the log, or
     says what was lost."""
@@ -95,6 +100,7 @@ def test_a_log_that_loses_its_end_breaks_no_chain():
     assert explored.is_whole
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("broken", [{"compares_offsets": False}, {"begins_anew": False}], ids=str)
 def test_a_lost_end_is_found_out_without_a_rule(broken):
     """An owner that does not compare offsets, or keeps to the log instead of its memory."""
@@ -128,6 +134,7 @@ def test_a_takeover_from_a_warm_copy_breaks_no_chain(schemas, bounds):
     assert explored.is_whole or "batches" in bounds
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("broken", [{"compares_copies": False}, {"fences": False}], ids=str)
 def test_a_takeover_without_one_of_its_rules_is_found_out(broken):
     """A copy of what the log has lost; an owner that is not fenced."""
@@ -137,6 +144,7 @@ def test_a_takeover_without_one_of_its_rules_is_found_out(broken):
     assert any("cop" in step for step in explored.story) or "fences" in broken
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("broken", "steps_max"),
     [

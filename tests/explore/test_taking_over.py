@@ -48,6 +48,7 @@ def says_the_first(watch, event, claimed=suspicion._claimed):
     return claimed(watch, event) if takeover is None or takeover.epoch is None else (watch, ())
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("where", "rule", "broken", "is_cut"),
     [

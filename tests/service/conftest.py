@@ -24,9 +24,9 @@ def attentive(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     a test stands still when the machine is busy: it does not doubt its inputs then."""
     if "bench" not in request.fixturenames:
         monkeypatch.setattr(pace, "IDLE_POLL_MS", 10)
+        monkeypatch.setattr("snapreplay.service.topics.reading.ASK_AGAIN_SECONDS", 0.02)
     if "stage" in request.fixturenames:
         monkeypatch.setattr(pulse, "STOOD_STILL_SECONDS", math.inf)
-    monkeypatch.setattr("snapreplay.service.topics.reading.ASK_AGAIN_SECONDS", 0.02)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ def answer(child):
     return got.status_code, checks.get("partition 0", False)
 
 
+@pytest.mark.whole
 async def test_a_thawed_zombie_is_never_ready(stage, unique, children):
     """Without input nothing else would tell it. Then the group gives the partition to one of them; both are ready."""
     here = await stage(apps.ledger(unique("frozen")))

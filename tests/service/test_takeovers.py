@@ -98,7 +98,8 @@ async def pair(stage, unique, children, partitions=1, owner="one", **timeouts):
         await here.assert_exactly_once(service)
 
 
-@pytest.mark.parametrize("owner", [pytest.param("one", marks=pytest.mark.whole), ""], ids=["static", "dynamic"])
+@pytest.mark.whole
+@pytest.mark.parametrize("owner", ["one", ""], ids=["static", "dynamic"])
 async def test_a_killed_owner_is_taken_over_from_before_its_session_ends(stage, unique, children, owner):
     """The dead member keeps the group in its rebalance meanwhile: this one processes on, and is ready. Nothing changes
     when the group confirms it."""

@@ -96,6 +96,7 @@ def in_memory(name: str) -> list[Any]:
     return stage.run(stage.play(HISTORIES[name]) if name in HISTORIES else stage.play_all(*LOST[name]))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", HISTORIES)
 async def test_both_give_the_same(broker, unique, name) -> None:
     """Offsets, bounds, records under both isolations, errors by class, step by step."""

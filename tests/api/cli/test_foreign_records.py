@@ -77,6 +77,7 @@ class Foreigner:
         return produce(self._broker.bootstrap_servers, self.input, 0, batch(records))
 
 
+@pytest.mark.whole
 async def test_headers_that_python_clients_do_not_make_pass_through_everything(desk, broker):
     """A null value and a name that is not UTF-8: read, passed on, dead-lettered, shown, sent back and fed."""
     here, now_ms = Foreigner(desk, broker, PASSING_ON), wall_ms()

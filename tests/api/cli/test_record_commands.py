@@ -76,6 +76,7 @@ async def test_nothing_is_half_fed_and_every_wrong_name_is_told(desk, invoke, le
     assert "no dead letters" in letters.stdout
 
 
+@pytest.mark.whole
 @pytest.mark.kafka
 async def test_a_reader_that_has_enough_is_no_error(desk):
     """`tail | head -1` ends with 0 and without a word, in the middle of its records."""

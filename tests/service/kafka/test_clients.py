@@ -41,6 +41,7 @@ def creating():
         yield Settings(kafka={**servers, "metadata.max.age.ms": 1000})
 
 
+@pytest.mark.whole
 @pytest.mark.kafka
 async def test_a_deleted_topic_is_not_brought_back_by_its_clients(creating, unique, monkeypatch):
     """What reader, producer and admin client share, and the group member go on asking for it; each several times after

@@ -60,6 +60,7 @@ async def test_a_read_goes_on_when_it_returns(mortal, unique):
     await reader.close()
 
 
+@pytest.mark.whole
 async def test_a_transaction_leaves_neither_task_nor_socket_nor_record(mortal, unique):
     """SIGKILL between send and commit: doubt at the deadline; after the restart the fence aborts it."""
     settings, topic, app = settings_for(mortal, commit_ms=3000), unique("cut"), unique("app")

@@ -131,6 +131,7 @@ async def test_a_service_goes_on_while_its_logins_end(here, unique, caplog):
     assert not [each for each in provider.told if each in logged]
 
 
+@pytest.mark.whole
 @pytest.mark.kafka
 async def test_a_provider_that_is_repaired_heals_the_service(here, unique, monkeypatch):
     """What is wrong with it is named in the readiness with the cause and what to do, and nothing is FAILED. As soon as

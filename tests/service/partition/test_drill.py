@@ -247,10 +247,11 @@ async def test_a_commit_may_be_read_a_moment_after_its_answer(bench, monkeypatch
             return Bounds(bounds.start_offset, before)
 
         monkeypatch.setattr(SimReader, "bounds", late)
+        batch = one.status.batch
         _, _, said = await answer(asked(one))
         assert one.status.drill.state == ended, said
         if ended == "failed":
-            assert f"ends before batch {one.status.batch}, which was committed" in said
+            assert f"ends before batch {batch}, which was committed" in said
         left.clear()  # an owner that ends looks, too, and would keep a state that the log does not seem to have
 
 

@@ -10,6 +10,8 @@ from snapreplay.snapshots.jobs.session import SPARK_ERRORS, cause
 from snapreplay.snapshots.jobs.spark_tasks import for_each
 from snapreplay.snapshots.proof.records import Moment
 
+pytestmark = pytest.mark.whole
+
 MOMENT = Moment(0, 0, 0, 0, 0)
 
 
