@@ -14,15 +14,14 @@ from statistics import median, quantiles
 from typing import Any
 
 from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
-from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from benchmarks import harness
 from snapreplay import engine
 from snapreplay.app.record import Output
+from snapreplay.service.kafka.batching import Batches, OpenBatch, TopicShape
 from snapreplay.service.kafka.fetch_by_id import _EngineRecords, _TolerantRecords
-from snapreplay.service.kafka.producer import TopicShape, TransactionBatches
 from snapreplay.state.digest import digest_of
 from snapreplay.state.shards import Shards
 
@@ -33,11 +32,11 @@ MIB = 1 << 20
 
 def reading() -> Callable[[], object]:
     """Return what makes the records of a fetch of one batch."""
-    builder = BatchBuilder(MIB, 0)
+    batch = OpenBatch(MIB, 0, transactional=False)
     for number in range(RECORDS):
         value = b'{"amount": %d, "ts": %d, "pad": "%s"}' % (number % 1000, STAMP_MS + number, b"x" * 48)
-        builder.append(timestamp=STAMP_MS + number, key=b"acct%07d" % number, value=value)
-    data = bytes(builder._build())  # noqa: SLF001 - the client's sender calls it, too
+        batch.builder.append(number, STAMP_MS + number, b"acct%07d" % number, value, [])
+    data = bytes(batch.built(1, 2, 3))
 
     def read() -> object:
         source = ClientPartition("in", 0)
@@ -59,9 +58,9 @@ def packing() -> Callable[[], object]:
     ]
 
     def pack() -> object:
-        batches = TransactionBatches({"out": shape, "log": shape}, 0)
+        batches = Batches({"out": shape, "log": shape}, 0)
         batches.add_outputs(outputs, "log", 0)
-        return [each._build() for run in batches.runs.values() for each in run]  # noqa: SLF001 - its sender does
+        return [each.built(1, 2, 3) for run in batches.runs.values() for each in run]
 
     return pack
 

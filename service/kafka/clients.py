@@ -8,7 +8,7 @@ import random
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError, RequestTimedOutError
@@ -89,13 +89,6 @@ async def anybody(client: AIOKafkaClient, but: Collection[int] = ()) -> int:
     raise NodeNotReadyError(f"no broker answers at the addresses that they advertise (advertised.listeners): {where}")
 
 
-class _Pending(set[Any]):
-    def remove(self, batch: Any) -> None:
-        """Forget a batch, if it is still there. A batch that is to be sent again has been removed, and may end before
-        it is sent. The client's own set would raise then, in a callback of the loop (aiokafka 0.14.0)."""
-        self.discard(batch)
-
-
 class _Consumer(AIOKafkaConsumer):
     """A consumer whose reads are the client's own, even if somebody has wrapped them: OpenTelemetry's instrumentation
     of aiokafka makes a span for each record, also for the millions that a restore reads. The spans of the service are
@@ -105,25 +98,10 @@ class _Consumer(AIOKafkaConsumer):
     getone = inspect.unwrap(AIOKafkaConsumer.getone)
 
 
-class _Producer(AIOKafkaProducer):
-    async def start(self) -> None:
-        """Start as the client does, which looks for leaders in the metadata that its client had when it was made."""
-        await self.client.bootstrap()
-        self._metadata = self._message_accumulator._cluster = self.client.cluster
-        await self._sender.start()
-
-
 def consumer_client(arguments: dict[str, Any], shared: Shared | None = None) -> AIOKafkaConsumer:
     consumer = _Consumer(**arguments)
     _change(consumer._client, shared)
     return consumer
-
-
-def producer_client(arguments: dict[str, Any], shared: Shared | None = None) -> AIOKafkaProducer:
-    producer = _Producer(**arguments)
-    producer._message_accumulator._pending_batches = _Pending()
-    _change(producer.client, shared)
-    return producer
 
 
 def admin_client(arguments: dict[str, Any], shared: Shared | None = None) -> AIOKafkaAdminClient:

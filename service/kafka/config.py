@@ -95,22 +95,14 @@ def membership_arguments(settings: Settings, group_id: str) -> dict[str, Any]:
     }
 
 
-def producer_arguments(settings: Settings, transactional_id: str | None) -> dict[str, Any]:
-    """Return the arguments of a partition's transactional producer; without an id of an idempotent one."""
-    arguments = {
-        "max_batch_size": MIB,
-        **client_arguments(settings),
-        **_arguments(settings, "producer"),
-        "linger_ms": 0,
-        "acks": "all",
-    }
-    if transactional_id is None:
-        arguments["compression_type"] = None  # chunks are compressed already
-        return arguments | {"enable_idempotence": True}
-    return arguments | {
-        "transactional_id": transactional_id,
-        "transaction_timeout_ms": settings.timeouts.transaction_ms,
-    }
+def retry_pause_s(settings: Settings) -> float:
+    """Return the pause before a request is sent again."""
+    return float(_arguments(settings, "common")["retry_backoff_ms"]) / 1000
+
+
+def batch_bytes_max(settings: Settings) -> int:
+    """Return the most bytes of a record batch, whatever its topic takes."""
+    return int(settings.kafka.get("max.batch.size", MIB))
 
 
 def c_extension_loaded() -> bool:

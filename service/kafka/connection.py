@@ -259,12 +259,20 @@ class BareClient(AIOKafkaClient):
         Raises:
             TimeoutError: the block has taken longer.
         """
-        await asyncio.sleep(max(0.0, self._throttled_until - time.monotonic()))
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(within_seconds) as self._deadline:
+            async with asyncio.timeout(None) as deadline:
+                self._deadline = deadline
+                await asyncio.sleep(max(0.0, self._throttled_until - time.monotonic()))
+                deadline.reschedule(loop.time() + within_seconds)
                 yield
         finally:
             self._deadline = None
+
+    def end_writing(self) -> None:
+        """Let the block that is `writing` end now, with TimeoutError."""
+        if self._deadline is not None and not self._deadline.expired():
+            self._deadline.reschedule(asyncio.get_running_loop().time())
 
     async def _successor(self, held: Connection, node_id: Any, group: int) -> Connection:
         """Return a new connection in the place of this one, or this one if none can be made."""

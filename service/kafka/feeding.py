@@ -5,30 +5,31 @@ With a transactional id all records of a `feed` count or none does, and the star
 
 from __future__ import annotations
 
-import asyncio
+import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import groupby
-from typing import Any
-
-from aiokafka.errors import KafkaTimeoutError
 
 from snapreplay.app.record import Output
 from snapreplay.counted import some
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import CommitInDoubt, RefusedRecord
-from snapreplay.service.kafka.clients import producer_client
-from snapreplay.service.kafka.config import producer_arguments
+from snapreplay.service.core.partitioners import murmur_positive
+from snapreplay.service.kafka.batching import CODECS, Batches, Place, TopicShape
+from snapreplay.service.kafka.config import batch_bytes_max
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, commit_error, translated
 from snapreplay.service.kafka.shared import Shared
-from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, cut_producer
+from snapreplay.service.kafka.shutdown import CLOSE_S, bounded
+from snapreplay.service.kafka.sink import BatchesRefused, Sink
 from snapreplay.service.ports import LogRecord, TopicPartition
 from snapreplay.times import NO_TIMESTAMP
 
 QUEUED = 1000
-"""Records under way at a time: the client keeps a future for each."""
+"""Records that are written together, within one deadline."""
+_NO_LIMIT = 2**31
+"""The broker says what is too large."""
 
 
 class _Unowned:
@@ -36,24 +37,29 @@ class _Unowned:
         self, settings: Settings, shared: Shared | None = None, *, transactional_id: str | None = None
     ) -> None:
         self._settings = settings
-        self._producer = producer_client(producer_arguments(settings, transactional_id), shared)
-        self._healthy = False
-        self._closed = False
+        self._sink = Sink(settings, shared or Shared(settings), transactional_id)
+        self._transactional = transactional_id is not None
+        # Chunks of snapshots are compressed already, and what is fed is little.
+        self._codec = CODECS[settings.kafka.get("compression.type") if self._transactional else None]
+        self._shapes: dict[str, TopicShape] = {}
 
     async def _start(self, doing: str, within_ms: int, name: str = "") -> None:
         asked = Asked(self._settings, "IdempotentWrite", name)
         async with translated(doing, asked, within_s=within_ms / 1000, give_up=self.close):
-            await entered(self._producer.start(), self._settings)
-        self._healthy = True
+            await entered(self._sink.start(), self._settings)
 
     async def close(self) -> None:
-        """Close it; bounded, idempotent, never raises. Flushes only what is healthy."""
-        if self._closed:
-            return
-        self._closed = True
-        if not (self._healthy and await bounded(self._producer.stop(), CLOSE_S)):
-            await cut_producer(self._producer)
-        self._healthy = False
+        """Close it; bounded, idempotent, never raises."""
+        await self._sink.close()
+
+    async def _shape(self, topic: str) -> TopicShape:
+        if topic not in self._shapes:
+            count = await self._sink.partition_count(topic)
+            self._shapes[topic] = TopicShape(count, batch_bytes_max(self._settings), _NO_LIMIT)
+        return self._shapes[topic]
+
+    def _batches(self) -> Batches:
+        return Batches(self._shapes, self._codec, transactional=self._transactional)
 
 
 class KafkaAppender(_Unowned):
@@ -67,21 +73,17 @@ class KafkaAppender(_Unowned):
     async def append(self, record: LogRecord, partition: int) -> int:
         """Append; after an error only `close` is left to call."""
         try:
-            async with self._producer.client.writing(self._settings.timeouts.commit_ms / 1000):
+            async with self._sink.within(self._settings.timeouts.commit_ms / 1000):
                 offset = await self._append(record, partition)
-        except CLIENT_ERRORS as error:
-            self._healthy = False
-            refused = commit_error(error, "of a snapshot", record.topic)
+        except (*CLIENT_ERRORS, BatchesRefused) as error:
+            cause = next(iter(error.errors.values())) if isinstance(error, BatchesRefused) else error
+            refused = commit_error(cause, "of a snapshot", record.topic)
             if isinstance(refused, RefusedRecord):
-                raise refused from error
+                raise refused from cause
             asked = Asked(self._settings, "Write", record.topic)
             doing = f"appending to {record.topic}-{partition}"
-            raise client_error(error, doing, asked) from error
-        except BaseException:
-            self._healthy = False
-            raise
+            raise client_error(cause, doing, asked) from cause
         if offset < 0:
-            self._healthy = False
             raise RefusedRecord(
                 f"a record for {record.topic}-{partition} was stored, but its offset is unknown: the"
                 " snapshot is abandoned, and the next one starts from the beginning",
@@ -91,11 +93,10 @@ class KafkaAppender(_Unowned):
         return offset
 
     async def _append(self, record: LogRecord, partition: int) -> int:
-        batch = self._producer.create_batch()
-        batch.append(timestamp=record.timestamp_ms, key=record.key, value=record.value, headers=list(record.headers))
-        sent = await self._producer.send_batch(batch, record.topic, partition=partition)
-        answer = await sent
-        return int(answer.offset)
+        await self._shape(record.topic)
+        batches = self._batches()
+        place = batches.add(record, partition, record.timestamp_ms)
+        return (await self._sink.write(batches.runs))[place.target][0]
 
 
 class KafkaFeeder(_Unowned):
@@ -104,7 +105,6 @@ class KafkaFeeder(_Unowned):
     def __init__(self, settings: Settings, transactional_id: str | None = None) -> None:
         super().__init__(settings, transactional_id=transactional_id)
         self._name = transactional_id or "a plain producer"
-        self._transactional = transactional_id is not None
 
     async def start(self) -> None:
         """Start; after Unreachable, NotAuthenticated or NotAuthorized, within timeouts.fence_ms, it is closed."""
@@ -123,18 +123,19 @@ class KafkaFeeder(_Unowned):
             CommitInDoubt, Unreachable, NotAuthorized.
         """
         try:
-            if self._transactional:
-                await self._producer.begin_transaction()
             places = await self._send(outputs)
-            if self._transactional:
-                async with self._in_time("the transaction"):
-                    await self._producer.commit_transaction()
         except (*CLIENT_ERRORS, SnapreplayError) as error:
             await self._give_up()
             raise commit_error(error, self._name, settings=self._settings) from error
         except BaseException:
             await self._give_up()
             raise
+        if self._transactional and outputs:
+            try:
+                async with self._in_time("the transaction"):
+                    await self._sink.end(commit=True)
+            except CLIENT_ERRORS as error:
+                raise commit_error(error, self._name, settings=self._settings) from error
         return places
 
     @asynccontextmanager
@@ -142,59 +143,53 @@ class KafkaFeeder(_Unowned):
         """Limit the block to timeouts.commit_ms. The time for which a quota makes the brokers wait does not count."""
         timeout_ms = self._settings.timeouts.commit_ms
         try:
-            async with self._producer.client.writing(timeout_ms / 1000):
+            async with self._sink.within(timeout_ms / 1000):
                 yield
         except TimeoutError as error:
             raise CommitInDoubt(f"{what} was not acknowledged within timeouts.commit_ms={timeout_ms}") from error
 
     async def _give_up(self) -> None:
         """Abort, so that readers need not wait for the transaction's timeout; then send nothing more."""
-        if self._transactional and self._healthy:
-            await bounded(self._producer.abort_transaction(), CLOSE_S)
-        self._healthy = False
+        if self._transactional:
+            await bounded(self._sink.end(commit=False), CLOSE_S)
+        await self.close()
 
     async def _send(self, outputs: Sequence[Output]) -> list[tuple[TopicPartition, int]]:
-        """Send and look at each answer, because the client commits a transaction with missing records."""
+        """Write, and look at each answer."""
         places: list[tuple[TopicPartition, int]] = []
-        # The client's batch takes the first timestamp that it gets for that of the records without one before it.
+        # A batch takes the first timestamp that it gets for that of the records without one before it.
         for _, group in groupby(outputs, lambda each: each.timestamp_ms == NO_TIMESTAMP):
-            places += await self._send_alike(list(group))
+            alike = list(group)
+            for start in range(0, len(alike), QUEUED):
+                queued = alike[start : start + QUEUED]
+                async with self._in_time(f"a record for {some(sorted({each.topic for each in queued}))}"):
+                    places += await self._send_together(queued)
         return places
 
-    async def _send_alike(self, outputs: Sequence[Output]) -> list[tuple[TopicPartition, int]]:
-        places: list[tuple[TopicPartition, int]] = []
-        for start in range(0, len(outputs), QUEUED):
-            queued = outputs[start : start + QUEUED]
-            async with self._in_time(f"a record for {some(sorted({each.topic for each in queued}))}"):
-                sent = [await self._begin(output) for output in queued]
-                await asyncio.wait(sent)
-            places += [_place(*pair, self._name) for pair in zip(queued, sent, strict=True)]
-        return places
+    async def _send_together(self, outputs: Sequence[Output]) -> list[tuple[TopicPartition, int]]:
+        batches = self._batches()
+        places: list[Place] = []
+        for output in outputs:
+            partition = await self._partition(output)
+            places.append(batches.add(output, partition, output.timestamp_ms))
+        runs = batches.runs
+        if self._transactional:
+            await self._sink.begin(runs)
+        try:
+            bases = await self._sink.write(runs)
+        except BatchesRefused as refused:
+            target, error = next(iter(refused.errors.items()))
+            raise commit_error(error, self._name, target.topic, self._settings) from error
+        for target, offsets in bases.items():
+            if min(offsets) < 0:
+                raise CommitInDoubt(f"a record for {target} was answered as a duplicate, without its offset")
+        return [(target, bases[target][batch] + index) for target, batch, index in places]
 
-    async def _begin(self, output: Output) -> asyncio.Future[Any]:
-        while True:
-            try:
-                future: asyncio.Future[Any] = await self._producer.send(
-                    output.topic,
-                    key=output.key,
-                    value=output.value,
-                    partition=output.partition,
-                    timestamp_ms=output.timestamp_ms,
-                    headers=list(output.headers),
-                )
-            except KafkaTimeoutError:
-                continue  # it waits behind a full batch; `_in_time` decides for how long
-            except CLIENT_ERRORS as error:
-                raise commit_error(error, self._name, output.topic, self._settings) from error
-            future.add_done_callback(lambda done: done.cancelled() or done.exception())  # else it is logged as lost
-            return future
-
-
-def _place(output: Output, sent: asyncio.Future[Any], name: str) -> tuple[TopicPartition, int]:
-    error = sent.exception()
-    if error is not None:
-        raise commit_error(error, name, output.topic) from error
-    answer = sent.result()
-    if answer is None or answer.offset < 0:
-        raise CommitInDoubt(f"a record for {output.topic} was answered with {answer}")
-    return TopicPartition(answer.topic, answer.partition), int(answer.offset)
+    async def _partition(self, output: Output) -> int:
+        """Return the partition of a record; one without a key goes to any that has a leader."""
+        shape = await self._shape(output.topic)
+        if output.partition is not None:
+            return output.partition
+        if output.key is not None:
+            return murmur_positive(output.key) % shape.partition_count
+        return random.choice(self._sink.available(output.topic) or range(shape.partition_count))

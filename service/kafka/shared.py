@@ -22,6 +22,7 @@ from aiokafka.structs import TopicPartition as ClientPartition
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.connection import BareClient, Connection
+from snapreplay.service.kafka.patience import Patience
 from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_client, finish_despite_cancel
 from snapreplay.service.ports import Bounds, TopicPartition
 
@@ -303,6 +304,8 @@ class Shared:
         self._freshening: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._idle: dict[BrokerNode, list[Connection]] = {}
+        self.patience: dict[int, Patience] = {}
+        """Of the producers, by coordinator."""
 
     @property
     def users(self) -> int:
@@ -313,6 +316,12 @@ class Shared:
         """Make a client, which has not started, share."""
         client.__class__ = SharingClient
         client.shared = self
+
+    def client(self) -> SharingClient:
+        """Make a client that shares, and has not started."""
+        made = SharingClient(**client_arguments(self._settings))
+        made.shared = self
+        return made
 
     def hold(self) -> None:
         """Keep what is open, also while no client is; `leave` once afterwards."""

@@ -7,10 +7,9 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer
 from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection
-from aiokafka.errors import KafkaError
 
 log = logging.getLogger(__name__)
 
@@ -92,48 +91,8 @@ async def _close(client: AIOKafkaClient, close: Callable[[], Coroutine[Any, Any,
         connection.close()
 
 
-async def cut_producer(producer: AIOKafkaProducer) -> None:
-    """Close it by force: no task, no socket, no pending send is left, also with every broker dead.
-
-    `stop()` would flush, and wait for ever for brokers that are gone.
-    """
-    await finish_despite_cancel(_cut_producer(producer))
-
-
-async def _cut_producer(producer: AIOKafkaProducer) -> None:
-    producer._closed = True
-    await _end(_tasks(producer._sender.sender_task))
-    _fail_waiters(producer, KafkaError("this producer was discarded"))
-    await _close(producer.client, producer.client.close)
-
-
-def _fail_waiters(producer: AIOKafkaProducer, reason: KafkaError) -> None:
-    """Give `reason` to whoever awaits a send or a commit. Futures that nobody awaits are read here, or asyncio
-    would report them as errors later."""
-    accumulator, transactions = producer._message_accumulator, producer._txn_manager
-    batches = [batch for run in accumulator._batches.values() for batch in run]
-    batches += accumulator._pending_batches
-    waiters = [waiter for batch in batches for waiter in (batch.future, batch._drain_waiter)]
-    accumulator.fail_all(reason)
-    if transactions is not None and transactions._transaction_waiter is not None:
-        waiters.append(transactions._transaction_waiter)
-        transactions.fatal_error(reason)
-        waiters.append(transactions._transaction_waiter)
-    for waiter in waiters:
-        if waiter.done() and not waiter.cancelled():
-            waiter.exception()
-
-
-def _tasks(sender: asyncio.Task[Any] | None) -> set[asyncio.Task[Any]]:
-    """Return the sender and its requests under way: cancelled alone, it would wait for them for ever."""
-    if sender is None:
-        return set()
-    frame = getattr(sender.get_coro(), "cr_frame", None)
-    return {sender, *(frame.f_locals.get("tasks", ()) if frame is not None else ())}
-
-
 async def _end(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel until they are done: the sender swallows at least the first cancellation."""
+    """Cancel until they are done: the client swallows some cancellations."""
     left = {task for task in tasks if not task.done()}
     for _ in range(_CANCEL_ROUNDS):
         for task in left:

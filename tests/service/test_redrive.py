@@ -16,7 +16,6 @@ from snapreplay.service import redrive as module
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.dead_letters import DeadLetters
 from snapreplay.service.kafka.feeding import KafkaFeeder
-from snapreplay.service.kafka.shutdown import cut_producer
 from snapreplay.service.ports import NewTopic, TopicPartition
 from snapreplay.service.redrive import REDRIVEN_HEADER, NotesShifted, redrive
 from snapreplay.service.topics.reading import reading
@@ -137,7 +136,7 @@ def die(patch, at, *, before_commit):
         return places
 
     async def silent(self):
-        await cut_producer(self._producer)
+        await self._sink.close()
 
     patch.setattr(KafkaFeeder, "_send", sending)
     patch.setattr(KafkaFeeder, "feed", feeding)

@@ -188,17 +188,15 @@ class BrokerStage(Stage):
 
     async def begin(self, name: str) -> None:
         producer = await self._start(name)
-        self._open[name] = inside.client(producer)
+        self._open[name] = producer
         await inside.add_uncommitted(producer, self._log)
 
     async def write(self, name: str, count: int) -> None:
-        for value in self._values(count):
-            await self._open[name].send_and_wait(self._topic, value, partition=0)
+        await inside.send_uncommitted(self._open[name], self._topic, *self._values(count))
 
     async def end(self, name: str, how: str) -> None:
-        client = self._open[name]
         try:
-            await (client.commit_transaction() if how == "commit" else client.abort_transaction())
+            await inside.sink(self._open[name]).end(commit=how == "commit")
         except CLIENT_ERRORS as error:
             self.notes.append(type(commit_error(error, "x")).__name__)
         else:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from snapreplay.service.kafka.batching import Batches, TopicShape
+from snapreplay.service.kafka.config import MIB
+from snapreplay.service.ports import LogRecord
 from tests.support.stage import until
 
 
@@ -64,9 +67,9 @@ def reader(runner: Any) -> Any:
     return live(runner)._fetcher._reader
 
 
-def client(producer: Any) -> Any:
+def sink(producer: Any) -> Any:
     """Return what a `KafkaProducer` sends with."""
-    return producer._producer
+    return producer._sink
 
 
 def control(service: Any) -> Any:
@@ -76,16 +79,17 @@ def control(service: Any) -> Any:
 
 async def send_uncommitted(producer: Any, topic: str, *values: bytes) -> None:
     """Send into a transaction of this `KafkaProducer`, which it is not asked to commit: it is killed here."""
-    await client(producer).begin_transaction()
+    shape = TopicShape(await sink(producer).partition_count(topic), MIB, MIB)
     for value in values:
-        await client(producer).send_and_wait(topic, value, partition=0)
+        batches = Batches({topic: shape}, 0)
+        batches.add(LogRecord(topic, value), 0, None)
+        await sink(producer).begin(batches.runs)
+        await sink(producer).write(batches.runs)
 
 
 async def add_uncommitted(producer: Any, source: Any) -> None:
     """Begin a transaction that has this partition and no record in it, once the coordinator knows it."""
-    await client(producer).client._wait_on_metadata(source.topic)
-    await client(producer).begin_transaction()
-    await join(client(producer), source)
+    await sink(producer).begin([source])
 
 
 async def join(client: Any, source: Any) -> None:

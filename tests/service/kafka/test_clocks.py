@@ -5,7 +5,6 @@ import time
 
 import pytest
 from aiokafka.errors import InvalidTimestampError
-from aiokafka.structs import RecordMetadata
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
@@ -13,8 +12,10 @@ from snapreplay.app import names
 from snapreplay.app.record import Output
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import ClockRefused, RefusedRecord
-from snapreplay.service.kafka.producer import KafkaProducer, TopicShape, TransactionBatches
-from snapreplay.service.ports import LogRecord, TopicPartition
+from snapreplay.service.kafka.batching import Batches, TopicShape
+from snapreplay.service.kafka.producer import KafkaProducer
+from snapreplay.service.kafka.sink import BatchesRefused
+from snapreplay.service.ports import LogRecord
 from tests.support import apps
 from tests.support.stage import Stage, until
 
@@ -82,24 +83,19 @@ async def no_limits(_topics: object) -> dict[str, int]:
     ids=lambda it: "+".join(sorted(it)) if isinstance(it, set) else str(it),
 )
 async def test_a_record_s_own_timestamp_is_not_the_clock_s_fault(refused, to_blame, monkeypatch):
-    """The clock is to blame if a topic is among the refused in which all records have its time; else the app is. The
-    answers come in the order of the batches, each after the one before it was looked at."""
+    """The clock is to blame if a topic is among the refused in which all records have its time; else the app is."""
     producer = KafkaProducer(Settings(kafka={"bootstrap.servers": "127.0.0.1:1"}), "app", no_limits)
-    answers = []
 
-    async def send_batch(batch, topic, partition):
-        answer = asyncio.get_running_loop().create_future()
-        answers.append(answer)
-        if topic in refused:
-            done = lambda: answer.set_exception(InvalidTimestampError())  # noqa: E731 - it is called once
-        else:
-            done = lambda: answer.set_result(RecordMetadata(topic, 0, TopicPartition(topic, 0), 0, 0, 0, 0))  # noqa: E731 - as above
-        asyncio.get_running_loop().call_later(0.001 * len(answers), done)
-        return answer
+    async def begin(_targets):
+        pass
 
-    monkeypatch.setattr(producer._producer, "send_batch", send_batch)
+    async def write(runs):
+        raise BatchesRefused({target: InvalidTimestampError() for target in runs if target.topic in refused})
+
+    monkeypatch.setattr(producer._sink, "begin", begin)
+    monkeypatch.setattr(producer._sink, "write", write)
     outputs = [Output(TIMED, None, b"o", None, False, 5), Output(UNTIMED, None, b"o", None, False, None)]
-    batches = TransactionBatches(dict.fromkeys((TIMED, UNTIMED, LOG), TopicShape(1, 2000, 2000)), 0)
+    batches = Batches(dict.fromkeys((TIMED, UNTIMED, LOG), TopicShape(1, 2000, 2000)), 0)
     batches.add_outputs(outputs, LOG, 0)
     batches.add_records([LogRecord(LOG, b"i")], 0)
     with pytest.raises(ClockRefused if to_blame else RefusedRecord) as caught:

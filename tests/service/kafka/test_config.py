@@ -5,17 +5,12 @@ import ssl
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.kafka.config import (
-    client_arguments,
-    consumer_arguments,
-    membership_arguments,
-    producer_arguments,
-)
+from snapreplay.service.kafka.config import client_arguments, consumer_arguments, membership_arguments
 
 FULL = Settings(
     kafka={
@@ -38,8 +33,6 @@ def accepted(client):
     [
         (AIOKafkaConsumer, consumer_arguments(FULL, read_committed=True, large=False)),
         (AIOKafkaConsumer, membership_arguments(FULL, "app")),
-        (AIOKafkaProducer, producer_arguments(FULL, "app-0")),
-        (AIOKafkaProducer, producer_arguments(FULL, None)),
         (AIOKafkaAdminClient, client_arguments(FULL)),
     ],
 )
@@ -51,18 +44,11 @@ def test_every_argument_is_one_that_the_client_takes(client, arguments):
 
 
 def test_exactly_once_does_not_depend_on_settings():
-    """Isolation, reset, commits, acks and idempotence are ours."""
+    """Isolation, reset and commits are ours."""
     consumer = consumer_arguments(FULL, read_committed=True, large=False)
     assert consumer["isolation_level"] == "read_committed"
     assert consumer["auto_offset_reset"] == "none"
     assert consumer["enable_auto_commit"] is False
-    producer = producer_arguments(FULL, "app-0")
-    assert (producer["acks"], producer["transactional_id"]) == ("all", "app-0")
-    assert producer["transaction_timeout_ms"] == 30_000
-    assert producer["compression_type"] == "zstd"
-    appender = producer_arguments(FULL, None)
-    assert appender["enable_idempotence"] is True
-    assert appender["compression_type"] is None
 
 
 def test_addresses_are_shuffled_anew_for_each_client():

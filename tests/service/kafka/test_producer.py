@@ -1,6 +1,5 @@
 """Transactions on a real broker: all or nothing, nobody but the owner, never for ever."""
 
-import aiokafka.producer.sender as aiokafka_sender
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -27,13 +26,6 @@ async def commit_until_refused(producer, records):
                 await producer.commit(0, [], records)
             except RefusedRecord as refused:
                 return refused
-
-
-def test_the_client_still_has_the_constant_that_we_shorten():
-    """Without BACKOFF_OVERRIDE small transactions are eight times slower, and nobody would notice."""
-    source = aiokafka_sender.AddPartitionsToTxnHandler.handle_response.__code__
-    assert "BACKOFF_OVERRIDE" in source.co_names
-    assert aiokafka_sender.BACKOFF_OVERRIDE == 0.002
 
 
 async def test_offsets_of_the_records_are_the_acknowledged_ones(cluster, new_topic, unique):

@@ -1,0 +1,350 @@
+"""Writes record batches to the leaders of partitions, and ends transactions, by plain requests. One producer id and
+epoch; one caller at a time, except for `close`.
+
+What is answered with a retriable error, or not at all, is sent again without an end: the caller has a deadline. A batch
+is sent again byte by byte, so that the broker knows it by its sequence number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import zip_longest
+from typing import Any, TypeAlias
+
+from aiokafka import errors as kafka
+from aiokafka.client import ConnectionGroup, CoordinationType
+from aiokafka.errors import KafkaError, for_code
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
+from aiokafka.structs import TopicPartition as ClientPartition
+
+from snapreplay.errors import described
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka.batching import Batch
+from snapreplay.service.kafka.clients import anybody, first_answer
+from snapreplay.service.kafka.config import retry_pause_s
+from snapreplay.service.kafka.patience import Patience
+from snapreplay.service.kafka.requests import COORDINATOR_AWAY
+from snapreplay.service.kafka.shared import Shared
+from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_client, finish_despite_cancel
+from snapreplay.service.ports import TopicPartition
+
+MARKERS_PAUSE_S = 0.002
+"""Before a transaction that was refused because of the one before is begun again. The usual pause of 20 ms would limit
+a producer to 60 transactions/s."""
+
+_ALL_REPLICAS = -1
+_NO_LEADER = -1
+_CONCURRENT, _NOT_ATTEMPTED = 51, 55
+_SAME_COORDINATOR = {3, 14, _CONCURRENT}
+"""It does not know a topic yet, loads, or ends the transaction before: it is asked again."""
+_AGAIN = COORDINATOR_AWAY | _SAME_COORDINATOR
+
+Bytes: TypeAlias = bytes | bytearray
+Stored: TypeAlias = int | KafkaError
+"""The base offset of a batch, or why it was not stored."""
+
+
+class BatchesRefused(Exception):
+    """The brokers have refused batches for good. The others of the same round were answered, too."""
+
+    def __init__(self, errors: Mapping[TopicPartition, KafkaError]) -> None:
+        super().__init__()
+        self.errors = errors
+
+
+class Sink:
+    """A producer id with its epoch and sequence numbers, and the client that speaks for it.
+
+    Attributes:
+        unanswered: a request of a transaction was sent and ended without an answer.
+        trouble: why the last request is to be sent again; empty: it was answered well.
+    """
+
+    def __init__(self, settings: Settings, shared: Shared, transactional_id: str | None = None) -> None:
+        """Take the id of its transactions; None: it has none and is only idempotent."""
+        self.producer_id, self.epoch = -1, -1
+        self.unanswered = False
+        self.trouble = ""
+        self._settings = settings
+        self._transactional_id = transactional_id
+        self._pause_s = retry_pause_s(settings)
+        self._shared = shared
+        self._client = shared.client()
+        self._coordinator: int | None = None
+        self._sequences: dict[TopicPartition, int] = {}
+        self._ended_at = -math.inf  # of the loop's clock: the last transaction
+        self._working = asyncio.Lock()
+        self._closed = False
+
+    # ------------------------------------------------------------------------ its life
+
+    async def start(self) -> None:
+        """Connect, and get a producer id. With a transactional id this is the fence: the open transaction of an older
+        producer is aborted, and it can write nothing more."""
+        await self._client.bootstrap()
+        timeout_ms = self._settings.timeouts.transaction_ms if self._transactional_id else 0
+        request = InitProducerIdRequest(self._transactional_id, timeout_ms)
+        answer, _ = await self._coordinated(request, watched=False)
+        self.producer_id, self.epoch = int(answer.producer_id), int(answer.producer_epoch)
+        self._client.give_back()
+
+    @asynccontextmanager
+    async def within(self, seconds: float) -> AsyncIterator[None]:
+        """Run the block once no quota makes the brokers wait, and with all connections given back afterwards. The time
+        for which a quota makes them wait meanwhile does not count.
+
+        Raises:
+            TimeoutError: the block has taken longer.
+            KafkaError: `close` has ended it.
+        """
+        async with self._working:
+            self._guard()
+            try:
+                async with self._client.writing(seconds):
+                    yield
+            except TimeoutError as error:
+                if self._closed:
+                    raise _closed() from None
+                if self.trouble:
+                    raise TimeoutError(f"deadline passed; before it: {self.trouble}") from error
+                raise
+        self._client.give_back()
+
+    async def close(self) -> None:
+        """End the block that runs, and close the client: nothing is sent afterwards. Bounded, idempotent, never
+        raises."""
+        if not self._closed:
+            self._closed = True
+            await finish_despite_cancel(self._close())
+
+    async def _close(self) -> None:
+        self._client.end_writing()
+        await bounded(self._working.acquire(), CLOSE_S)
+        await close_client(self._client)
+
+    # ------------------------------------------------------------------------ what it does
+
+    async def partition_count(self, topic: str) -> int:
+        """Return the number of partitions. The topic's leaders are known from then on.
+
+        Raises:
+            KafkaError: the topic does not exist, or may not be described.
+        """
+        client, loop = self._client, asyncio.get_running_loop()
+        until = loop.time() + self._settings.request_timeout_ms / 1000
+        await client.add_topic(topic)
+        while not (partitions := client.cluster.partitions_for_topic(topic)):
+            if topic in client.cluster.unauthorized_topics:
+                raise kafka.TopicAuthorizationFailedError(topic)
+            if loop.time() > until:
+                raise kafka.UnknownTopicOrPartitionError(topic)
+            await asyncio.sleep(self._pause_s)
+            await client.force_metadata_update()
+        return len(partitions)
+
+    def available(self, topic: str) -> list[int]:
+        """Return the partitions of a topic that have a leader, after `partition_count`."""
+        return sorted(self._client.cluster.available_partitions_for_topic(topic) or ())
+
+    async def begin(self, targets: Iterable[TopicPartition]) -> None:
+        """Begin a transaction with these partitions, not before the markers of the last one are probably written.
+
+        Raises:
+            KafkaError: it is refused for good.
+        """
+        loop = asyncio.get_running_loop()
+        patience = self._patience()
+        rest_s = patience.rest_s(loop.time() - self._ended_at)
+        if rest_s:
+            await asyncio.sleep(rest_s)
+        gap_ms = (loop.time() - self._ended_at) * 1000
+        topics: dict[str, list[int]] = {}
+        for topic, partition in targets:
+            topics.setdefault(topic, []).append(partition)
+        _, met = await self._coordinated(AddPartitionsToTxnRequest(*self._who(), list(topics.items())))
+        if self._coordinator is not None:
+            self._shared.patience[self._coordinator] = patience.after(refused=_CONCURRENT in met, gap_ms=gap_ms)
+
+    async def end(self, *, commit: bool) -> None:
+        """Commit or abort the transaction.
+
+        Raises:
+            KafkaError: it is refused for good.
+        """
+        await self._coordinated(EndTxnRequest(*self._who(), commit))
+        self._ended_at = asyncio.get_running_loop().time()
+
+    async def write(self, runs: Mapping[TopicPartition, Sequence[Batch]]) -> dict[TopicPartition, list[int]]:
+        """Write these batches, one of a partition after the other. Return the base offsets, batch by batch; -1 is the
+        one of a batch that the broker has stored and forgotten where.
+
+        Raises:
+            BatchesRefused: at least one is refused for good.
+        """
+        bases: dict[TopicPartition, list[int]] = {target: [] for target in runs}
+        for row in zip_longest(*runs.values()):
+            left = {
+                target: self._built(target, batch) for target, batch in zip(runs, row, strict=True) if batch is not None
+            }
+            while left:
+                found = await self._round(left)
+                refused = {t: each for t, each in found.items() if isinstance(each, KafkaError) and not each.retriable}
+                if refused:
+                    raise BatchesRefused(refused)
+                for target, base in found.items():
+                    if isinstance(base, int):
+                        bases[target].append(base)
+                        del left[target]
+                if left:
+                    await self._before_another({t: each for t, each in found.items() if isinstance(each, KafkaError)})
+        self.trouble = ""
+        return bases
+
+    # ------------------------------------------------------------------------ requests
+
+    async def _round(self, batches: Mapping[TopicPartition, Bytes]) -> dict[TopicPartition, Stored]:
+        """Send each batch once, those of a leader in one request. Return each one's base offset, or its error."""
+        by_leader: dict[int, dict[TopicPartition, Bytes]] = {}
+        for target, batch in batches.items():
+            leader = self._client.cluster.leader_for_partition(ClientPartition(*target))
+            by_leader.setdefault(_NO_LEADER if leader is None else leader, {})[target] = batch
+        found: dict[TopicPartition, Stored] = dict.fromkeys(
+            by_leader.pop(_NO_LEADER, ()), kafka.LeaderNotAvailableError()
+        )
+        async with asyncio.TaskGroup() as group:
+            asking = [group.create_task(self._produce(*each)) for each in by_leader.items()]
+        for each in asking:
+            found |= each.result()
+        return {target: found[target] for target in batches}  # in their order
+
+    async def _produce(self, leader: int, batches: Mapping[TopicPartition, Bytes]) -> dict[TopicPartition, Stored]:
+        topics: dict[str, list[tuple[int, Any]]] = {}
+        for (topic, partition), batch in batches.items():
+            topics.setdefault(topic, []).append((partition, batch))
+        timeout_ms = self._settings.request_timeout_ms
+        request = ProduceRequest(self._transactional_id, _ALL_REPLICAS, timeout_ms, list(topics.items()))
+        found: dict[TopicPartition, Stored] = dict.fromkeys(batches, kafka.UnknownError("it was not answered"))
+        try:
+            answer = await self._send(leader, request, ConnectionGroup.DEFAULT)
+        except KafkaError as error:
+            return dict.fromkeys(batches, error)
+        for topic, partitions in answer.topics:
+            for partition, code, offset, *_ in partitions:
+                found[TopicPartition(topic, partition)] = _stored(topic, code, offset)
+        return found
+
+    async def _before_another(self, errors: Mapping[TopicPartition, KafkaError]) -> None:
+        """Wait before the batches with these errors are sent again."""
+        self.trouble = ", ".join(f"{described(error)} ({target})" for target, error in errors.items())
+        if any(each.invalid_metadata for each in errors.values()):
+            await self._client.force_metadata_update()
+        await asyncio.sleep(self._pause_s)
+
+    async def _coordinated(self, request: Any, *, watched: bool = True) -> tuple[Any, set[int]]:
+        """Ask the coordinator until it does this; without a transactional id, any broker. Return its answer, and the
+        error codes that it gave before.
+
+        Raises:
+            KafkaError: it refuses.
+        """
+        group = ConnectionGroup.DEFAULT if self._transactional_id is None else ConnectionGroup.COORDINATION
+        met: set[int] = set()
+        while True:
+            try:
+                if self._coordinator is None:
+                    self._coordinator = await self._found()
+                answer = await self._send(self._coordinator, request, group, watched=watched)
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                self._coordinator, self.trouble = None, described(error)
+                await self._client.force_metadata_update()
+                await asyncio.sleep(self._pause_s)
+                continue
+            codes = _codes_in(answer)
+            if not codes:
+                self.trouble = ""
+                return answer, met
+            for code, topic in codes.items():
+                if code not in _AGAIN:
+                    raise self._error(code, topic)
+            met |= codes.keys()
+            self.trouble = ", ".join(for_code(code).__name__ for code in codes)
+            if not codes.keys() <= _SAME_COORDINATOR:
+                self._coordinator = None
+            # Only the first request of a transaction meets the markers of the one before.
+            hurry = codes.keys() == {_CONCURRENT} and isinstance(request, AddPartitionsToTxnRequest)
+            await asyncio.sleep(MARKERS_PAUSE_S if hurry else self._pause_s)
+
+    async def _found(self) -> int:
+        """Return the node that coordinates the transactional id; without one, any that answers."""
+        name = self._transactional_id
+        if name is None:
+            return await anybody(self._client)
+        self._guard()
+        _, answer = await first_answer(self._client, FindCoordinatorRequest(name, CoordinationType.TRANSACTION))
+        if answer.error_code:
+            raise self._error(answer.error_code, "")
+        return int(answer.coordinator_id)
+
+    async def _send(self, node: int, request: Any, group: int, *, watched: bool = True) -> Any:
+        self._guard()
+        try:
+            return await self._client.send(node, request, group=group)
+        except NotImplementedError as error:
+            raise kafka.IncompatibleBrokerVersion(str(error)) from error
+        except (kafka.NodeNotReadyError, kafka.IncompatibleBrokerVersion):
+            raise  # nothing was sent
+        except BaseException:
+            self.unanswered |= watched
+            raise
+
+    def _guard(self) -> None:
+        """Nothing is sent after `close`, also where a cancellation was lost."""
+        if self._closed:
+            raise _closed()
+
+    def _error(self, code: int, topic: str) -> KafkaError:
+        made = for_code(code)
+        if made is kafka.TransactionalIdAuthorizationFailed:
+            return kafka.TransactionalIdAuthorizationFailed(self._transactional_id)
+        error: KafkaError = made(topic) if topic and made is kafka.TopicAuthorizationFailedError else made()
+        return error
+
+    def _built(self, target: TopicPartition, batch: Batch) -> Bytes:
+        sequence = self._sequences.get(target, 0)
+        self._sequences[target] = sequence + batch.record_count
+        return batch.built(self.producer_id, self.epoch, sequence)
+
+    def _patience(self) -> Patience:
+        known = None if self._coordinator is None else self._shared.patience.get(self._coordinator)
+        return known or Patience()
+
+    def _who(self) -> tuple[str, int, int]:
+        return self._transactional_id or "", self.producer_id, self.epoch
+
+
+def _codes_in(answer: Any) -> dict[int, str]:
+    """Return the error codes of a coordinator's answer, each with a topic that it is about, if it is about topics."""
+    if not hasattr(answer, "errors"):
+        return {answer.error_code: ""} if answer.error_code else {}
+    found = {code: topic for topic, partitions in answer.errors for _, code in partitions}
+    return {code: topic for code, topic in found.items() if code not in (0, _NOT_ATTEMPTED)}
+
+
+def _stored(topic: str, code: int, offset: int) -> Stored:
+    """Return the base offset of a batch. A duplicate of one that is long ago is stored, nobody knows where."""
+    if code in (0, kafka.DuplicateSequenceNumber.errno):
+        return int(offset)
+    made = for_code(code)
+    error: KafkaError = made(topic) if made is kafka.TopicAuthorizationFailedError else made()
+    return error
+
+
+def _closed() -> KafkaError:
+    return KafkaError("this producer was discarded")
