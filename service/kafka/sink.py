@@ -8,7 +8,9 @@ is sent again byte by byte, so that the broker knows it by its sequence number.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import zip_longest
@@ -24,6 +26,7 @@ from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.errors import described
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.kafka.batching import Batch
 from snapreplay.service.kafka.clients import anybody, first_answer
 from snapreplay.service.kafka.config import retry_pause_s
@@ -32,6 +35,8 @@ from snapreplay.service.kafka.requests import COORDINATOR_AWAY
 from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_client, finish_despite_cancel
 from snapreplay.service.ports import TopicPartition
+
+log = logging.getLogger(__name__)
 
 MARKERS_PAUSE_S = 0.002
 """Before a transaction that was refused because of the one before is begun again. The usual pause of 20 ms would limit
@@ -43,6 +48,8 @@ _CONCURRENT, _NOT_ATTEMPTED = 51, 55
 _SAME_COORDINATOR = {3, 14, _CONCURRENT}
 """It does not know a topic yet, loads, or ends the transaction before: it is asked again."""
 _AGAIN = COORDINATOR_AWAY | _SAME_COORDINATOR
+
+_SAID = Repeats()
 
 Bytes: TypeAlias = bytes | bytearray
 Stored: TypeAlias = int | KafkaError
@@ -240,7 +247,7 @@ class Sink:
 
     async def _before_another(self, errors: Mapping[TopicPartition, KafkaError]) -> None:
         """Wait before the batches with these errors are sent again."""
-        self.trouble = ", ".join(f"{described(error)} ({target})" for target, error in errors.items())
+        self._note(", ".join(f"{described(error)} ({target})" for target, error in errors.items()))
         if any(each.invalid_metadata for each in errors.values()):
             await self._client.force_metadata_update()
         await asyncio.sleep(self._pause_s)
@@ -262,7 +269,8 @@ class Sink:
             except KafkaError as error:
                 if not error.retriable:
                     raise
-                self._coordinator, self.trouble = None, described(error)
+                self._coordinator = None
+                self._note(described(error))
                 await self._client.force_metadata_update()
                 await asyncio.sleep(self._pause_s)
                 continue
@@ -274,7 +282,7 @@ class Sink:
                 if code not in _AGAIN:
                     raise self._error(code, topic)
             met |= codes.keys()
-            self.trouble = ", ".join(for_code(code).__name__ for code in codes)
+            self._note(", ".join(for_code(code).__name__ for code in codes), usual=codes.keys() == {_CONCURRENT})
             if not codes.keys() <= _SAME_COORDINATOR:
                 self._coordinator = None
             # Only the first request of a transaction meets the markers of the one before.
@@ -303,6 +311,14 @@ class Sink:
         except BaseException:
             self.unanswered |= watched
             raise
+
+    def _note(self, trouble: str, *, usual: bool = False) -> None:
+        """Note why a request is sent again; in the log, too, unless this is `usual`."""
+        self.trouble = trouble
+        said = None if usual else _SAID.met(trouble, time.monotonic())
+        if said is not None:
+            name = self._transactional_id or "without a transactional id"
+            log.warning("producer %s asks again: %s%s", name, trouble, said.more(time.monotonic()))
 
     def _guard(self) -> None:
         """Nothing is sent after `close`, also where a cancellation was lost."""

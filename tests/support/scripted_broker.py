@@ -129,37 +129,30 @@ class ScriptedCluster:
         code = step if isinstance(step, int) else 0
         if step == "moved":
             self._move(request)
-        match request:
-            case ApiVersionRequest_v0():
-                return [0, [(key, each.API_VERSION, each.API_VERSION) for key, each in _STRUCTS.items()]]
-            case MetadataRequest_v5():
-                brokers = [(each, HOST, port, None) for each, port in self.ports.items()]
-                topics = [(0, each, False, [self._led(each)]) for each in request.topics or ()]
-                return [0, brokers, "scripted", 1, topics]
-            case FindCoordinatorRequest_v1():
-                return [0, code, None, self.coordinator, HOST, self.ports[self.coordinator]]
+        if isinstance(request, ApiVersionRequest_v0):
+            return [0, [(key, each.API_VERSION, each.API_VERSION) for key, each in _STRUCTS.items()]]
+        if isinstance(request, MetadataRequest_v5):
+            brokers = [(each, HOST, port, None) for each, port in self.ports.items()]
+            topics = [(0, each, False, [self._led(each)]) for each in request.topics or ()]
+            return [0, brokers, "scripted", 1, topics]
+        if isinstance(request, FindCoordinatorRequest_v1):
+            return [0, code, None, self.coordinator, HOST, self.ports[self.coordinator]]
         if isinstance(request, ProduceRequest_v7):
             made = [
-                (topic, [self._stored(node, request, topic, *each, code) for each in some])
+                (topic, [self._stored(node, request, (topic, each), data, code) for each, data in some])
                 for topic, some in request.topics
             ]
             return [made, self.throttle_ms]
         code = code or self._refusal(node, request)
-        match request:
-            case InitProducerIdRequest_v0():
-                if not code:
-                    self.epoch += 1
-                    self._end(commit=False)
-                return [0, code, 7, self.epoch]
-            case AddPartitionsToTxnRequest_v0():
-                if not code:
-                    self._added |= {(topic, each) for topic, some in request.topics for each in some}
-                return [0, [(topic, [(each, code) for each in some]) for topic, some in request.topics]]
-            case EndTxnRequest_v0():
-                if not code:
-                    self._end(commit=request.transaction_result)
-                return [0, code]
-        raise AssertionError(request)
+        if isinstance(request, AddPartitionsToTxnRequest_v0):
+            if not code:
+                self._added |= {(topic, each) for topic, some in request.topics for each in some}
+            return [0, [(topic, [(each, code) for each in some]) for topic, some in request.topics]]
+        is_end = isinstance(request, EndTxnRequest_v0)
+        if not code:
+            self.epoch += not is_end
+            self._end(commit=is_end and request.transaction_result)
+        return [0, code] if is_end else [0, code, 7, self.epoch]
 
     def _move(self, request: Any) -> None:
         if isinstance(request, ProduceRequest_v7):
@@ -183,13 +176,11 @@ class ScriptedCluster:
         self._open.clear()
         self._added.clear()
 
-    def _stored(
-        self, node: int, request: Any, topic: str, partition: int, data: bytes, code: int
-    ) -> tuple[int, int, int, int, int]:
+    def _stored(self, node: int, request: Any, place: Place, data: bytes, code: int) -> tuple[int, int, int, int, int]:
         """Store a batch, unless it is refused; one that was stored before is answered with its offset."""
         head = _BATCH_HEAD.unpack_from(data)
         epoch, sequence, count = head[-3:]
-        place = topic, partition
+        topic, partition = place
         if not code:
             next_sequence, last_sequence, last_offset = self._sequences.get((place, epoch), (0, -1, _NO_OFFSET))
             if node != self.leaders.get(topic, 1):
