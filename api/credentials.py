@@ -112,8 +112,8 @@ def _token(path: Path, number: int, line: str) -> Token:
     if parts is None:
         raise _wrong(
             path,
-            f"line {number} is no token of 16 to 512 letters, digits or -._~+/, nor sha256:HASH, nor one of them after "
-            "ROLE: or ROLE:NAME: with the role viewer, operator or admin",
+            f"line {number} is not a token of 16 to 512 letters, digits or -._~+/, nor sha256:HASH, nor one of them"
+            " after ROLE: or ROLE:NAME: with the role viewer, operator or admin",
         )
     asker = Asker(parts["name"] or f"line {number}", Role[(parts["role"] or "admin").upper()])
     text = parts["token"] or ""

@@ -106,7 +106,7 @@ def refusal(
 
 
 def _malformed(name: str, value: str) -> problems.ProblemError:
-    return problems.ProblemError(problems.MALFORMED_HEADER, f"{name} is no address: {value[:200]!r}")
+    return problems.ProblemError(problems.MALFORMED_HEADER, f"{name} is not an address: {value[:200]!r}")
 
 
 def _is_json(media: str) -> bool:

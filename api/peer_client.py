@@ -118,9 +118,9 @@ def _endpoint(url: str) -> tuple[Endpoint, bool]:
         is_tls = parts.scheme == "https"
         host, port = parts.hostname, parts.port or (443 if is_tls else 80)
     except ValueError as error:
-        raise NoAnswer(f"{url!r} is no address: {error}") from None
+        raise NoAnswer(f"{url!r} is not an address: {error}") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise NoAnswer(f"{url!r} is no address that begins with http:// or https://")
+        raise NoAnswer(f"{url!r} is not an address that begins with http:// or https://")
     return (host, port), is_tls
 
 

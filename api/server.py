@@ -76,8 +76,8 @@ class HttpServer:
         """Take the port, unless this was done before; `serve` is to follow, or `close`. Port 0 picks a free one.
 
         Raises:
-            UsageError: the port is taken or not allowed, the host is no address of this machine, others reach it and
-                no login is demanded, or the tokens or certificates cannot be read.
+            UsageError: the port is taken or not allowed, the host is not an address of this machine, others reach it
+                and no login is demanded, or the tokens or certificates cannot be read.
         """
         if self._bound is not None:
             return self._bound
@@ -160,7 +160,7 @@ PROBES_HINT = "choose another port with --set http.probes_port=N (0: none)"
 
 
 def bind(host: str, port: int, hint: str = PORT_HINT) -> socket.socket:
-    """Bind, or raise UsageError: the port is taken or not allowed, or the host is no address of this machine."""
+    """Bind, or raise UsageError: the port is taken or not allowed, or the host is not an address of this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return close_in_forks(socket.create_server((host, port), family=family, backlog=WAITING_MAX))

@@ -206,14 +206,14 @@ async def _original(letter: InputRecord, inputs: Reader, counts: dict[str, int])
     headers, reasons = parted(letter.headers)
     why = {name.removeprefix(PREFIX): data or b"" for name, data in reasons}
     if "timer" in why:
-        raise _Gone(TIMER, f"{_timer(why)} is no record: a handler may set it again")
+        raise _Gone(TIMER, f"{_timer(why)} is not a record: a handler may set it again")
     try:
         topic, partition = why["topic"].decode(), int(why["partition"])
         offset, timestamp_ms = int(why["offset"]), int(why["timestamp_ms"])
     except (KeyError, ValueError) as error:
         raise _Gone("no origin", f"it does not say where it comes from ({error})") from error
     if partition >= counts.get(topic, 0):
-        raise _Gone("no such input", f"{topic}-{partition} is no input partition of the app")
+        raise _Gone("no such input", f"{topic}-{partition} is not an input partition of the app")
     key, value = letter.key, letter.value
     if "dropped" in why:  # it was too large for the dead-letters topic
         source = TopicPartition(topic, partition)

@@ -80,8 +80,8 @@ def _record_of(line: bytes, topic: Topic[Any, Any], partition_count: int, limit_
         )
     if given.timestamp_ms is not None and not is_timestamp(given.timestamp_ms):
         raise _Refused(
-            f"timestamp_ms {given.timestamp_ms} is no time: before 1970, or beyond 64 bits; {NO_TIMESTAMP} stands for a"
-            " record without one"
+            f"timestamp_ms {given.timestamp_ms} is not a time: before 1970, or beyond 64 bits; {NO_TIMESTAMP} stands"
+            " for a record without one"
         )
     key = _bytes_of("key", topic.key, given.key)
     value = _bytes_of("value", topic.value, given.value)

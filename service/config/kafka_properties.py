@@ -191,8 +191,8 @@ def _provider(value: Any) -> str | TokenProvider:
         return text
     if isinstance(value, str) or not is_provider(value):
         raise PropertyRefused(
-            f"a {type(value).__name__} that is no token provider: give `module:factory`, or in Python an object with a"
-            " function token()"
+            f"a {type(value).__name__} that is not a token provider: give `module:factory`, or in Python an object with"
+            " a function token()"
         )
     provider: TokenProvider = value
     return provider

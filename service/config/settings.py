@@ -112,7 +112,7 @@ def _properties(given: object) -> dict[str, Any]:
     """Return Kafka's properties, or raise ValueError, with a line for each problem."""
     if not isinstance(given, dict):
         raise ValueError(  # noqa: TRY004 - it is collected
-            f"kafka: a {type(given).__name__} is no table of properties; write `kafka={{'bootstrap.servers': …}}`"
+            f"kafka: a {type(given).__name__} is not a table of properties; write `kafka={{'bootstrap.servers': …}}`"
         )
     parsed: dict[str, Any] = dict(_WITHOUT_KAFKA)
     problems = []

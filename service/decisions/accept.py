@@ -401,8 +401,8 @@ def _unproven(context: Context, topic: str, ground: Increment, begin: int) -> It
     """Tell of an input that is another topic than that of the state, if nothing shows whether it is a copy."""
     for change in changes([topic], ground.topic_ids, context.view.topic_ids):
         yield (
-            f"{change}, and nothing is left that shows whether offset {begin} means the same in it: if it is no copy,"
-            " what it holds below that offset is never processed"
+            f"{change}, and nothing is left that shows whether offset {begin} means the same in it: if it is not a"
+            " copy, what it holds below that offset is never processed"
         )
 
 

@@ -107,7 +107,7 @@ async def propose(app: App[Any], settings: Settings, cluster: Cluster, wish: Wis
     inputs = {name for each in found for name in each.last.increment.positions}
     for name in wish.retire:
         if name not in inputs:
-            raise UsageError(f"topic {name} is no input", hint=f"name one of {', '.join(sorted(inputs))}")
+            raise UsageError(f"topic {name} is not an input", hint=f"name one of {', '.join(sorted(inputs))}")
     return found
 
 

@@ -82,7 +82,7 @@ class GroupMember:
 
 
 class ForeignMember(NamedTuple):
-    """A member of an app's group that is no process of the app."""
+    """A member of an app's group that is not a process of the app."""
 
     client_id: str
     host: str

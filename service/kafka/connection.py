@@ -184,7 +184,7 @@ async def connect(host: str, port: int, **given: Any) -> Connection:
     try:
         await connection.connect()
     except UnicodeError:
-        raise socket.gaierror(socket.EAI_NONAME, f"{host!r} is no name of a host") from None
+        raise socket.gaierror(socket.EAI_NONAME, f"{host!r} is not a host name") from None
     if connection._writer is not None:  # None: it is closed already, and whoever uses it learns that
         end_when_silent(connection._writer.get_extra_info("socket"), connection._request_timeout)
     return connection

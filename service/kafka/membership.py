@@ -469,7 +469,7 @@ def foreign_members(settings: Settings, group_id: str, found: list[ForeignMember
         else "lets no process of the app join"
     )
     return GroupRefused(
-        f"group {group_id} has a member that is no process of the app ({who}): until it leaves, the coordinator"
+        f"group {group_id} has a member that is not a process of the app ({who}): until it leaves, the coordinator"
         f" {instead}",
         hint="stop that consumer, or give it another group.id: the group whose name is the app id is the app's own."
         f" `kafka-consumer-groups.sh --bootstrap-server {servers} --describe --group {group_id} --members` lists who is"

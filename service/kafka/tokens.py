@@ -118,7 +118,7 @@ def _made(name: str) -> Any:
     if is_provider(found):
         return found
     if not callable(found):
-        raise _useless(name, f"a {type(found).__name__} is no provider, and makes none")
+        raise _useless(name, f"a {type(found).__name__} is not a provider, and does not return one")
     try:
         made = found()
     except Exception as error:

@@ -285,7 +285,7 @@ def checked_headers(where: str, given: object, refusal: type[SnapreplayError]) -
         `refusal`: they are no pairs of str and bytes; None for the bytes is a null value.
     """
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise refusal(f"{where}: headers={given!r} is no list of pairs", hint=_PAIRS)
+        raise refusal(f"{where}: headers={given!r} is not a list of pairs", hint=_PAIRS)
     pairs = tuple(given)
     for each in pairs:
         is_pair = isinstance(each, tuple | list) and len(each) == 2

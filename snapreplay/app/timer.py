@@ -53,7 +53,7 @@ class Timer(msgspec.Struct, Generic[K], frozen=True, gc=False):
 
     @property
     def random(self) -> random.Random:
-        """A generator seeded by app and timer: the same numbers in every replay. Each access makes a new one."""
+        """As `Record.random`, seeded by app and timer."""
         return random.Random(f"{self.app_id}/{self.partition}/{self.id}")
 
 

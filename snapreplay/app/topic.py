@@ -75,7 +75,7 @@ class Topic(Generic[K, V]):
 
         Raises:
             UsageError: Kafka would not accept the name, a codec is not one (`json` instead of `json()`), there is no
-                such partitioner, or `ahead_max_ms` is no number of milliseconds.
+                such partitioner, or `ahead_max_ms` is not a number of milliseconds.
         """
         check_topic_name(name)
         self.ahead_max_ms = checked_ahead(name, ahead_max_ms)

@@ -455,7 +455,7 @@ def _through(step: Mapping[str, DeclaredUpgrade], items: Iterable[_Item]) -> Ite
             raise _failed(item.origin, said) from error
         for entry in entries:
             if not isinstance(entry, tuple) or len(entry) not in (2, 3):
-                what = f"{place_of(upgrade.function)} made {entry!r:.80} of it, which is no entry"
+                what = f"{place_of(upgrade.function)} made {entry!r:.80} of it, which is not an entry"
                 raise _failed(item.origin, what, "return or yield (key, value), or (store, key, value)")
             yield item._replace(store=entry[0] if len(entry) == 3 else item.store, key=entry[-2], value=entry[-1])
 

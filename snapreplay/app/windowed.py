@@ -42,7 +42,7 @@ def hopping(at_ms: int, size_ms: int, every_ms: int) -> list[Window]:
 
 
 def check_durations(least_ms: int = 1, **durations_ms: int) -> None:
-    """Raise UsageError if one is no number of milliseconds, or below the least."""
+    """Raise UsageError if one is not a number of milliseconds, or below the least."""
     for name, duration_ms in durations_ms.items():
         if type(duration_ms) is not int or duration_ms < least_ms:
             raise UsageError(f"{name}={duration_ms!r} is not a number of milliseconds from {least_ms} on")

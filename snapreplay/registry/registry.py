@@ -147,9 +147,8 @@ class SchemaRegistry:
     ) -> Codec[Any]:
         """Return a codec for Avro.
 
-        A value is read with the schema with which it was written, and converted to `type_`. Fields that the type
-        lacks are omitted, and missing fields get the type's defaults. Values are written with the given schema, or
-        with one made from the type.
+        A value is read with the schema with which it was written, and converted to `type_`. Values are written with
+        the given schema, or with one made from the type.
 
         Args:
             type_: a msgspec Struct, dataclass, TypedDict or Pydantic model; Any: dict, list, str, ...

@@ -230,7 +230,7 @@ def _joined(path: str, name: str) -> str:
 def check_dropped(dropped: object) -> tuple[str, ...]:
     """Return the names, or raise UsageError: they are no names of fields."""
     if isinstance(dropped, str) or not isinstance(dropped, Iterable):
-        raise UsageError(f"MapState: dropped={dropped!r} is no sequence of names", hint='use `dropped=("email",)`')
+        raise UsageError(f"MapState: dropped={dropped!r} is not a sequence of names", hint='use `dropped=("email",)`')
     names = tuple(dropped)
     if not all(isinstance(each, str) and each for each in names):
         raise UsageError(

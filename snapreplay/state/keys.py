@@ -301,7 +301,7 @@ def tuple_unpacker(part_types: tuple[type, ...], decode: Callable[[bytes], Any])
 def unpack_tuple(encoded: bytes) -> tuple[Part, ...]:
     """Unpack a key, or raise ValueError: not what `tuple_packer` makes."""
     if not is_tuple_key(encoded):
-        raise ValueError("it is no key of several parts")
+        raise ValueError("it is not a key of several parts")
     parts: list[Part] = []
     at, end = 1, len(encoded)
     while at < end:

@@ -145,7 +145,7 @@ def fields_of(view: object) -> dict[str, StoreFields]:
 
 def _names(retired: object) -> Sequence[str]:
     if isinstance(retired, str) or not isinstance(retired, Sequence):
-        raise UsageError(f"retired={retired!r} is no sequence of names", hint='use `retired=("offers",)`')
+        raise UsageError(f"retired={retired!r} is not a sequence of names", hint='use `retired=("offers",)`')
     return retired
 
 

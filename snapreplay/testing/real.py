@@ -280,8 +280,8 @@ class RealHarness(Generic[S]):
         """Wait until the app has caught up and no call is pending, then compare its state and outputs with the result
         of `fold` for the inputs.
 
-        `fold` gets the decoded records of the inputs, with topic names without prefix: in offset order within a
-        partition, otherwise by timestamp. Records of internal topics and records that do not decode are omitted.
+        `fold` gets the decoded records of the inputs, except those of internal topics: in offset order within a
+        partition, otherwise by timestamp. Their topic names have no prefix.
 
         Raises:
             Diverged: names the first key that differs, with both values, and the seed.

@@ -191,7 +191,7 @@ def _number(name: str, value: str) -> int:
     try:
         return int(value)
     except ValueError as error:
-        raise UnknownOption(f"option {name}={value!r} is no number") from error
+        raise UnknownOption(f"option {name}={value!r} is not a number") from error
 
 
 def _time_ms(value: str) -> int:
@@ -201,7 +201,7 @@ def _time_ms(value: str) -> int:
         time = None
     if time is None or time.tzinfo is None:  # the zone of whichever process reads it is nobody's intention
         raise UnknownOption(
-            f"option at.timestamp={value!r} is no time with an offset from UTC",
+            f"option at.timestamp={value!r} is not a time with an offset from UTC",
             hint="write it as 2026-11-22T10:00:00+00:00",
         )
     return int(time.timestamp() * 1000)

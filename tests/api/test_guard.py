@@ -94,7 +94,7 @@ def test_a_header_that_cannot_be_read_is_refused(client, control, headers):
     assert response.status_code == 400
     assert response.json()["type"].endswith("malformed-header")
     (name,) = headers if len(headers) == 1 else ("host",)
-    assert response.json()["detail"] == f"{name.title()} is no address: {headers[name]!r}"
+    assert response.json()["detail"] == f"{name.title()} is not an address: {headers[name]!r}"
     assert not control.operations()
     assert client.get("/healthz", headers=asked).status_code == 200
 

@@ -100,7 +100,7 @@ def test_a_changed_file_counts_at_once_and_a_broken_one_changes_nothing(file, ca
     assert tokens.asker(f"Bearer {SECOND}")
     file.unlink()
     assert tokens.asker(f"bearer {SECOND}")
-    assert "line 1 is no token" in caplog.text
+    assert "line 1 is not a token" in caplog.text
     assert "what was read before stays" in caplog.text
     assert SECOND not in caplog.text
 
@@ -118,8 +118,8 @@ def test_without_a_file_there_no_token_opens_anything(tmp_path):
     [
         (b"", "holds no token"),
         (b"\n \n", "holds no token"),
-        (b"hunter2\n", "line 1 is no token"),
-        (b"two words that are long\n", "line 1 is no token"),
+        (b"hunter2\n", "line 1 is not a token"),
+        (b"two words that are long\n", "line 1 is not a token"),
         (b"\xff\xfe" * 20, "cannot be read: it is no text"),
         (None, "cannot be read: No such file"),
     ],
@@ -297,7 +297,7 @@ def test_a_line_has_role_name_and_token_or_hash(file, line, name, role):
 def test_a_line_of_another_form_is_refused(file, line):
     """By its number, without what it holds."""
     file.write_text(line)
-    with pytest.raises(UsageError, match="line 1 is no token") as refused:
+    with pytest.raises(UsageError, match="line 1 is not a token") as refused:
         tokens_in(file)
     assert FIRST not in refused.value.message
 

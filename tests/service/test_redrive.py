@@ -209,7 +209,7 @@ async def test_what_did_not_fit_comes_from_the_input_or_is_named(letters):
     assert done.sent == {TopicPartition(letters.input, number): 1}
     gone, foreign, unmarked = done.left
     assert f"{letters.input}-{number}-99 is gone" in gone
-    assert "5-5 is no input partition" in foreign
+    assert "5-5 is not an input partition" in foreign
     assert "does not say where it comes from" in unmarked
     found = (await letters.here.read(letters.input))[number]
     assert [each.value for each in found][-1] == found[0].value

@@ -135,7 +135,7 @@ def test_built_directly_nothing_from_outside_counts(monkeypatch):
         ({"snapshot.by": "owners"}, "snapshot.by='owners': expected 'owner' or 'both'"),
         ({"snapshot.before_stop": "perhaps"}, "snapshot.before_stop='perhaps': expected `bool`"),
         ({"http": "5", "http.port": 1}, "http: a str; expected a table"),
-        ({"kafka": "5", "kafka.client.id": "x"}, "kafka: a str is no table of properties; write `kafka={"),
+        ({"kafka": "5", "kafka.client.id": "x"}, "kafka: a str is not a table of properties; write `kafka={"),
         ({"kafka.bootstrap.servers": "a:9092,b:x"}, "kafka.bootstrap.servers: 'b:x' is not host:"),
         ({"kafka.bootstrap.servers": "http://a:9092"}, "'http://a:9092' is not host:port"),
         ({"kafka.bootstrap.servers": "a:9092,"}, "'' is not host:port"),

@@ -163,7 +163,7 @@ async def test_records_that_nobody_wants_are_left(story):
         await carry_out(drained)
     (left,) = await story.change(one, leave_records=True)
     assert "5 records are left up to offset 10: the rest, up to offset 10, is" in left.increment.decision["decided"]
-    with pytest.raises(UsageError, match="topic no-such is no input"):
+    with pytest.raises(UsageError, match="topic no-such is not an input"):
         await story.change(one, retire=("no-such",))
 
 

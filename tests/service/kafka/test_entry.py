@@ -193,7 +193,7 @@ async def test_a_name_that_nobody_can_be_asked_for_is_told(protocol):
     """An empty part, or one that is too long: no name server takes it. It may also be one that a broker advertises."""
     for host in ("broker..example", f"{'b' * 64}.example"):
         settings = Settings(kafka={"bootstrap.servers": f"{host}:9092", "security.protocol": protocol})
-        with pytest.raises(Unreachable, match=rf"nobody answers at {host}:9092 \('{host}' is no name of a host\)"):
+        with pytest.raises(Unreachable, match=rf"nobody answers at {host}:9092 \('{host}' is not a host name\)"):
             await KafkaCluster(settings).reader()
 
 

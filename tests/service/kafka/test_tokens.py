@@ -196,7 +196,7 @@ async def test_a_connection_stays_while_no_token_can_be_had(here):
     ("attribute", "said"),
     [
         ("absent", "has no attribute 'absent'"),
-        ("number", "a int is no provider, and makes none"),
+        ("number", "a int is not a provider, and does not return one"),
         ("raises", "it raised RuntimeError: no such issuer"),
         ("nothing", r"it returned NoneType, which has no function token\(\)"),
     ],

@@ -33,10 +33,10 @@ def test_pairs_are_taken_in_their_order():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"ab": b"1"}, r"headers=\{'ab': b'1'\} is no list of pairs"),
-        ("ab", "headers='ab' is no list of pairs"),
-        (b"ab", "headers=b'ab' is no list of pairs"),
-        (5, "headers=5 is no list of pairs"),
+        ({"ab": b"1"}, r"headers=\{'ab': b'1'\} is not a list of pairs"),
+        ("ab", "headers='ab' is not a list of pairs"),
+        (b"ab", "headers=b'ab' is not a list of pairs"),
+        (5, "headers=5 is not a list of pairs"),
         (["ab"], r"header 'ab' is not a \(str, bytes\) pair"),
         ([("a", "1")], r"header \('a', '1'\) is not a"),
         ([("a", b"1", 2)], r"header \('a', b'1', 2\) is not a"),

@@ -194,9 +194,9 @@ async def awaits(key, old):
         (lambda key, old: (key, V1(0.0)), "would not read back as .*V2'>: Object missing required field `cents`"),
         (lambda key, old: (1, V2(0)), "is of type int, but the keys of this map are str"),
         (lambda key, old: V2(0), "TypeError"),
-        (lambda key, old: [V2(0)], r"made V2\(cents=0\) of it, which is no entry"),
+        (lambda key, old: [V2(0)], r"made V2\(cents=0\) of it, which is not an entry"),
         (lambda key, old: ("nowhere", key, V2(0)), "becomes an entry of store 'nowhere'; the state has default"),
-        (lambda key, old: (key, V2(0), V2(0), 1), "which is no entry"),
+        (lambda key, old: (key, V2(0), V2(0), 1), "which is not an entry"),
     ],
 )
 def test_what_cannot_be_upgraded_is_named_and_nothing_was_changed(function, why):

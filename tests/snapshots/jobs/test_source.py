@@ -75,8 +75,8 @@ def test_the_documented_read_works(read, spark, broker, capsys) -> None:
         ({}, "'app.id' is missing"),
         ({"app.id": "a"}, "'kafka.bootstrap.servers' is missing"),
         ({"app.id": "a", "kafka.bootstrap.servers": "k", "view": "rows"}, "view='rows' is none of state"),
-        ({"app.id": "a", "kafka.bootstrap.servers": "k", "at.batch": "x"}, "at.batch='x' is no number"),
-        ({"app.id": "a", "kafka.bootstrap.servers": "k", "at.timestamp": "noon"}, "is no time with an offset"),
+        ({"app.id": "a", "kafka.bootstrap.servers": "k", "at.batch": "x"}, "at.batch='x' is not a number"),
+        ({"app.id": "a", "kafka.bootstrap.servers": "k", "at.timestamp": "noon"}, "is not a time with an offset"),
         ({"app.id": "a", "kafka.bootstrap.servers": "k", "at.Batsch": "1"}, "'at.batsch' is none of"),
     ],
 )
