@@ -43,7 +43,7 @@ class Feeder:
         """Write half of everything before any process is there: first the tables, then what is joined with them."""
         for partition, count in self._left.items():
             self.write(partition, count // 2)
-            self.backlog[partition] = self._broker.log(*partition).end
+            self.backlog[partition] = log.end if (log := self._broker.logs.get(partition)) else 0
 
     def finish(self) -> None:
         self.is_held = False

@@ -310,8 +310,9 @@ class Oracle:
             table = TopicPartition(program.TABLE, story.number)
             log = self._broker.logs[table]
             left = range(story.table_position, self._backlog[table])
-            missed = [o for o in left if (r := log.visible(o, committed_only=True)) and r.timestamp < record.timestamp]
-            require(not missed, f"partition {story.number}: {record} comes before {table} {missed}")
+            first = next((each for o in left if (each := log.visible(o, committed_only=True)) is not None), None)
+            before = first is None or first.timestamp >= record.timestamp
+            require(before, f"partition {story.number}: {record} comes before {table} {first}")
             story.met["joined with the backlog"] += 1
 
     def _records(
