@@ -39,8 +39,9 @@ class Feeder:
             for _ in range(max(2, count // 4)):
                 loop.call_later(seconds * self._rng.random(), self._burst, partition)
 
-    def begin_with_backlog(self) -> None:
+    def begin_with_backlog(self, loop: VirtualLoop) -> None:
         """Write half of everything before any process is there: first the tables, then what is joined with them."""
+        self._loop = loop
         for partition, count in self._left.items():
             self.write(partition, count // 2)
             self.backlog[partition] = log.end if (log := self._broker.logs.get(partition)) else 0

@@ -310,7 +310,8 @@ class Oracle:
             table = TopicPartition(program.TABLE, story.number)
             log = self._broker.logs[table]
             left = range(story.table_position, self._backlog[table])
-            first = next((each for o in left if (each := log.visible(o, committed_only=True)) is not None), None)
+            there = (log.compacted.get(offset) or log.visible(offset, committed_only=True) for offset in left)
+            first = next((each for each in there if each is not None), None)
             before = first is None or first.timestamp >= record.timestamp
             require(before, f"partition {story.number}: {record} comes before {table} {first}")
             story.met["joined with the backlog"] += 1

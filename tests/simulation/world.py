@@ -303,7 +303,7 @@ class World:
         ):
             self.broker.create(topic, scenario.partitions)
         if scenario.tables:
-            self.feeder.begin_with_backlog()
+            self.feeder.begin_with_backlog(self.loop)
         if not scenario.begins_late:
             await begin(self)
 
