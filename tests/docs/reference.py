@@ -31,7 +31,6 @@ from tests.support.fake_control import FACTS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MODULES = ["snapreplay", "snapreplay.testing", "snapreplay.spark"]
-_MADE = "This page is made from the code."
 _SECTION = re.compile(r"(Args|Attributes|Raises(?: \(when made\))?):")
 
 Lines = Iterator[str]
@@ -230,7 +229,7 @@ def python_page() -> str:
     """Make docs/python.md."""
     lines = [
         "# The Python API\n",
-        f"The public names of the Python package. {_MADE}\n",
+        "The public names of the Python package.\n",
         "Every other module is internal and may change at any time. A public name is removed only after a minor version"
         " in which its use gives a `DeprecationWarning`. All names are typed: mypy and pyright in strict mode accept"
         " the examples of these pages. A wrong call raises `UsageError`, which says what is wrong. [Errors](errors.md)"
@@ -416,7 +415,7 @@ def errors_page() -> str:
     lines = [
         "# Errors\n",
         "Each error says what it means and what is safe meanwhile. `snapreplay explain NAME` prints the same. A message"
-        f" ends with a hint, which has the command to type. {_MADE}\n",
+        " ends with a hint, which has the command to type.\n",
     ]
     found = errors().values()
     for reaction, title in GROUPS.items():
