@@ -78,7 +78,7 @@ async def inspect(
     own_pair = set(own[:2])
     before = running.matched if running is not None else ()
     facts = await described(app, settings, cluster, before)
-    for name in (*app.input_names, *outputs):
+    for name in (*app.input_names, *app.broadcast_names, *outputs):
         if name not in facts and (running is not None or name not in own):
             raise await missing_topic(cluster, app, name)
     count = partition_count(app, facts, running=before)
@@ -91,7 +91,7 @@ async def inspect(
     for name in (each for each in own if each in own_pair):
         check_own_topic(app, facts[name], count)
     check_internal_topics(app, facts, count)
-    check_replayable(app, settings, [facts[name] for name in inputs])
+    check_replayable(app, settings, [facts[name] for name in (*app.broadcast_names, *inputs) if name in facts])
     cluster_facts = await cluster.facts()
     _check_limits(settings, cluster_facts.broker_config, is_member=running is not None)
     return ClusterView(

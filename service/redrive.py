@@ -59,7 +59,7 @@ async def redrive(app: App[Any], settings: Settings, *, dry_run: bool = False) -
     facts = (await described(app, settings, cluster)) | await cluster.topics([name])
     if name not in facts:
         raise UsageError(f"app {app.app_id!r} has no dead letters: there is no topic {name!r}")
-    counts = {topic: each.partition_count for topic, each in facts.items() if app.declaration(topic)}
+    counts = {topic: each.partition_count for topic, each in facts.items() if app.input_named(topic)}
     feeder = None if dry_run else KafkaFeeder(settings, f"{app.app_id}-redrive")
     done = Redriven()
     try:

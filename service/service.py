@@ -41,6 +41,7 @@ from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.preflight import warn_mismatched_topics
+from snapreplay.service.runtime.broadcasting import as_seen_by
 from snapreplay.service.runtime.context import Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.tasks import cancel_and_wait, watched
@@ -288,7 +289,9 @@ class Service(Generic[S]):
             NotLive: a partition is FAILED.
             NotCaughtUp: the time is over, or a partition that is behind is paused; names what is missing.
         """
-        catching_up = CatchingUp(self._cluster, lambda: self._runners, self._readiness.raise_hopeless)
+        catching_up = CatchingUp(
+            as_seen_by(self.app, self._cluster), lambda: self._runners, self._readiness.raise_hopeless
+        )
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self.wait_started()

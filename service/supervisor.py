@@ -25,6 +25,7 @@ from snapreplay.service.partition.standby import Standbys, StandbyTask
 from snapreplay.service.partition.takeovers import Takeovers
 from snapreplay.service.ports import Cluster, ConsumerGroup, Reader, TopicPartition
 from snapreplay.service.preflight import inspect
+from snapreplay.service.runtime.broadcasting import as_seen_by
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.tasks import watched, with_app
@@ -55,6 +56,7 @@ class Supervisor:
         on_failed: Callable[[int, BaseException], None],
     ) -> None:
         """Take `on_failed`, which hears what made a partition FAILED, or a DuplicateInstance."""
+        cluster = as_seen_by(app, cluster)
         self._app, self._settings, self.cluster = app, settings, cluster
         self._view, self._board, self._on_failed = view, board, on_failed
         self.group: ConsumerGroup | None = None

@@ -202,7 +202,7 @@ def readable_of(app: App[Any], name: str) -> str:
     """Complete the name, "dead-letters" for "<app_id>-dead-letters", or raise UsageError: not a topic of the app."""
     known = readable(app)
     for each in (name, f"{app.app_id}-{name}"):
-        if each in known or app.declaration(each):
+        if each in known or (names.BROADCAST not in each and app.declaration(each)):
             return each
     raise _unknown(name, f"is no topic of app {app.app_id!r}", "topics", known)
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from snapreplay.app.app import App
-from snapreplay.app.ranges import Anchor
+from snapreplay.app.names import place_of_input
+from snapreplay.app.ranges import Anchor, InputRange
 from snapreplay.app.record import InputRecord, id_of
 from snapreplay.app.ways import app_name, go_on, look_again
 from snapreplay.errors import RecordError, RecordId, RetryableError, StopError
@@ -79,11 +80,17 @@ def records_in(increment: Increment) -> int:
 
 def only_record(increment: Increment, partition: int) -> RecordId | None:
     """Return the only record of a batch, None when there are more or none."""
+    if (part := _only_part(increment)) is None:
+        return None
+    # A range may begin with offsets that hold no record, it always ends behind one.
+    return RecordId(*place_of_input(part.topic, partition), part.end_offset - 1)
+
+
+def _only_part(increment: Increment) -> InputRange | None:
     if records_in(increment) != 1:
         return None
     (part,) = (part for part in increment.ranges if part.record_count)
-    # A range may begin with offsets that hold no record, it always ends behind one.
-    return RecordId(part.topic, partition, part.end_offset - 1)
+    return part
 
 
 REFUSED_MAX = 3  # of a batch that no record is to blame for
@@ -210,7 +217,7 @@ class BatchFailures:
             cut,
             record=record,
             record_batch=failed.batch,
-            anchor=failed.anchors.get(record_id.topic) if record_id else None,
+            anchor=failed.anchors.get(part.topic) if record_id and (part := _only_part(failed)) else None,
             topic_ids=failed.topic_ids,
         )
         return blamed, None

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from snapreplay.app.names import place_of_input
+
 
 @dataclass(frozen=True)
 class Broker:
@@ -62,12 +64,10 @@ class TopicChange(NamedTuple):
     found_id: str | None
 
     def __str__(self) -> str:
+        topic, _ = place_of_input(self.topic, 0)
         if self.found_id is None:
-            return f"topic {self.topic} no longer exists (its id was {self.recorded_id})"
-        return (
-            f"topic {self.topic} was deleted and created again: its id was {self.recorded_id},"
-            f" now it is {self.found_id}"
-        )
+            return f"topic {topic} no longer exists (its id was {self.recorded_id})"
+        return f"topic {topic} was deleted and created again: its id was {self.recorded_id}, now it is {self.found_id}"
 
 
 def changes(topics: Iterable[str], recorded: Mapping[str, str], found: Mapping[str, str]) -> tuple[TopicChange, ...]:

@@ -66,6 +66,7 @@ def place_ms(text: str, words: Sequence[str]) -> int | None:
 async def start_offsets(context: Context, inputs: Iterable[str], start: StartFrom | int) -> Places:
     """Return where to begin in these inputs, as their logs are now: the log's start, its last stable offset, or the
     first record at a time (ms) or later. An internal topic begins at its end: what other inputs lead to is sent again.
+    A broadcast table begins at its start: it is needed whole.
     """
     positions, below = dict[str, int](), dict[str, PositionAnchor]()
     async with reading(context.cluster) as reader:
@@ -73,8 +74,9 @@ async def start_offsets(context: Context, inputs: Iterable[str], start: StartFro
             partition = TopicPartition(name, context.partition)
             bounds = await reader.bounds(partition)
             is_internal = name in context.app.internal_names
-            positions[name] = bounds.start_offset if start == "earliest" and not is_internal else bounds.end_offset
-            if isinstance(start, int) and not is_internal:
+            is_whole = names.BROADCAST in name or (start == "earliest" and not is_internal)
+            positions[name] = bounds.start_offset if is_whole else bounds.end_offset
+            if isinstance(start, int) and not (is_internal or is_whole):
                 positions[name] = await reader.first_at(partition, start)
             if positions[name] > bounds.start_offset:
                 batch = await reader.batch_below(partition, positions[name])

@@ -28,6 +28,7 @@ from snapreplay.service.ports import Cluster, Reader, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.owned import commit_change, owned
 from snapreplay.service.publish.state import LogWentOn, by_whom
+from snapreplay.service.recovery.input_identity import lost_partitions
 from snapreplay.service.runtime.context import Context, contexts_of
 from snapreplay.service.topics.increments import last_in_log, last_increment, raise_superseded
 from snapreplay.service.topics.log_bounds import refuse_lost_end
@@ -212,6 +213,8 @@ async def _change(context: Context, reader: Reader, wish: Wish, last: FoundIncre
             hint="give `--from earliest`, `--from latest`, `--from resume` (where it was retired) or a time",
         )
     ids = await context.cluster.topic_ids((*new, *retired))
+    for name in await lost_partitions(context, retired):
+        ids.pop(name, None)
     added = {name: await _begin(context, reader, name, wish, increment, ids.get(name, "")) for name in new}
     left = {name: await _end(context, reader, name, wish, increment, ids.get(name)) for name in retired}
     lean = await _batch_without_changes(context, reader, last, retired) if retired else None

@@ -182,7 +182,7 @@ def stuck(facts: DoctorFacts) -> Found:
 @_check("topics")
 def existence(facts: DoctorFacts) -> Found:
     """Check that every topic of the app exists."""
-    missing = [name for name in (*facts.inputs, *facts.outputs, *facts.own) if name not in facts.topics]
+    missing = [name for name in (*facts.read, *facts.outputs, *facts.own) if name not in facts.topics]
     pair = [name for name in facts.own[:2] if name in missing]
     ensure = f"`snapreplay topics ensure {facts.app_name}"
     for name in dict.fromkeys(missing):
@@ -215,7 +215,7 @@ def as_at_a_start(facts: DoctorFacts) -> Found:
     """Check what a start checks: partition counts, settings of the app's own topics, and whether inputs can be
     replayed; and which topics of a pattern are not read."""
     app, topics = facts.app, facts.topics
-    if app is None or not any(facts.existing(*facts.inputs, *facts.own[:1])):
+    if app is None or not any(facts.existing(*facts.read, *facts.own[:1])):
         return
     differ = list(_refused(facts, requirements.partition_count, app, topics, None, facts.recorded_inputs))
     yield from differ
@@ -224,7 +224,7 @@ def as_at_a_start(facts: DoctorFacts) -> Found:
         for topic in facts.existing(*facts.own[:2]):
             yield from _refused(facts, requirements.check_own_topic, app, topic, count)
         yield from _refused(facts, requirements.check_internal_topics, app, topics, count)
-    inputs = list(facts.existing(*facts.inputs))
+    inputs = list(facts.existing(*facts.read))
     yield from _refused(facts, requirements.check_replayable, app, facts.settings, inputs)
     for name, problem in requirements.misfits_of(app, facts.settings, topics, facts.partition_count).items():
         if name not in facts.recorded_inputs and topics[name].denied is None:
@@ -353,7 +353,7 @@ def durability(facts: DoctorFacts) -> Found:
     """Check that the loss of one broker loses no committed record and stops nothing."""
     count = len(facts.brokers)
     wanted = min(BROKERS_MIN, count)
-    for topic in facts.existing(*facts.inputs, *facts.outputs, *facts.own, TRANSACTION_TOPIC):
+    for topic in facts.existing(*facts.read, *facts.outputs, *facts.own, TRANSACTION_TOPIC):
         if topic.replication_factor < wanted:
             yield (
                 topic.name,
@@ -515,7 +515,12 @@ def record_times(facts: DoctorFacts) -> Found:
     """Check that Kafka does not delete records early: it goes by their own timestamps, so that what is older than
     retention.ms goes at the next check."""
     # Without a timestamp Kafka goes by the file's time.
-    seen = [(at_ms, name) for state in facts.states for name, at_ms in state.timestamps_ms.items() if at_ms >= 0]
+    seen = [
+        (at_ms, names.place_of_input(name, 0)[0])
+        for state in facts.states
+        for name, at_ms in state.timestamps_ms.items()
+        if at_ms >= 0
+    ]
     if not seen:
         return
     oldest_ms, oldest_input = min(seen)
@@ -564,7 +569,7 @@ def report_of(facts: DoctorFacts, seconds: float) -> DoctorReport:
         {
             "checks": len(CHECKS),
             "brokers": len(facts.brokers),
-            "topics": len(facts.topics),
+            "topics": sum(not requirements.is_broadcast(name) for name in facts.topics),
             "partitions": len(facts.logs),
             "states": len(facts.states),
         },

@@ -23,6 +23,7 @@ from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.log_bounds import way_back
 from snapreplay.service.topics.reading import newest, reading
+from snapreplay.service.topics.requirements import is_broadcast, with_broadcast
 from snapreplay.service.topics.savepoint_names import names_in
 from snapreplay.service.topics.snapshots import load_manifest, newest_of_owner
 from snapreplay.snapshots.format.chunks import open_chunk
@@ -87,9 +88,9 @@ class Collector:
         every = await self._try("listing topics", "cluster", self._cluster.topic_names()) if app else ()
         matching = [name for name in every or () if app and app.patterns and app.declaration(name)]
         self._know(savepoints=tuple(names_in(app.app_id, every or ())) if app else ())
-        wanted = (*self._facts.inputs, *self._facts.outputs, *self._facts.own, TRANSACTION_TOPIC)
+        wanted = (*self._facts.read, *self._facts.outputs, *self._facts.own, TRANSACTION_TOPIC)
         topics = await self._try("describing topics", "cluster", self._cluster.topics(wanted, matching))
-        self._know(topics=topics or {})
+        self._know(topics=with_broadcast(app, dict(topics or {})) if app else topics or {})
         self._refusals += [
             Diagnosis("access", each.name, each.denied.message, each.denied.hint or "")
             for each in self._facts.topics.values()
@@ -162,7 +163,7 @@ class Collector:
     def _readable(self) -> list[TopicPartition]:
         """Return the partitions that have a leader. The others are findings already."""
         facts = self._facts
-        names = {*facts.inputs, *facts.outputs, *facts.own}
+        names = {*facts.read, *facts.outputs, *facts.own}
         return sorted(p for p, r in facts.replicas.items() if p.topic in names and r.leader >= 0)
 
     async def _look(self, committed: Reader, plain: Reader, partition: TopicPartition) -> Log | None:
@@ -185,7 +186,7 @@ class Collector:
     async def _keys(self, committed: Reader) -> None:
         """Sample the keys of the inputs, if there are several, or a partitioner is declared: from the newest records of
         some partitions each."""
-        inputs, app = self._facts.inputs, self._facts.app
+        inputs, app = [name for name in self._facts.inputs if not is_broadcast(name)], self._facts.app
         if len(inputs) < 2 and not (app and any(each.partitioner for each in app.inputs)):
             return
         found = dict[str, dict[bytes, int]]()
@@ -233,7 +234,7 @@ class StateReader:
         """The partitions of which all topics can be read."""
         needed = (self._increments, self._snapshots, *self._facts.inputs)
         numbers = [p.partition for p in self._bounds if p.topic == self._increments]
-        return [n for n in numbers if all(TopicPartition(t, n) in self._bounds for t in needed)]
+        return [n for n in numbers if all(TopicPartition(t, n).real in self._bounds for t in needed)]
 
     async def state(self, number: int) -> StateSeen:
         """Return the end of this partition's chain, or raise RetryableError: it could not be read."""
@@ -279,7 +280,7 @@ class StateReader:
             open_chunk((record.value if record else b"") or b"", ref, manifest.snapshot_id)
 
     async def _timestamp_ms(self, last: Increment, topic: str, number: int) -> int | None:
-        source, anchor = TopicPartition(topic, number), last.anchors.get(topic)
+        source, anchor = TopicPartition(topic, number).real, last.anchors.get(topic)
         start_offset, end_offset = self._bounds[source]
         position = last.positions.get(topic, start_offset)
         async for records in self._committed.read(source, max(position, start_offset), end_offset):
@@ -288,7 +289,9 @@ class StateReader:
 
     async def _outlook(self, found: FoundIncrement, number: int) -> Recoverability:
         """Ask the planner, as a recovery does, with the present log starts."""
-        logs = {name: TopicPartition(name, number) for name in (self._increments, self._snapshots, *self._facts.inputs)}
+        logs = {
+            name: TopicPartition(name, number).real for name in (self._increments, self._snapshots, *self._facts.inputs)
+        }
         increments, snapshots, *inputs = (self._bounds[log].start_offset for log in logs.values())
         starts = LogStarts(increments, snapshots, dict(zip(self._facts.inputs, inputs, strict=True)))
         return outlook(

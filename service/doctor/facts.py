@@ -15,7 +15,7 @@ from snapreplay.app.ways import MODULE, app_name, begin_with_savepoint
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas
 from snapreplay.service.ports import TopicFacts, TopicPartition
-from snapreplay.service.topics.requirements import matched_inputs, matching, own_topics
+from snapreplay.service.topics.requirements import is_broadcast, matched_inputs, matching, own_topics
 from snapreplay.snapshots.format.records import Paused
 
 TRANSACTION_TOPIC = "__transaction_state"
@@ -116,6 +116,12 @@ class DoctorFacts:
             return ()
         known = self.app, self.settings, self.topics, self.partition_count, self.recorded_inputs
         return (*self.app.input_names, *matched_inputs(*known))
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The topics that the inputs are: of a broadcast table one."""
+        broadcast = self.app.broadcast_names if self.app else ()
+        return (*(name for name in self.inputs if not is_broadcast(name)), *broadcast)
 
     @property
     def partition_count(self) -> int:

@@ -41,6 +41,7 @@ from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait, within
 from snapreplay.service.runtime.witnesses import witness_ahead
 from snapreplay.service.topics.increments import decision_of, decisions_of, raise_superseded
+from snapreplay.service.topics.requirements import is_broadcast
 from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND, UPGRADED_KIND, Increment
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import EMPTY, Digest
@@ -263,6 +264,8 @@ class RecoveryDriver:
             return events.InputsAdded(last)
         is_internal = set(topics) <= set(context.app.internal_names)
         reason = "the app declares these internal topics" if is_internal else "they match a pattern of the inputs"
+        if all(map(is_broadcast, topics)):
+            reason = "they are the partitions of broadcast tables"
         decision = change.decision(context.increments, last, reason, by_process(context))
         log.info("partition %d: %s", context.partition, decision["decided"])
         committed = await commit_change(context, self._owned(), self._owner_epoch, last, change, decision)

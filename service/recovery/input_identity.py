@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from snapreplay.app.names import place_of_input
 from snapreplay.app.ranges import Anchor, PositionAnchor, anchor_of
 from snapreplay.app.ways import app_name, keys_moved_hint
 from snapreplay.counted import counted, counted_are
@@ -22,7 +23,7 @@ from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.reading import OnWaiting, Patience, reading
-from snapreplay.service.topics.requirements import check_replayable
+from snapreplay.service.topics.requirements import check_replayable, is_broadcast
 from snapreplay.snapshots.format.records import Increment
 
 log = logging.getLogger("snapreplay.partition")
@@ -50,6 +51,13 @@ class InputMissing(RetryableError):
 
     Safe: State and positions are in the log, and the partition waits for the topic. Do not restart its process: a start
     without the input is refused.
+    """
+
+
+class InputShrunk(StopError):
+    """The topic of a broadcast table has fewer partitions than were read.
+
+    Safe: Nothing was processed since. The state has the table as it was read.
     """
 
 
@@ -93,11 +101,38 @@ async def topic_ids(context: Context, inputs: Iterable[str]) -> dict[str, str]:
                 f" other records is refused{_retiring(context, name)}",
                 topic=name,
             )
+    await _check_broadcast(context, names)
     return ids
 
 
+async def _check_broadcast(context: Context, inputs: Iterable[str]) -> None:
+    """Raise InputShrunk if the topic of a broadcast table was created again with fewer partitions."""
+    for name, count in (await lost_partitions(context, inputs)).items():
+        topic, partition = place_of_input(name, context.partition)
+        raise InputShrunk(
+            f"broadcast table {topic} has {counted(count, 'partition')}, and its partition {partition} was read: the"
+            " topic was created again",
+            hint="restore it from a backup, with all partitions and its old offsets; or take the table out of the app"
+            f" and run `snapreplay inputs {app_name(context.app)} --leave-records`",
+            topic=topic,
+            found=count,
+            expected=partition + 1,
+        )
+
+
+async def lost_partitions(context: Context, inputs: Iterable[str]) -> dict[str, int]:
+    """Return those inputs of broadcast tables whose topic does not have the partition, with the number that it has."""
+    broadcast = [name for name in inputs if is_broadcast(name)]
+    facts = await context.cluster.topics(broadcast) if broadcast else {}
+    return {
+        name: each.partition_count
+        for name, each in facts.items()
+        if place_of_input(name, context.partition)[1] >= each.partition_count
+    }
+
+
 def _retiring(context: Context, name: str) -> str:
-    if name in context.app.input_names:
+    if name in context.app.input_names or is_broadcast(name):
         return ""
     return f"; or, if it is no longer needed: `snapreplay inputs {app_name(context.app)} --retire {name}`"
 
@@ -149,6 +184,7 @@ async def check_inputs(context: Context, last: Increment, on_waiting: OnWaiting 
 async def _check_counts(context: Context, last: Increment) -> None:
     """Check the inputs that were not among those that match a pattern when the cluster was inspected."""
     count, others = context.view.partition_count, [n for n in last.positions if n not in context.input_names]
+    others = [name for name in others if not is_broadcast(name)]
     for facts in (await context.cluster.topics(others)).values() if others else ():
         if facts.partition_count != count:
             raise InputGrown(

@@ -7,6 +7,8 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.batch import ErrorPolicy
@@ -84,7 +86,8 @@ async def ensure_topics(
     for name in (each for each in (increments, snapshots) if each not in missing):
         check_own_topic(app, facts[name], count)
     check_internal_topics(app, facts, count)
-    check_replayable(app, settings, [facts[name] for name in app.input_names if name in facts])
+    named = (*app.input_names, *app.broadcast_names)
+    check_replayable(app, settings, [facts[name] for name in named if name in facts])
     check_rollback(ErrorPolicy(settings.errors.policy), app, app.new_store())
     # Nothing is created before all of it is known to be accepted.
     lines = await asyncio.to_thread(_checked_schemas, app)
@@ -130,18 +133,33 @@ async def _known(cluster: Cluster, app: App[Any], facts: dict[str, TopicFacts]) 
 
 def _io_topics(app: App[Any]) -> list[str]:
     """Name the inputs and outputs that the app shares with others."""
-    names = (*app.input_names, *(topic.name for topic in app.outputs))
+    names = (*app.input_names, *app.broadcast_names, *(topic.name for topic in app.outputs))
     return [name for name in names if name not in app.internal_names]
 
 
 async def described(
     app: App[Any], settings: Settings, cluster: Cluster, running: Collection[str] = ()
 ) -> dict[str, TopicFacts]:
-    """Return the facts of all topics of an app, of those that match a pattern, too; missing ones are absent. `running`
-    are topics of patterns that are inputs. Raises as `ports.Cluster.topics`."""
+    """Return the facts of all topics of an app, of those that match a pattern, too, and of each input of a broadcast
+    table those of its topic; missing ones are absent. `running` are topics of patterns that are inputs. Raises as
+    `ports.Cluster.topics`."""
     matching = [name for name in await cluster.topic_names() if app.declaration(name)] if app.patterns else []
-    needed = {*_io_topics(app), *own_topics(app, settings), *running}
-    return await cluster.topics(needed, [name for name in matching if name not in needed])
+    needed = {*_io_topics(app), *own_topics(app, settings), *(name for name in running if not is_broadcast(name))}
+    return with_broadcast(app, await cluster.topics(needed, [name for name in matching if name not in needed]))
+
+
+def with_broadcast(app: App[Any], facts: dict[str, TopicFacts]) -> dict[str, TopicFacts]:
+    """Add the facts of the inputs of broadcast tables, "rates/0" and so on."""
+    for topic in [facts[name] for name in app.broadcast_names if name in facts]:
+        for number in range(topic.partition_count):
+            name = names.broadcast_input(topic.name, number)
+            facts[name] = msgspec.structs.replace(topic, name=name)
+    return facts
+
+
+def is_broadcast(name: str) -> bool:
+    """Say whether it is an input of a broadcast table: its topic may have any number of partitions."""
+    return names.BROADCAST in name
 
 
 def matching(app: App[Any], facts: Iterable[str], running: Collection[str] = ()) -> list[str]:
@@ -196,7 +214,7 @@ def misfits_of(
     """Return a sentence for each topic that matches a pattern and cannot be an input. Of the `running` ones only the
     partition count is looked at: whoever reads them says the rest."""
     found = {}
-    for name in matching(app, facts, running):
+    for name in (each for each in matching(app, facts, running) if not is_broadcast(each)):
         matches = f"matches {_pattern(app, name)!r}"
         if facts[name].partition_count != count:
             has = f"has {counted(facts[name].partition_count, 'partition')}"
@@ -229,21 +247,23 @@ def partition_count(
     known = [name for name in app.input_names if name not in app.internal_names]
     if not known:
         known = [own] if own in facts else matching(app, facts, running)
-    counts = {name: facts[name].partition_count for name in (*known, *running) if name in facts}
+    listed = [name for name in (*known, *running) if name in facts and not is_broadcast(name)]
+    counts = {name: facts[name].partition_count for name in listed}
     if not counts and default is not None:
         return default
     if not counts:
-        listed = " and ".join(repr(each.name) for each in app.patterns)
+        patterns = (each for each in app.patterns if each.name not in app.broadcast_names)
         raise MissingInput(
-            f"no topic of app {app.app_id!r} matches {listed}",
+            f"no topic of app {app.app_id!r} matches {' and '.join(repr(each.name) for each in patterns)}",
             hint="create one, with as many partitions as the app is to have, and start again",
         )
     if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{name} has {counted(count, 'partition')}" for name, count in counts.items())
+        told = ", ".join(f"{name} has {counted(count, 'partition')}" for name, count in counts.items())
         raise UsageError(
-            f"inputs of app {app.app_id!r} are not co-partitioned: {listed}",
+            f"inputs of app {app.app_id!r} are not co-partitioned: {told}",
             hint="a key must have the same partition number in each input: copy one of them to a topic with as many"
-            " partitions as the other, and name that topic in App(inputs=[…])",
+            " partitions as the other, and name that topic in App(inputs=[…]); a small table may have any number of"
+            " partitions with `app.table(…, broadcast=True)`",
             **counts,
         )
     return next(iter(counts.values()))
@@ -331,7 +351,7 @@ def check_replayable(app: App[Any], settings: Settings, inputs: list[TopicFacts]
     Raises:
         UsageError: this app would have to replay one.
     """
-    compacted = [f.name for f in inputs if "compact" in f.config.get("cleanup.policy", "")]
+    compacted = [names.place_of_input(f.name, 0)[0] for f in inputs if "compact" in f.config.get("cleanup.policy", "")]
     if not compacted:
         return
     deleted = f"`{alter(compacted[0], 'cleanup.policy=delete')}`"

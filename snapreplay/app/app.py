@@ -16,12 +16,12 @@ import msgspec
 from snapreplay.app.call import AsyncCall, CallFunction
 from snapreplay.app.code_version import code_version, place_of
 from snapreplay.app.codecs import Codec, json, utf8
-from snapreplay.app.names import SAVEPOINT
+from snapreplay.app.names import SAVEPOINT, broadcast_input
 from snapreplay.app.out import Out
 from snapreplay.app.record import Record
 from snapreplay.app.tables import PairHandler, StreamJoin, Table, of_tables, with_table
 from snapreplay.app.timer import TimerHandler, TimerSpec, check_period
-from snapreplay.app.topic import InternalTopic, Topic, TopicPattern, all_of, check_topics, declaration
+from snapreplay.app.topic import BroadcastTopic, InternalTopic, Topic, TopicPattern, all_of, check_topics, declaration
 from snapreplay.app.upgrade import (
     DeclaredUpgrade,
     UpgradeFunction,
@@ -149,8 +149,18 @@ class App(Generic[S]):
         return tuple(topic.name for topic in self.inputs if isinstance(topic, InternalTopic))
 
     @property
+    def broadcast_names(self) -> tuple[str, ...]:
+        """The topics of broadcast tables, in the order given. Their inputs are their partitions."""
+        return tuple(topic.name for topic in self.inputs if isinstance(topic, BroadcastTopic))
+
+    @property
+    def broadcast_stores(self) -> frozenset[str]:
+        """The stores that broadcast tables fill: they are the same in every partition."""
+        return frozenset(each.store for each in self._kept if isinstance(each, Table) and each.is_broadcast)
+
+    @property
     def patterns(self) -> tuple[TopicPattern[Any, Any], ...]:
-        """The inputs that are declared by `Topic.matching`."""
+        """The inputs that stand for several: those declared by `Topic.matching`, and topics of broadcast tables."""
         return tuple(topic for topic in self.inputs if isinstance(topic, TopicPattern))
 
     def declaration(self, name: str) -> Topic[Any, Any] | None:
@@ -158,9 +168,15 @@ class App(Generic[S]):
         return declaration(self.inputs, name)
 
     def input_named(self, name: str) -> Topic[Any, Any] | None:
-        """Return the input of this name; None: there is none, and no pattern matches."""
-        found = self.declaration(name)
+        """Return the input, or the topic of a broadcast table, of this name; None: there is none, and no pattern
+        matches."""
+        found = self.declaration(self.input_of(name, 0))
         return found.named(name) if isinstance(found, TopicPattern) else found
+
+    def input_of(self, topic: str, partition: int) -> str:
+        """Return the name of the input that a partition of this topic is: "rates/2" of a broadcast table, else that of
+        the topic."""
+        return broadcast_input(topic, partition) if topic in self.broadcast_names else topic
 
     @functools.cached_property
     def stored_fields(self) -> Mapping[str, StoreFields]:
@@ -177,6 +193,11 @@ class App(Generic[S]):
             UsageError: the topic is not an input or already has a handler, or the function is
                 async, a generator, or not callable with three arguments.
         """
+        if getattr(topic, "name", None) in self.broadcast_names:
+            raise UsageError(
+                f"{self.app_id}: {topic!r} is a broadcast table, whose records have no other handler",
+                hint="each of them would be handled in every partition: read the store in the handlers of other inputs",
+            )
         if topic not in self.inputs:
             raise UsageError(
                 f"{self.app_id}: {topic!r} is not one of the app's inputs",
@@ -307,19 +328,24 @@ class App(Generic[S]):
         self.timer(name)(function)
         self.timers[name] = self.timers[name]._replace(closes_in=store)
 
-    def table(self, topic: Topic[K, V | None], *, store: str = DEFAULT_STORE) -> Table[K, V]:
+    def table(self, topic: Topic[K, V | None], *, store: str = DEFAULT_STORE, broadcast: bool = False) -> Table[K, V]:
         """Keep the newest value of each key of an input in a store. The input has no handler; every handler may read
         the store. A null value deletes its key.
 
         Args:
             topic: the input: compacted, or with unlimited retention; its values may be null.
             store: has the key and value types of the topic; "default" if the state is one map.
+            broadcast: each partition of the app reads all partitions of the topic, and has the whole table.
 
         Raises:
-            UsageError: as `handler`, or the values of the topic cannot be null.
+            UsageError: as `handler`, or the values of the topic cannot be null, or it cannot be broadcast.
         """
-        made: Table[K, V] = Table(topic, store)
+        made: Table[K, V] = Table(topic, store, is_broadcast=broadcast)
         self.handler(topic)(made)
+        if broadcast:
+            whole = BroadcastTopic(topic)
+            self.inputs = tuple(whole if each is topic else each for each in self.inputs)
+            self.handlers[whole] = self.handlers.pop(topic)
         self._kept.append(made)
         return made
 
@@ -577,12 +603,13 @@ class App(Generic[S]):
         return store_of(state, names if self.timers else None, self.calls)
 
     def _check_apart(self) -> None:
-        """Raise UsageError if windows, sessions or a join share a store. Several tables may fill one."""
+        """Raise UsageError if windows, sessions or a join share a store. Several tables may, if none is broadcast."""
         users: dict[str, object] = {}
         for each in self._kept:
             for store in each.stores if isinstance(each, StreamJoin) else (each.store,):
                 other = users.setdefault(store, each)
-                if other is not each and not (isinstance(each, Table) and isinstance(other, Table)):
+                both_tables = isinstance(each, Table) and isinstance(other, Table)
+                if other is not each and not (both_tables and store not in self.broadcast_stores):
                     raise UsageError(
                         f"{self.app_id}: {other} and {each} share the store {store!r}, and each would change and delete"
                         " the other's entries",
@@ -597,6 +624,11 @@ class App(Generic[S]):
                     f"{self.app_id}: call {call.name} has no handler for its answers",
                     hint=f"decorate a function (record, state, out) with @{call.name}.handler",
                 )
+        if len(self.broadcast_names) == len(self.inputs):
+            raise UsageError(
+                f"{self.app_id}: all inputs are broadcast tables, and none says how many partitions the app has",
+                hint="declare another input; or leave broadcast=True out",
+            )
         for topic in self.inputs:
             if topic not in self.handlers:
                 raise UsageError(

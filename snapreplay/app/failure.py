@@ -16,7 +16,7 @@ from typing import Any
 from snapreplay.app.code_version import is_own, place_of
 from snapreplay.app.codecs import Codec
 from snapreplay.app.foreign import seen_in
-from snapreplay.app.names import dead_letters_topic
+from snapreplay.app.names import dead_letters_topic, place_of_input
 from snapreplay.app.out import headers_upper_bound, size_upper_bound
 from snapreplay.app.ranges import anchor_of
 from snapreplay.app.record import InputRecord, Output, id_of
@@ -216,9 +216,10 @@ def timer_dead_letter(app_version: str, timer: Timer[Any], error: RecordError) -
 
 def error_headers(app_id: str, app_version: str, record: InputRecord, error: RecordError) -> Headers:
     """Return headers of UTF-8 text; numbers in decimal."""
+    topic, partition = place_of_input(record.topic, record.partition)
     facts = {
-        "topic": record.topic,
-        "partition": str(record.partition),
+        "topic": topic,
+        "partition": str(partition),
         "offset": str(record.offset),
         "timestamp_ms": str(record.timestamp),
         "xxh64": f"{anchor_of(record).xxh64:016x}",

@@ -141,7 +141,7 @@ _encode_reply = msgpack(Reply).encode
 
 class Harness(Generic[S]):
     """One partition of an app, in memory. It handles records of its internal topics and answers of its calls after
-    the batch that sent them.
+    the batch that sent them. Records fed to a broadcast table are in the table's partition 0.
 
     Attributes:
         records: the records applied so far, including those of internal topics, in order.
@@ -488,16 +488,17 @@ class Harness(Generic[S]):
             self._store.rollback()
 
     def _numbered(self, given: RawRecord) -> RawRecord:
-        if self._app.declaration(given.topic) is None:
+        name = self._app.input_of(given.topic, max(given.partition, 0))
+        if self._app.declaration(name) is None:
             hint = f"use one of the inputs: {', '.join(each.name for each in self._app.inputs)}"
             raise UsageError(f"{self._app.app_id}: {given.topic} is not an input", hint=hint)
-        offset = self._positions.setdefault(given.topic, 0)
-        self._positions[given.topic] = offset + 1
+        offset = self._positions.setdefault(name, 0)
+        self._positions[name] = offset + 1
         at_ms = self._clock_ms + 1 if given.timestamp == UNSET_MS else given.timestamp
         if at_ms > NO_TIMESTAMP:  # an answer has the time of its request, and what is fed next is later than all
             is_internal = given.topic in self._app.internal_names
             self._clock_ms = max(self._clock_ms, at_ms) if is_internal else at_ms
-        return msgspec.structs.replace(given, partition=self._partition, offset=offset, timestamp=at_ms)
+        return msgspec.structs.replace(given, topic=name, partition=self._partition, offset=offset, timestamp=at_ms)
 
     def _apply(self, portion: Portion) -> Applied:
         fold = self._fold

@@ -15,6 +15,21 @@ INTERNAL = "-internal-"
 """Stands between the app id and the name of an internal topic. No input or output of an app may look like one."""
 
 
+BROADCAST = "/"
+"""Stands between topic and partition in the name of an input of a broadcast table, "rates/2". No topic has it."""
+
+
+def broadcast_input(topic: str, partition: int) -> str:
+    """Name the input that a partition of a broadcast table's topic is, for every partition of the app."""
+    return f"{topic}{BROADCAST}{partition}"
+
+
+def place_of_input(name: str, partition: int) -> tuple[str, int]:
+    """Return the topic, and its partition, that this input is in a partition of the app."""
+    topic, slash, number = name.partition(BROADCAST)
+    return (topic, int(number)) if slash else (name, partition)
+
+
 def increments_topic(app_id: str) -> str:
     """Name T-ZengLiang."""
     return f"{app_id}-increments"

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import msgspec
 from xxhash import xxh64
 
+from snapreplay.app.names import place_of_input
 from snapreplay.errors import RecordId
 from snapreplay.state.steps import Steps
 
@@ -40,7 +41,7 @@ class InputRecord(Protocol):
 
 def id_of(record: InputRecord) -> RecordId:
     """Return an id that is unique and stable."""
-    return RecordId(record.topic, record.partition, record.offset)
+    return RecordId(*place_of_input(record.topic, record.partition), record.offset)
 
 
 class RawRecord(msgspec.Struct, frozen=True, gc=False):

@@ -10,7 +10,7 @@ import msgspec
 from snapreplay.app.out import Out
 from snapreplay.app.record import Record
 from snapreplay.app.timer import Timer
-from snapreplay.app.topic import Topic
+from snapreplay.app.topic import InternalTopic, Topic, TopicPattern
 from snapreplay.app.windowed import check_durations, check_store, note_late, store_in, time_of
 from snapreplay.errors import RecordError, UsageError
 
@@ -29,13 +29,18 @@ Changed = Callable[[Record[Any, Any], Any, Any, Out], None]
 class Table(Generic[K, V]):
     """A compacted topic, kept in a store: the newest value of each key. Made by `App.table`."""
 
-    def __init__(self, topic: Topic[K, V | None], store: str) -> None:
+    def __init__(self, topic: Topic[K, V | None], store: str, *, is_broadcast: bool = False) -> None:
         if not topic.value.nullable:
             raise UsageError(
                 f"table {topic.name}: a null value deletes a key, but {topic.value.name} takes none",
                 hint=f'declare `Topic("{topic.name}", …, value=nullable(…))`',
             )
-        self.topic, self.store = topic, store
+        if is_broadcast and (isinstance(topic, InternalTopic | TopicPattern) or topic.partitioner is not None):
+            raise UsageError(
+                f"table {topic.name}: only a topic of its own, without partitioner=, can be broadcast",
+                hint="every partition reads all of it, wherever a key lies: declare it by its name alone",
+            )
+        self.topic, self.store, self.is_broadcast = topic, store, is_broadcast
         self.changed: list[Changed] = []
 
     def __call__(self, record: Record[K, V | None], state: Any, out: Out) -> None:
@@ -91,6 +96,12 @@ def of_tables(
     function: PairHandler[Any, Any, Any, Any], left: Table[Any, Any], right: Table[Any, Any], *, is_left: bool
 ) -> None:
     """Let each change of a joined row call the function."""
+    for each in (left, right):
+        if each.is_broadcast:
+            raise UsageError(
+                f"{each!r} is broadcast: its changes reach every partition, and each would call the function",
+                hint="join a topic with it; or let the table be partitioned as the other one, without broadcast=True",
+            )
 
     def left_changed(record: Record[Any, Any], before: Any, state: Any, out: Out) -> None:
         other = store_in(state, right.store).get(record.key)

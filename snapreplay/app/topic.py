@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
 from snapreplay.app.codecs import Codec, json, utf8
-from snapreplay.app.names import INTERNAL, OWN_SUFFIXES, SAVEPOINT, internal_topic, is_internal_topic
+from snapreplay.app.names import BROADCAST, INTERNAL, OWN_SUFFIXES, SAVEPOINT, internal_topic, is_internal_topic
 from snapreplay.errors import UsageError
 
 K = TypeVar("K")
@@ -157,6 +157,33 @@ class TopicPattern(Topic[K, V]):
 
     def __repr__(self) -> str:
         return f"Topic.matching({self.name!r}, key={self.key.name}, value={self.value.name})"
+
+
+class BroadcastTopic(TopicPattern[K, V]):
+    """The topic of a broadcast table; made by `App.table`. It matches the inputs that its partitions are, "rates/0",
+    "rates/1" and so on, but not its own name."""
+
+    __slots__ = ("topic",)
+
+    topic: Topic[K, V]
+
+    def __init__(self, topic: Topic[K, V]) -> None:
+        self.topic, self.name, self.ahead_max_ms = topic, topic.name, topic.ahead_max_ms
+        self.key, self.value, self.partitioner = topic.key, topic.value, None
+
+    def put_in_front(self, prefix: str) -> None:
+        self.topic.put_in_front(prefix)
+        self.name = self.topic.name
+
+    def matches(self, name: str) -> bool:
+        topic, _, number = name.partition(BROADCAST)
+        return topic == self.name and number.isdecimal()
+
+    def named(self, name: str) -> Topic[K, V]:  # noqa: ARG002 - all partitions are of one topic
+        return self.topic
+
+    def __repr__(self) -> str:
+        return repr(self.topic)
 
 
 class InternalTopic(Topic[K, V]):

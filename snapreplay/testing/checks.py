@@ -138,7 +138,7 @@ def unrolled(app: App[Any], course: Course, calls: Answers | None = None) -> Cou
         return course
     harness, records = Harness(app, policy=course.policy, calls=calls), list[RawRecord]()
     for one in course.records:
-        if app.declaration(one.topic) is None:
+        if app.input_named(one.topic) is None:
             records.append(one)
             continue
         before = len(harness.records)

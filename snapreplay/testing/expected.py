@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import zip_longest
 from typing import Any
 
@@ -10,6 +10,7 @@ import msgspec
 
 from snapreplay.app.topic import Topic
 from snapreplay.errors import UsageError
+from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.stores import maps_of
 
 
@@ -35,31 +36,40 @@ class _Missing:
 _MISSING = _Missing()
 
 
-def state_difference(states: Iterable[object], expected: Mapping[Any, Any]) -> str:
-    """Say which key differs first in the states of all partitions, with both values; empty if none does.
+def state_difference(states: Iterable[object], expected: Mapping[Any, Any], everywhere: Collection[str] = ()) -> str:
+    """Say which key differs first in the states of all partitions, with both values; empty if none does. Stores that
+    are `everywhere` must have the expected entries in each partition.
 
     Raises:
         UsageError: a state is not made of maps, several partitions have the same key, or a store is not in the states.
     """
-    stores = _entries(states)
-    if "" in stores:
-        return _entry_difference(stores[""], expected)
-    if unknown := sorted(set(expected) - set(stores)):
-        raise UsageError(f"the state has no store {unknown[0]!r}", hint=f"its stores are {', '.join(stores)}")
-    for name, found in stores.items():
+    copies: list[tuple[str, Mapping[Any, Any]]] = []
+    stores = _entries(states, everywhere, copies)
+    known = dict.fromkeys(name for name, _ in (*copies, *stores.items()))
+    if "" in known:
+        expected = {"": expected}
+    if unknown := sorted(set(expected) - set(known)):
+        raise UsageError(f"the state has no store {unknown[0]!r}", hint=f"its stores are {', '.join(known)}")
+    for name, found in (*copies, *stores.items()):
         if difference := _entry_difference(found, expected.get(name, {})):
-            return f"store {name!r}, {difference}"
+            return f"store {name!r}, {difference}" if name else difference
     return ""
 
 
-def _entries(states: Iterable[object]) -> dict[str, dict[Any, Any]]:
-    """Return the entries of all partitions, by the name of the store; that of a single map is empty."""
+def _entries(
+    states: Iterable[object], everywhere: Collection[str], copies: list[tuple[str, Mapping[Any, Any]]]
+) -> dict[str, dict[Any, Any]]:
+    """Return the entries of all partitions, by the name of the store; that of a single map is empty. The stores that
+    are `everywhere` are added to `copies` instead, each partition's."""
     found: dict[str, dict[Any, Any]] = {}
     for state in states:
         maps = maps_of(state)
         if not maps:
             raise UsageError(f"the state is not a map, so it cannot be compared: {state!r:.80}", hint=_BY_YOURSELF)
         for name, entries in maps.items():
+            if (name or DEFAULT_STORE) in everywhere:
+                copies.append((name, entries))
+                continue
             of_all = found.setdefault(name, {})
             if twice := of_all.keys() & entries.keys():
                 raise UsageError(

@@ -157,7 +157,7 @@ class Pipeline:
             each.crash(seed=seed)
 
     def _write(self, one: RawRecord, partition: int | None) -> None:
-        if not any(app.declaration(one.topic) for app in self._apps.values()):
+        if not any(app.input_named(one.topic) for app in self._apps.values()):
             inputs = dict.fromkeys(each.name for app in self._apps.values() for each in app.inputs)
             raise UsageError(
                 f"{one.topic} is not an input of {some(self._apps)}", hint=f"use one of the inputs: {some(inputs)}"
@@ -179,10 +179,14 @@ class Pipeline:
         return partition
 
     def _deliver(self, depth: int, one: RawRecord) -> None:
-        """Let the record wait for each app that reads its topic."""
+        """Let the record wait for each app that reads its topic; of a broadcast table in all partitions."""
         for app_id, app in self._apps.items():
-            if app.declaration(one.topic) is not None:
-                self._waiting.append((depth, (app_id, self._checked(one.partition)), one))
+            name, number = app.input_of(one.topic, one.partition), self._checked(one.partition)
+            if name != one.topic:
+                placed = msgspec.structs.replace(one, topic=name)
+                self._waiting.extend((depth, (app_id, each), placed) for each in range(self._partitions))
+            elif app.declaration(name) is not None:
+                self._waiting.append((depth, (app_id, number), one))
 
     def _until_quiet(self) -> None:
         while self._waiting:

@@ -20,7 +20,7 @@ from snapreplay.app.load import name_of
 from snapreplay.app.made_record import UNSET_MS, check_output, checked_records, decoded, encoded, prepared, record_raw
 from snapreplay.app.names import dead_letters_topic, increments_topic
 from snapreplay.app.record import Headers, InputRecord, Output, RawRecord, Record
-from snapreplay.app.topic import InternalTopic, Topic, TopicPattern
+from snapreplay.app.topic import InternalTopic, Topic
 from snapreplay.counted import counted
 from snapreplay.devbroker.broker import KEEP_OLD_RECORDS, LocalBroker
 from snapreplay.errors import UnknownPartition, UsageError
@@ -299,7 +299,7 @@ class RealHarness(Generic[S]):
         if expected.state is None:
             return
         states = [store.view for store in await self._stores()]
-        self._refuse("state", state_difference(states, expected.state))
+        self._refuse("state", state_difference(states, expected.state, self._app.broadcast_stores))
 
     async def _stores(self) -> list[Store]:
         return [await self._restored(number) for number in range(await self._partition_count())]
@@ -314,7 +314,8 @@ class RealHarness(Generic[S]):
 
     async def _inputs(self) -> list[Record[Any, Any]]:
         """Return what is in the inputs, as the service takes it: of several partitions the older record first."""
-        plain = [each for each in self._app.inputs if not isinstance(each, InternalTopic | TopicPattern)]
+        named = (*self._app.input_names, *self._app.broadcast_names)
+        plain = [each for each in self._app.inputs if each.name in named and not isinstance(each, InternalTopic)]
         topics = {each.name: each for each in plain} | self._fed
         found: list[list[RawRecord]] = []
         for name in topics:
@@ -386,7 +387,7 @@ class RealHarness(Generic[S]):
     ) -> RawRecord:
         """Feed one record as `feed` does, with key and value as bytes, which need not decode."""
         raw = record_raw(topic, key, value, timestamp_ms=timestamp_ms, headers=headers)
-        if self._app.declaration(topic.name) is None:
+        if self._app.input_named(topic.name) is None:
             raise UsageError(f"{self._app.app_id}: {topic.name} is not an input")
         self._fed.setdefault(topic.name, topic)
         (fed,) = await self._feed([raw], partition)
@@ -410,7 +411,7 @@ class RealHarness(Generic[S]):
 
     def _as_written(self, record: RawRecord) -> RawRecord:
         """Return a record by the schemas of the registry: `record` writes by schemas that only this process knows."""
-        topic = self._app.declaration(record.topic)
+        topic = self._app.input_named(record.topic)
         if topic is None:
             raise UsageError(f"{self._app.app_id}: {record.topic} is not an input")
         self._fed.setdefault(record.topic, topic)

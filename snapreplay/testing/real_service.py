@@ -19,9 +19,10 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.kafka.client_log import summarise_client_log
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.ports import TopicPartition
+from snapreplay.service.ports import Cluster, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.recovery.examine import Examiner
+from snapreplay.service.runtime.broadcasting import BroadcastCluster
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
 from snapreplay.service.service import Service
 from snapreplay.service.topics.increments import last_increment
@@ -102,7 +103,7 @@ class RealService:
     async def _ends(self, request: Request) -> Ends:
         """Return where the inputs end now, behind the transactions that are open."""
         service = await self._started(request)
-        cluster = KafkaCluster(service.settings)
+        cluster = BroadcastCluster(KafkaCluster(service.settings))
         ends: Ends = {}
         where = "the inputs are not known"
         try:
@@ -160,11 +161,10 @@ class RealService:
             await examiner.close()
 
 
-async def _inputs(service: Service[Any], cluster: KafkaCluster) -> list[TopicPartition]:
+async def _inputs(service: Service[Any], cluster: Cluster) -> list[TopicPartition]:
     view = await inspect(service.app, service.settings, cluster)
-    topics = (*service.app.input_names, *view.matched)
-    facts = await cluster.topics(topics)
-    return [TopicPartition(topic, number) for topic in topics for number in range(facts[topic].partition_count)]
+    inputs = (*service.app.input_names, *view.matched)
+    return [TopicPartition(name, number) for name in inputs for number in range(view.partition_count)]
 
 
 def _raise_failed(service: Service[Any]) -> None:

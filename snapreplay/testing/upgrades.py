@@ -11,7 +11,7 @@ from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.harness import Diverged, Harness
 from snapreplay.app.made_record import checked_records
 from snapreplay.app.record import RawRecord, id_of
-from snapreplay.app.topic import Topic
+from snapreplay.app.topic import BroadcastTopic, Topic
 from snapreplay.counted import counted
 from snapreplay.errors import RecordId, SnapreplayError, UsageError
 from snapreplay.state.digest import DEFAULT_STORE
@@ -78,7 +78,7 @@ def check_upgrade(
     _check_difference("add", add, old_app, new_app)
     _check_difference("retire", retire, new_app, old_app)
     _check_retired(new_app, retire or ())
-    steps = iter(trace(old_app, Course([each for each in given if old_app.declaration(each.topic)], policy)))
+    steps = iter(trace(old_app, Course([each for each in given if old_app.input_named(each.topic)], policy)))
     old: Harness[Any] = Harness(old_app, policy=policy, feeds_internal=False)
     is_upgraded = old_app.schema_version != new_app.schema_version
     heir, other_outputs, other_state = old, [], []
@@ -86,8 +86,8 @@ def check_upgrade(
         if number == 1 + len(given) // 2:
             old.snapshot()  # the cuts from here on begin at a snapshot with entries
         heir = _taken_over(old, new_app, number)
-        step = next(steps) if old_app.declaration(one.topic) else None
-        if new_app.declaration(one.topic) is None:
+        step = next(steps) if old_app.input_named(one.topic) else None
+        if new_app.input_named(one.topic) is None:
             old.feed_batch([one])
             continue
         sent, dead = len(heir.all_outputs), len(heir.dead_letters)
@@ -146,11 +146,19 @@ def _parts(app: App[Any]) -> set[str]:
 
 
 def _other_inputs(old_app: App[Any], new_app: App[Any]) -> Iterator[str]:
-    old, new = ({topic.name for topic in app.inputs} for app in (old_app, new_app))
-    for name in sorted(new - old - set(new_app.internal_names)):
+    old, new = ({_named(topic) for topic in app.inputs} for app in (old_app, new_app))
+    by_itself = {
+        *new_app.internal_names,
+        *(_named(topic) for topic in new_app.inputs if isinstance(topic, BroadcastTopic)),
+    }
+    for name in sorted(new - old - by_itself):
         yield f"input {name} is added: run `snapreplay inputs` with the new version before it starts"
     for name in sorted(old - new):
         yield f"input {name} is retired: run `snapreplay inputs` with the new version before it starts"
+
+
+def _named(topic: Topic[Any, Any]) -> str:
+    return f"{topic.name} (broadcast)" if isinstance(topic, BroadcastTopic) else topic.name
 
 
 def _taken_over(old: Harness[Any], new_app: App[Any], number: int) -> Harness[Any]:
@@ -171,7 +179,7 @@ def _check_comparable(old_app: App[Any], new_app: App[Any], records: list[RawRec
     if not records:
         raise UsageError(f"{old_app.app_id}: check_upgrade needs at least one record")
     declared = (
-        each.topic for each in records if not (old_app.declaration(each.topic) or new_app.declaration(each.topic))
+        each.topic for each in records if not (old_app.input_named(each.topic) or new_app.input_named(each.topic))
     )
     stray = next(declared, None)
     if stray is not None:

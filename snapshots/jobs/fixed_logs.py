@@ -13,6 +13,7 @@ from snapreplay.app import names
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import UsageError
 from snapreplay.snapshots.format.envelope import Headers
+from snapreplay.snapshots.log.reading import TopicPartition, of_input
 from snapreplay.snapshots.proof.records import Moment, Slices
 
 
@@ -65,7 +66,9 @@ class PartitionLogs:
         return self._reader.read(topic, self._partition, start_offset, end_offset, committed=False)
 
     def input(self, topic: str, start_offset: int, end_offset: int) -> Slices:
-        return self._reader.read(topic, self._partition, start_offset, end_offset, committed=True)
+        place = TopicPartition(topic, self._partition).real
+        for records in self._reader.read(*place, start_offset, end_offset, committed=True):
+            yield of_input(records, topic)
 
 
 def freeze(reader: LogReader, app_id: str) -> list[Moment]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from snapreplay.app.record import Headers, InputRecord
+from snapreplay.app.names import BROADCAST, place_of_input
+from snapreplay.app.record import Headers, InputRecord, RawRecord
 from snapreplay.errors import DamagedError, UnknownFormatError
 from snapreplay.snapshots.format.envelope import KIND_HEADER, MAGIC, decode
 
@@ -24,8 +25,14 @@ class TopicPartition(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        """Write it as Kafka's tools do, "payments-3"."""
-        return f"{self.topic}-{self.partition}"
+        """Write it as Kafka's tools do, "payments-3"; also the input "rates/2" of a broadcast table, as "rates-2"."""
+        topic, partition = place_of_input(*self)
+        return f"{topic}-{partition}"
+
+    @property
+    def real(self) -> TopicPartition:
+        """The partition in Kafka: an input of a broadcast table is the same one in every partition of the app."""
+        return TopicPartition(*place_of_input(*self)) if BROADCAST in self.topic else self
 
 
 def place_of(record: InputRecord) -> TopicPartition:
@@ -57,6 +64,13 @@ def decode_as(kind: type[T], value: bytes, log: TopicPartition, offset: int) -> 
     if not isinstance(entry, kind):
         raise DamagedError(f"{where} holds a {type(entry).__name__}, not a {kind.__name__}", **facts)
     return entry
+
+
+def of_input(records: Sequence[InputRecord], name: str) -> Sequence[InputRecord]:
+    """Return the records as those of this input: the topic of a broadcast table's record is "rates/2" then."""
+    if BROADCAST not in name:
+        return records
+    return [RawRecord(name, r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in records]
 
 
 Slice = Sequence[InputRecord]

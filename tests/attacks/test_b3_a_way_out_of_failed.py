@@ -255,6 +255,7 @@ OTHER_WAYS = {
     refusals.SchemaDiffers,
     refusals.NotUpgradable,
     input_identity.InputGrown,
+    input_identity.InputShrunk,
     UnknownFormatError,
     UnknownStore,
 }

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from snapreplay import App, MapState, Topic
+from snapreplay import App, MapState, Stores, Topic, json, nullable
 from tests.support.deadlines import scaled
 
 Handler = Callable[[Any, Any, Any], None]
@@ -156,6 +156,40 @@ def rekeyed(name: str, **options: Any) -> App[Any]:
         out.send(balances, key=record.key, value={"id": record.id, **account})
 
     return app
+
+
+def converted(name: str, **options: Any) -> App[Any]:
+    """Payments in payments-NAME, and the rates of their currencies in the broadcast table rates-NAME; the sums of what
+    they are worth in balances-NAME. A payment without a rate counts as nothing."""
+    payments, balances = Topic(f"payments-{name}"), Topic(f"balances-{name}")
+    rates = Topic(f"rates-{name}", value=nullable(json(int)))
+
+    def state() -> Stores:
+        return Stores(rates=MapState(str, int), accounts=accounts())
+
+    app: App[Any] = App(name, inputs=[payments, rates], outputs=[balances], state=state, **options)
+    app.table(rates, store="rates", broadcast=True)
+
+    @app.handler(payments)
+    def on_payment(record: Any, state: Any, out: Any) -> None:
+        account = state.accounts[record.key]
+        account["n"] += 1
+        account["sum"] += record.value["amount"] * (state.rates.get(currency_of(record.value)) or 0)
+        out.send(balances, key=record.key, value={"id": record.id, **account})
+
+    return app
+
+
+def topics_of(app: App[Any]) -> tuple[Topic[Any, Any], Topic[Any, Any]]:
+    """The payments and the rates of `converted`."""
+    payments, rates = (app.input_named(name) for name in (*app.input_names, *app.broadcast_names))
+    assert payments is not None
+    assert rates is not None
+    return payments, rates
+
+
+def currency_of(payment: Any) -> str:
+    return f"currency-{payment['amount'] % 5}"
 
 
 def customer_of(order: Any) -> str:

@@ -33,3 +33,4 @@ tapes = tape.inputs[0]
 
 rekeyed = apps.rekeyed("rekeyed")
 priced = apps.priced("tested-priced", apps.price_sometimes, retries=None, concurrency=100)
+converted = apps.converted("converted")

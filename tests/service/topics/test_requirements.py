@@ -7,8 +7,9 @@ import pytest
 from snapreplay import App, Topic
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES
 from snapreplay.errors import StopError, UsageError
-from snapreplay.service.config.groups import ErrorSettings
+from snapreplay.service.config.groups import ErrorSettings, RestoreSettings
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.preflight import inspect
 from snapreplay.service.topics.requirements import (
     KEPT_FOR_EVER,
     MissingInput,
@@ -23,7 +24,7 @@ from snapreplay.service.topics.requirements import (
     partition_count,
 )
 from tests.support import apps
-from tests.support.healthy import healthy_topics, topic
+from tests.support.healthy import Topics, healthy_topics, topic
 
 APP = apps.ledger("x")
 OWN = ["x-increments", "x-snapshots"]
@@ -128,6 +129,26 @@ def test_the_partitions_of_a_pattern_are_those_of_what_the_app_has():
     with pytest.raises(MissingInput, match="no topic of app 'x' matches 'in-"):
         partition_count(app, {"no": facts["no"]})
     assert partition_count(app, {"no": facts["no"]}, 5) == 5
+
+
+async def test_the_topic_of_a_broadcast_table_may_have_any_number_of_partitions():
+    """Each is an input; it is created with the others, and looked at as they are."""
+    app, settings = apps.converted("x"), Settings()
+    cluster: Any = Topics([topic("payments-x"), topic("balances-x")])
+    with pytest.raises(MissingInput, match="topic 'rates-x' of app 'x' does not exist"):
+        await ensure_topics(app, settings, cluster)
+    assert "created rates-x (2 partitions)" in await ensure_topics(app, settings, cluster, create_io_partitions=2)
+    cluster.known["rates-x"] = topic("rates-x", partition_count=3, **{"cleanup.policy": "compact"})
+    with pytest.raises(UsageError, match="input rates-x is compacted: it cannot be replayed") as refused:
+        await ensure_topics(app, Settings(restore=RestoreSettings(mode="replay")), cluster)
+    assert "--topic rates-x " in refused.value.hint
+    assert "ok x-increments" in await ensure_topics(app, settings, cluster)
+    view = await inspect(app, settings, cluster)
+    assert (view.partition_count, view.matched) == (2, ("rates-x/0", "rates-x/1", "rates-x/2"))
+    assert view.not_read == ()
+    assert {view.topic_ids.get(name) for name in view.matched} == {cluster.known["rates-x"].topic_id or None}
+    again = await inspect(app, settings, cluster, running=view)
+    assert again.matched == view.matched
 
 
 async def test_a_missing_input_is_named_with_its_neighbour():

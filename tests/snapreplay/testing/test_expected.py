@@ -41,6 +41,22 @@ def test_the_first_entry_that_differs_is_named(found: list[object], expected: An
 
 
 @pytest.mark.parametrize(
+    ("found", "expected", "difference"),
+    [
+        ([shop(x={"a": 1}, y={"b": 1}), shop(x={"a": 1}, y={})], {"x": {"a": 1}, "y": {"b": 1}}, ""),
+        ([shop(x={"a": 1}), shop(x={})], {"x": {"a": 1}}, "store 'x', key 'a': missing, expected 1"),
+        ([shop(x={"a": 1}), shop(x={"a": 2})], {"x": {"a": 1}}, "store 'x', key 'a': 2, expected 1"),
+        ([shop(x={"a": 1})], {}, "store 'x', key 'a': 1, expected missing"),
+    ],
+)
+def test_a_broadcast_table_is_expected_in_each_partition(found: list[object], expected: Any, difference: str) -> None:
+    assert state_difference(found, expected, {"x"}) == difference
+    whole: list[object] = [of({"a": 1}), of({"a": 1})]
+    assert state_difference(whole, {"a": 1}, {"default"}) == ""
+    assert "expected 2" in state_difference(whole, {"a": 2}, {"default"})
+
+
+@pytest.mark.parametrize(
     ("found", "expected", "why"),
     [
         ([of({"a": 1}), of({"a": 1})], {"a": 1}, "several partitions have an entry with key 'a'"),

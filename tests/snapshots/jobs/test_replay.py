@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from snapreplay.service.ports import NewTopic
 from snapreplay.snapshots.proof.report import Level
 from snapreplay.spark import audit
 from tests.support import apps
@@ -67,3 +68,23 @@ async def test_an_internal_topic_is_replayed_as_an_input(spark, broker, unique, 
     report = await asyncio.to_thread(audit, here.settings(), here.app.app_id, Level.REPLAY, str(path))
     assert (report.findings, report.partition_count) == ([], 2)
     assert report.checked["records_replayed"] == 2 * 40
+
+
+async def test_a_broadcast_table_is_replayed_by_each_partition(spark, broker, unique, tmp_path) -> None:
+    """All three partitions of its topic, by both partitions of the app."""
+    here = Stage(broker.bootstrap_servers, apps.converted(unique("converted")), 2)
+    (rates,) = here.app.broadcast_names
+    await here.cluster.create_topics([NewTopic(rates, 3)])
+    await here.prepare()
+    rows = Stage(broker.bootstrap_servers, here.app, 3)
+    await rows.send([(f"currency-{number}", number) for number in range(5)], rates)
+    async with here.running() as service:
+        await here.feed(40)
+        await service.wait_caught_up()
+        await here.decided()
+    path = tmp_path / f"{here.app.app_id.replace('-', '_')}.py"
+    path.write_text(f"from tests.support import apps\n\napp = apps.converted({here.app.app_id!r})\n")
+    report = await asyncio.to_thread(audit, here.settings(), here.app.app_id, Level.REPLAY, str(path))
+    assert (report.findings, report.partition_count) == ([], 2)
+    assert report.checked["records_replayed"] == 40 + 2 * 5
+    assert report.notes.get("segments_without_input", 0) == 0

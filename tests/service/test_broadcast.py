@@ -1,0 +1,308 @@
+"""An app with a broadcast table on a simulated Kafka: the table's topic has three partitions, the app has one."""
+
+import json
+from typing import Any
+
+import pytest
+
+from snapreplay import App, Topic
+from snapreplay.app.failure import PREFIX
+from snapreplay.app.ranges import Anchor, InputRange
+from snapreplay.errors import RecordId
+from snapreplay.service.core.batch_failures import BatchFailures
+from snapreplay.service.core.kafka_errors import RefusedRecord
+from snapreplay.service.decisions.init import init_app
+from snapreplay.service.decisions.inputs import NotDrained, Wish, carry_out, propose
+from snapreplay.service.preflight import inspect
+from snapreplay.service.topics.requirements import MissingInput
+from tests.service.partition.test_standby import Copied
+from tests.support import apps, reference
+from tests.support.accepting import accepted
+from tests.support.entries import increment
+from tests.support.stage import until
+
+RATES = "rates-app"
+MODES = pytest.mark.parametrize("mode", ["changes", "replay"])
+
+
+def rate(bench, number: int, currency: str | None, value: Any, partition: int | None = None) -> None:
+    """Write a row into a partition of the table's topic, 1 ms after the one before."""
+    log = bench.broker.log(RATES, number if partition is None else partition)
+    key = None if currency is None else currency.encode()
+    log.append(key, None if value is None else json.dumps(value).encode(), (), 1000 + number, None)
+
+
+async def prepared(bench, partitions: int = 3, **tables: Any):
+    """The table has the rates 1, 2 and 3, one in each partition."""
+    bench.broker.create(RATES, partitions)
+    await bench.prepare(apps.converted("app"), **tables)
+    for number in range(3):
+        rate(bench, number, f"currency-{number}", number + 1)
+    return bench
+
+
+def view(one) -> dict[str, dict[str, Any]]:
+    state = one.runner.store.committed_view()
+    return {name: reference.as_plain(getattr(state, name)) for name in ("rates", "accounts")}
+
+
+async def all_rows(one, **rates: int) -> None:
+    expected = {name.replace("_", "-"): value for name, value in rates.items()}
+    await until(lambda: view(one)["rates"] == expected, lambda: view(one)["rates"])
+
+
+ROWS = {"currency_0": 1, "currency_1": 2, "currency_2": 3}
+
+
+@MODES
+async def test_all_partitions_are_read_and_restored(bench, mode):
+    """A batch names each by topic and partition, and so do positions and the genesis. A crash later the state is the
+    same, by snapshot and changes or by a replay of all partitions; what came meanwhile is read once."""
+    await prepared(bench, restore={"mode": mode})
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+        await bench.feed(5)
+        await one.position(5)
+        before = view(one)
+        assert {each.topic: each.position for each in one.status.inputs} == {
+            "payments-app": 5,
+            **{f"{RATES}/{number}": 1 for number in range(3)},
+        }
+    assert before["accounts"]["k1"] == {"n": 1, "sum": 2}
+    rate(bench, 1, "currency-1", None)
+    async with bench.live() as one:
+        assert one.status.restore.proof.equal
+        assert one.status.restore.mode == mode
+        await all_rows(one, currency_0=1, currency_2=3)
+        assert view(one)["accounts"] == before["accounts"]
+    (genesis, *_, last) = bench.batches()
+    assert (
+        last.genesis.start_offsets
+        == genesis.positions
+        == {"payments-app": 0, f"{RATES}/0": 0, f"{RATES}/1": 0, f"{RATES}/2": 0}
+    )
+    assert last.positions[f"{RATES}/1"] == 2
+
+
+async def test_rows_are_there_before_later_records_of_another_input(bench):
+    """As with any input: after a backlog, the oldest record is processed first."""
+    bench.broker.create(RATES, 3)
+    await bench.prepare(apps.converted("app"))
+    await bench.feed(5)
+    for number in range(3):
+        bench.broker.log(RATES, number).append(f"currency-{number}".encode(), b"7", (), 999, None)
+    async with bench.live() as one:
+        await one.position(5)
+        assert [view(one)["accounts"][f"k{n}"]["sum"] for n in range(5)] == [0, 7, 14, 0, 0]
+
+
+async def test_a_partition_that_is_added_is_read_from_its_beginning(bench):
+    await prepared(bench)
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+        topic_id = bench.broker.topic_ids[RATES]
+        bench.broker.grow(RATES, 4)
+        assert bench.broker.topic_ids[RATES] == topic_id
+        rate(bench, 3, "currency-3", 4)
+        one.runner.view_seen(await inspect(bench.app, bench.settings(), bench.cluster, running=one.context.view))
+        await all_rows(one, **ROWS, currency_3=4)
+        (decision,) = one.status.decisions
+        assert f"input {RATES}/3 is read from offset 0 on" in decision.decided
+        assert decision.reason == "they are the partitions of broadcast tables"
+    async with bench.live() as one:
+        await all_rows(one, **ROWS, currency_3=4)
+
+
+def seen_ids(bench) -> dict[str, str]:
+    """The topic ids as a supervisor sees them."""
+    ids = dict(bench.broker.topic_ids)
+    return ids | {f"{RATES}/{number}": ids[RATES] for number in range(3) if RATES in ids}
+
+
+def remade(bench, partitions: int) -> None:
+    bench.broker.delete(RATES)
+    bench.broker.create(RATES, partitions)
+
+
+async def test_fewer_partitions_are_refused_by_name(bench):
+    """The topic was created again; with all partitions and their records it is a copy, which is accepted."""
+    await prepared(bench)
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+        remade(bench, 2)
+        one.runner.topics_seen(seen_ids(bench))
+        error = (await one.phase("failed")).error
+    assert error.kind == "InputShrunk"
+    assert error.message.startswith("broadcast table rates-app has 2 partitions, and its partition 2 was read")
+    assert (await bench.failure()).error.kind == "InputShrunk"
+    with pytest.raises(NotDrained, match=f"input {RATES}-0 is not processed to its end"):
+        await propose(without_table(), bench.settings(), bench.cluster, Wish())
+    (proposed,) = await propose(without_table(), bench.settings(), bench.cluster, Wish(leave_records=True))
+    assert f"{RATES}/2 is retired at offset 1; the topic does not exist" in "".join(proposed.change.lines)
+    remade(bench, 3)
+    for number in range(3):
+        rate(bench, number, f"currency-{number}", number + 1)
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+
+
+async def test_a_partition_with_other_records_is_refused_until_it_is_accepted(bench):
+    """The error and its command name the partition of the topic; its rows then come on top of the old ones."""
+    await prepared(bench)
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+    remade(bench, 3)
+    rate(bench, 0, "currency-0", 1)
+    rate(bench, 1, "currency-4", 40)
+    rate(bench, 2, "currency-2", 3)
+    error = (await bench.failure()).error
+    assert error.kind == "InputReplaced"
+    assert error.message.startswith(f"input {RATES}-1 holds another record at offset 0")
+    await accepted(bench, error.hint)
+    async with bench.live() as one:
+        await all_rows(one, **ROWS, currency_4=40)
+
+
+async def test_rows_that_are_compacted_stay_in_the_state(bench):
+    """The anchors of a partition may be gone, too. What a later row replaces is never missed."""
+    await prepared(bench)
+    for value in (7, 8):
+        rate(bench, value, "currency-2", value, 2)
+    async with bench.live() as one:
+        await all_rows(one, currency_0=1, currency_1=2, currency_2=8)
+    log = bench.broker.log(RATES, 2)
+    assert log.compact(3, lambda ways: ways[-1])["superseded record"] == 2
+    rate(bench, 9, "currency-2", None, 2)
+    async with bench.live() as one:
+        assert one.status.restore.proof.equal
+        await all_rows(one, currency_0=1, currency_1=2)
+
+
+async def test_rows_that_are_trimmed_unread_are_missed_by_name(bench):
+    """What was read may go: it is in the state."""
+    await prepared(bench)
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+    bench.broker.log(RATES, 2).trim(1)
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+    for value in (5, 6):
+        rate(bench, value, "currency-2", value, 2)
+    bench.broker.log(RATES, 2).trim(2)
+    error = (await bench.failure()).error
+    assert error.kind == "InputTrimmed"
+    assert error.message.startswith(f"input {RATES}-2: the next record to process is at offset 1, but the log begins")
+    await accepted(bench, error.hint)
+    async with bench.live() as one:
+        await all_rows(one, currency_0=1, currency_1=2, currency_2=6)
+
+
+async def test_a_topic_that_is_deleted_is_waited_for(bench):
+    """It may come back with its records; no command retires a table that the app declares."""
+    await prepared(bench)
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+        bench.broker.delete(RATES)
+        one.runner.topics_seen(seen_ids(bench))
+        await until(lambda: one.status.error is not None and one.status.error.kind == "InputMissing", "it is missed")
+        assert "--retire" not in one.status.error.hint
+        with pytest.raises(MissingInput, match=f"topic '{RATES}' of app 'app' does not exist"):
+            await inspect(bench.app, bench.settings(), bench.cluster)
+        bench.broker.create(RATES, 3)
+        for number in range(3):
+            rate(bench, number, f"currency-{number}", number + 1)
+        await one.phase("live")
+        await all_rows(one, **ROWS)
+
+
+async def test_a_row_without_a_key_is_a_dead_letter_of_each_partition(bench):
+    """It names the record by its place in Kafka."""
+    await prepared(bench, errors={"policy": "dead_letter"})
+    rate(bench, 5, None, 7, 2)
+    async with bench.live() as one:
+        await until(lambda: [each.position for each in one.status.inputs] == [0, 1, 1, 2], lambda: one.status.inputs)
+        await all_rows(one, **ROWS)
+    ((letter,),) = await bench.read(bench.dead_letters)
+    why = {name.removeprefix(PREFIX): value for name, value in letter.headers}
+    assert (why["topic"], why["partition"], why["offset"]) == (RATES.encode(), b"2", b"1")
+    assert why["message"].startswith(b"rates-app-2-1: key cannot be read as utf8: null")
+
+
+async def test_a_row_that_stops_the_partition_is_named_by_its_place(bench):
+    await prepared(bench)
+    bench.broker.log(RATES, 1).append(b"currency-1", b"no number", (), 2000, None)
+    error = (await bench.failure()).error
+    assert error.message.startswith("rates-app-1-1: value cannot be read as nullable(json(int))")
+
+
+async def test_it_begins_at_its_start_wherever_the_others_begin(bench):
+    bench.broker.create(RATES, 3)
+    bench.app = apps.converted("app")
+    bench.create_topics()
+    for number in range(3):
+        rate(bench, number, f"currency-{number}", number + 1)
+    await bench.feed(5)
+    await init_app(bench.app, bench.settings(), bench.cluster, "latest")
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+        assert view(one)["accounts"] == {}
+
+
+def without_table() -> App[Any]:
+    """The version before, and after: no table."""
+    app = App("app", inputs=[Topic("payments-app")], outputs=[Topic("balances-app")], state=apps.converted("app").state)
+    app.handler(app.inputs[0])(lambda record, state, out: None)
+    return app
+
+
+async def test_an_app_takes_it_in_by_itself_and_gives_it_up_by_a_command(bench):
+    """It is read from its beginning. Without it, a version is refused until its inputs are retired; the rows stay."""
+    await bench.prepare(without_table())
+    await bench.feed(5)
+    async with bench.live() as one:
+        await one.position(5)
+    bench.app = apps.converted("app")
+    bench.broker.create(RATES, 3)
+    for number in range(3):
+        rate(bench, number, f"currency-{number}", number + 1)
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+    after = without_table()
+    error = (await bench.failure(after)).error
+    assert error.kind == "WrongLog"
+    assert "`snapreplay inputs" in error.hint
+    (proposed,) = await propose(after, bench.settings(), bench.cluster, Wish())
+    assert len(proposed.change.retired) == 3
+    await carry_out(proposed)
+    async with bench.live(after) as one:
+        await all_rows(one, **ROWS)
+        assert [each.topic for each in one.status.inputs] == ["payments-app"]
+
+
+@MODES
+async def test_a_standby_takes_over_with_all_rows(bench, mode):
+    """Its copy follows by changes, or by a replay of every partition of the table."""
+    await prepared(bench, restore={"mode": mode}, changelog={"enabled": mode == "changes"})
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+        copied = Copied(await bench.context("two"))
+        rate(bench, 4, "currency-1", 5, 1)
+        await bench.feed(5)
+        await one.position(5)
+        await copied.warm(one.committer.chain.last.batch)
+        before = view(one)
+    ((store, copy),) = await copied.handed_over()
+    two = await bench.owner("two")
+    two.runner.take(store, copy)
+    await two.phase("live")
+    assert view(two) == before
+    assert two.status.restore.warm == "copied"
+
+
+async def test_a_commit_that_a_broker_refuses_blames_the_row_by_its_place(bench):
+    """Its anchor is that of the input: once another row is at its offset, that one is tried."""
+    failed = increment(batch=4, ranges=[InputRange(f"{RATES}/2", 0, 2, 1)], anchors={f"{RATES}/2": Anchor(1, 5, 6)})
+    found, error = BatchFailures(3).refused(failed, RefusedRecord("too large"))
+    assert error is None
+    assert found.record is not None
+    assert (found.record.record_id, found.anchor) == (RecordId(RATES, 2, 1), Anchor(1, 5, 6))

@@ -1,0 +1,137 @@
+"""Broadcast tables on a real broker: every partition has all rows, whatever is killed, and audits agree."""
+
+import asyncio
+import time
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from snapreplay.api.server import HttpServer
+from snapreplay.service.blocking import BlockingReader
+from snapreplay.service.doctor.collect import examine
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.ports import NewTopic
+from snapreplay.snapshots.jobs.audit import audit
+from snapreplay.snapshots.proof.report import Level
+from snapreplay.testing import Expected, RealHarness, record
+from tests.service.test_state_reads import Asking
+from tests.support import apps
+from tests.support.apps import currency_of
+from tests.support.deadlines import scaled
+from tests.support.stage import Stage, snapshot, until
+from tests.support.tested import converted
+
+pytestmark = pytest.mark.kafka
+
+payments, rates = apps.topics_of(converted)
+
+
+def by_hand(records: list[Any]) -> Expected:
+    """The fold of payments and rates in the order of their timestamps."""
+    known, accounts = dict[str, int](), defaultdict[str, dict[str, int]](lambda: {"n": 0, "sum": 0})
+    for each in records:
+        if each.topic == rates.name:
+            known.pop(each.key, None)
+            if each.value is not None:
+                known[each.key] = each.value
+        else:
+            account = accounts[each.key]
+            account["n"] += 1
+            account["sum"] += each.value["amount"] * known.get(currency_of(each.value), 0)
+    return Expected({"rates": known, "accounts": accounts})
+
+
+@pytest.mark.parametrize("mode", ["changes", pytest.param("replay", marks=pytest.mark.whole)])
+async def test_every_partition_has_all_rows_over_kills(broker, unique, mode):
+    """Four partitions, and a table topic of three; two processes with warm copies. Between rows and payments all is
+    committed, so that a fold by hand knows their order; kills by seed fall while they are fed."""
+    harness = RealHarness(
+        converted,
+        broker,
+        prefix=f"{unique('broadcast')}-",
+        deadline_s=scaled(60),
+        partitions=4,
+        processes=2,
+        standbys=1,
+        seed=7,
+        settings={"restore": {"mode": mode}, "snapshot": {"every_records": 200}},
+    )
+    await KafkaCluster(harness._settings).create_topics([NewTopic(harness.prefixed(rates), 3)])
+    at_ms = int(time.time() * 1000) - 100_000
+    async with harness:
+        for turn in range(2):
+            values = {f"currency-{n}": None if (n + turn) % 5 == 0 else n + turn for n in range(5)}
+            rows = [record(rates, key=key, value=value, timestamp_ms=at_ms) for key, value in values.items()]
+            await harness.feed_all(rows, kills=turn)
+            await harness.caught_up()
+            at_ms += 1000
+            paid = [record(payments, key=f"k{n % 20}", value={"amount": n}, timestamp_ms=at_ms) for n in range(100)]
+            await harness.feed_all(paid, kills=1 - turn)
+            await harness.caught_up()
+            at_ms += 1000
+        await harness.compare(by_hand)
+        await harness.restart()
+        await harness.compare(by_hand)
+
+
+@pytest.fixture
+async def here(broker, unique):
+    """An app of two partitions, and a table topic of three; rows and payments are there."""
+    app = apps.converted(unique("converted"))
+    stage = Stage(broker.bootstrap_servers, app, 2)
+    await stage.cluster.create_topics([NewTopic(app.broadcast_names[0], 3)])
+    await stage.prepare()
+    return stage
+
+
+async def rows(here: Stage, values: dict[str, int | None]) -> None:
+    (topic,) = here.app.broadcast_names
+    await Stage(here.bootstrap_servers, here.app, 3).send(values.items(), topic)
+
+
+async def has_rows(service: Any, expected: dict[str, int]) -> None:
+    def found() -> list[dict[str, int]]:
+        return [dict(service.view(number).rates.items()) for number in range(2)]
+
+    await until(lambda: found() == [expected] * 2, found, scaled(30))
+
+
+async def test_what_operators_see_of_it(here):
+    """Over HTTP each partition has a row by its key, with the positions of all partitions of the topic; their lag is
+    shown; doctor finds nothing; an audit replays all."""
+    (topic,) = here.app.broadcast_names
+    await rows(here, {f"currency-{n}": n + 1 for n in range(5)})
+    async with here.started(http=HttpServer()) as service:
+        await service.wait_live(scaled(30))
+        expected = {f"currency-{n}": n + 1 for n in range(5)}
+        await has_rows(service, expected)
+        await here.feed(40)
+        await service.wait_caught_up(scaled(30))
+        async with Asking(service.http_address[1]) as asking:
+            _, found = await asking.get("rates/currency-3")
+            assert [(item["partition"], item["value"]) for item in found["items"]] == [(0, 4), (1, 4)]
+            for item in found["items"]:
+                assert {name for name in item["positions"] if "/" in name} == {f"{topic}/{n}" for n in range(3)}
+        for status in service.restore_status():
+            assert {each.topic: each.lag for each in status.inputs} == {
+                here.input: 0,
+                f"{topic}/0": 0,
+                f"{topic}/1": 0,
+                f"{topic}/2": 0,
+            }
+            assert sum(each.position for each in status.inputs if "/" in each.topic) == 5
+        await snapshot(service)
+        await rows(here, {"currency-1": None, "currency-2": 30})
+        await has_rows(service, {"currency-0": 1, "currency-2": 30, "currency-3": 4, "currency-4": 5})
+        await here.feed(40)
+        await service.wait_caught_up(scaled(30))
+    await here.decided()
+    report = await examine(here.app, here.settings())
+    assert [each for each in report.findings if each.check not in {"replication", "brokers"}] == []
+    with BlockingReader(here.settings()) as reader:
+        for level in (Level.CHANGES, Level.REPLAY):
+            found = await asyncio.to_thread(audit, reader, here.app.app_id, level, here.app)
+            assert found.findings == []
+    assert found.checked["records_replayed"] == 80 + 2 * 7
+    assert found.notes.get("segments_without_input", 0) == 0
