@@ -26,6 +26,7 @@ def main() -> int:
         rekeys=options.rekeys,
         calls=options.calls,
         tables=options.tables,
+        broadcast=options.broadcast,
     )
     if options.seed is not None:
         return _one(options.seed, trace=options.trace, **kind)
@@ -69,6 +70,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rekeys", action="store_true", help="the app has an internal topic")
     parser.add_argument("--calls", action="store_true", help="the app calls the outside")
     parser.add_argument("--tables", action="store_true", help="the app has a table, which is compacted")
+    parser.add_argument("--broadcast", action="store_true", help="each partition of the app reads the whole table")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="side by side")
     return parser.parse_args()
 

@@ -93,12 +93,17 @@ class Broker:
         again."""
 
     def create(self, topic: str, partition_count: int) -> None:
-        self.partition_counts[topic] = partition_count
         self._created += 1
         self.ids_of.setdefault(topic, []).append(f"id-{self._created}")
         self.topic_ids[topic] = f"id-{self._created}"
-        logs = self.by_id[self.topic_ids[topic]] = {}
-        for number in range(partition_count):
+        self.by_id[self.topic_ids[topic]] = {}
+        self.grow(topic, partition_count)
+
+    def grow(self, topic: str, partition_count: int) -> None:
+        """Give a topic more partitions."""
+        logs = self.by_id[self.topic_ids[topic]]
+        self.partition_counts[topic] = partition_count
+        for number in range(len(logs), partition_count):
             partition = TopicPartition(topic, number)
             logs[number] = self.logs[partition] = Log(partition, self._serials)
 

@@ -27,11 +27,10 @@ class Feeder:
         """Whether nothing is written for a while, at most until `finish`."""
         self.backlog: dict[TopicPartition, int] = {}
         """Where the backlog ends."""
-        self._left = {
-            TopicPartition(topic, number): scenario.records
-            for topic in (*((program.TABLE,) if scenario.tables else ()), *program.INPUTS[: scenario.inputs])
-            for number in range(scenario.partitions)
-        }
+        inputs, numbers = program.INPUTS[: scenario.inputs], range(scenario.partitions)
+        places = (TopicPartition(topic, number) for topic in inputs for number in numbers)
+        tables = (log for logs in scenario.table_logs.values() for log in logs)
+        self._left = dict.fromkeys((*tables, *places), scenario.records)
 
     def schedule(self, loop: VirtualLoop, seconds: float) -> None:
         self._loop = loop

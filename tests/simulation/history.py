@@ -37,7 +37,8 @@ class History:
     last_offset: int = -1
     taken: dict[str, dict[int, RawRecord]] = field(default_factory=dict)
     """Input → offset → the record that was processed, or skipped with a dead letter."""
-    table_position: int = 0
+    table_positions: Counter[int] = field(default_factory=Counter)
+    """Partition of the table → the next offset."""
     decided: set[str] = field(default_factory=set)
     """The reasons of the corrections that were made."""
     decided_batch: int = -1
@@ -62,7 +63,9 @@ class History:
     def _branch(self) -> History:
         """This history up to now; what is noted by batch, all its branches have together."""
         taken = {topic: dict(records) for topic, records in self.taken.items()}
-        return replace(self, plain=deepcopy(self.plain), positions=dict(self.positions), taken=taken)
+        read = Counter(self.table_positions)
+        positions = dict(self.positions)
+        return replace(self, plain=deepcopy(self.plain), positions=positions, taken=taken, table_positions=read)
 
 
 class Batch:
@@ -111,7 +114,7 @@ class Batch:
     def _keeps(self, record: RawRecord) -> None:
         """Keep a record of the table, or delete its key."""
         key = (record.key or b"").decode()
-        self._story.table_position = record.offset + 1
+        self._story.table_positions[record.partition] = record.offset + 1
         if record.value is None:
             self._story.met["deleted from a table"] += key in self._plain.facts
             self._plain.facts.pop(key, None)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from snapreplay.app import names
+from snapreplay.app.names import place_of_input
 from snapreplay.service.ports import CommittedOffset, TopicPartition
 from snapreplay.snapshots.format.records import Increment
 from tests.simulation import program, told
@@ -219,7 +220,7 @@ class Losses:
             for part in loss.parts
             if part not in INTERNAL
         ]
-        return [TopicPartition(topic, number) for topic in topics]
+        return [TopicPartition(*place_of_input(topic, number)) for topic in topics]
 
     def _lose(self, loss: Loss, target: TopicPartition, log: Log) -> int:
         broker = self._world.broker

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from snapreplay.app import names
+from snapreplay.app.names import place_of_input
 from snapreplay.app.record import RawRecord
 from snapreplay.service.core.partitioners import murmur_positive
 from snapreplay.service.ports import TopicPartition
@@ -128,7 +129,7 @@ class Oracle:
         if story.last is None:
             return
         for topic, position in story.last.positions.items():
-            log, taken = self._broker.log(topic, story.number), story.taken.get(topic, {})
+            log, taken = self._broker.log(*place_of_input(topic, story.number)), story.taken.get(topic, {})
             begun = min(taken, default=position)
             for offset in range(begun, position) if log.was_cut else ():
                 now = log.committed_at(offset) if offset < log.end else None
@@ -288,7 +289,7 @@ class Oracle:
         where = f"partition {story.number} batch {increment.batch}"
         made = [program.parse(each.value or b"") for each in produced]
         records = self._records(story, increment, made, serial)
-        self._check_turn(story, increment, records[0][0].topic if records else None)
+        self._check_turn(story, increment, next((each.topic for each in increment.ranges if each.record_count), None))
         batch = Batch(story, increment, made, makes_calls=self._scenario.calls)
         for record, is_skipped in records:
             self._check_join(story, record)
@@ -306,10 +307,10 @@ class Oracle:
 
     def _check_join(self, story: History, record: RawRecord) -> None:
         """A record meets a table that has the whole backlog of before its time."""
-        if self._scenario.tables and record.topic != program.TABLE:
-            table = TopicPartition(program.TABLE, story.number)
+        inputs = self._scenario.table_logs if record.topic != program.TABLE else ()
+        for table in (TopicPartition(*place_of_input(name, story.number)) for name in inputs):
             log = self._broker.logs[table]
-            left = range(story.table_position, self._backlog[table])
+            left = range(story.table_positions[table.partition], self._backlog[table])
             there = (log.compacted.get(offset) or log.visible(offset, committed_only=True) for offset in left)
             first = next((each for each in there if each is not None), None)
             before = first is None or first.timestamp >= record.timestamp
@@ -330,7 +331,8 @@ class Oracle:
             at = story.positions[part.topic]
             require(part.start_offset == at, f"{where}: {part} does not begin at {at}")
             story.positions[part.topic] = part.end_offset
-            log = self._broker.by_id[increment.topic_ids[part.topic]][story.number]
+            _, number = place_of_input(part.topic, story.number)
+            log = self._broker.by_id[increment.topic_ids[part.topic]][number]
             records = []
             for offset in range(part.start_offset, part.end_offset):
                 place = (part.topic, offset)
@@ -341,8 +343,8 @@ class Oracle:
                 records += [record] if record is not None else []
             require(len(records) == part.record_count, f"{where}: {part} holds {len(records)}")
             for record in records:
-                story.taken.setdefault(record.topic, {})[record.offset] = record
-                is_skipped = (record.topic, record.offset) in skip
+                story.taken.setdefault(part.topic, {})[record.offset] = record
+                is_skipped = (part.topic, record.offset) in skip
                 found.append((record, is_skipped))
                 if is_skipped:
                     bad = program.refused(program.GOOD, program.text_of(record.topic, record.value))
@@ -356,7 +358,10 @@ class Oracle:
         due only later. `first`: the input of the first record."""
         if story.begun is not None:
             topic, topic_id = story.begun
-            follows, lost = first or increment.begun_input, self._broker.log(topic, story.number).was_cut
+            follows, lost = (
+                first or increment.begun_input,
+                self._broker.log(*place_of_input(topic, story.number)).was_cut,
+            )
             kept = follows == topic or increment.topic_ids.get(topic) != topic_id or lost
             where = f"partition {story.number} batch {increment.batch}"
             require(kept, f"{where}: {follows} comes before {topic}, whose turn has begun")

@@ -258,6 +258,7 @@ def app_of(
     rekeys: bool = False,
     calls: bool = False,
     tables: bool = False,
+    broadcast: bool = False,
 ) -> App[Any]:
     """Made once per variant: what a process deploys.
 
@@ -270,6 +271,7 @@ def app_of(
         rekeys: it sends some records to itself.
         calls: it asks the outside about some records and timers.
         tables: it joins its records with a table; it is `named`, too.
+        broadcast: each of its partitions reads the whole table.
     """
     facts: Any = Topic(TABLE, value=nullable(utf8)) if tables else None
     inputs = [*inputs_of(input_names, by_pattern=by_pattern), *([facts] if tables else [])]
@@ -315,7 +317,7 @@ def app_of(
         handle(msgspec.structs.replace(record, value="" if answer.error else answer.result), state, out)
 
     if tables:
-        app.table(facts, store=FACTS)
+        app.table(facts, store=FACTS, broadcast=broadcast)
     for topic in app.inputs:
         if topic.name not in (ANSWERS, TABLE):
             app.handler(topic)(handle)

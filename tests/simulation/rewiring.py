@@ -150,7 +150,7 @@ class Rewiring:
         already: it looks again."""
         if process not in self._world.processes:
             return
-        if process.app.input_names != (*self.declared, *self._world.internal):
+        if process.app.input_names != (*self.declared, *(n for n in self._world.internal if "/" not in n)):
             process.crash()
             self._world.copies.count_anew()
             return

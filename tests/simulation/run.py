@@ -140,8 +140,9 @@ WANTED_CALLS = (
 )
 """The same, of histories with calls."""
 
-WANTED_TABLES = ("joined with a table", "joined with the backlog", "deleted from a table", "table: superseded record")
-"""The same, of histories with a table."""
+WANTED_TABLES = ("joined with a table", "joined with the backlog", "deleted from a table")
+WANTED_COMPACTED = ("table: superseded record",)
+"""The same, of histories with a table, and with one that is compacted."""
 
 COLLECT_EVERY = 20
 """Seeds whose cycles are collected together."""
@@ -156,6 +157,7 @@ class Kind(TypedDict, total=False):
     rekeys: bool
     calls: bool
     tables: bool
+    broadcast: bool
 
 
 @dataclass(frozen=True)
@@ -183,10 +185,11 @@ def run_seed(
     rekeys: bool = False,
     calls: bool = False,
     tables: bool = False,
+    broadcast: bool = False,
 ) -> Outcome:
     """One whole history; with `losses` one in which brokers lose the end of a log, with `decisions` one whose state may
     be upgraded and corrected, with `standbys` one whose processes hold copies, with `rekeys` one of an app with an
-    internal topic, with `calls` one of an app that calls the outside, with `tables` one of an app with a table."""
+    internal topic, with `calls` one of an app that calls the outside, with `tables` or `broadcast` one with a table."""
     rng = random.Random(seed)
     drawn = scenario.draw(rng)
     if losses:
@@ -201,6 +204,8 @@ def run_seed(
         drawn = scenario.calling(drawn, random.Random(f"calls {seed}"))
     if tables:
         drawn = scenario.tabling(drawn, random.Random(f"tables {seed}"))
+    if broadcast:
+        drawn = scenario.broadcasting(drawn, random.Random(f"broadcast {seed}"))
     loop = VirtualLoop()
     world = World(loop, drawn, rng)
     if trace:
@@ -263,7 +268,11 @@ class Tally:
 
 def run_block(seeds: range, **kind: Unpack[Kind]) -> Tally:
     wanted = {*WANTED, *(WANTED_DECISIONS if kind.get("decisions") else ())}
-    wanted |= {*(WANTED_CALLS if kind.get("calls") else ()), *(WANTED_TABLES if kind.get("tables") else ())}
+    wanted |= {
+        *(WANTED_CALLS if kind.get("calls") else ()),
+        *(WANTED_TABLES if kind.get("tables") or kind.get("broadcast") else ()),
+        *(WANTED_COMPACTED if kind.get("tables") else ()),
+    }
     if kind.get("standbys"):
         wanted = (wanted - WITHOUT_CHANGES).union(WANTED_STANDBYS)
     tally = Tally(wanted=tuple(sorted(wanted)))

@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
+from snapreplay.app.names import broadcast_input
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.ports import TopicPartition
+from tests.simulation import program
 from tests.simulation.deciding import draw_kinds
 from tests.simulation.losing import Loss, draw_losses
 from tests.simulation.pausing import draw_pauses
@@ -126,6 +129,18 @@ class Scenario:
     """It calls the outside."""
     tables: bool = False
     """It joins its records with a table, a compacted topic."""
+    broadcast: int = 0
+    """The number of partitions of that topic, if each partition of the app reads all of them; else 0."""
+
+    @property
+    def table_logs(self) -> dict[str, tuple[TopicPartition, ...]]:
+        """The inputs that the table is, each with its logs."""
+        if not self.tables:
+            return {}
+        if not self.broadcast:
+            return {program.TABLE: tuple(TopicPartition(program.TABLE, number) for number in range(self.partitions))}
+        logs = (TopicPartition(program.TABLE, number) for number in range(self.broadcast))
+        return {broadcast_input(*log): (log,) for log in logs}
 
     @property
     def variant(self) -> dict[str, Any]:
@@ -244,6 +259,13 @@ def tabling(scenario: Scenario, rng: random.Random) -> Scenario:
     events = _in_order(*kept, *drawn)
     tabled = replace(scenario, events=events, losses=(), fat=False, named=True, tables=True)
     return replace(tabled, changes=True, mode="changes")  # what is compacted cannot be replayed
+
+
+def broadcasting(scenario: Scenario, rng: random.Random) -> Scenario:
+    """The same with a table that each partition reads as a whole. It is not compacted, so it may be replayed."""
+    made = replace(tabling(scenario, rng), broadcast=rng.choice((1, 2, 3, 4)), partitions=rng.choice((1, 2, 3)))
+    events = tuple(each for each in made.events if each.kind != "compact table")
+    return replace(made, events=events, changes=scenario.changes, mode=scenario.mode)
 
 
 def pausing(scenario: Scenario, rng: random.Random) -> Scenario:

@@ -8,6 +8,7 @@ from typing import Any
 
 from snapreplay.app import names
 from snapreplay.app.app import App
+from snapreplay.app.names import place_of_input
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.core.phase import Phase
 from snapreplay.state.contract import Store
@@ -164,6 +165,7 @@ class World:
             "rekeys": drawn.rekeys,
             "calls": drawn.calls,
             "tables": drawn.tables,
+            "broadcast": bool(drawn.broadcast),
         }
         return program.app_of(version, inputs, **variant)
 
@@ -175,10 +177,10 @@ class World:
 
     @property
     def internal(self) -> tuple[str, ...]:
-        """The internal topics of the app, and the topic of its table: no event or command takes them away."""
+        """The internal topics of the app, and the inputs of its table: no event or command takes them away."""
         drawn = self.scenario
-        kinds = {program.AGAIN: drawn.rekeys, program.ANSWERS: drawn.calls, program.TABLE: drawn.tables}
-        return tuple(topic for topic, is_there in kinds.items() if is_there)
+        kinds = {program.AGAIN: drawn.rekeys, program.ANSWERS: drawn.calls}
+        return (*(topic for topic, is_there in kinds.items() if is_there), *drawn.table_logs)
 
     def appear(self) -> None:
         """Create the input that is not there yet."""
@@ -287,7 +289,7 @@ class World:
         for topic in (*self.inputs, *internal):
             if topic not in (*self.rewiring.declared, *internal):
                 continue
-            records = self.broker.log(topic, number).committed()
+            records = self.broker.log(*place_of_input(topic, number)).committed()
             found[topic] = records[-1].offset + 1 if records else 0
         return found
 
@@ -296,12 +298,12 @@ class World:
         scenario = self.scenario
         there = scenario.inputs if scenario.appears_at is None else scenario.inputs - 1
         self.feeder.closed |= set(program.INPUTS[there : scenario.inputs])
-        for topic in (
-            *program.INPUTS[:there],
-            *(program.OUTPUT, program.INCREMENTS, program.SNAPSHOTS, program.LETTERS),
-            *self.internal,
-        ):
-            self.broker.create(topic, scenario.partitions)
+        own = (program.OUTPUT, program.INCREMENTS, program.SNAPSHOTS, program.LETTERS)
+        for topic in (*program.INPUTS[:there], *own, *self.internal):
+            if "/" not in topic:
+                self.broker.create(topic, scenario.partitions)
+        if scenario.broadcast:
+            self.broker.create(program.TABLE, scenario.broadcast)
         if scenario.tables:
             self.feeder.begin_with_backlog(self.loop)
         if not scenario.begins_late:
