@@ -11,17 +11,13 @@ import random
 import time
 from collections.abc import Callable
 from statistics import median, quantiles
-from typing import Any
-
-from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
-from aiokafka.record.memory_records import MemoryRecords
-from aiokafka.structs import TopicPartition as ClientPartition
 
 from benchmarks import harness
 from snapreplay import engine
 from snapreplay.app.record import Output
 from snapreplay.service.kafka.batching import Batches, OpenBatch, TopicShape
-from snapreplay.service.kafka.fetch_by_id import _EngineRecords, _TolerantRecords
+from snapreplay.service.kafka.records import Records
+from snapreplay.service.ports import TopicPartition
 from snapreplay.state.digest import digest_of
 from snapreplay.state.shards import Shards
 
@@ -38,15 +34,7 @@ def reading() -> Callable[[], object]:
         batch.builder.append(number, STAMP_MS + number, b"acct%07d" % number, value, [])
     data = bytes(batch.built(1, 2, 3))
 
-    def read() -> object:
-        source = ClientPartition("in", 0)
-        records: Any = PartitionRecords(source, MemoryRecords(data), [], 0, None, None, True, READ_COMMITTED)
-        records.__class__, records.fetched = _TolerantRecords, data
-        if engine.compiled is not None:
-            _EngineRecords.take_over(records, engine.compiled)
-        return list(records)
-
-    return read
+    return lambda: Records(TopicPartition("in", 0), data, [], 0).take(RECORDS)
 
 
 def packing() -> Callable[[], object]:

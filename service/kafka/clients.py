@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import random
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
@@ -89,17 +88,8 @@ async def anybody(client: AIOKafkaClient, but: Collection[int] = ()) -> int:
     raise NodeNotReadyError(f"no broker answers at the addresses that they advertise (advertised.listeners): {where}")
 
 
-class _Consumer(AIOKafkaConsumer):
-    """A consumer whose reads are the client's own, even if somebody has wrapped them: OpenTelemetry's instrumentation
-    of aiokafka makes a span for each record, also for the millions that a restore reads. The spans of the service are
-    those of its handlers (`runtime/spans.py`)."""
-
-    getmany = inspect.unwrap(AIOKafkaConsumer.getmany)
-    getone = inspect.unwrap(AIOKafkaConsumer.getone)
-
-
 def consumer_client(arguments: dict[str, Any], shared: Shared | None = None) -> AIOKafkaConsumer:
-    consumer = _Consumer(**arguments)
+    consumer = AIOKafkaConsumer(**arguments)
     _change(consumer._client, shared)
     return consumer
 

@@ -19,6 +19,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from snapreplay.errors import UsageError
 from snapreplay.service.config.kafka_properties import PROPERTIES, TOKEN_PROVIDER
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka.fetches import Limits
 from snapreplay.service.kafka.tokens import tokens_of
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 MIB = 1024 * 1024
 FETCH_BYTES = MIB
 LARGE_FETCH_BYTES = 2 * MIB
-HASTY_FETCH_WAIT_MS = 10
+FETCH_WAIT_MS, HASTY_FETCH_WAIT_MS = 500, 10
 _DEFAULTS: dict[str, object] = {"client.id": "snapreplay", "retry.backoff.ms": 20, "metadata.max.age.ms": 30_000}
 
 
@@ -62,21 +63,20 @@ def client_arguments(settings: Settings) -> dict[str, Any]:
     return arguments
 
 
-def consumer_arguments(
-    settings: Settings, *, read_committed: bool, large: bool, patient: bool = False
-) -> dict[str, Any]:
-    """Return the arguments of a group-less reader. `large` is for records near 1 MiB (snapshot chunks), `patient`
-    for following a log's end: the client fetches ahead, and a seek waits for the answer to the last, futile fetch
-    (0.4 s of a restart, measured with Kafka's default of 500 ms)."""
-    return {
-        **({} if patient else {"fetch_max_wait_ms": HASTY_FETCH_WAIT_MS}),
-        "max_partition_fetch_bytes": LARGE_FETCH_BYTES if large else FETCH_BYTES,
-        **client_arguments(settings),
-        **_arguments(settings, "consumer"),
-        "isolation_level": "read_committed" if read_committed else "read_uncommitted",
-        "auto_offset_reset": "none",
-        "enable_auto_commit": False,
-    }
+def fetch_limits(settings: Settings, *, read_committed: bool, large: bool, patient: bool = False) -> Limits:
+    """Return the limits of a reader's fetches. `large` is for records near 1 MiB (snapshot chunks), `patient` for
+    following a log's end: a read elsewhere would wait for the answer to the last, futile fetch (0.4 s of a restart,
+    measured with Kafka's default of 500 ms)."""
+    given = _arguments(settings, "consumer")
+    return Limits(
+        read_committed,
+        wait_ms=given.get("fetch_max_wait_ms", FETCH_WAIT_MS if patient else HASTY_FETCH_WAIT_MS),
+        partition_bytes=given.get("max_partition_fetch_bytes", LARGE_FETCH_BYTES if large else FETCH_BYTES),
+        min_bytes=given.get("fetch_min_bytes", 1),
+        max_bytes=given.get("fetch_max_bytes", 50 * MIB),
+        rack=given.get("client_rack", ""),
+        checks_crcs=given.get("check_crcs", True),
+    )
 
 
 def membership_arguments(settings: Settings, group_id: str) -> dict[str, Any]:

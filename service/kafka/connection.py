@@ -31,12 +31,12 @@ from aiokafka.conn import AIOKafkaConnection, CloseReason
 from aiokafka.errors import KafkaError, SaslAuthenticationFailed
 from aiokafka.protocol.admin import SaslAuthenticateRequest
 from aiokafka.protocol.api import RequestStruct
-from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
 from snapreplay.errors import described
 from snapreplay.service.kafka.config import renewed
+from snapreplay.service.kafka.fetches import Fetch
 from snapreplay.service.kafka.throttling import THROTTLING, ThrottledWait, wait_of
 
 LOGIN_SHARES = (0.6, 0.8)
@@ -146,8 +146,8 @@ class Connection(AIOKafkaConnection):
         """Return how long the broker may keep a request before it answers. A heartbeat is answered at once: with the
         deadline of a join, a frozen coordinator would be noticed only after more than half a minute."""
         match request:
-            case FetchRequest():
-                return float(request._max_wait_ms) / 1000
+            case Fetch():
+                return request.wait_ms / 1000
             case JoinGroupRequest():
                 self._rebalance_s = float(request._rebalance_timeout) / 1000
                 return self._rebalance_s
@@ -247,7 +247,7 @@ class BareClient(AIOKafkaClient):
             by.muted_until = max(by.muted_until, until)
             name = type(request).__name__.removesuffix("Request")
             THROTTLING.note(ThrottledWait(name, f"{by.host}:{by.port}", str(self._client_id), seconds, until))
-        if not isinstance(request, FetchRequest):
+        if not isinstance(request, Fetch):
             self._throttled_until = max(self._throttled_until, until)
             if self._deadline is not None and not self._deadline.expired():
                 self._deadline.reschedule((self._deadline.when() or 0.0) + seconds)

@@ -154,7 +154,7 @@ def client_error(error: BaseException, doing: str, asked: Asked | None = None) -
     if isinstance(error, kafka.UnsupportedCodecError):
         return StopError(
             f"a compressed record cannot be decompressed here, while {doing}: {described(error)}",
-            hint="install the cramjam package: it decompresses lz4, snappy and zstd",
+            hint="install the cramjam package: it decompresses lz4 and snappy",
         )
     if isinstance(error, kafka.InvalidTransactionTimeout):
         return StopError(

@@ -124,10 +124,31 @@ class LogEnds:
             KafkaError: a connection broke, or asking again is futile.
         """
         isolation = READ_COMMITTED if read_committed else READ_UNCOMMITTED
-        known: dict[TopicPartition, Bounds] = {}
+        return await self._until_known(logs, lambda left: self._ask(left, isolation))
+
+    async def first_at(self, log: TopicPartition, timestamp_ms: int, *, read_committed: bool) -> int | None:
+        """Return the offset of the first record with this timestamp or a later one; None if there is none. Asks and
+        raises as `bounds`."""
+        isolation = READ_COMMITTED if read_committed else READ_UNCOMMITTED
+
+        async def asked(logs: Collection[TopicPartition]) -> Mapping[TopicPartition, int | KafkaError]:
+            leader = self._client.cluster.leader_for_partition(ClientPartition(*log))
+            if leader is None or leader == _NONE:
+                return {log: LeaderNotAvailableError(log)}
+            return await _offsets(self._client, leader, isolation, logs, timestamp_ms)
+
+        found = (await self._until_known([log], asked))[log]
+        return found if found >= 0 else None
+
+    async def _until_known(
+        self,
+        logs: Collection[TopicPartition],
+        ask: Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, V | KafkaError]]],
+    ) -> dict[TopicPartition, V]:
+        known: dict[TopicPartition, V] = {}
         while left := [log for log in logs if log not in known]:
             met: KafkaError | None = None
-            for log, found in (await self._ask(left, isolation)).items():
+            for log, found in (await ask(left)).items():
                 if not isinstance(found, KafkaError):
                     known[log] = found
                 elif not found.retriable:
@@ -450,6 +471,8 @@ class SharingClient(BareClient):
     shared: Shared
     is_reading = False
     """Whether what is under way when it closes may be forgotten."""
+    losses = 0
+    """Connections that were lost."""
     _metadata: Metadata | None = None
 
     async def bootstrap(self) -> None:
@@ -497,6 +520,7 @@ class SharingClient(BareClient):
     def _on_connection_closed(self, conn: Any, reason: Any) -> None:
         if reason is CloseReason.SHUTDOWN or self._metadata is None:
             return
+        self.losses += 1
         for (node_id, _), connection in self._conns.items():
             if connection is conn:
                 self.shared.drop(BrokerNode(node_id, conn.host, conn.port))

@@ -4,13 +4,14 @@ them, and both parsers of the client read over them."""
 import asyncio
 
 import pytest
-from aiokafka.consumer import fetcher
 from aiokafka.record import memory_records
 from aiokafka.record.default_records import _DefaultRecordBatchPy
 from aiokafka.record.legacy_records import _LegacyRecordBatchPy
 
+from snapreplay import engine
 from snapreplay.devbroker.broker import KEEP_OLD_RECORDS, LocalBroker
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka import records as parsers
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic, TopicPartition
 from tests.support.deadlines import within
@@ -102,7 +103,8 @@ def cluster(logs):
 def parser(request, monkeypatch):
     """Let the client parse with this one."""
     if request.param == "pure":
-        monkeypatch.setattr(fetcher, "MemoryRecords", memory_records._MemoryRecordsPy)
+        monkeypatch.setattr(engine, "compiled", None)
+        monkeypatch.setattr(parsers, "MemoryRecords", memory_records._MemoryRecordsPy)
         monkeypatch.setattr(memory_records, "DefaultRecordBatch", _DefaultRecordBatchPy)
         monkeypatch.setattr(memory_records, "LegacyRecordBatch", _LegacyRecordBatchPy)
 

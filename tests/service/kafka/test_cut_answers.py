@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from aiokafka.protocol.fetch import FetchRequest
 
 from snapreplay.service.core.kafka_errors import ReadStalled
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.fetches import Fetch
 from snapreplay.service.kafka.shared import SharingClient
 from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.deadlines import within
@@ -47,7 +47,7 @@ def cutting(monkeypatch, is_cut: Callable[[], bool]) -> list[int]:
 
     async def cut(self, node_id, request, **more):
         answer = await send(self, node_id, request, **more)
-        if isinstance(request, FetchRequest):
+        if isinstance(request, Fetch):
             answer.topics = [(t[0], [shorter(each) for each in t[1]], *t[2:]) for t in answer.topics]
         return answer
 

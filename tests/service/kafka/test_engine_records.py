@@ -4,77 +4,72 @@ import gzip
 import random
 import struct
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka.codec import lz4_encode, snappy_encode, zstd_encode
-from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, FetchResult, PartitionRecords
-from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.errors import KafkaError
 from aiokafka.record.util import calc_crc32c
-from aiokafka.structs import TopicPartition as ClientPartition
 
-from snapreplay.service.kafka import fetch_by_id
-from snapreplay.service.kafka.fetch_by_id import _EngineRecords, _TolerantRecords
-from snapreplay.service.kafka.fetches import readable
+from snapreplay import engine
+from snapreplay.app.record import RawRecord
+from snapreplay.service.kafka import records as parsers
+from snapreplay.service.kafka.records import Records, heads_in
+from snapreplay.service.ports import TopicPartition
 from tests.support import foreign_records
-from tests.support.engines import compiled, needs_engine
+from tests.support.engines import needs_engine
 from tests.support.foreign_records import Foreign
 from tests.support.record_batches import ABORT, AT_MS, COMMIT, TRANSACTIONAL, batch, emptied_marker, marker, message
 
 pytestmark = needs_engine
 
-SOURCE = ClientPartition("in", 3)
+SOURCE = TopicPartition("in", 3)
 CODECS = {0: None, 1: gzip.compress, 2: snappy_encode, 3: lz4_encode, 4: zstd_encode}
 LOG_APPEND_TIME = 0x08
 HEADERS: list[list[tuple[bytes, bytes | None]]] = [[], [], [(b"n", b"1"), (b"", None)], [(b"\xff", b"")]]
 
 
 def read(
-    data: bytes, aborted: Sequence[tuple[int, int]], start: int, isolation: int, takes: random.Random, by: Any
+    data: bytes, aborted: Sequence[tuple[int, int]], start: int, takes: random.Random, *, read_committed: bool
 ) -> list[Any]:
-    """Return everything that a poll of this fetch sees: records, positions, and the error that ends it."""
+    """Return everything that a reader of this fetch sees: records, positions, and the error that ends it."""
     seen: list[Any] = []
-    state = SimpleNamespace(paused=False, position=start)
-
-    def consumed_to(position: int) -> None:
-        seen.append(position)
-        state.position = position
-
-    state.consumed_to = consumed_to
-    data = readable(data)
-    assignment = SimpleNamespace(active=True, state_value=lambda _: state)
-    records: Any = PartitionRecords(SOURCE, MemoryRecords(data), list(aborted), start, None, None, True, isolation)
-    records.__class__, records.fetched = _TolerantRecords, data
-    if by is not None:
-        _EngineRecords.take_over(records, by)
-    result = FetchResult(SOURCE, assignment=assignment, partition_records=records, backoff=0)
+    records = Records(SOURCE, data, aborted, start, read_committed=read_committed)
     try:
-        while result.has_more():
-            seen += result.getall(takes.choice((1, 2, 7, 5000)))
-    except Exception as error:  # noqa: BLE001 - whichever it is, both must raise it
+        while not records.is_over:
+            seen += records.take(takes.choice((1, 2, 7, 5000)))
+            seen.append(records.position)
+        assert records.position == records.next_offset
+    except KafkaError as error:  # nothing else: whichever it is, both must raise it
         seen.append(type(error))  # its text has places in memory, also of what lies behind the fetch
+        with pytest.raises(type(error)):
+            records.take(1)
     return seen
 
 
-def log_of(chance: random.Random, headers: int, *kinds: str) -> tuple[bytes, list[tuple[int, int]], int]:
-    """Return the batches of a log with everything in it, its aborted transactions, and a place in its first batch."""
+def log_of(
+    chance: random.Random, headers: int, *kinds: str
+) -> tuple[bytes, list[tuple[int, int]], int, list[int], list[int]]:
+    """Return the batches of a log with everything in it, its aborted transactions, a place in its first batch, and the
+    offsets of the committed records and of all."""
     data, offset, aborted, start = b"", chance.choice((0, 5)), [], -1
+    committed, every = list[int](), list[int]()
     for _ in range(chance.randrange(1, 7)):
         count, producer = chance.randrange(1, 5), chance.choice((1, 2))
         kind = chance.choice(("plain", "plain", "foreign", "foreign", "commit", "abort", "emptied", "gaps", *kinds))
         kept = [(at, b"k%d" % at, None if at % 5 == 0 else b"v" * at) for at in range(offset, offset + count)]
         last = offset + count - 1
+        there = [at for at, _, _ in kept]
         if kind == "plain":
             data += batch(offset, last, kept)
         elif kind == "foreign":
             data += foreign(chance, offset, count, HEADERS[:headers])
         elif kind == "gaps":
             data += batch(offset, last + 3, kept[::2])
-            last += 3
+            last, there = last + 3, there[::2]
         elif kind == "old" and not data:
             data += message(offset, b"k", b"old", 1)
-            last = offset
+            last, there = offset, [offset]
         else:
             data += batch(offset, last, kept, attributes=TRANSACTIONAL, producer_id=producer)
             last += 1
@@ -84,9 +79,11 @@ def log_of(chance: random.Random, headers: int, *kinds: str) -> tuple[bytes, lis
                 data += marker(last, COMMIT if kind == "commit" else ABORT, producer_id=producer)
             if kind == "abort":
                 aborted.append((producer, offset))
+        every += there
+        committed += there if kind != "abort" else []
         start = chance.randint(offset, last) if start < 0 else start
         offset = last + 1 + chance.choice((0, 0, 3))
-    return data, aborted, start
+    return data, aborted, start, committed, every
 
 
 def foreign(chance: random.Random, offset: int, count: int, headers: Sequence[Any]) -> bytes:
@@ -124,38 +121,49 @@ def damaged(chance: random.Random, data: bytes) -> bytes:
     return bytes(changed)
 
 
-def same(seed: int, data: bytes, aborted: list[tuple[int, int]], start: int) -> list[Any]:
+def same(seed: int, data: bytes, aborted: list[tuple[int, int]], start: int, monkeypatch: Any) -> list[Any]:
     by_client: list[Any] = []
-    for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
-        by_client = read(data, aborted, start, isolation, random.Random(seed), None)
-        by_engine = read(data, aborted, start, isolation, random.Random(seed), compiled)
-        assert by_engine == by_client, (seed, isolation, data)
+    for read_committed in (True, False):
+        with monkeypatch.context() as without:
+            without.setattr(engine, "compiled", None)
+            by_client = read(data, aborted, start, random.Random(seed), read_committed=read_committed)
+        by_engine = read(data, aborted, start, random.Random(seed), read_committed=read_committed)
+        assert by_engine == by_client, (seed, read_committed, data)
     return by_client
 
 
 @pytest.mark.parametrize("lot", [2, 2048])
 def test_all_that_a_log_may_hold(lot, monkeypatch):
-    monkeypatch.setattr(fetch_by_id, "LOT_RECORDS", lot)
+    monkeypatch.setattr(parsers, "LOT_RECORDS", lot)
     for seed in range(400):
         chance = random.Random(seed)
-        data, aborted, start = log_of(chance, 4, "old")
-        same(seed, data[: chance.choice((len(data), len(data), len(data) - 20))], aborted, start)
+        data, aborted, start, *expected = log_of(chance, 4, "old")
+        data = data[: chance.choice((len(data), len(data), len(data) - 20))]
+        same(seed, data, aborted, start, monkeypatch)
+        for offsets, read_committed in zip(expected, (True, False), strict=True):
+            seen = read(data, aborted, start, random.Random(seed), read_committed=read_committed)
+            found = [each.offset for each in seen if isinstance(each, RawRecord)]
+            wanted = [at for at in offsets if at >= start]
+            assert found == wanted[: len(found)], (seed, read_committed)
+            ends_at = max((each.ends_at for each in heads_in(data)[0]), default=0)
+            is_whole = ends_at == len(data) and not isinstance(seen[-1], type)
+            assert not is_whole or found == wanted, (seed, read_committed)
 
 
-def test_damaged_batches():
+def test_damaged_batches(monkeypatch):
     """Each one is read, or refused, as the client does it; no damage reaches another batch, or ends the process. Names
     that are not UTF-8 are left out: to read those, offsets must rise."""
     ends = []
     for seed in range(1500):
         chance = random.Random(seed)
-        data, aborted, start = log_of(chance, 3)
-        ends += same(seed, damaged(chance, data), aborted, start)[-1:]
+        data, aborted, start, *_ = log_of(chance, 3)
+        ends += same(seed, damaged(chance, data), aborted, start, monkeypatch)[-1:]
     assert 300 < sum(isinstance(end, type) for end in ends) < 1400  # errors; the others end with a position
 
 
 def test_what_is_plain_is_made_by_the_engine(monkeypatch):
     """Not by the client's parser, which is there for the rest: else the tests above would compare it with itself."""
-    monkeypatch.setattr(_EngineRecords, "_by_client", None)
+    monkeypatch.setattr(Records, "_by_client", None)
     plain = batch(0, 1, [(0, b"k", b"0"), (1, None, None)])
     for data in (plain, foreign_records.batch([Foreign(1, b"k", b"v", [(b"n", None)])], 3, lz4_encode)):
-        assert len(read(data, [], 0, READ_COMMITTED, random.Random(1), compiled)) > 1
+        assert len(read(data, [], 0, random.Random(1), read_committed=True)) > 1

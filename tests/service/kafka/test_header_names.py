@@ -4,14 +4,13 @@ import gzip
 
 import pytest
 from aiokafka.codec import lz4_encode, snappy_encode, zstd_encode
-from aiokafka.consumer import fetcher
-from aiokafka.errors import CorruptRecordException
 from aiokafka.record import memory_records
 from aiokafka.record.default_records import _DefaultRecordBatchPy
 
+from snapreplay import engine
 from snapreplay.app.record import RawRecord
-from snapreplay.service.kafka import fetch_by_id
-from snapreplay.service.kafka.fetch_by_id import batch_holding
+from snapreplay.service.kafka import records as parsers
+from snapreplay.service.kafka.records import Records
 from snapreplay.service.ports import TopicPartition
 from tests.support.foreign_records import Foreign, batch, produce
 from tests.support.kafka import until_async
@@ -26,25 +25,16 @@ def records(*headers):
     return [Foreign(AT_MS + n, b"k%d" % n, b"v%d" % n, each) for n, each in enumerate(headers)]
 
 
+@pytest.mark.parametrize("by", ["engine", "client"])
 @pytest.mark.parametrize(("codec", "packed"), CODECS)
-def test_a_batch_is_decoded_as_the_client_decodes_it(codec, packed):
+def test_an_odd_name_is_read_beside_others(codec, packed, by, monkeypatch):
     """Names as text where they are, null keys and values, the offset and the time of each record."""
-    data = batch(records([(b"a", b"1"), (b"b", None)], [], [ODD]), codec, packed)
-    found = batch_holding(data + b"rest", 1, "in", 3)
-    assert [each.headers for each in found.records] == [(("a", b"1"), ("b", None)), (), (SHOWN,)]
-    assert [(each.offset, each.timestamp - AT_MS, each.key) for each in found.records] == [
-        (n, n, b"k%d" % n) for n in range(3)
-    ]
-    assert (found.next_offset, found.ends_at) == (3, len(data))
-    null = batch_holding(batch([Foreign(-1, None, None)]), 0, "in", 0).records[0]
-    assert (null.key, null.value, null.timestamp) == (None, None, -1)
-
-
-@pytest.mark.parametrize("cut", [1, 30, 61, 70, -1])
-def test_a_cut_batch_is_damaged_and_nothing_else(cut):
-    data = batch(records([ODD]))
-    with pytest.raises(CorruptRecordException):
-        batch_holding(data[:cut], 0, "in", 0)
+    if by == "client":
+        monkeypatch.setattr(engine, "compiled", None)
+    data = batch(records([(b"a", b"1"), (b"b", None)], [], [ODD], []), codec, packed)
+    found = Records(TopicPartition("in", 3), data, [], 0).take(9)
+    assert [each.headers for each in found] == [(("a", b"1"), ("b", None)), (), (SHOWN,), ()]
+    assert [(each.offset, each.timestamp - AT_MS, each.key) for each in found] == [(n, n, b"k%d" % n) for n in range(4)]
 
 
 @pytest.mark.kafka
@@ -55,8 +45,8 @@ async def test_records_around_an_odd_name_are_all_read(cluster, broker, new_topi
     wraps the error."""
     if pure:
         monkeypatch.setattr(memory_records, "DefaultRecordBatch", _DefaultRecordBatchPy)
-        for module in (fetcher, fetch_by_id):
-            monkeypatch.setattr(module, "MemoryRecords", memory_records._MemoryRecordsPy)
+        monkeypatch.setattr(parsers, "MemoryRecords", memory_records._MemoryRecordsPy)
+        monkeypatch.setattr(engine, "compiled", None)
     source = TopicPartition(await new_topic(), 0)
     for each in (
         batch(records([], [(b"n", None)])),

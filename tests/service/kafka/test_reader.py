@@ -6,16 +6,14 @@ import time
 from contextlib import asynccontextmanager
 
 import pytest
-from aiokafka import AIOKafkaConsumer
 from aiokafka.conn import AIOKafkaConnection
-from aiokafka.consumer.fetcher import Fetcher
 
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed, ReadStalled, Unreachable
-from snapreplay.service.kafka import fetch_by_id
 from snapreplay.service.kafka import reader as reader_module
-from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.fetches import FetchById
+from snapreplay.service.kafka.cursors import Cursor
+from snapreplay.service.kafka.fetches import Fetch
+from snapreplay.service.kafka.shared import SharingClient
 from snapreplay.service.ports import Bounds, LogRecord, TopicPartition
 from tests.support.deadlines import scaled, within
 from tests.support.inside import send_uncommitted
@@ -91,44 +89,12 @@ async def test_every_window_holds_exactly_its_records(cluster, new_topic, unique
 
 async def test_an_empty_poll_is_not_the_end(cluster, new_topic, unique, monkeypatch):
     """A broker that is slow gives nothing at first, and nothing in between."""
-    topic, getmany, polls = await new_topic(), AIOKafkaConsumer.getmany, itertools.count()
+    topic, take, takes = await new_topic(), Cursor.take, itertools.count()
     values = await write(cluster, unique("app"), topic, ["c5"])
-
-    async def slow(self, **_):
-        return await getmany(self, timeout_ms=1000, max_records=2) if next(polls) % 2 else {}
-
-    monkeypatch.setattr(AIOKafkaConsumer, "getmany", slow)
+    monkeypatch.setattr(Cursor, "take", lambda self, _: take(self, 2) if next(takes) % 2 else [])
     reader = await cluster.reader()
     records = await read(reader, TopicPartition(topic, 0), 0, 6)
     assert [record.value for record in records] == values
-    await reader.close()
-
-
-async def test_a_read_that_begins_just_as_a_fetch_ends_is_fetched_for(cluster, new_topic, monkeypatch):
-    """The client takes that fetch for one under way still, and waits until something wakes it."""
-    topic, over, ends, fetched = await new_topic(), asyncio.Event(), asyncio.Event(), Fetcher._proc_fetch_request
-
-    async def held(*arguments):
-        has_new_data = await fetched(*arguments)
-        if not has_new_data:
-            over.set()
-            await ends.wait()
-        return has_new_data
-
-    monkeypatch.setattr(Fetcher, "_proc_fetch_request", held)
-    monkeypatch.setattr(fetch_by_id, "_LOOK_AGAIN_S", 600.0)
-    appender, reader = await cluster.appender(), await cluster.reader()
-    await appender.append(LogRecord(topic, b"value"), 0)
-    await appender.close()
-    source = TopicPartition(topic, 0)
-    await reader.follow({source: 0})
-    await until_async(lambda: reader.poll(10, 100), bool)
-    clients = reader.disturbances
-    async with within(60):
-        await over.wait()  # the fetch of what comes behind the record
-        asyncio.get_running_loop().call_soon(ends.set)
-        assert [record.value for record in await read(reader, source, 0, 1)] == [b"value"]
-    assert reader.disturbances == clients, "it was another client, made when the first had waited too long"
     await reader.close()
 
 
@@ -231,7 +197,7 @@ async def test_a_poll_that_waits_is_woken(cluster, new_topic):
     for early in (True, False):
         polling = asyncio.create_task(reader.poll(10, 600_000))
         if not early:
-            await until(lambda: reader._consumer._fetcher._fetch_waiters)
+            await until(lambda: reader._fetching._waiter)
         reader.wake()
         async with within(30):
             assert await polling == {}
@@ -250,9 +216,9 @@ async def test_a_quiet_log_is_asked_seldom_and_its_end_soon(cluster, new_topic, 
     waits, answer_seconds, send = [], set(), AIOKafkaConnection.send
 
     def seen(self, request, **keywords):
-        if isinstance(request, FetchById):
-            waits.append(request._max_wait_ms)
-            answer_seconds.add(round(self._request_timeout - request._max_wait_ms / 1000, 3))
+        if isinstance(request, Fetch):
+            waits.append(request.wait_ms)
+            answer_seconds.add(round(self._request_timeout - request.wait_ms / 1000, 3))
         return send(self, request, **keywords)
 
     monkeypatch.setattr(AIOKafkaConnection, "send", seen)
@@ -280,13 +246,13 @@ async def test_without_progress_a_read_fails_with_where_it_stands(broker, cluste
     """
     topic, proxy = await new_topic(), Proxy(broker.bootstrap_servers)
     await write(cluster, unique("app"), topic, ["c5"])
-    since, connected, connect = Since(broker.bootstrap_servers), [], consumer_client
+    since, connected, connect = Since(broker.bootstrap_servers), [], SharingClient
 
-    def counted(arguments, shared):
+    def counted(**arguments):
         connected.append(arguments)
-        return connect(arguments, shared)
+        return connect(**arguments)
 
-    monkeypatch.setattr("snapreplay.service.kafka.reader.consumer_client", counted)
+    monkeypatch.setattr(reader_module, "SharingClient", counted)
     impatient = hasty(broker.bootstrap_servers, 500, progress_ms=2500)
     async with proxy.through():
         reader = await KafkaCluster(impatient).reader()

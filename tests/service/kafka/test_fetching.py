@@ -1,8 +1,8 @@
-"""Records without the parts that nobody reads, and errors that somebody reads."""
+"""Errors behind the wire reach whoever polls."""
 
 import pytest
 
-from snapreplay.service.kafka.fetch_by_id import FetchWatch
+from snapreplay.service.kafka.cursors import Cursor
 from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.kafka import until_async
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.kafka
 
 
 async def test_an_error_of_a_fetch_reaches_whoever_polls(cluster, new_topic, monkeypatch):
-    """The client's fetcher would end, and every later poll would be empty."""
+    """The fetches go on afterwards."""
     source, why = TopicPartition(await new_topic(), 0), ValueError("a defect behind the wire")
 
     def answered(*_):
@@ -18,7 +18,7 @@ async def test_an_error_of_a_fetch_reaches_whoever_polls(cluster, new_topic, mon
 
     reader = await cluster.reader()
     with monkeypatch.context() as patched:
-        patched.setattr(FetchWatch, "answered", answered)
+        patched.setattr(Cursor, "answered", answered)
         await reader.follow({source: 0})
         with pytest.raises(ValueError, match="behind the wire"):
             await until_async(lambda: reader.poll(10, 100), bool)
