@@ -117,13 +117,13 @@ class Fetch(Request[RequestStruct]):
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
         lowest, newest = versions.get(self.API_KEY, (0, -1))
-        for struct_class in (_BY_ID, _BY_NAME) if self._by_id else (_BY_NAME,):
+        for struct_class in (BY_ID, BY_NAME) if self._by_id else (BY_NAME,):
             if lowest <= struct_class.API_VERSION <= newest:
                 return self.build(struct_class)
-        raise IncompatibleBrokerVersion(f"Fetch {_BY_NAME.API_VERSION}: the broker has {lowest} to {newest}")
+        raise IncompatibleBrokerVersion(f"Fetch {BY_NAME.API_VERSION}: the broker has {lowest} to {newest}")
 
     def build(self, request_struct_class: type[RequestStruct]) -> RequestStruct:
-        limits, is_by_id = self._limits, request_struct_class is _BY_ID
+        limits, is_by_id = self._limits, request_struct_class is BY_ID
         topics: dict[str, list[tuple[Any, ...]]] = {}
         for (topic, number), offset, epoch_below in self._wanted:
             asked = (number, _NO_EPOCH, offset, epoch_below, -1, limits.partition_bytes, NO_TAGS)
@@ -145,7 +145,7 @@ class Fetch(Request[RequestStruct]):
         if answer.error_code:
             raise for_code(answer.error_code)("the whole fetch was refused")
         names: Mapping[str, str] = {}
-        if answer.API_VERSION == _BY_ID.API_VERSION:
+        if answer.API_VERSION == BY_ID.API_VERSION:
             names = {self._ids[each.partition.topic]: each.partition.topic for each in self._wanted}
         return {
             TopicPartition(names.get(topic, topic), number): _answered(*rest)
@@ -172,7 +172,7 @@ def _answered(
     )
 
 
-_BY_NAME, _BY_ID = _version(12, name=TEXT), _version(13, topic_id=TopicId)
+BY_NAME, BY_ID = _version(12, name=TEXT), _version(13, topic_id=TopicId)
 
 
 async def batch_at(
