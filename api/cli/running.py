@@ -210,7 +210,7 @@ async def ensure(
     settings: options.OfCluster,
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Create the own topics of each app if none of them exists, otherwise check them."""
+    """Create each app's own topics if none of them exists, otherwise check them."""
     from snapreplay.service.kafka.cluster import KafkaCluster
     from snapreplay.service.topics.requirements import ensure_topics
 

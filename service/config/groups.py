@@ -164,7 +164,7 @@ class TimeoutSettings(Table):
 
 
 class GroupSettings(Table):
-    """The consumer group that says which process owns which partition."""
+    """The consumer group that assigns partitions to processes."""
 
     session_timeout_ms: Annotated[int, Meta(ge=1000, le=1_800_000)] = 10_000
     """A process without heartbeats loses its partitions after this time (ms)."""

@@ -98,9 +98,9 @@ class Out:
 
         Args:
             topic: one of the app's outputs.
-            partition: by default the partition of the state, if the key is null, or if it is the key of the input
-                record or the timer and the topics have the same number of partitions. Otherwise, and always in
-                internal topics, Kafka's hash of the key decides.
+            partition: by default the partition of the state, for a null key and for the key of the input record or
+                timer. For other keys, in internal topics, and if the topics have different numbers of partitions,
+                Kafka's hash of the key decides.
             headers: (name, bytes or None) pairs; None: no headers.
             timestamp_ms: milliseconds since the epoch; None: that of the input record, or `Timer.at_ms`; -1: the time
                 of writing.
