@@ -10,9 +10,10 @@ from snapreplay.app.failure import PREFIX
 from snapreplay.app.ranges import Anchor, InputRange
 from snapreplay.errors import RecordId
 from snapreplay.service.core.batch_failures import BatchFailures
-from snapreplay.service.core.kafka_errors import RefusedRecord
+from snapreplay.service.core.kafka_errors import OffsetTrimmed, RefusedRecord
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.decisions.inputs import NotDrained, Wish, carry_out, propose
+from snapreplay.service.ports import TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.topics.requirements import MissingInput
 from tests.service.partition.test_standby import Copied
@@ -213,6 +214,18 @@ async def test_a_topic_that_is_deleted_is_waited_for(bench):
             rate(bench, number, f"currency-{number}", number + 1)
         await one.phase("live")
         await all_rows(one, **ROWS)
+
+
+async def test_an_error_of_a_read_names_the_input(bench):
+    """A recovery looks its position up by that name."""
+    await prepared(bench)
+    bench.broker.log(RATES, 2).trim(1)
+    reader = await (await bench.context()).cluster.reader()
+    place = TopicPartition(f"{RATES}/2", 0)
+    with pytest.raises(OffsetTrimmed, match=f"{RATES}-2") as trimmed:
+        await anext(aiter(reader.read(place, 0, 1)))
+    assert (trimmed.value.facts["topic"], trimmed.value.facts["partition"]) == place
+    await reader.close()
 
 
 async def test_a_row_without_a_key_is_a_dead_letter_of_each_partition(bench):

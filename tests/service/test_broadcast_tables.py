@@ -11,7 +11,9 @@ from snapreplay.api.server import HttpServer
 from snapreplay.service.blocking import BlockingReader
 from snapreplay.service.doctor.collect import examine
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.ports import NewTopic
+from snapreplay.service.ports import NewTopic, TopicPartition
+from snapreplay.service.redrive import redrive
+from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.snapshots.jobs.audit import audit
 from snapreplay.snapshots.proof.report import Level
 from snapreplay.testing import Expected, RealHarness, record
@@ -19,6 +21,7 @@ from tests.service.test_state_reads import Asking
 from tests.support import apps
 from tests.support.apps import currency_of
 from tests.support.deadlines import scaled
+from tests.support.kafka import decided
 from tests.support.stage import Stage, snapshot, until
 from tests.support.tested import converted
 
@@ -85,7 +88,7 @@ async def here(broker, unique):
     return stage
 
 
-async def rows(here: Stage, values: dict[str, int | None]) -> None:
+async def rows(here: Stage, values: dict[str, Any]) -> None:
     (topic,) = here.app.broadcast_names
     await Stage(here.bootstrap_servers, here.app, 3).send(values.items(), topic)
 
@@ -135,3 +138,20 @@ async def test_what_operators_see_of_it(here):
             assert found.findings == []
     assert found.checked["records_replayed"] == 80 + 2 * 7
     assert found.notes.get("segments_without_input", 0) == 0
+
+
+async def test_dead_letters_of_it_go_back_to_their_partition(here):
+    """One of each partition of the app, all of the same record."""
+    (topic,) = here.app.broadcast_names
+    here.tables = {"errors": {"policy": "dead_letter"}}
+    await ensure_topics(here.app, here.settings(), here.cluster)
+    await rows(here, {"currency-1": "no number"})
+    async with here.running() as service:
+        await service.wait_caught_up(scaled(30))
+    await decided(here.cluster, TopicPartition(here.dead_letters, 0))
+    (lies_in,) = [n for n in range(3) if (await Stage(here.bootstrap_servers, here.app, 3).read(topic))[n]]
+    done = await redrive(here.app, here.settings())
+    assert (done.sent, done.left) == ({TopicPartition(topic, lies_in): 2}, [])
+    assert [each.value for each in (await Stage(here.bootstrap_servers, here.app, 3).read(topic))[lies_in]] == [
+        b'"no number"'
+    ] * 3

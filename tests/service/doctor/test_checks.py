@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from snapreplay import App, MapState, Topic
+from snapreplay.service.config.groups import RestoreSettings
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas
 from snapreplay.service.doctor import checks
 from snapreplay.service.doctor.checks import CHECKS, report_of
-from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Log, StateSeen
+from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, DoctorFacts, Log, StateSeen
 from snapreplay.service.ports import TopicPartition
+from snapreplay.service.topics.requirements import with_broadcast
 from snapreplay.snapshots.format.records import Paused
 from tests.support import apps
 from tests.support.healthy import NOW_MS, STATE, WEEK_MS, facts, only, topic, with_topic, without_topic
@@ -346,3 +349,23 @@ def test_an_app_recovers_by_replay_when_it_keeps_no_changes():
     assert not facts().by_replay
     assert facts(settings=LEAN).by_replay
     assert facts(app=apps.tape("x")).by_replay
+
+
+def test_the_topic_of_a_broadcast_table_is_looked_at_once() -> None:
+    """Under its own name, whatever its number of partitions; missing, compacted, or with one copy."""
+    app = apps.converted("x")
+    settings = Settings(restore=RestoreSettings(mode="replay"))
+
+    def seen(**changed: Any) -> DoctorFacts:
+        topics = {**facts().topics, "rates-x": topic("rates-x", partition_count=3, **changed)}
+        return facts(app=app, topics=with_broadcast(app, topics))
+
+    assert seen().inputs == ("payments-x", "rates-x/0", "rates-x/1", "rates-x/2")
+    assert [each for check in CHECKS for each in check(seen())] == []
+    (alone,) = checks.durability(seen(replication_factor=1, **{"min.insync.replicas": "1"}))
+    assert alone.where == "rates-x"
+    (missing,) = checks.existence(facts(app=app))
+    assert missing.where == "rates-x"
+    compacted = replace(seen(**{"cleanup.policy": "compact"}), settings=settings)
+    (refused,) = checks.as_at_a_start(compacted)
+    assert refused.problem == "input rates-x is compacted: it cannot be replayed"
