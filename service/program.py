@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from snapreplay.app.app import App, check_app, check_apps
+from snapreplay.app.load import check_together, name_in_main, name_of
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings, used_settings
 from snapreplay.service.control.protocol import Http, SharedHttp
@@ -89,6 +90,7 @@ def run(
     summarise_client_log()
     apps: list[Any] = [*app] if isinstance(app, list | tuple) else [app]
     check_apps(apps)
+    check_together([name for each in apps if (name := name_of(each) or name_in_main(each))])
     used = used_settings(settings)
     paths: Sequence[str] = [""] * len(apps)
     if http is not None and len(apps) > 1:

@@ -54,7 +54,8 @@ class Pipeline:
         self._partitions = partitions
         answers = calls or {}
         if strange := [each for each in answers if not any(each in app.calls.values() for app in apps)]:
-            raise UsageError(f"{strange[0]!r} is not a call of {some(self._apps)}")
+            known = some([name for app in apps for name in app.calls]) or "they have none"
+            raise UsageError(f"{strange[0]!r} is not a call of {some(self._apps)}", hint=f"use their calls: {known}")
         self._harnesses: dict[Place, Harness[Any]] = {
             (app.app_id, number): Harness(
                 app,
@@ -91,8 +92,10 @@ class Pipeline:
         """Return what was sent to this topic so far, by all apps and partitions, in order. Raises UsageError: it is not
         an output of an app."""
         check_topic(topic)
-        if not any(topic.name == each.name for app in self._apps.values() for each in app.outputs):
-            raise UsageError(f"{topic.name} is not an output of {some(self._apps)}")
+        known = {each.name for app in self._apps.values() for each in app.outputs}
+        if topic.name not in known:
+            hint = f"use one of the outputs: {some(sorted(known)) or 'there are none'}"
+            raise UsageError(f"{topic.name} is not an output of {some(self._apps)}", hint=hint)
         return sent_to(topic, self._sent)
 
     def feed(
@@ -174,7 +177,8 @@ class Pipeline:
     def _checked(self, partition: int) -> int:
         if type(partition) is not int or not 0 <= partition < self._partitions:
             raise UsageError(
-                f"there is no partition {partition!r}: each topic has {counted(self._partitions, 'partition')}"
+                f"there is no partition {partition!r}: each topic has {counted(self._partitions, 'partition')}",
+                hint="pass one that there is, or `Pipeline(…, partitions=…)` with more",
             )
         return partition
 
@@ -218,7 +222,8 @@ class Pipeline:
                 try:
                     self._deliver(depth + 1, self._written(each, place[1]))
                 except UsageError as error:
-                    refused.append(UsageError(f"{place[0]}: output to {each.topic}: {error.message}"))
+                    said = f"{place[0]}: output to {each.topic}: {error.message}"
+                    refused.append(UsageError(said, hint=error.hint))
         if refused:  # an error of the block itself is raised instead
             raise refused[0]
 

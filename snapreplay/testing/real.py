@@ -144,6 +144,7 @@ class RealHarness(Generic[S]):
             self._processes.append(ServiceProcess(self.app_id, log_path, Order(name, prefix, partitions, own)))
         self._seed, self._dice = seed, random.Random(seed)
         self._feeder: KafkaFeeder | None = None
+        self._feeding = asyncio.Lock()
         self._fed: dict[str, Topic[Any, Any]] = {}
         self._opened = self._is_made = False
 
@@ -494,11 +495,12 @@ class RealHarness(Generic[S]):
                 count = facts[output.topic].partition_count
                 if output.partition not in range(count):
                     raise UnknownPartition(output.partition, count)
-        if self._feeder is None:
-            feeder = KafkaFeeder(self._settings)
-            await feeder.start()
-            self._feeder = feeder
-        return await self._feeder.feed(outputs)
+        async with self._feeding:  # a feeder takes one call at a time
+            if self._feeder is None:
+                feeder = KafkaFeeder(self._settings)
+                await feeder.start()
+                self._feeder = feeder
+            return await self._feeder.feed(outputs)
 
     async def _read(self, topic: str) -> list[RawRecord]:
         cluster = KafkaCluster(self._settings)

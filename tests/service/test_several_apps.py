@@ -154,6 +154,41 @@ async def test_the_outputs_of_one_are_the_inputs_of_the_other(two: Making, child
 
 @pytest.mark.kafka
 @pytest.mark.whole
+async def test_both_apps_of_a_killed_process_are_taken_over_from_warm_copies(two: Making, children: Family) -> None:
+    """Under load, by the only other process, which has followed both; each record counts once in both."""
+    it = two()
+    await asyncio.to_thread(prepared, it)
+
+    def start(name: str) -> Child:
+        return it.start(children, standby__replicas=1, instance_id=name)
+
+    def has(child: Child, app_id: str, what: str, count: int) -> bool:
+        of_app = child.get(f"/apps/{app_id}/restore-status?scope=local")
+        found = [*of_app["partitions"], *of_app["standbys"]]
+        return [each.get("phase", each.get("state")) for each in found].count(what) == count
+
+    with Load(it.here, pause_s=0.05):
+        one = start("one")
+        await asyncio.to_thread(one.wait_http)
+        await asyncio.to_thread(one.until, one.is_ready, "both apps live")
+        other = start("other")
+        await asyncio.to_thread(other.wait_http)
+        for app_id in (it.first, it.second):  # each has one of the two partitions, and a copy of the other one
+            for child in (one, other):
+                for what in ("live", "warm"):
+                    await asyncio.to_thread(child.until, partial(has, child, app_id, what, 1), f"{what}: {app_id}")
+        one.kill()
+        for app_id in (it.first, it.second):
+            await asyncio.to_thread(other.until, partial(has, other, app_id, "live", PARTITIONS), f"all of {app_id}")
+            assert re.search(rf"{app_id}: process .* seems to be dead: .*1 partition taken over", other.log)
+    await asyncio.to_thread(eventually, lambda: is_whole(it), "all of it")
+    found, expected = by_hand(it)
+    assert found == expected
+    assert await asyncio.to_thread(other.terminate) == 0
+
+
+@pytest.mark.kafka
+@pytest.mark.whole
 async def test_a_failed_partition_of_one_app_does_not_disturb_the_other(two: Making, children: Family) -> None:
     """The process is not ready, the other app is; it runs until it is stopped, and ends with 0."""
     it = two("refuse_poison")

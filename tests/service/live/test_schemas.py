@@ -72,6 +72,14 @@ BROKEN = {
     "no schema": (200, "{}"),
 }
 
+CAUSES = {
+    "500": "500",
+    "401": "401",
+    "404 of something else": "404",
+    "HTML": "Expecting value",
+    "no schema": "the answer has no schema",
+}
+
 
 def waits_for(service: Any) -> str:
     restore = service.restore_status()[0].restore
@@ -94,8 +102,8 @@ async def orders(of: Stage, *values: bytes) -> None:
     await of.send([(f"k{number % 2}", value) for number, value in enumerate(values)])
 
 
-@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
-async def test_a_registry_that_gives_no_schema_makes_the_partition_wait(stage, request, registry, broken):
+@pytest.mark.parametrize(("broken", "cause"), [(BROKEN[name], cause) for name, cause in CAUSES.items()], ids=CAUSES)
+async def test_a_registry_that_gives_no_schema_makes_the_partition_wait(stage, request, registry, broken, cause):
     """No record is skipped, although failing ones become dead letters. The id is named, and the process not ready."""
     app = totals(f"wait-{request.node.callspec.id.replace(' ', '-')}", registry.url)
     registry.add(TOTAL, "totals-value")
@@ -106,9 +114,10 @@ async def test_a_registry_that_gives_no_schema_makes_the_partition_wait(stage, r
         registry.broken = broken
         new = registry.add({**WRITTEN, "doc": "a later version"}, "orders-value")
         await orders(one, order(1, 3), order(new, 4), order(new, 5))
-        shown = await waiting_for(service, f"schema {new}", registry.url)
-        assert str(broken[0]) in shown or "JSON" in shown or "no schema" in shown or "Expecting" in shown
-        assert service.restore_status()[0].inputs[0].position == 2
+        # On a busy machine the first attempt may end without an answer, and says so.
+        await waiting_for(service, f"schema {new}", registry.url, cause)
+        # The record before them may have been applied, if it was fetched alone.
+        assert service.restore_status()[0].inputs[0].position in (2, 3)
         registry.broken = None
         await processed(service, {0: 5})
         assert dict(service.view(0)) == {"k0": 1 + 3 + 5, "k1": 2 + 4}

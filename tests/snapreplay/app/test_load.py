@@ -13,6 +13,7 @@ from snapreplay.app.app import App
 from snapreplay.app.load import check_together, load_app, name_of
 from snapreplay.app.topic import Topic
 from snapreplay.errors import UsageError
+from snapreplay.service.program import run
 from snapreplay.state.map import MapState
 
 GOOD = """
@@ -138,6 +139,16 @@ def test_an_app_never_gets_the_module_of_another_folder(here):
     with pytest.raises(UsageError, match=f"both have a module '{neighbour}'"):
         load_apps(names)
     assert neighbour not in sys.modules
+
+
+def test_a_program_cannot_run_apps_of_folders_that_share_a_module_name(here):
+    """As on the command line, before any broker is asked."""
+    neighbour, apps = f"rates_{uuid.uuid4().hex[:8]}", []
+    for folder in ("one", "two"):
+        write(here / folder, "RATE = 1", neighbour)
+        apps.append(load_app(f"{folder}/{write(here / folder, GOOD.replace('ledger', folder))}.py"))
+    with pytest.raises(UsageError, match=f"both have a module '{neighbour}'"):
+        run(apps)
 
 
 def test_what_is_no_file_is_named(here):

@@ -158,7 +158,7 @@ def test_calls_of_each_app_are_answered() -> None:
     pipeline.feed(app.inputs[0], key="ada", value={"amount": 1})
     assert not pipeline.harness(app).pending(call)
     assert pipeline.harness(app).state["ada"]["sum"] == 7
-    with pytest.raises(UsageError, match="is not a call of summary"):
+    with pytest.raises(UsageError, match=r"is not a call of summary \(use their calls: they have none"):
         Pipeline(summary(), calls={call: lambda made: 7})
 
 
@@ -236,8 +236,9 @@ def test_a_replay_that_differs_is_named() -> None:
     ],
 )
 def test_what_is_wrong_is_named(use: Any, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=words) as caught:
         use()
+    assert caught.value.hint
 
 
 def test_an_output_names_its_partition() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections import defaultdict
@@ -58,6 +59,14 @@ async def test_nothing_is_lost_or_repeated_over_kills(harness_of):
         await harness.kill(0)
         await harness.start()
         assert harness.pid != pid
+        await harness.compare(added_up)
+
+
+async def test_records_are_fed_by_several_tasks_at_once(harness_of):
+    """Each is written once, at an offset of its own."""
+    async with harness_of(app, partitions=1) as harness:
+        fed = await asyncio.gather(*(harness.feed(payments, key="a", value={"amount": n}) for n in range(20)))
+        assert sorted(each.offset for each in fed) == [*range(20)]
         await harness.compare(added_up)
 
 
