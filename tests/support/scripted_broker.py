@@ -61,6 +61,7 @@ class ScriptedCluster:
         throttle_ms: of each answer to a Produce request.
         asked: the API keys of all requests that have arrived, in order.
         committed: the values in committed transactions, by topic.
+        ends: what each EndTxn that has arrived asked for, True to commit.
     """
 
     def __init__(self) -> None:
@@ -72,6 +73,7 @@ class ScriptedCluster:
         self.throttle_ms = 0
         self.asked: list[int] = []
         self.committed: defaultdict[str, list[bytes]] = defaultdict(list)
+        self.ends: list[bool] = []
         self.connections = 0
         self.epoch = -1
         self._open: defaultdict[str, list[bytes]] = defaultdict(list)
@@ -149,6 +151,8 @@ class ScriptedCluster:
                 self._added |= {(topic, each) for topic, some in request.topics for each in some}
             return [0, [(topic, [(each, code) for each in some]) for topic, some in request.topics]]
         is_end = isinstance(request, EndTxnRequest_v0)
+        if is_end:
+            self.ends.append(request.transaction_result)
         if not code:
             self.epoch += not is_end
             self._end(commit=is_end and request.transaction_result)

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 
 import pytest
+from aiokafka.errors import KafkaError
 
 from snapreplay.app.record import Output
 from snapreplay.errors import StopError
@@ -18,7 +19,7 @@ from snapreplay.service.core.kafka_errors import (
     Unreachable,
 )
 from snapreplay.service.kafka.config import MIB
-from snapreplay.service.kafka.feeding import KafkaAppender
+from snapreplay.service.kafka.feeding import KafkaAppender, KafkaFeeder
 from snapreplay.service.kafka.producer import KafkaProducer
 from snapreplay.service.ports import LogRecord
 from tests.support.deadlines import scaled
@@ -184,7 +185,10 @@ async def test_a_discard_ends_the_transaction_under_way_and_nothing_is_sent_afte
     with pytest.raises(CommitInDoubt):
         await commit
     await until(lambda: not brokers.connections)
+    with pytest.raises(KafkaError, match="discarded"):  # also where the cancellation was lost
+        await producer._sink.end(commit=True)
     assert len(brokers.asked) == sent
+    assert not brokers.connections
 
 
 async def test_a_quota_lengthens_the_transaction_and_is_no_doubt(brokers):
@@ -226,3 +230,33 @@ async def test_an_appender_writes_once_whatever_is_cut(brokers, cut):
     assert brokers.committed[LOG] == [b"0", b"1", b"2"]
     await appender.close()
     await until(lambda: not brokers.connections)
+
+
+@pytest.mark.parametrize("fate", [*CUTS, "never", 48])
+async def test_a_feeder_says_once_that_a_transaction_is_to_be_committed(brokers, fate):
+    """What is not answered is asked for again; an abort never follows, because it could decide the transaction."""
+    feeder = KafkaFeeder(hasty(brokers.servers, 250, commit_ms=700), "feed")
+    await feeder.start()
+    outputs = [Output(OUT, b"k", b"%d" % number, None, False, None) for number in range(3)]
+    brokers.script[END_TXN] = [] if fate == "never" else [fate]
+    if fate == "never":
+        brokers.always[END_TXN] = "mute"
+    if fate in CUTS:
+        assert [offset for _, offset in await feeder.feed(outputs)] == [0, 1, 2]
+    else:
+        with pytest.raises(CommitInDoubt):
+            await feeder.feed(outputs)
+    await feeder.close()
+    assert brokers.committed.get(OUT, []) == ([] if fate == 48 else [b"0", b"1", b"2"])
+    assert set(brokers.ends) <= {True}
+
+
+async def test_a_feeder_aborts_what_was_refused(brokers):
+    """Readers need not wait for the transaction's timeout."""
+    feeder = KafkaFeeder(hasty(brokers.servers, 250), "feed")
+    await feeder.start()
+    brokers.script[PRODUCE] = [10]
+    with pytest.raises(RefusedRecord):
+        await feeder.feed([Output(OUT, b"k", b"v", None, False, None)])
+    assert brokers.ends == [False]
+    assert not brokers.committed
