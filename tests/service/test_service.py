@@ -187,11 +187,11 @@ async def test_heartbeats_share_their_loop_with_nobody(unique, closed_port):
 @pytest.mark.parametrize(
     ("http", "advertised"),
     [
-        ({"host": "127.0.0.1"}, "http://127.0.0.1:{port}"),
+        pytest.param({"host": "127.0.0.1"}, "http://127.0.0.1:{port}", marks=pytest.mark.whole),
         # The broker is on this machine.
         ({"host": "0.0.0.0", "insecure": True}, "http://127.0.0.1:{port}"),  # noqa: S104 - that is the case
         ({"advertised_url": "http://ledger-0.ledger:80/"}, "http://ledger-0.ledger:80"),
-        (None, ""),
+        pytest.param(None, "", marks=pytest.mark.whole),
     ],
 )
 async def test_a_process_tells_the_others_its_url(stage, unique, http, advertised):

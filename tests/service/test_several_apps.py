@@ -129,13 +129,13 @@ async def test_the_outputs_of_one_are_the_inputs_of_the_other(two: Making, child
     so does each task; SIGTERM ends both."""
     it = two()
     await asyncio.to_thread(prepared, it)
-    with Load(it.here, pause_s=0.02):
+    with Load(it.here):
         child = it.start(children, snapshot__every_records=200)
         await asyncio.to_thread(child.until, lambda: "HTTP API: " in child.log and len(by_hand(it)[0][0]) > 50, "folds")
         child.kill()
         again = it.start(children, snapshot__every_records=200)
-        await asyncio.to_thread(again.wait_http)
-        await asyncio.to_thread(again.until, again.is_ready, "both live")
+    await asyncio.to_thread(again.wait_http)
+    await asyncio.to_thread(again.until, again.is_ready, "both live")
     await asyncio.to_thread(eventually, lambda: is_whole(it), "all of it")
     found, expected = by_hand(it)
     assert found == expected
@@ -210,6 +210,7 @@ async def test_a_failed_partition_of_one_app_does_not_disturb_the_other(two: Mak
     assert await asyncio.to_thread(child.terminate) == 0
 
 
+@pytest.mark.whole
 @pytest.mark.kafka
 async def test_an_app_that_is_refused_ends_the_process_with_its_code(two: Making, children: Family) -> None:
     """Its topics are missing: the other one, which could run, stops gracefully; standard error says which app it

@@ -22,7 +22,7 @@ async def half(broker, unique):
     return story, two, one, second
 
 
-@pytest.mark.parametrize("way", ["on", "back"])
+@pytest.mark.parametrize("way", ["on", pytest.param("back", marks=pytest.mark.whole)])
 async def test_a_retirement_that_stopped_half_way_leads_on_and_back(half, way):
     """One of two partitions is changed. The new version is refused, the one before has that partition FAILED; the
     command with the code of either goes its way."""
