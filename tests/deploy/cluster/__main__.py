@@ -70,6 +70,17 @@ class Cluster:
         self.kubectl("run", name, "--image=localhost/ledger:v1", "--restart=Never", "--command", "--", *command)
         self.kubectl("wait", f"pod/{name}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s")
 
+    def connects(self, namespace: str, *, refused: bool = False) -> None:
+        """A pod of the namespace connects to the replicas, or waits in vain for an answer."""
+        name = f"connect-{time.monotonic_ns()}"
+        code = "import socket; socket.create_connection(('ledger-http.prod.svc', 8080), 5)"
+        command = ("--image=localhost/ledger:v1", "--restart=Never", "--command", "--", "python3", "-c", code)
+        self.kubectl("run", name, "-n", namespace, *command)
+        ended = f"--for=jsonpath={{.status.phase}}={'Failed' if refused else 'Succeeded'}"
+        self.kubectl("wait", f"pod/{name}", "-n", namespace, ended, "--timeout=120s")
+        if refused and "TimeoutError" not in (said := self.kubectl("logs", name, "-n", namespace)):
+            raise SystemExit(f"a pod of {namespace}: {said}")
+
     def install(self, do: str, *values: str) -> None:
         settings = f'[kafka]\nbootstrap.servers = ["{self._servers}"]\n\n[standby]\nreplicas = 1\n'
         self.helm(
@@ -128,6 +139,13 @@ async def story(cluster: Cluster, load: Load) -> None:
             raise SystemExit("\n".join(load.wrong[:10]))
 
     await passes("nothing happened, but `helm test`", partial(cluster.helm, "test", "ledger"))
+    await passes(
+        "pods of another namespace reached no replica, those of `monitoring` did",
+        partial(shell, "kubectl", "create", "namespace", "monitoring"),
+        partial(shell, "kubectl", "create", "namespace", "other"),
+        partial(cluster.connects, "monitoring"),
+        partial(cluster.connects, "other", refused=True),
+    )
     restarted = "jsonpath={.status.containerStatuses[0].restartCount}=1"
     await passes(
         "a process was killed by SIGKILL and restarted",

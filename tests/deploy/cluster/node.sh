@@ -8,6 +8,7 @@ set -euo pipefail
 do=$1 dir=$(realpath -m "$2") here=$(dirname "$(realpath "$0")")
 minor=33.5
 bridge=10.213.0.1
+queued=(-o snapreplay0 -m conntrack --ctstate NEW -j NFQUEUE --queue-num 100)
 
 build() { # a quarter of an hour on two cores
   mkdir -p "$dir/src" "$dir/bin"
@@ -20,6 +21,7 @@ build() { # a quarter of an hour on two cores
     [ -e "$dir/bin/$each" ] || go build -ldflags "$flags" -o "$dir/bin/$each" "./$each"
   done
   [ -e "$dir/bin/coredns" ] || GOBIN="$dir/bin" go install github.com/coredns/coredns@v1.12.4
+  [ -e "$dir/bin/kube-network-policies" ] || { GOBIN="$dir/bin" go install sigs.k8s.io/kube-network-policies/cmd@v0.8.0 && mv "$dir/bin/cmd" "$dir/bin/kube-network-policies"; }
   # What every pod needs first: a program that waits.
   cat >pause.go <<'T'
 package main
@@ -68,8 +70,22 @@ up() {
     --root-dir="$dir/kubelet" --node-ip="$bridge" --cert-dir="$dir/kubelet/pki"
   run proxy bin/kube-proxy --config=proxy.yaml --hostname-override=node1
   run dns bin/coredns -conf Corefile
+  policies
   until kubectl --kubeconfig kubeconfig get node/node1 >/dev/null 2>&1; do sleep 0.5; done
   kubectl --kubeconfig kubeconfig wait --for=condition=Ready node/node1 --timeout=120s
+}
+
+# Decides about the first packet of each connection between pods. It takes itself for a pod, whose account is mounted for
+# it alone. Its own rules need nftables' `queue`, which some kernels lack; that of iptables does the same.
+policies() {
+  mkdir -p account
+  echo -n admin >account/token
+  cp certs/apiserver.crt account/ca.crt
+  run policies env KUBERNETES_SERVICE_HOST="$bridge" KUBERNETES_SERVICE_PORT=16444 unshare -m sh -c '
+    mkdir -p /run/secrets && mount -t tmpfs none /run/secrets && mkdir -p /run/secrets/kubernetes.io/serviceaccount
+    cp account/* /run/secrets/kubernetes.io/serviceaccount
+    exec bin/kube-network-policies -hostname-override node1 -metrics-bind-address 127.0.0.1:10251 -disable-nri -v 2'
+  iptables -I FORWARD "${queued[@]}"
 }
 
 configure() {
@@ -147,9 +163,16 @@ T
 }
 
 down() {
-  for each in dns proxy kubelet scheduler controllers apiserver containerd etcd; do
-    [ -e "$dir/$each.pid" ] && kill "$(cat "$dir/$each.pid")" 2>/dev/null || true
+  local pid
+  iptables -D FORWARD "${queued[@]}" 2>/dev/null || true
+  for each in policies dns proxy kubelet scheduler controllers apiserver containerd etcd; do
+    [ -e "$dir/$each.pid" ] || continue
+    pid=$(cat "$dir/$each.pid")
+    kill "$pid" 2>/dev/null || true
+    timeout 20 tail --pid="$pid" -f /dev/null || kill -KILL "$pid"
+    rm "$dir/$each.pid"
   done
+  umount "$dir/kubelet" 2>/dev/null || true
   ip link del snapreplay0 2>/dev/null || true
 }
 
