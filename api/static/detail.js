@@ -2,7 +2,7 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
-import { bytes, count, counted, seconds } from "./format.js";
+import { bytes, count, counted, seconds, sentence } from "./format.js";
 import { badge, moment, nameOf, phaseOf, table, ways } from "./parts.js";
 import { stateOf } from "./fleet.js";
 import { plots } from "./plots.js";
@@ -65,7 +65,7 @@ function restored(each, nowMs) {
   if (!run) return nothing;
   const from = run.warm ? `from memory (${run.warm})` : run.snapshot ? `from snapshot ${run.snapshot.snapshot_id}` : run.mode || run.finished_at ? "from the beginning" : "nothing is loaded yet";
   return html`<div class="wide"><h3>Last restore</h3>${stages(each.phase, run)}
-    <p>${from}${run.mode ? html`, by ${run.mode}` : nothing}, ${counted(run.attempts, "attempt")}, ${run.finished_at ? html`ended ${moment(run.finished_at, nowMs)}` : "not ended"}.
+    <p>${sentence(from)}${run.mode ? html`, by ${run.mode}` : nothing}, ${counted(run.attempts, "attempt")}, ${run.finished_at ? html`ended ${moment(run.finished_at, nowMs)}` : "not ended"}.
     ${run.fallback_reason ? html`<br>Fallback: ${run.fallback_reason}` : nothing}</p>
     <p>${proof(each)}</p></div>`;
 }
@@ -85,8 +85,8 @@ function drilled(drill, nowMs) {
   return html`Drill ${moment(drill.finished_at ?? drill.started_at, nowMs)} ${badge(level, word)}${took}${drill.detail ? `: ${drill.detail}` : ""}`;
 }
 
-function proof({ proof: found, phase, level }) {
-  if (!found) return phase === "live" ? "No digest was recorded to compare with." : level === "busy" ? "Proven when it ends." : "Not proven: the restore has not finished.";
+function proof({ proof: found, phase, level, restore }) {
+  if (!found) return phase === "live" ? "No digest was recorded to compare with." : level === "busy" ? "Proven when it ends." : restore?.finished_at ? nothing : "Not proven: the restore has not finished.";
   return html`${badge(found.equal ? "good" : "bad", found.equal ? "proven" : "differs")} computed <code>${found.computed}</code>, recorded <code>${found.recorded}</code>, ${counted(found.batches_compared, "batch", "batches")} compared on the way.`;
 }
 

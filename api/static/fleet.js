@@ -26,7 +26,7 @@ function lane({ process, isNew, owned, copies }, nowMs, acts) {
   const { isFresh } = acts;
   const [level, word] = isFresh ? isNew ? ["busy", "not reached yet"] : (STATES[process.state] ?? ["unknown", process.state]) : ["unknown", "not known now"];
   const old = process.age_seconds > 2 ? html` · ${seconds(process.age_seconds)} old` : nothing;
-  return html`<div class="lane" data-lane><div class="who"><p>${named(process)} ${badge(level, word)} ${drain(process, acts)}</p>
+  return html`<div class="lane" data-lane><div class="who"><p>${named(process)} ${badge(level, word)}</p>
       <small>${process.host}${process.version ? html` · snapreplay ${process.version}` : nothing}${process.app_version ? html` · app ${process.app_version}` : nothing}${isFresh && process.started_at && level === "good" ? html` · up ${seconds((nowMs - new Date(process.started_at)) / 1000)}` : nothing}${old}</small>
       ${process.drain ? badge("warn", process.drain.state) : nothing}
       ${lacks(process)}</div>
@@ -36,7 +36,8 @@ function lane({ process, isNew, owned, copies }, nowMs, acts) {
         title="partition ${each.partition}: ${phaseOf(each)}"><span>${sign(each.level)}${each.partition}</span><small>${age(each, nowMs)}</small></a></li>`)}
       ${repeat(copies, (each) => `copy ${each.partition}`, (each) => html`<li><span class="cell copy ${each.error ? "warn" : ""}" title=${copyTitle(each)}><span
         aria-hidden="true">${isWarm(each) ? "≈" : each.level === "unknown" ? "?" : "…"}${each.partition}<small>${stateOf(each)}</small></span><span class="hidden">${copyTitle(each)}</span></span></li>`)}
-      ${owned.length + copies.length ? nothing : html`<li class="empty">no partition</li>`}</ul></div>`;
+      ${owned.length + copies.length ? nothing : html`<li class="empty">no partition</li>`}</ul>
+    ${drain(process, acts)}</div>`;
 }
 
 function drain(process, acts) {

@@ -56,7 +56,7 @@ function freshBand(all) {
 export function problemCards(all, nowMs, { seenAt, acts }) {
   return repeat(all.problems, (each) => each.key, (each) => html`<article class="problem ${each.level}" aria-label=${each.what}>
     <h2>${badge(each.level, each.word ?? LEVELS[each.level])} ${each.what}${each.kind ? html` <small class="kind">${each.kind}</small>` : nothing}</h2>
-    ${each.message ? html`<p class="message">${each.message}</p>` : nothing}
+    ${each.message ? html`<p class="message">${each.message.replace(/^[a-z]+ /, sentence)}</p>` : nothing}
     <dl class="answers">
       <div><dt>Since</dt><dd>${each.since ? moment(each.since, nowMs) : html`not known; seen here at ${moment(seenAt(each.key), nowMs)}`}</dd></div>
       <div><dt>Until</dt><dd>${each.until}</dd></div>

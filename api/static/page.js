@@ -57,7 +57,9 @@ const askNow = follow(({ told, refused = null, lost = null, offsetMs = state.off
   const isFirst = told && !refused && !state.told;
   if (told && !refused) took(told);
   draw();
-  if (isFirst && shownPartition() !== null) goTo(shownPartition()); // the page was opened at it
+  if (!isFirst) return;
+  showTab();
+  if (shownPartition() !== null) goTo(shownPartition()); // the page was opened at it
 });
 apps().then((found) => { state.apps = found; draw(); });
 setInterval(draw, 1000);
@@ -145,9 +147,15 @@ addEventListener("hashchange", () => {
   const number = shownPartition();
   page.hours.look(number);
   draw();
+  showTab();
   if (number === null) return scrollTo({ top: 0, behavior: "instant" });
   goTo(number);
 });
+
+// On a phone not all tabs are visible.
+function showTab() {
+  document.querySelector('.top [aria-current="page"]')?.scrollIntoView({ block: "nearest", inline: "center", behavior: "instant" });
+}
 
 function goTo(partition) {
   const row = document.getElementById(`partition-${partition}`);

@@ -185,11 +185,11 @@ function options(width, { columns, write, isLog, least }, { times, goal, shade, 
   const y = isLog ? { distr: 3, range: (_plot, low, high) => [power(low, Math.floor), power(high, Math.ceil)] }
     : { range: (_plot, _low, high) => [0, Math.max(high ?? 0, goal() ?? 0) * 1.15 || least] };
   return {
-    width, height: HEIGHT, padding: [6, 18, 0, 0], legend: { show: false },
+    width, height: HEIGHT, padding: [10, 18, 0, 0], legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
     scales: { x: { range: times }, y },
     axes: [
-      { ...axis, size: 22, space: 60, incrs: [60, 120, 300, 600, 900], grid: { show: false }, values: (_, at) => at.map((each) => new Date(each * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })) },
+      { ...axis, size: 22, space: 60, incrs: [60, 120, 300, 600, 900], grid: { show: false }, values: (plot, at) => at.map((each) => (plot.valToPos(each, "x") < 16 ? "" : new Date(each * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }))) }, // at the left edge it would touch the other axis
       { ...axis, size: 54, space: 28, ...(isLog ? { splits: (_plot, _axis, low, high) => powers(low, high) } : {}), values: (_, at) => at.map((each) => (each === null ? "" : each ? write(each) : "0")) }, // null: there is no room for it
     ],
     series: [{}, ...columns.map((_, index) => ({

@@ -48,6 +48,7 @@ function restore(partition, nowMs) {
     ${partition.ending ? html`<p>Until live: ${lowered(inWords(partition.ending))}</p>` : nothing}
     ${run.waiting_for && !isDone ? html`<p>Waits: ${run.waiting_for}</p>` : nothing}
     ${run.snapshot ? html`<p><small>From snapshot ${run.snapshot.snapshot_id}: ${counted(run.snapshot.entries, "entry", "entries")}, ${bytes(run.snapshot.size_bytes)}, of ${moment(run.snapshot.created_at, nowMs)}${run.mode ? html`, then by ${run.mode}` : nothing}</small></p>` : nothing}
+    ${run.warm ? html`<p><small>From ${run.warm === "copied" ? "its warm copy" : "memory"}: nothing had to be loaded${run.mode ? html`, then by ${run.mode}` : nothing}</small></p>` : nothing}
     ${run.fallback_reason ? html`<p class="message">${run.fallback_from ? `Snapshot ${run.fallback_from} could not be used: ` : ""}${run.fallback_reason}</p>` : nothing}
   </article>`;
 }
@@ -64,6 +65,7 @@ const total = ({ seconds_per_phase: spent }) => Object.values(spent).reduce((a, 
 const done = (run) => `Live after ${seconds(total(run))}${run.records_replayed ? `, ${counted(run.records_replayed, "record")} replayed` : ""}`;
 
 function progressText(progress) {
+  if (progress.target === progress.from) return "Nothing to read in this stage.";
   const write = progress.unit === "bytes" ? bytes : count;
   const rest = progress.eta_seconds === null ? "" : ` · about ${roughly(progress.eta_seconds)} left in this stage`;
   const unit = progress.unit === "bytes" ? "" : " offsets";

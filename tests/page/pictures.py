@@ -46,15 +46,15 @@ class Processes:
     def once(self, *command: str) -> None:
         subprocess.run(self.run(*command), check=True, cwd=ROOT / "examples")
 
-    def start(self, policy: str = "fail") -> None:
+    def start(self, *options: str) -> None:
         """Start those that do not run."""
+        more = ("snapshot.every_seconds=20", "group.session_timeout_ms=6000", *options)
         for name, port in self.ports.items():
             if name not in self.running:
                 command = self.run("run", "fraud:app", "--http-port", str(port), "--set", f"instance_id={name}")
-                more = ("snapshot.every_seconds=20", "group.session_timeout_ms=6000", f"errors.policy={policy}")
-                options = [word for each in more for word in ("--set", each)]
+                settings = [word for each in more for word in ("--set", each)]
                 quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-                self.running[name] = subprocess.Popen([*command, *options], cwd=ROOT / "examples", **quiet)  # type: ignore[call-overload]  # two of its names
+                self.running[name] = subprocess.Popen([*command, *settings], cwd=ROOT / "examples", **quiet)  # type: ignore[call-overload]  # two of its names
 
     def kill(self, *names: str) -> None:
         for name in names or tuple(self.running):
@@ -127,12 +127,17 @@ async def shot(page: Page, name: str, height: int | None = None, *, healthy: boo
     good = page.locator(HEALTHY if healthy else "main")
     while True:
         await good.wait_for()
-        content = await page.evaluate("document.querySelector('footer').offsetTop")
+        content = await page.evaluate("document.querySelector('footer').offsetTop - 16")
         await page.set_viewport_size({"width": size["width"], "height": min(content, height or content)})
         await page.screenshot(path=PICTURES / f"page-{name}-{theme}-{size['width']}.png")
         if await good.count():
             break
     await page.set_viewport_size(size)
+
+
+async def top_of(page: Page, heading: str) -> int:
+    """Return where a section begins, so that a picture ends before it."""
+    return int(await page.get_by_role("heading", level=2, name=heading).evaluate("each => each.offsetTop")) - 12
 
 
 async def take(browser: Browser, processes: Processes, feed: Feed) -> None:
@@ -153,7 +158,7 @@ async def take(browser: Browser, processes: Processes, feed: Feed) -> None:
     await page.evaluate("() => { location.hash = 'overview'; }")
     processes.kill("fraud-1")
     await page.locator(f"main:has({HEALTHY}) .restore.good").nth(1).wait_for()
-    await shot(page, "restore", height=900)
+    await shot(page, "restore", height=await top_of(page, "Topology"))
     processes.start()
     moved = page.get_by_role("list", name="Partitions of fraud-1").get_by_role("link").first
     number = (await moved.get_attribute("href") or "").rpartition("/")[2]
@@ -167,16 +172,22 @@ async def take(browser: Browser, processes: Processes, feed: Feed) -> None:
     await page.get_by_text("is down").first.wait_for()
     await page.evaluate("() => { location.hash = 'overview'; }")
     await page.get_by_role("article", name="is down").wait_for()
-    await shot(page, "failed", height=840, healthy=False)
+    await shot(page, "failed", height=await top_of(page, "Processes"), healthy=False)
 
     processes.kill()
     processes.once("topics", "ensure", "fraud:app", "--set", "errors.policy=dead_letter")
-    processes.start("dead_letter")
+    processes.start("errors.policy=dead_letter", "standby.replicas=1")
     page = await look(browser, f"{url}#dead-letters")
     letter = page.get_by_role("article")
     await letter.get_by_text("Record", exact=True).click()
     await page.locator(HEALTHY).wait_for()
     await shot(page, "dead-letters", height=520)
+
+    await page.evaluate("() => { location.hash = 'overview'; }")
+    await page.locator(f"main:has({HEALTHY}) .cell.copy", has_text="warm").nth(PARTITIONS - 1).wait_for()
+    processes.kill("fraud-1")
+    await page.locator(f"main:has({HEALTHY}) .restore.good").nth(1).wait_for()
+    await shot(page, "takeover", height=await top_of(page, "Topology"))
 
 
 async def main() -> None:

@@ -90,7 +90,7 @@ async def leads_on(card: Locator, url: str) -> None:
         [
             re.compile("First, deploy a fixed handler.* skips none"),
             re.compile(r"Only if the cause was outside the handler.*Retry\s+partition 0", re.DOTALL),
-            re.compile("As the last way, send the record to the dead letters.*changes neither the state"),
+            re.compile("As a last resort, send the record to the dead letters.*changes neither the state"),
         ]
     )
     copied = await card.locator("[data-copy]").evaluate_all("them => them.map(it => it.dataset.copy)")

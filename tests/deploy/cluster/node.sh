@@ -48,7 +48,8 @@ run() {
   echo $! >"$dir/$name.pid"
 }
 
-up() {
+up() { # from nothing, also after a run that failed
+  rm -rf "$dir"/{etcd,kubelet,cni}
   mkdir -p "$dir/cni"
   cd "$dir"
   configure
@@ -163,16 +164,17 @@ T
 }
 
 down() {
-  local pid
+  local pid ctr="ctr -a $dir/containerd.sock -n k8s.io"
   iptables -D FORWARD "${queued[@]}" 2>/dev/null || true
   for each in policies dns proxy kubelet scheduler controllers apiserver containerd etcd; do
     [ -e "$dir/$each.pid" ] || continue
+    [ $each != containerd ] || $ctr tasks ls -q | xargs -r $ctr tasks rm -f >/dev/null || true # no new ones without the kubelet
     pid=$(cat "$dir/$each.pid")
     kill "$pid" 2>/dev/null || true
-    timeout 20 tail --pid="$pid" -f /dev/null || kill -KILL "$pid"
+    timeout 20 tail --pid="$pid" -f /dev/null || kill -KILL "$pid" || true
     rm "$dir/$each.pid"
   done
-  umount "$dir/kubelet" 2>/dev/null || true
+  awk -v dir="$dir/" 'index($2, dir) == 1 {print $2}' /proc/mounts | tac | xargs -r umount -l
   ip link del snapreplay0 2>/dev/null || true
 }
 
