@@ -156,9 +156,11 @@ async def story(cluster: Cluster, load: Load) -> None:
     await passes("a pod was deleted", partial(cluster.kubectl, "delete", "pod", "ledger-1"), cluster.rolled_out)
     await passes("upgraded to version 2", partial(cluster.install, "upgrade", "image.tag=v2"))
     await passes(
-        "a pod was evicted, and a second one not before the first was Ready again",
+        "a pod was evicted from the node as by a drain, and a second one not while the first had no place",
+        partial(shell, "kubectl", "cordon", "node1"),
         partial(cluster.evict, "ledger-2"),
         partial(cluster.evict, "ledger-1", refused=True),
+        partial(shell, "kubectl", "uncordon", "node1"),
         cluster.rolled_out,
     )
     await passes(
