@@ -48,8 +48,9 @@ function inputs({ partitions, missing }, { inputs: declared }, rates) {
 }
 
 // The input that a topic belongs to: that of its name, or else the first pattern that matches. A pattern that only
-// Python can read is taken to match what no other one does.
-function declaration(declared, topic) {
+// Python can read is taken to match what no other one does. "rates/2" is a partition of a broadcast table.
+function declaration(declared, input) {
+  const [topic] = input.split("/");
   const patterns = declared.filter((each) => /[^\w.-]/.test(each.topic));
   const matches = ({ topic: pattern }) => {
     try {

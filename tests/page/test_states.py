@@ -13,7 +13,7 @@ from playwright.async_api import Browser, Page, Route, expect
 
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import Topology, TopologyInput
-from snapreplay.service.control.status import CallStatus, RecoveryStatus
+from snapreplay.service.control.status import CallStatus, InputStatus, RecoveryStatus
 from tests.page.looking import looked_at, says, tab
 from tests.support.fake_control import FAILED, LIVE, FakeControl
 from tests.support.served import served
@@ -259,6 +259,18 @@ async def test_the_topology_shows_lag_and_pending_calls_and_a_card_the_open_circ
         control.statuses[0] = msgspec.structs.replace(control.statuses[0], inputs=(handled, *others))
         await expect(nodes.nth(3)).to_contain_text(re.compile(r"on_payment\s+2.5 ms per record"))
         await expect(nodes.nth(4)).to_contain_text("offsets/s")
+
+
+async def test_the_partitions_of_a_broadcast_table_count_together(page: Page) -> None:
+    control = healthy()
+    topology = Topology((TopologyInput("payments", "on_payment"), TopologyInput("rates", "")), ())
+    control.service_facts = msgspec.structs.replace(control.service_facts, topology=topology)
+    parts = tuple(InputStatus(f"rates/{number}", 5, 7, 7) for number in range(3))
+    first = control.statuses[0].inputs[0]
+    control.statuses[0] = msgspec.structs.replace(control.statuses[0], inputs=(first, *parts))
+    async with served(control) as url:
+        await page.goto(url)
+        await expect(page.locator(".node").nth(1)).to_contain_text(re.compile(r"rates\s.*6 lag"))
 
 
 async def test_the_topology_knows_no_lag_while_a_partition_is_down_and_shows_which_pattern_fails(page: Page) -> None:

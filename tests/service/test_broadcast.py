@@ -16,6 +16,7 @@ from snapreplay.service.decisions.inputs import NotDrained, Wish, carry_out, pro
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.topics.requirements import MissingInput
+from tests.service.live.test_pausing import WHY, asked
 from tests.service.partition.test_standby import Copied
 from tests.support import apps, reference
 from tests.support.accepting import accepted
@@ -83,6 +84,22 @@ async def test_all_partitions_are_read_and_restored(bench, mode):
         == {"payments-app": 0, f"{RATES}/0": 0, f"{RATES}/1": 0, f"{RATES}/2": 0}
     )
     assert last.positions[f"{RATES}/1"] == 2
+
+
+async def test_a_pause_stops_all_its_partitions(bench):
+    """Their lag is shown; after the end of the pause each row counts once."""
+    await prepared(bench)
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+        assert await asked(one, WHY) == ("succeeded", "")
+        rate(bench, 0, "currency-1", 5, 1)  # before the payments
+        await bench.feed(5)
+        await until(lambda: [each.lag for each in one.status.inputs] == [5, 0, 1, 0], lambda: one.status.inputs)
+        assert view(one)["rates"]["currency-1"] == 2
+        assert await asked(one, None) == ("succeeded", "")
+        await one.position(5)
+        await all_rows(one, currency_0=1, currency_1=5, currency_2=3)
+        assert view(one)["accounts"]["k1"] == {"n": 1, "sum": 5}
 
 
 async def test_rows_are_there_before_later_records_of_another_input(bench):

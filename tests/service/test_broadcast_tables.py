@@ -23,6 +23,7 @@ from tests.support.apps import currency_of
 from tests.support.deadlines import scaled
 from tests.support.kafka import decided
 from tests.support.stage import Stage, snapshot, until
+from tests.support.tampering import grow
 from tests.support.tested import converted
 
 pytestmark = pytest.mark.kafka
@@ -138,6 +139,21 @@ async def test_what_operators_see_of_it(here):
             assert found.findings == []
     assert found.checked["records_replayed"] == 80 + 2 * 7
     assert found.notes.get("segments_without_input", 0) == 0
+
+
+async def test_partitions_that_are_added_are_read_while_it_runs(here, monkeypatch):
+    """By both partitions of the app, from their beginning; a restart later, too."""
+    monkeypatch.setattr("snapreplay.service.supervisor.WATCH_SECONDS", 0.2)
+    (topic,) = here.app.broadcast_names
+    await rows(here, {"currency-1": 1})
+    async with here.running() as service:
+        await has_rows(service, {"currency-1": 1})
+        await asyncio.to_thread(grow, here.bootstrap_servers, topic, 4)
+        await Stage(here.bootstrap_servers, here.app, 4).send([("3:currency-2", 2)], topic)
+        await has_rows(service, {"currency-1": 1, "3:currency-2": 2})
+    async with here.running() as service:
+        await has_rows(service, {"currency-1": 1, "3:currency-2": 2})
+        assert all(f"{topic}/3" in {each.topic for each in status.inputs} for status in service.restore_status())
 
 
 async def test_dead_letters_of_it_go_back_to_their_partition(here):
