@@ -17,7 +17,7 @@ from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.lists import SavepointsUnread
 from snapreplay.service.control.operations import Busy, NoSuccessor, NotCancellable, NotFailed
 from snapreplay.service.control.protocol import LoopBlocked, TooManyCommands
-from snapreplay.service.control.state_reads import NoMap, NotReadable, ReadLate, UnknownMap, WrongRead
+from snapreplay.service.control.state_reads import NotReadable, ReadLate, UnknownMap, WrongRead
 
 KIND_OF: dict[type[Exception], ProblemKind] = {
     UnknownPartition: problems.UNKNOWN_PARTITION,
@@ -29,7 +29,6 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     LoopBlocked: problems.LOOP_BLOCKED,
     TooManyCommands: problems.BUSY_LINE,
     UnknownMap: problems.UNKNOWN_STORE,
-    NoMap: problems.NO_MAP,
     WrongRead: problems.INVALID,
     NotReadable: problems.NOT_READABLE,
     ReadLate: problems.LATE,
@@ -40,7 +39,6 @@ _HINTS: dict[type[Exception], str] = {
     NotFailed: "GET /restore-status shows its phase",
     PartitionNotLive: "GET /restore-status shows which process has it, and its phase",
     NotCancellable: "GET /api/v1/operations shows it",
-    NoMap: "only a MapState or Stores has entries with keys; the output topics may have what you look for",
     ReadLate: "a handler keeps the partitions' loop to itself, or the process is frozen; GET /healthz says which",
 }
 """For HTTP, where the hint of the error is for a program or the command line."""

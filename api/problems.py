@@ -82,7 +82,6 @@ PARTLY = ProblemKind("partly-begun", 409, "Not begun for all partitions")
 INTERNAL = ProblemKind("internal", 500, "Internal error")
 UNKNOWN_STORE = ProblemKind("unknown-store", 404, "No such store")
 NO_KEY = ProblemKind("key-not-found", 404, "No such key")
-NO_MAP = ProblemKind("state-not-a-map", 409, "The state is not a map")
 NOT_READABLE = ProblemKind("partition-not-readable", 503, "The partition cannot be read now")
 LATE = ProblemKind("read-late", 503, "The state was not read in time")
 

@@ -38,13 +38,13 @@ from snapreplay.service.core.phase import CopyState, Phase
 
 T = TypeVar("T", StateValues, StateEntries)
 _OF_A_RANGE = (
-    *(problems.UNKNOWN_STORE, problems.UNKNOWN_PARTITION, problems.NOT_HERE, problems.NO_MAP),
+    *(problems.UNKNOWN_STORE, problems.UNKNOWN_PARTITION, problems.NOT_HERE),
     *(problems.INVALID, problems.NOT_READABLE, problems.OWNER_AWAY),
     *(problems.LATE, problems.BUSY_LINE, problems.NOT_REACHED),
 )
 _OF_A_KEY = (problems.NO_KEY, *_OF_A_RANGE)
 _OF_A_HISTORY = (
-    *(problems.UNKNOWN_STORE, problems.UNKNOWN_PARTITION, problems.NO_MAP, problems.INVALID),
+    *(problems.UNKNOWN_STORE, problems.UNKNOWN_PARTITION, problems.INVALID),
     *(problems.NOT_READABLE, problems.LATE, problems.BUSY_LINE, problems.NOT_REACHED),
 )
 ROUTER = APIRouter(tags=["state"], generate_unique_id_function=attrgetter("name"))

@@ -209,7 +209,6 @@ def measure_restore(keys: int, chunks: list[bytes], rounds: int) -> None:
             for value, ref in zip(chunks, refs, strict=True):
                 with steps.lap("chunk"):
                     store.load(read_chunk(value, ref, "benchmark").slices)
-            store.loaded()
         gc.enable()
         assert store.digest is not None
         assert store.digest.count == keys

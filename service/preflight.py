@@ -8,8 +8,6 @@ from typing import Any
 
 from snapreplay.app import names
 from snapreplay.app.app import App
-from snapreplay.app.batch import ErrorPolicy
-from snapreplay.app.fold import check_rollback
 from snapreplay.app.ways import app_name, new_app
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings
@@ -72,7 +70,6 @@ async def inspect(
         NotAuthenticated, NotAuthorized: an operator must act first.
         Unreachable: ask again later.
     """
-    check_rollback(ErrorPolicy(settings.errors.policy), app, app.new_store())  # before the dead-letter topic is missed
     outputs = tuple(topic.name for topic in app.outputs)
     own = own_topics(app, settings)
     own_pair = set(own[:2])
@@ -91,7 +88,7 @@ async def inspect(
     for name in (each for each in own if each in own_pair):
         check_own_topic(app, facts[name], count)
     check_internal_topics(app, facts, count)
-    check_replayable(app, settings, [facts[name] for name in (*app.broadcast_names, *inputs) if name in facts])
+    check_replayable(settings, [facts[name] for name in (*app.broadcast_names, *inputs) if name in facts])
     cluster_facts = await cluster.facts()
     _check_limits(settings, cluster_facts.broker_config, is_member=running is not None)
     return ClusterView(

@@ -150,7 +150,7 @@ class Service(Generic[S]):
             PartitionNotLive: another process owns the partition, or it is not LIVE yet; with `stale`, its copy here
                 is loading, or briefly in the middle of a large batch.
             UnknownPartition: the app has no such partition.
-            UsageError: the state is not a map, or this is another thread.
+            UsageError: this is another thread.
         """
         return self._views.view(partition, stale=stale)
 

@@ -11,7 +11,6 @@ from snapreplay.service.control.histories import ReadKeyHistory
 from snapreplay.service.control.state_reads import (
     BYTES_MAX,
     BatchUnderWay,
-    NoMap,
     NotRead,
     NotReadable,
     PartRead,
@@ -47,7 +46,7 @@ class StateReads:
         """Answer as of now.
 
         Raises:
-            UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable: it cannot be answered.
+            UnknownMap, WrongRead, UnknownPartition, NotReadable: it cannot be answered.
         """
         codec = self._codec(read.store)
         if read.partition is not None and not 0 <= read.partition < partition_count:
@@ -74,7 +73,7 @@ class StateReads:
         """Return the key as the log has it.
 
         Raises:
-            UnknownMap, NoMap, WrongRead: there is no such key.
+            UnknownMap, WrongRead: there is no such key.
         """
         codec = self._codec(read.store)
         return codec.encode(_checked("path.key", key_of, read.key, codec))
@@ -87,8 +86,6 @@ class StateReads:
             for name, each in maps.items():
                 key_type, _ = each.__snapreplay_types__()
                 self._codecs[name or DEFAULT_STORE] = KeyCodec(key_type)
-        if not self._codecs:
-            raise NoMap
         if store not in self._codecs:
             raise UnknownMap(tuple(self._codecs))
         return self._codecs[store]

@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from snapreplay.service.program import run as run
     from snapreplay.service.program import running as running
     from snapreplay.service.service import Service as Service
-    from snapreplay.state.contract import State as State
     from snapreplay.state.map import MapState as MapState
     from snapreplay.state.stores import Stores as Stores
     from snapreplay.state.view import MapView as MapView
@@ -96,7 +95,6 @@ _NAMES = {
     "service.kafka.client_log": "summarise_client_log",
     "service.program": "ensure_topics init run running",
     "service.service": "Service",
-    "state.contract": "State",
     "state.map": "MapState",
     "state.stores": "Stores",
     "state.view": "MapView Position StoresView View",

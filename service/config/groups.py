@@ -90,8 +90,6 @@ class SnapshotSettings(Table):
     """Also write a snapshot on SIGTERM if something changed. The next start then has nothing to advance."""
     by: Literal["owner", "both"] = "both"
     """Who writes snapshots. owner: no proposal of a job is adopted."""
-    digest_every_batches: Annotated[int, Meta(ge=0)] = 100
-    """Hash a state that is not a map after this many batches; 0 = only when the partition moves or stops."""
     chunk_bytes_max: Annotated[int, Meta(ge=10_000, le=950_000)] = 900_000
     """Maximum bytes of a chunk (a record of a snapshot); below Kafka's default max.message.bytes of 1,048,588."""
 

@@ -165,7 +165,7 @@ class Control(Protocol):
         """Read entries as of the last committed batch.
 
         Raises:
-            UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable: it cannot be answered (yet).
+            UnknownMap, WrongRead, UnknownPartition, NotReadable: it cannot be answered (yet).
         """
 
     async def history(self, partition: int) -> PartitionHistory:
@@ -179,7 +179,7 @@ class Control(Protocol):
         """Read the history of a key from the log of its partition.
 
         Raises:
-            UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable: it cannot be read (now).
+            UnknownMap, WrongRead, UnknownPartition, NotReadable: it cannot be read (now).
         """
 
     async def savepoints(self, name: str) -> SavepointList:

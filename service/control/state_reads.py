@@ -114,13 +114,6 @@ class UnknownMap(UsageError):
         self.stores = stores
 
 
-class NoMap(UsageError):
-    """The state is not a map, so it has no entries to read."""
-
-    def __init__(self) -> None:
-        super().__init__("the state is not a map: it has no entries that could be read by key")
-
-
 class WrongRead(UsageError):
     """A parameter of the read is wrong; the message names it."""
 

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 from snapreplay.app.app import App
 from snapreplay.app.names import place_of_input
 from snapreplay.app.ranges import Anchor, InputRange
-from snapreplay.app.record import InputRecord, id_of
 from snapreplay.app.ways import app_name, go_on, look_again
-from snapreplay.errors import RecordError, RecordId, RetryableError, StopError
+from snapreplay.errors import RecordError, RecordId, StopError
 from snapreplay.service.core.inspected import changes
 from snapreplay.service.core.kafka_errors import RefusedRecord, RefusedTopic
 from snapreplay.snapshots.format.records import Increment
@@ -104,9 +103,8 @@ class HandlerFailed(StopError):
     """
 
 
-def handler_failed(failure: RecordError, partition: int, app: App[Any], *, can_roll_back: bool) -> HandlerFailed:
-    """Make the error, with the ways on, the safest first, if the failure names none. Dead letters need a state that
-    `can_roll_back`."""
+def handler_failed(failure: RecordError, partition: int, app: App[Any]) -> HandlerFailed:
+    """Make the error, with the ways on, the safest first, if the failure names none."""
     ways = [
         f"first, deploy a fixed handler, then {go_on(partition)}: it resumes with exactly this record and skips none",
         f"only if the cause was outside the handler and is repaired, {look_again(partition)}: the same handler gets the"
@@ -114,31 +112,13 @@ def handler_failed(failure: RecordError, partition: int, app: App[Any], *, can_r
     ]
     if "timestamp_ms" in failure.facts:  # of a record that no handler gets
         ways.clear()
-    if can_roll_back:
-        setting, last = "--set errors.policy=dead_letter`", "as a last resort, " if ways else ""
-        ways.append(
-            f"{last}send the record to the dead letters: `snapreplay topics ensure {app_name(app)}"
-            f" {setting}, then {go_on(partition)} with `{setting}. The record then changes neither the state nor the"
-            " outputs"
-        )
+    setting, last = "--set errors.policy=dead_letter`", "as a last resort, " if ways else ""
+    ways.append(
+        f"{last}send the record to the dead letters: `snapreplay topics ensure {app_name(app)}"
+        f" {setting}, then {go_on(partition)} with `{setting}. The record then changes neither the state nor the"
+        " outputs"
+    )
     return HandlerFailed(failure.message, hint=failure.hint or "; or ".join(ways), record_id=failure.record_id)
-
-
-class HalfApplied(RetryableError):
-    """A record cannot be applied, and the state cannot roll back, so it has a part of the batch. The partition restores
-    the state, processes the records before this one, and then fails with the error of this
-    record."""
-
-    # `failed` is that error
-
-    def __init__(self, failed: HandlerFailed, record_id: RecordId) -> None:
-        super().__init__(f"{failed.message}; the state is restored before the partition stops at this record")
-        self.failed = failed
-        self._record_id = record_id
-
-    def is_another(self, record: InputRecord) -> bool:
-        """Say whether it is not the record to stop at: another owner may have processed that one meanwhile."""
-        return id_of(record) != self._record_id
 
 
 class RefusedAgain(StopError):

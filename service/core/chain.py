@@ -102,12 +102,10 @@ class Chain:
         applied: Applied | None,
         changes: ChangesRef | None,
         written_at_ms: int,
-        digest: Digest | None = None,
         position_anchors: Mapping[str, PositionAnchor] = NO_ANCHORS,
     ) -> Increment:
-        """Return the commit record of `applied`; None makes an empty one, for a pointer or a digest. `digest`: of a
-        state that keeps none, if it was hashed. `position_anchors`: what lies below the new positions, as far as known.
-        """
+        """Return the commit record of `applied`; None makes an empty one, for a pointer. `position_anchors`: what lies
+        below the new positions, as far as known."""
         common = msgspec.structs.replace(
             self.last,
             origin=self.origin,
@@ -125,7 +123,7 @@ class Chain:
             topic_ids=dict(self.expected_ids),
             fallback_from=self.fallback_from,
             decision=None,
-            digest=digest or self.last.digest,
+            digest=self.last.digest,
             last_decision_offset=decided_at(self.last, self.last_offset),
             cleared=[],
             fired_count=0,
@@ -138,12 +136,6 @@ class Chain:
         )
         if applied is None:
             return common
-        anchors = self._anchors_after(applied, position_anchors)
-        return self._of_batch(common, applied, digest or applied.sealed.digest, anchors)
-
-    def _of_batch(
-        self, common: Increment, applied: Applied, digest: Digest | None, position_anchors: dict[str, PositionAnchor]
-    ) -> Increment:
         return msgspec.structs.replace(
             common,
             ranges=applied.ranges,
@@ -154,14 +146,14 @@ class Chain:
             outputs=_counted(applied),
             outputs_xxh64=applied.outputs_xxh64,
             stream_time_ms=applied.stream_time_ms,
-            digest=digest,
+            digest=applied.sealed.digest,
             store_digests=applied.sealed.store_digests,
             cleared=applied.sealed.cleared,
             fired_count=applied.fired_count,
             begun_input=applied.begun_input,
             skipped_timers=list(applied.skipped_timers),
             begun_periods=applied.begun_periods,
-            position_anchors=position_anchors,
+            position_anchors=self._anchors_after(applied, position_anchors),
         )
 
     def _anchors_after(self, applied: Applied, found: Mapping[str, PositionAnchor]) -> dict[str, PositionAnchor]:

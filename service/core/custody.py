@@ -9,7 +9,6 @@ from enum import Enum
 
 import msgspec
 
-from snapreplay.app.record import Output
 from snapreplay.app.ways import ensure, look_again
 from snapreplay.counted import counted
 from snapreplay.errors import RetryableError, StopError
@@ -69,15 +68,9 @@ class DoubtUnresolved(StopError):
 
 
 def verdict(
-    kept: RetainedState,
-    found: FoundIncrement | None,
-    increments: str,
-    topic_ids: Mapping[str, str],
-    *,
-    restorable: bool = True,
+    kept: RetainedState, found: FoundIncrement | None, increments: str, topic_ids: Mapping[str, str]
 ) -> Verdict:
-    """Judge by `found`, the last increment of the log. `restorable`: the logs still hold what our own last increment
-    needs.
+    """Judge by `found`, the last increment of the log.
 
     Owner epochs are offsets, so they compare within one topic only. If the topic was replaced, an increment with the
     new id belongs to a chain that began there; one with another id was written by an owner that had not noticed. In a
@@ -88,12 +81,8 @@ def verdict(
         return _lost(kept)
     last, newest = kept.last, found.increment
     same_log = _is_of(last, increments, topic_ids)
-    if same_log and not kept.replaced:
-        if kept.warm(found) is not None:
-            return Verdict.SAME
-        if (newest, found.offset) == (last, kept.last_offset):
-            # What was not committed cannot be undone: restore, or else it is the only copy.
-            return Verdict.LEADS_ON if restorable else _lost(kept)
+    if same_log and not kept.replaced and kept.warm(found) is not None:
+        return Verdict.SAME
     is_later = newest.written_at_ms > last.written_at_ms and newest != kept.doubtful
     is_theirs = is_later or newest.owner_epoch > last.owner_epoch if same_log else _is_of(newest, increments, topic_ids)
     if not is_theirs:
@@ -189,13 +178,11 @@ def _described(last: Increment) -> str:
 
 @dataclass(frozen=True)
 class Healing:
-    """The healing of a log that ends with `found`. `topic_ids`: of both own topics now. `outputs`: of a batch that was
-    not committed and cannot be undone, so they are committed with the state."""
+    """The healing of a log that ends with `found`. `topic_ids`: of both own topics now."""
 
     found: FoundIncrement | None
     increments: str
     topic_ids: Mapping[str, str]
-    outputs: tuple[Output, ...] = ()
 
     @staticmethod
     def doubt(kept: RetainedState, found: FoundIncrement | None) -> Warm | None:
@@ -228,17 +215,12 @@ class Healing:
             "found_id": now.get(self.increments, ""),
             "found_batch": self.found.increment.batch if self.found is not None else None,
         }
-        return BeginAnew(standing, self.outputs, problem, facts)
+        return BeginAnew(standing, problem, facts)
 
 
-def settled(kept: RetainedState, doubt: Warm) -> tuple[FoundIncrement, Warm, tuple[Output, ...]]:
-    """Return the batch that the state is to be of, how the store gets there, and the outputs still to be committed. A
-    batch that was not committed and cannot be undone is done after all."""
-    doubtful, last = kept.doubtful, FoundIncrement(kept.last, kept.last_offset)
-    if doubtful is None:
-        return last, Warm.KEPT, kept.outputs
+def settled(kept: RetainedState, doubt: Warm) -> tuple[FoundIncrement, Warm]:
+    """Return the batch that the state is to be of, and how the store gets there."""
     if doubt is Warm.MERGED:
-        return kept.held, Warm.MERGED, ()
-    if kept.undoable:
-        return last, Warm.DROPPED, ()
-    return kept.held, Warm.MERGED, kept.outputs
+        return kept.held, Warm.MERGED
+    last = FoundIncrement(kept.last, kept.last_offset)
+    return last, Warm.KEPT if kept.doubtful is None else Warm.DROPPED

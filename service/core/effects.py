@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from snapreplay.app.record import Output
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import search
 from snapreplay.service.core.phase import RestoreMode
@@ -85,10 +84,9 @@ class ResolveDoubt(Struct, frozen=True):
 
 class BeginAnew(Struct, frozen=True):
     """Write the whole state in memory, which is the one after `standing`, then commit an increment that begins the
-    chain with it, and `outputs` that were not committed yet. `problem` and `facts` go into the decision."""
+    chain with it. `problem` and `facts` go into the decision."""
 
     standing: Increment
-    outputs: tuple[Output, ...]
     problem: str
     facts: Mapping[str, object]
 

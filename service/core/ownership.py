@@ -11,7 +11,7 @@ from typing import assert_never
 from msgspec import Struct
 
 from snapreplay.errors import AccessError, Reaction, ReleaseError, SnapreplayError
-from snapreplay.service.core.batch_failures import NO_EVENTS, BatchFailures, Events, HalfApplied
+from snapreplay.service.core.batch_failures import NO_EVENTS, BatchFailures, Events
 from snapreplay.service.core.custody import DoubtUnresolved, IncrementsMissing, IncrementsReplaced, StateDisputed
 from snapreplay.service.core.kafka_errors import ClockRefused, CommitInDoubt, Fenced, RefusedRecord, RefusedTopic
 from snapreplay.service.core.owners import NotAssigned, RetryBackOff, Superseded, TakenAway
@@ -157,7 +157,6 @@ class Ownership:
         is_holding: stopped, but the state is nowhere else.
         refused: why the partition must not process.
         cause: the error because of which something is being asked.
-        stop_at: process what is before this record, then fail with its failure.
     """
 
     expected: Expected
@@ -172,7 +171,6 @@ class Ownership:
     batch: int | None = None
     failed: Increment | None = None
     failed_events: Events = NO_EVENTS
-    stop_at: HalfApplied | None = None
     back_off: RetryBackOff = field(default_factory=RetryBackOff)
     takeovers: TakenAway = field(default_factory=TakenAway)
 
@@ -211,8 +209,6 @@ def _ended(before: Ownership, ended: Ended) -> tuple[Ownership, Next]:
             return _stand_aside(ownership, error, has_claimed=False)
         case IncrementsMissing() | IncrementsReplaced() as error:
             return _lost(ownership, error)
-        case HalfApplied() as error:
-            return _own(replace(ownership, stop_at=error))
         case Fenced() | CommitInDoubt() | AccessError() | ClockRefused() | RefusedTopic() as error:
             return _ask(ownership, Stage.ASKING_FOR_LOSS, error), AskForLoss()
         case RefusedRecord() as error:
@@ -323,11 +319,7 @@ def _retried(ownership: Ownership, refused: SnapreplayError | None) -> tuple[Own
     if refused is not None:
         return _own(replace(ownership, refused=refused))
     fresh = replace(
-        ownership,
-        refused=None,
-        stop_at=None,
-        failures=BatchFailures(ownership.expected.partition),
-        back_off=RetryBackOff(),
+        ownership, refused=None, failures=BatchFailures(ownership.expected.partition), back_off=RetryBackOff()
     )
     return _own(fresh)
 

@@ -228,7 +228,7 @@ def _judged(recovery: Recovery, event: events.TopicIdsRead) -> tuple[Recovery, e
     increments = expected.increments_topic
     if increments not in topic_ids:
         return _failed(recovery, custody.missing(expected, kept.last))
-    match custody.verdict(kept, found, increments, topic_ids, restorable=event.restorable):
+    match custody.verdict(kept, found, increments, topic_ids):
         case Verdict.ONLY_COPY:
             healing = Healing(found, increments, topic_ids)
             return _heal(replace(recovery, healing=healing), healing.doubt(kept, found))
@@ -251,9 +251,8 @@ def _heal(recovery: Recovery, doubt: Warm | None) -> tuple[Recovery, effects.Eff
     kept = _some(recovery.kept)
     if doubt is None and kept.ending is not None and kept.ending.output is not None:
         return recovery, effects.ResolveDoubt(kept.ending.output)
-    last, warm, outputs = settled(kept, doubt or Warm.KEPT)
-    healing = replace(_some(recovery.healing), outputs=outputs)
-    return replace(recovery, last=last, healing=healing), effects.Reenter(last, warm)
+    last, warm = settled(kept, doubt or Warm.KEPT)
+    return replace(recovery, last=last), effects.Reenter(last, warm)
 
 
 def _doubt_resolved(recovery: Recovery, event: events.DoubtResolved) -> tuple[Recovery, effects.Effect]:
@@ -271,8 +270,7 @@ def _reentered(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
         return reentered, effects.WriteState(last, "snapshots and inputs no longer lead to the last batch")
     if healing is None:
         return reentered, effects.CheckInputs(last, in_memory=True)
-    kept = replace(kept, outputs=healing.outputs)  # until they are committed
-    return replace(reentered, kept=kept), healing.begin(kept)
+    return reentered, healing.begin(kept)
 
 
 def _state_written(recovery: Recovery, last: FoundIncrement) -> tuple[Recovery, effects.Effect]:

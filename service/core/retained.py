@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from snapreplay.app.record import Output
 from snapreplay.service.core.lineage import LastFence, Lineage, is_left_open
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.snapshot_policy import Unpointed
@@ -38,8 +37,6 @@ class RetainedState:
 
     Attributes:
         ending: how far the transaction of `doubtful` came.
-        outputs: of `doubtful`, dead letters included.
-        undoable: whether `doubtful` can be taken back; not in a state that is not a map.
         unbroken: no other process has fenced since we became the owner, as far as known.
         replaced: the log that we wrote to was replaced or cut.
         fallback_from: of the recovery before, until an increment has recorded it.
@@ -52,8 +49,6 @@ class RetainedState:
     fallback_from: str | None = None
     unpointed: Unpointed = field(default_factory=Unpointed)
     ending: Ending | None = None
-    outputs: tuple[Output, ...] = ()
-    undoable: bool = True
     lineage: Lineage | None = None
     unbroken: bool = True
     replaced: bool = False
@@ -63,8 +58,6 @@ class RetainedState:
         are compared."""
         if self.doubtful is not None and found.increment == self.doubtful:
             return Warm.MERGED
-        if not self.undoable:
-            return None
         if (found.increment, found.offset) != (self.last, self.last_offset):
             return None
         return Warm.KEPT if self.doubtful is None else Warm.DROPPED
@@ -72,21 +65,14 @@ class RetainedState:
     def after(self, found: FoundIncrement) -> RetainedState:
         """Return what is kept once that is done."""
         if self.doubtful is None or found.increment != self.doubtful:
-            return replace(self, doubtful=None, outputs=())
+            return replace(self, doubtful=None)
         newest = found.increment.pointers[:1]
         # No pointer: the snapshots topic was created again, and what the last ones led to is gone.
         unpointed = self.unpointed.applied(found.increment.handled_count)
         if newest and newest != self.last.pointers[:1]:
             unpointed = replace(unpointed, marked_at=0.0).pointed(newest[0].batch)
         return replace(
-            self,
-            last=found.increment,
-            last_offset=found.offset,
-            doubtful=None,
-            outputs=(),
-            undoable=True,
-            fallback_from=None,
-            unpointed=unpointed,
+            self, last=found.increment, last_offset=found.offset, doubtful=None, fallback_from=None, unpointed=unpointed
         )
 
     def fenced(self, lineage: Lineage, *, unbroken: bool) -> RetainedState:

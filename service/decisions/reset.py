@@ -36,7 +36,7 @@ from snapreplay.state.contract import Store
 INSTANCE_ID = "snapreplay-reset"
 RESET = "state-reset"
 TARGET = "target"
-"""The key of a decision with what the app was set back to: a state that is not a map has no digest to tell it by."""
+"""The key of a decision with what the app was set back to."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -34,7 +33,6 @@ from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.savepoint_names import apps_in
-from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.records import Genesis, Increment
 from snapreplay.snapshots.plan import plan_start
 from snapreplay.state.contract import Store
@@ -146,7 +144,7 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt, restore:
         paused=None,  # it is of the other app
     )
     listed = ", ".join(f"{topic} from offset {offset}" for topic, offset in positions.items())
-    proven = f" ({counted(store.digest.count, 'entry')}, digest {store.digest})" if store.digest else ""
+    proven = f" ({counted(store.digest.count, 'entry')}, digest {store.digest})"
     if stores:
         proven += f", upgraded from schema_version {recorded} to {app.schema_version}, digest before {digest_before}"
     decision = {
@@ -175,7 +173,6 @@ async def _load(source: Context, store: Store) -> FoundIncrement:
         last = await last_increment(reader, source.increments, await reader.bounds(source.increments))
         if last is None:
             raise CannotTakeOver(f"{source.increments} holds no increment: there is no state")
-        await _check_kind(source, store, last)
         _check_schema(source, last)
         await _bring_to(source, executor, last)
     except RebuildError as error:
@@ -235,27 +232,6 @@ def _not_to_be_had(source: Context, error: SnapreplayError) -> CannotTakeOver:
         f" {error.message}",
         hint=hint,
     )
-
-
-async def _check_kind(source: Context, store: Store, last: FoundIncrement) -> None:
-    theirs = await _is_map(source, last.increment)
-    if theirs is None or theirs == store.keeps_changes:
-        return
-    kinds = ("no map", "a MapState")
-    raise CannotTakeOver(
-        f"the state of app {source.app.app_id} is {kinds[theirs]}, but that of this app is {kinds[not theirs]}"
-    )
-
-
-async def _is_map(source: Context, last: Increment) -> bool | None:
-    """Say whether the state is a map; None: unknown. A map has a digest after every batch, and many shards, not one."""
-    if last.changes is not None or last.digest is None:
-        return last.changes is not None
-    async with reading(source.cluster, read_committed=False, large=True) as reader:
-        for pointer in last.pointers:
-            with suppress(RebuildError):
-                return (await load_manifest(reader, source.snapshots, pointer)).shard_count > 1
-    return None
 
 
 def _check_schema(source: Context, last: FoundIncrement) -> None:

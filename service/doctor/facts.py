@@ -154,14 +154,7 @@ class DoctorFacts:
     @property
     def by_replay(self) -> bool:
         """Whether a snapshot can be brought forward only by replaying the input."""
-        if self.app is None:
-            return False
-        return not (self.settings.changelog.enabled and self.is_map)
-
-    @property
-    def is_map(self) -> bool:
-        """Whether the app's state is a map, so that batches can record their changes."""
-        return self.app is not None and self.app.new_store().keeps_changes
+        return self.app is not None and not self.settings.changelog.enabled
 
     @property
     def app_name(self) -> str:

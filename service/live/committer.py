@@ -28,7 +28,6 @@ from snapreplay.snapshots.format.changes import split_changes
 from snapreplay.snapshots.format.envelope import RecordKind, headers_for
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store
-from snapreplay.state.digest import Digest
 
 REST_SECONDS_MAX = 0.1  # nothing else is done meanwhile
 BUSY_SECONDS = 0.1
@@ -68,11 +67,10 @@ class _Pending:
 
 
 class Doubt(NamedTuple):
-    """A batch whose commit was not answered OK, the end of its transaction, its outputs, and what was due in it."""
+    """A batch whose commit was not answered OK, the end of its transaction, and what was due in it."""
 
     increment: Increment | None = None
     ending: Ending | None = None
-    outputs: tuple[Output, ...] = ()
     events: Events = NO_EVENTS
 
 
@@ -115,13 +113,9 @@ class Committer:
         return self._pending is not None and self._pending.task.done()
 
     def start(
-        self,
-        applied: Applied | None,
-        digest: Digest | None = None,
-        below: Mapping[str, PositionAnchor] = NO_ANCHORS,
-        since: float = 0.0,
+        self, applied: Applied | None, below: Mapping[str, PositionAnchor] = NO_ANCHORS, since: float = 0.0
     ) -> None:
-        """Begin the transaction of a sealed batch; None commits an empty increment (a pointer, or `digest`). `below`:
+        """Begin the transaction of a sealed batch; None commits an empty increment (a pointer). `below`:
         what its inputs hold directly below its positions. `since`: when its records began to be applied, by the loop's
         clock.
 
@@ -130,7 +124,7 @@ class Committer:
         """
         if self._pending is not None:
             raise AssertionError("the previous transaction is not settled")
-        records, increment = self._records(applied, digest, below)
+        records, increment = self._records(applied, below)
         loop = asyncio.get_running_loop()
         pending = _Pending(applied, increment, loop.time(), since)
         if self._is_cut:
@@ -151,10 +145,6 @@ class Committer:
         if seconds > 0:
             await asyncio.wait([self._pending.task], timeout=seconds)
         return seconds > 0
-
-    def not_sent(self, applied: Applied) -> None:
-        """Note the batch without sending it: the batch is in the store for good, but must not be committed now."""
-        self._note_doubt(_Pending(applied, self._records(applied, None)[1]))
 
     async def settle(self) -> Committed | None:
         """Wait for the transaction under way and merge its batch; None when there was none.
@@ -214,21 +204,15 @@ class Committer:
         self._is_cut = True
         await self._producer.discard()
 
-    def kept(self, unpointed: Unpointed) -> RetainedState | None:
-        """Return what the store holds, after `discard`; None if it has a part of a batch that cannot be undone. A doubt
-        does not restart the interval of snapshots."""
-        undoable = self._store.can_drop
+    def kept(self, unpointed: Unpointed) -> RetainedState:
+        """Return what the store holds, after `discard`. A doubt does not restart the interval of snapshots."""
         doubt = self.doubt
-        if not undoable and (self._store.keeps_changes or doubt.increment is None):
-            return None
         return RetainedState(
             self.chain.last,
             self.chain.last_offset,
             doubt.increment,
             fallback_from=self.chain.fallback_from,
             ending=doubt.ending,
-            outputs=doubt.outputs,
-            undoable=undoable,
             lineage=self._producer.lineage,
             replaced=self.replaced is not None,
             unpointed=unpointed,
@@ -257,18 +241,18 @@ class Committer:
         if applied is not None:
             events = Events(applied.timers_count + applied.expired_count, applied.last_timer_id)
         ending = self._producer.ending if pending.is_begun else Ending(asked=False)
-        self.doubt = Doubt(pending.increment, ending, pending.outputs, events)
+        self.doubt = Doubt(pending.increment, ending, events)
 
     def _records(
-        self, applied: Applied | None, digest: Digest | None, below: Mapping[str, PositionAnchor] = NO_ANCHORS
+        self, applied: Applied | None, below: Mapping[str, PositionAnchor] = NO_ANCHORS
     ) -> tuple[list[LogRecord], Increment]:
         topic = self._context.increments.topic
         values: list[bytes] = []
         ref = None
-        if applied is not None and self._store.keeps_changes and self._context.settings.changelog.enabled:
+        if applied is not None and self._context.settings.changelog.enabled:
             batch = self.chain.batch + 1
             values, ref = split_changes(batch, applied.sealed.changes)
-        increment = self.chain.next_increment(applied, ref, wall_ms(), digest, below)
+        increment = self.chain.next_increment(applied, ref, wall_ms(), below)
         headers = headers_for(RecordKind.CHANGES)
         records = [LogRecord(topic, value, headers=headers) for value in values]
         records.append(increment_record(self._context, increment))

@@ -9,15 +9,12 @@ from snapreplay.service.clock import SteadyClock
 from snapreplay.service.core.batch_failures import BatchBisection
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.state.contract import Store
-from snapreplay.state.digest import Digest
 
 SLOW_SECONDS = 1.0  # applied for longer: the next batch could outlast the deadline of a commit
 ALONE_BATCHES = 16  # after a doubt
 QUIET_SECONDS = 1.0
 TURN_SECONDS = 60.0
 """No stale leader hides a record for longer: the record whose turn has begun is not there any more."""
-PART_OF_TIME = 0.02
-"""Hashing takes at most this part of the time, however large the state and however small the batches."""
 IDLE_POLL_MS = 100  # bounds how late a snapshot that is due by time begins; whatever else is to be done wakes
 IDLE_POLL_MS_MAX, IDLE_MS_PER_PARTITION = 1000, 5  # among many: each look costs the others 0.2 ms of CPU
 QUIET_POLL_MS_MAX, QUIET_MS_PER_PARTITION = 10_000, 50  # of those with no input to read, and no time to follow
@@ -134,33 +131,3 @@ class IdleTime:
             return None
         event = await run_cooperatively(timetable.finding(to_ms))
         return None if event is None else to_ms
-
-
-class StateDigests:
-    """Hashes a state that keeps no digest, from time to time, so that a replay can be compared."""
-
-    def __init__(self, store: Store, every_batches: int) -> None:
-        """Take `every_batches`; 0: only when asked."""
-        self._store = store
-        self._every_batches = every_batches
-        self._batches = 0
-        self._not_before = 0.0
-
-    async def after_batch(self) -> Digest | None:
-        """Return the digest of the state with the batch that was just sealed; None: none is due."""
-        self._batches += 1
-        due = 0 < self._every_batches <= self._batches
-        if not due or asyncio.get_running_loop().time() < self._not_before:
-            return None
-        return await self.taken()
-
-    async def taken(self) -> Digest | None:
-        """Return the digest of the state as it is; nothing may be applied meanwhile."""
-        if self._store.digest is not None:
-            return None
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        digest = await run_cooperatively(self._store.digesting())
-        took = loop.time() - began
-        self._batches, self._not_before = 0, loop.time() + took / PART_OF_TIME
-        return digest

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
 from typing import NamedTuple
 
 from msgspec import UNSET
@@ -23,7 +22,7 @@ from snapreplay.app.ranges import Anchor, PositionAnchor, anchor_of
 from snapreplay.app.record import InputRecord, id_of
 from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.service.control.operations import OnDone, OperationState
-from snapreplay.service.core.batch_failures import BatchBisection, HalfApplied, HandlerFailed, handler_failed
+from snapreplay.service.core.batch_failures import BatchBisection, HandlerFailed, handler_failed
 from snapreplay.service.core.chain import positions_after
 from snapreplay.service.core.partitioners import misplaced
 from snapreplay.service.core.retained import RetainedState
@@ -31,7 +30,7 @@ from snapreplay.service.live.caller import Caller
 from snapreplay.service.live.committer import Committed, Committer
 from snapreplay.service.live.fetcher import Fetcher, InputGuard
 from snapreplay.service.live.live_report import DeadLetterCheck, DeadLetterLimitReached, LiveReport
-from snapreplay.service.live.pace import AtWork, IdleTime, Pace, StateDigests, idle_poll_ms
+from snapreplay.service.live.pace import AtWork, IdleTime, Pace, idle_poll_ms
 from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler
 from snapreplay.service.recovery.driver import Recovered
 from snapreplay.service.runtime.context import Context
@@ -166,15 +165,9 @@ class Live:
         lost: the error that `lose` got.
     """
 
-    def __init__(
-        self, context: Context, recovered: Recovered, reporter: Reporter, stop_at: HalfApplied | None = None
-    ) -> None:
-        """Take `stop_at`: process what is before this record, then fail with its failure."""
+    def __init__(self, context: Context, recovered: Recovered, reporter: Reporter) -> None:
         self._context, self._store = context, (store := recovered.store)
         self.committer = committer = Committer(context, store, recovered.producer, recovered.chain)
-        # A state that is not a map is changed in place, so nothing may be under way or marked meanwhile.
-        self._in_place = not store.keeps_changes
-        self._digests = StateDigests(store, context.settings.snapshot.digest_every_batches)
         self._positions = dict(recovered.chain.last.positions)
         self._passed: dict[str, int] = {}  # inputs that hold no record up to there
         self._fold = Fold(
@@ -194,7 +187,6 @@ class Live:
         self._idle_time = IdleTime(store, context.settings.stream_time.idle_advance_ms, context.clock)
         self._pace = Pace(context.settings.batch.records_max, self._report.applied)
         self._keys = KeySample(context)
-        self._stop_at = stop_at
         self._stopping = False
         self._left: Sequence[InputRecord] = ()
         """Fetched, but a batch had no room for what is due before them."""
@@ -245,8 +237,8 @@ class Live:
         self._guard.tell(reason)
         self._wake()
 
-    def kept(self) -> RetainedState | None:
-        """Return what the store holds, after `close`. None when a part of a batch is in it for good."""
+    def kept(self) -> RetainedState:
+        """Return what the store holds, after `close`."""
         return self.committer.kept(self.snapshots.unpointed.left(asyncio.get_running_loop().time()))
 
     async def run(self) -> None:
@@ -254,7 +246,6 @@ class Live:
 
         Raises:
             HandlerFailed, DeadLetterLimitReached: everything before is committed, a snapshot of it is pointed to.
-            HalfApplied: the state is unusable; recover, and pass it to the next one.
             Fenced, CommitInDoubt, RefusedRecord, ProducerSpent, Unreachable, OffsetTrimmed, InputDoubtful: recover.
         """
         try:
@@ -264,7 +255,7 @@ class Live:
                 self._caller.open()
             with self._context.pulse.told(self._guard.stood_still):
                 while not self._stopping:
-                    await self._turn_up_to_failure(await self._poll())
+                    await self._turn(await self._poll())
                     self._raise_lost()
                     self.at_work.look(self.last.batch, idle=self.committer.idle)
                     if self._caller is not None and not self._caller.has_begun:
@@ -284,12 +275,8 @@ class Live:
         return self._fetcher.are_read({name: at for name, at in self.reached.items() if name in topics})
 
     async def finish(self) -> None:
-        """Commit what the next owner needs, after `run`: the end of each input, which retention may delete, and a
-        digest for a replay by other code."""
+        """Commit what the next owner needs, after `run`: the end of each input, which retention may delete."""
         await self._pass_markers()
-        self._settled(await self.committer.settle())
-        if self.committer.chain.last.digest is None:
-            self.committer.start(None, await self._digests.taken())
         self._settled(await self.committer.settle())
 
     def _raise_lost(self) -> None:
@@ -312,23 +299,11 @@ class Live:
         finally:
             await self.committer.discard()
 
-    async def _turn_up_to_failure(self, records: Sequence[InputRecord]) -> None:
-        """Take a turn, or raise HandlerFailed: the record to stop at is reached, everything before is committed."""
-        before = records
-        if self._stop_at is not None:
-            before = list(takewhile(self._stop_at.is_another, records))
-            if records and not before:
-                self._settled(await self.committer.settle())
-                raise self._stop_at.failed
-        await self._turn(before)
-        if len(before) < len(records):  # whatever that turn left over comes before the rest
-            await self._read_again()
-
     async def _turn(self, records: Sequence[InputRecord]) -> None:
         if self._guard.is_told or (records and self._guard.distrusts_fetched):
             await self._read_again()
             return
-        alone = self._in_place or self._pace.is_alone
+        alone = self._pace.is_alone
         if not records or alone:
             await self._settle_and_mark(wait=alone or self.committer.answered)
         if not records:
@@ -364,8 +339,7 @@ class Live:
     async def _apply_and_commit(self, portion: Portion) -> None:
         began = asyncio.get_running_loop().time()
         failure = await self._apply(portion)
-        if not self._in_place:
-            await self._settle_and_mark(wait=True)
+        await self._settle_and_mark(wait=True)
         applied = await self._finish(portion, failure)
         if self._refused is not None and self._refused.error in applied.errors:
             self._refused = None  # a periodic timer fires again, and may send something else
@@ -422,31 +396,20 @@ class Live:
         """Seal the batch; a failed one runs again record by record, so that only the failing record is lost."""
         if failure is None:
             return await run_cooperatively(self._fold.sealing())
-        if not self._store.can_roll_back:
-            if failure.record_id is None:
-                raise AssertionError("the fold names the record")
-            failed = handler_failed(failure, self._context.partition, self._context.app, can_roll_back=False)
-            raise HalfApplied(failed, failure.record_id)
         return await run_cooperatively(self._fold.isolating(self._positions, portion))
 
     async def _commit(self, applied: Applied, began: float) -> None:
         """Begin its transaction. `began`: when its records began to be applied, by the loop's clock."""
         if not applied.is_empty:
-            try:  # a digest takes long for a large state: the check comes last
-                digest = await self._digests.after_batch()
-                below = await self._compared(applied)
-            except SnapreplayError:
-                if self._in_place:  # else it can be dropped
-                    self.committer.not_sent(applied)
-                raise
+            below = await self._compared(applied)
             self._positions.update(applied.positions)
-            self.committer.start(applied, digest, below, began)
+            self.committer.start(applied, below, began)
             await pause()  # it gets ahead before the next ones are unpacked: less to wait for later
         else:
             self._store.merge()  # nothing was applied: there is nothing to write, and nothing to undo
         if applied.failure is not None:
             self._settled(await self.committer.settle())
-            raise handler_failed(applied.failure, self._context.partition, self._context.app, can_roll_back=True)
+            raise handler_failed(applied.failure, self._context.partition, self._context.app)
 
     async def _compared(self, applied: Applied) -> Mapping[str, PositionAnchor]:
         """Return what lies below the positions of this batch; after a doubt, once the log has confirmed it."""

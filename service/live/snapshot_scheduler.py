@@ -239,7 +239,7 @@ class SnapshotScheduler:
         self._store = store
         self._committer = committer
         self._reporter = reporter
-        by_replay = not (context.settings.changelog.enabled and store.keeps_changes)
+        by_replay = not context.settings.changelog.enabled
         self._policy = _policy(context, by_replay=by_replay).of(context.app.app_id, context.partition)
         self._objective: ObjectiveWatch | None = None
         if context.settings.restore.objective_seconds:

@@ -216,14 +216,13 @@ def _freed_later(store: Store, share: float) -> asyncio.Task[None]:
 
 
 async def _freed(store: Store, share: float) -> None:
-    if store.keeps_changes:
-        with throttled(share):
-            await run_cooperatively(store.freeing())
+    with throttled(share):
+        await run_cooperatively(store.freeing())
 
 
 def check_memory(store: Store) -> None:
     """Raise GivenUp if a second copy of the state would not find a place."""
-    needed = memory_of(store.size_bytes, store.digest.count if store.digest is not None else 0)
+    needed = memory_of(store.size_bytes, store.digest.count)
     available = available_bytes(ROOT)
     if available is not None and needed > available:
         raise GivenUp(f"a second copy of the state takes about {needed:,} bytes, and {available:,} are free")

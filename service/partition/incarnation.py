@@ -13,7 +13,6 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.operations import OnDone, OperationState
 from snapreplay.service.control.status import RecoveryStatus
 from snapreplay.service.core import refusals
-from snapreplay.service.core.batch_failures import HalfApplied
 from snapreplay.service.core.custody import lost
 from snapreplay.service.core.inspected import TopicChange, changes
 from snapreplay.service.core.owners import Superseded
@@ -175,9 +174,6 @@ class Incarnation:
                 await self._recover_and_process()
         except StoredValueUnreadable as error:
             return self._ended(_named(error, self._context))
-        except HalfApplied as error:
-            self._reporter.failed(error.failed)
-            return self._ended(error)
         except SnapreplayError as error:
             return self._ended(error)
         except BaseException as error:  # a defect must stop this partition only, and say so
@@ -227,10 +223,9 @@ class Incarnation:
                 self._end = replace(self._end, batch=memory.last.increment.batch)
 
     def _made_live(self, recovered: Recovered) -> Live:
-        ownership = self._lifecycle.ownership
-        live = Live(self._context, recovered, self._reporter, ownership.stop_at)
+        live = Live(self._context, recovered, self._reporter)
         live.learn_limits(self._limits)
-        failures = ownership.failures.recovered(live.committer.chain.expected_ids)
+        failures = self._lifecycle.ownership.failures.recovered(live.committer.chain.expected_ids)
         self._lifecycle.update(failures=failures)
         if failures.bisection.times:
             live.careful(failures.bisection, failures.left_out_at(live.last.batch + 1), failures.anchor)

@@ -123,8 +123,7 @@ class StandbyTask:
         if self._task is not None:
             await cancel_and_wait(self._task)
         self._copy = None
-        if self._store.keeps_changes:
-            self._store.clear()
+        self._store.clear()
 
     async def hand_over_to(self, take: Callable[[Store, WarmCopy], None]) -> None:
         """End, and give the copy to the partition's new owner here, as of a whole batch."""
@@ -162,8 +161,7 @@ class StandbyTask:
         left, self._left = self._left, None
         self._copy = left[1] if left is not None else None
         if left is None:
-            if self._store.keeps_changes:
-                self._store.clear()  # never two of them in memory
+            self._store.clear()  # never two of them in memory
             self._store = self._context.app.new_store()
         examiner = Examiner(self._context, self._store, Room(self._store, self._drop), copy=self._copy)
         try:
@@ -222,8 +220,8 @@ class StandbyTask:
         self._update(
             state=CopyState.WARM,
             batch=copy.last.increment.batch,
-            entries=digest.count if digest else 0,
-            digest=str(digest) if digest else None,
+            entries=digest.count,
+            digest=str(digest),
             digests_compared=self._compared,
             error=None,
         )
@@ -248,8 +246,7 @@ class StandbyTask:
 
     def _failed(self, error: BaseException) -> None:
         self._copy, self._last, self._is_followed = None, None, False
-        if self._store.keeps_changes:
-            self._store.clear()  # what is loaded of it may be why there is no room
+        self._store.clear()  # what is loaded of it may be why there is no room
         self._warn("the standby starts over", error)
         self._update(state=CopyState.LOADING, error=problem_of(error))
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from snapreplay.app.record import InputRecord, Output
+from snapreplay.app.record import InputRecord
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.core import effects, events, refusals
@@ -191,15 +191,13 @@ def increment_record(context: Context, increment: Increment) -> LogRecord:
     return LogRecord(context.increments.topic, encode(increment), headers=headers_for(RecordKind.INCREMENT))
 
 
-async def commit_increment(
-    context: Context, producer: Producer, increment: Increment, outputs: Sequence[Output] = ()
-) -> int:
-    """Commit it in one transaction with `outputs`. Returns its offset.
+async def commit_increment(context: Context, producer: Producer, increment: Increment) -> int:
+    """Commit it in one transaction. Returns its offset.
 
     Raises:
         Fenced, CommitInDoubt, RefusedRecord: the producer is spent; the log shows what happened.
     """
-    (offset,) = await producer.commit(context.partition, outputs, (increment_record(context, increment),))
+    (offset,) = await producer.commit(context.partition, (), (increment_record(context, increment),))
     return offset
 
 

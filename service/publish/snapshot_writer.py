@@ -28,10 +28,6 @@ from snapreplay.snapshots.format.records import NO_OFFSET, ChunkRef, Manifest, P
 from snapreplay.state.contract import Cursor, Image, ShardSlice
 from snapreplay.state.digest import DEFAULT_STORE, EMPTY, Digest, digest_of_stores, recorded_digests
 
-OBJECT_HINT = (
-    "make snapshot() give the same entries for the same state, byte for byte: sort what has no order, and leave out"
-    " what is not state. Then restart the process"
-)
 DEFECT_HINT = "please report this, and restart the process: the recovery proves the state from the log"
 
 
@@ -59,13 +55,11 @@ class SnapshotMark:
     snapshot_id: str
     began_at: datetime
     shard_count: int
-    hint: str = DEFECT_HINT
 
 
 def mark(image: Image, chain: Chain, reason: str) -> SnapshotMark:
     """Begin a snapshot, while no batch is sealed: the image is frozen, and writes go on top of it until `release`."""
-    hint = OBJECT_HINT if image.digest is None else DEFECT_HINT
-    return SnapshotMark(image.mark(), chain, reason, uuid.uuid4().hex, wall_time(), image.shard_count, hint)
+    return SnapshotMark(image.mark(), chain, reason, uuid.uuid4().hex, wall_time(), image.shard_count)
 
 
 class WrittenSnapshot(NamedTuple):
@@ -203,7 +197,7 @@ class _Writer:
             raise ImageDiffers(
                 f"snapshot {self._marked.snapshot_id} of batch {last.batch} adds up to {sums},"
                 f" but the batch's digest is {last.digest}",
-                hint=self._marked.hint,
+                hint=DEFECT_HINT,
             )
         return Manifest(
             origin=self._marked.chain.origin,

@@ -10,13 +10,11 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
-from snapreplay.app.record import Output
 from snapreplay.errors import ReleaseError
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.core.chain import Chain
@@ -58,15 +56,12 @@ async def begin_anew(
     standing: Increment,
     decision: Mapping[str, str],
     progress: RestoreProgress = SILENT,
-    *,
-    outputs: Sequence[Output] = (),
 ) -> Begun:
     """Write the whole state, then commit one empty increment that points to it and records the decision.
 
     Args:
         producer: has fenced every older one; its claim is committed at `owner_epoch` and seen.
         image: the state to go on with, nothing uncommitted in it.
-        outputs: of a batch that is in the state and was not committed; they are committed now.
         standing: `image` is the state after this increment, with its batch, positions, anchors and digest; its
             `topic_ids` are those of now.
 
@@ -80,9 +75,8 @@ async def begin_anew(
     )
     pointer = await _written(context, chain, image, "decision", progress)
     empty = chain.pointing_to(pointer).next_increment(None, None, wall_ms())
-    counts = dict(Counter(output.topic for output in outputs))
-    increment = msgspec.structs.replace(empty, decision=dict(decision), outputs=counts, last_anew_offset=None)
-    return Begun(increment, await commit_increment(context, producer, increment, outputs), pointer.snapshot_id)
+    increment = msgspec.structs.replace(empty, decision=dict(decision), last_anew_offset=None)
+    return Begun(increment, await commit_increment(context, producer, increment), pointer.snapshot_id)
 
 
 async def write_state(

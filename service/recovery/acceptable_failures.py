@@ -173,7 +173,7 @@ async def _with_acceptance(
     if offered:
         ways = "; or ".join(f"`{command(each, context)}`: {each.way}" for each in offered)
         error.hint = f"{before}accept it: {ways}; then {look_again(context.partition)}"
-        if offered[0].way in {Resolution.SKIP, Resolution.REREAD} and _has_changes(context, recovery):
+        if offered[0].way in {Resolution.SKIP, Resolution.REREAD} and _has_changes(recovery):
             options = f" --state-of {context.app.app_id} --from earliest"
             error.hint += f"; or copy the state to a new app id: {new_app(options)}"
     elif not isinstance(error, NoUsableSnapshot):  # which has looked for the same
@@ -194,7 +194,7 @@ async def _leads_to_a_state(finding: Finding, context: Context, recovery: Recove
         from_snapshot = recovery.kept is not None and bool(recovery.last.increment.pointers)
     match finding.way:
         case Resolution.SKIP | Resolution.REREAD:
-            return from_snapshot or recovery.state_is_last or _has_changes(context, recovery)
+            return from_snapshot or recovery.state_is_last or _has_changes(recovery)
         case Resolution.AS_REPLAYED if not _refuses_records(finding.error):
             return True
         case Resolution.KEEP_LOG | Resolution.FROM_LAST:
@@ -220,12 +220,10 @@ def _refuses_records(error: SnapreplayError) -> bool:
     return isinstance(error, CodeChanged) and isinstance(error.__cause__, ReplayFailed)
 
 
-def _has_changes(context: Context, recovery: Recovery) -> bool:
+def _has_changes(recovery: Recovery) -> bool:
     """Say whether the last batches can be restored without the input."""
     last, closed = recovery.last, recovery.unavailable_mode
     if last is None or (closed is not None and closed.mode is RestoreMode.CHANGES):
-        return False
-    if not context.app.new_store().keeps_changes:
         return False
     return last.increment.changes is not None or last.increment.is_empty
 

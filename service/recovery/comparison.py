@@ -13,7 +13,6 @@ from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.log.batches import Step
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import Digest, wrong_stores
-from snapreplay.state.steps import Steps
 
 UNCOVERED = (
     "the app is not deterministic (`snapreplay.testing.check` names the first record), or something changed that its"
@@ -88,7 +87,7 @@ def outputs_differ(place: AdvancedBatch, computed: dict[str, int]) -> Snapreplay
     )
 
 
-def state_differs(place: AdvancedBatch, computed: Digest | None, stores: Mapping[str, Digest]) -> SnapreplayError:
+def state_differs(place: AdvancedBatch, computed: Digest, stores: Mapping[str, Digest]) -> SnapreplayError:
     """Make the error for another digest than `computed`; `stores`: the digests of the stores as computed."""
     increment = place.increment
     facts: dict[str, object] = {
@@ -114,9 +113,10 @@ def replay_refused(place: AdvancedBatch, error: SnapreplayError) -> SnapreplayEr
 
 
 def not_proven(place: AdvancedBatch) -> SnapreplayError:
-    """Make the error for changed code that replayed batches from `place` on, with no digest behind them."""
+    """Make the error for changed code that replayed a batch without a digest."""
     return _code_changed(
-        f"{place}: no digest of the state follows, so nothing proves that replaying with changed code gives the same",
+        f"{place}: it recorded no digest of the state, so nothing proves that replaying with changed code gives the"
+        " same",
         place,
         {"batch": place.increment.batch, "offset": place.offset},
     )
@@ -138,10 +138,10 @@ def _shown(hashed: int | None) -> str:
 
 
 class Comparison:
-    """The comparison for one advance by one mode: call `batch` for each step, in order, then `end`.
+    """The comparison for one advance by one mode: call `batch` for each step, in order.
 
     Outputs show what handlers sent, a digest proves the state. With unchanged code both must be as recorded. Changed
-    code may send something else if the next digest is the recorded one, and is not trusted after the last digest.
+    code may send something else if the digest is the recorded one.
     """
 
     def __init__(self, store: Store, mode: RestoreMode, version: str, partition: int) -> None:
@@ -150,62 +150,35 @@ class Comparison:
         self._partition = partition
         self._store = store
         self._mode = mode
-        self._differs: SnapreplayError | None = None
-        self._unproven: SnapreplayError | None = None
         self.digests = 0
-        self.computed: Digest | None = None
 
-    @property
-    def is_proven(self) -> bool:
-        """Whether nothing of changed code waits for the next digest."""
-        return self._differs is None and self._unproven is None
-
-    def batch(self, step: Step, outputs_xxh64: dict[str, int] | None) -> Steps[None]:
+    def batch(self, step: Step, outputs_xxh64: dict[str, int] | None) -> None:
         """Compare a batch; `outputs_xxh64`: as replayed; None by changes, which say nothing about outputs.
 
         Raises:
             OutputsDiffer, DigestMismatch, CodeChanged: STOP.
             DamagedError: increments before it cannot be read, and its digest does not show that nothing is missing.
         """
-        increment, recorded = step.increment, step.increment.digest
-        place = self._place_of(step)
-        if not increment.is_empty or increment.changes is not None or step.unread:
-            self.computed = None
-        if outputs_xxh64 is not None:
-            self._compare_outputs(place, outputs_xxh64)
-        if recorded is not None and self.computed is None:
-            self.computed = yield from self._store.digesting()
-        if recorded is not None and self.computed == recorded:
+        increment, recorded, computed = step.increment, step.increment.digest, self._store.digest
+        place, differs = self._place_of(step), None
+        if outputs_xxh64 is not None and outputs_xxh64 != increment.outputs_xxh64:
+            differs = outputs_differ(place, outputs_xxh64)
+            if not place.code_changed:
+                raise differs
+        if computed == recorded:
             self.digests += 1
-            self._differs = self._unproven = None
             return
         for each in step.unread:  # nothing else proves that nothing of them is missing
             raise each.error
         if recorded is not None:
-            raise self._differs or state_differs(place, self.computed, self._store.store_digests)
+            raise differs or state_differs(place, computed, self._store.store_digests)
         if place.code_changed and (increment.record_count or increment.fired_count):
-            self._unproven = self._unproven or not_proven(place)
+            raise differs or not_proven(place)
 
     def refused(self, step: Step, error: SnapreplayError) -> SnapreplayError:
         """Say what it means that a processed record cannot be replayed."""
         place = self._place_of(step)
-        if not place.code_changed:
-            return error
-        return self._differs or replay_refused(place, error)
-
-    def end(self) -> None:
-        """Raise CodeChanged if changed code replayed batches behind the last digest."""
-        error = self._differs or self._unproven
-        if error is not None:
-            raise error
-
-    def _compare_outputs(self, place: AdvancedBatch, computed: dict[str, int]) -> None:
-        if computed == place.increment.outputs_xxh64:
-            return
-        error = outputs_differ(place, computed)
-        if not place.code_changed:
-            raise error
-        self._differs = self._differs or error
+        return replay_refused(place, error) if place.code_changed else error
 
     def _place_of(self, step: Step) -> AdvancedBatch:
         return AdvancedBatch(step.increment, step.offset, self._partition, self._mode, self._version)

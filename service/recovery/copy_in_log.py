@@ -93,8 +93,7 @@ async def looked_up(context: Context, kept: RetainedState) -> Verdict | None:
             found = await _found(context, kept) if topic in topic_ids else None
         except DamagedError:
             found = None
-        way = kept.undoable or found is None or await _restorable(context, kept.last, topic_ids)
-        return custody.verdict(kept, found, topic, topic_ids, restorable=way)
+        return custody.verdict(kept, found, topic, topic_ids)
 
     return await _answer(ask)
 
@@ -161,7 +160,7 @@ async def topic_ids_for(context: Context, kept: RetainedState | None) -> events.
     topic_ids = await topic_ids_now(context)
     if kept is None or context.increments.topic not in topic_ids:
         return events.TopicIdsRead(topic_ids)
-    if kept.undoable and not needs_inputs(kept.last):
+    if not needs_inputs(kept.last):
         return events.TopicIdsRead(topic_ids)
     return events.TopicIdsRead(topic_ids, await _restorable(context, kept.last, topic_ids))
 

@@ -115,11 +115,7 @@ class RecoveryDriver:
             backoff.retry_backoff_max_ms,
         )
         recovery = Recovery(
-            self._context.expected,
-            preferred_mode(self._context, self._store),
-            limits,
-            self._memory.kept,
-            copy=self._memory.copy,
+            self._context.expected, preferred_mode(self._context), limits, self._memory.kept, copy=self._memory.copy
         )
         self._reporter.started()
         self._began_at = asyncio.get_running_loop().time()
@@ -233,7 +229,6 @@ class RecoveryDriver:
             effect.standing,
             own_decision(context, finding, effect.problem),
             self._reporter,
-            outputs=effect.outputs,
         )
         return self._decided(begun)
 

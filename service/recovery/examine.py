@@ -113,7 +113,7 @@ class Examiner:
         self.store = store
         self.end_offset = NO_OFFSET
         self._followed_ids: Mapping[str, str] | None = None
-        self._recovery = Recovery(context.expected, preferred_mode(context, store), copy=copy)
+        self._recovery = Recovery(context.expected, preferred_mode(context), copy=copy)
         self._advanced = False
         self._looked_to = NO_OFFSET
         self._seen_at = -math.inf  # by the loop's clock: when the last increment was last seen in the log

@@ -83,7 +83,7 @@ class RecoveryExecutor:
         self._loading = False
         self.worked = Worked()
         self.largest_entries: Mapping[str, int] = {}
-        self._mode = preferred_mode(context, store)
+        self._mode = preferred_mode(context)
         self.follower = Follower(context, store, progress)
         self.records_since_snapshot = 0
         self.digests_compared = 0
@@ -156,7 +156,7 @@ class RecoveryExecutor:
                 error,
             )
             return events.RetainedUnusable()
-        self._progress.warm(effect.warm, store.digest.count if store.digest else 0)
+        self._progress.warm(effect.warm, store.digest.count)
         if proof is not None:
             self._progress.restore(proof=proof)
         return events.Reentered()
@@ -233,7 +233,7 @@ class RecoveryExecutor:
         if isinstance(event, events.ModeUnavailable):
             return events.CopyUnusable()
         self.records_since_snapshot += copy.records_since_snapshot
-        self._progress.warm(Warm.COPIED, self._store.digest.count if self._store.digest else 0)
+        self._progress.warm(Warm.COPIED, self._store.digest.count)
         return event
 
     def _unusable(self, why: str) -> events.CopyUnusable:
@@ -291,8 +291,8 @@ class RecoveryExecutor:
             self._loading = True
 
 
-def preferred_mode(context: Context, store: Store) -> RestoreMode:
-    """Return the preferred mode. Without changes in the log, as of a state that is not a map, there is only replay."""
-    if context.settings.changelog.enabled and store.keeps_changes:
+def preferred_mode(context: Context) -> RestoreMode:
+    """Return the preferred mode. Without changes in the log there is only replay."""
+    if context.settings.changelog.enabled:
         return RestoreMode(context.settings.restore.mode)
     return RestoreMode.REPLAY

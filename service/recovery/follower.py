@@ -26,14 +26,14 @@ from snapreplay.snapshots.log.batches import Base, ChainReader, Step, apply_chan
 from snapreplay.snapshots.log.by_replay import InputDiffers, Replay
 from snapreplay.snapshots.log.reading import Reading, Slice, Source
 from snapreplay.state.contract import Store
-from snapreplay.state.digest import Digest, wrong_stores
+from snapreplay.state.digest import wrong_stores
 from snapreplay.state.steps import Steps, all_of
 
 _NOT_ARRIVED = (CodeChanged, DigestMismatch, OutputsDiffer, ReplayFailed, InputDiffers)
 
 
 At = Callable[[Step | None], None]
-"""Called with the batch whose state the store has, compared; None: a batch is partly applied, or not proven yet."""
+"""Called with the batch whose state the store has, compared; None: a batch is partly applied."""
 
 
 @dataclass
@@ -44,7 +44,6 @@ class Tally:
         handled: records, skipped or not, timers and expired entries: what a snapshot would have saved.
         damage: the first increment that could not be read; the next digest shows that nothing is missing.
         has_changes: each batch with records has its changes in the log, too.
-        computed: the digest of the state as it is, if it was computed.
     """
 
     digests: int = 0
@@ -52,7 +51,6 @@ class Tally:
     handled: int = 0
     damage: str | None = None
     has_changes: bool = True
-    computed: Digest | None = None
 
 
 class Follower:
@@ -188,14 +186,9 @@ class _Way:
     def advance(self) -> Reading[Tally]:
         """Advance the store. After a failed replay, only find out whether all changes were recorded."""
         yield from followed(self._context.increments, self._base, self._last, self._batch)
-        try:
-            if self._failure is not None:
-                raise self._failure
-            self._comparison.end()
-        except _NOT_ARRIVED as error:
-            if self._replay is not None:
-                error.hint = _with_changes(self._context, self._store, error.hint, self._tally)
-            raise
+        if self._failure is not None:
+            self._failure.hint = _with_changes(self._context, self._failure.hint, self._tally)
+            raise self._failure
         return self._tally
 
     def _batch(self, step: Step) -> Reading[None]:
@@ -216,14 +209,13 @@ class _Way:
             self._at(None)
         if self._replay is not None:
             sent = yield from self._replayed(self._replay, step)
-            yield from self._comparison.batch(step, sent)
+            self._comparison.batch(step, sent)
         elif len(step.changes) > 1 or step.unread:
             yield from self._changed(step)
         else:
             all_of(self._changed(step))  # without a pause: who reads the store meanwhile never finds a part of it
-        if self._comparison.is_proven:
-            self._at(step)
-        tally.digests, tally.computed = self._comparison.digests, self._comparison.computed
+        self._at(step)
+        tally.digests = self._comparison.digests
         tally.records += step.increment.record_count
         tally.handled += step.increment.handled_count
         tally.damage = tally.damage or next((u.error.message for u in step.unread), None)
@@ -233,10 +225,7 @@ class _Way:
             sum(step.increment.positions.values()),
             sum(self._last.increment.positions.values()),
         )
-        self._progress.restore(
-            records_replayed=tally.records if self._replay else 0,
-            entries=store.digest.count if store.digest is not None else 0,
-        )
+        self._progress.restore(records_replayed=tally.records if self._replay else 0, entries=store.digest.count)
 
     def _feeding(self, fold: Fold, portion: Portion) -> Steps[None]:
         """Feed the records of a batch, which are here: while they are read, the store still has the batch before."""
@@ -246,7 +235,7 @@ class _Way:
     def _changed(self, step: Step) -> Steps[None]:
         yield from apply_changes(step, self._store)
         self._store.stream_time_ms = step.increment.stream_time_ms
-        yield from self._comparison.batch(step, None)
+        self._comparison.batch(step, None)
 
     def _replayed(self, replay: Replay, step: Step) -> Reading[dict[str, int]]:
         """Replay a batch; a refusal by code of another version than the batch's says that the code changed."""
@@ -259,9 +248,9 @@ class _Way:
             raise meaning from error
 
 
-def _with_changes(context: Context, store: Store, hint: str, tally: Tally) -> str:
+def _with_changes(context: Context, hint: str, tally: Tally) -> str:
     """Name the other mode, where every batch up to the last one has recorded its changes."""
-    if not (tally.has_changes and store.keeps_changes):
+    if not tally.has_changes:
         return hint
     settings = "--set restore.mode=changes"
     if not context.settings.changelog.enabled:
@@ -274,9 +263,7 @@ async def prove(store: Store, last: Increment, tally: Tally) -> DigestProof | No
     """Compare the digests, which ends a recovery; None: the last increment has none. Raises DigestMismatch."""
     if last.digest is None:
         return None
-    computed = tally.computed
-    if computed is None:
-        computed = await run_cooperatively(store.digesting())
+    computed = store.digest
     if computed != last.digest:
         raise DigestMismatch(
             f"the restored state has digest {computed}, but batch {last.batch} recorded {last.digest}"

@@ -145,7 +145,7 @@ async def check_policies(context: Context, inputs: Iterable[str]) -> None:
         Unreachable: the cluster could not be asked.
     """
     facts = await context.cluster.topics(inputs)
-    check_replayable(context.app, context.settings, list(facts.values()))
+    check_replayable(context.settings, list(facts.values()))
 
 
 async def check_inputs(context: Context, last: Increment, on_waiting: OnWaiting = lambda _: None) -> Checked:

@@ -88,7 +88,7 @@ class Memory:
         if store is not None and kept is None and copy is not None:
             self.store = self.copy = None
             return store, copy
-        if store is None or kept is None or kept.doubtful is not None or not store.can_drop:
+        if store is None or kept is None or kept.doubtful is not None:
             return None
         if not self._was_proven(kept):
             return None
@@ -110,7 +110,7 @@ class Memory:
     def forget(self) -> None:
         """Free the state at once. The garbage collector may be late, and two states may not fit into memory."""
         store, self.store, self.kept, self.copy = self.store, None, None, None
-        if store is not None and store.keeps_changes:
+        if store is not None:
             store.clear()
 
     async def forget_if_proven(self) -> None:
@@ -163,7 +163,7 @@ class Memory:
         longer each time. Not where a batch is in doubt whose commit was asked for, nor where another process may have a
         newer state."""
         kept, store, context = self.kept, self.store, self._context
-        if kept is None or store is None or not store.can_drop or self._written_aside:
+        if kept is None or store is None or self._written_aside:
             return
         if kept.last != self._aside_tried:
             self._aside_tried = kept.last
@@ -175,7 +175,7 @@ class Memory:
         if self._was_proven(kept) or await looked_up(context, kept) not in (Verdict.ONLY_COPY, Verdict.SAME):
             return
         store.drop()  # what was applied on top of it
-        self.kept = kept = replace(kept, doubtful=None, outputs=())
+        self.kept = kept = replace(kept, doubtful=None)
         chain = Chain(context.origin, kept.last.owner_epoch, kept.last, kept.last_offset, pointers_max=1)
         number, topic = context.partition, context.snapshots.topic
         try:

@@ -11,8 +11,6 @@ import msgspec
 
 from snapreplay.app import names
 from snapreplay.app.app import App
-from snapreplay.app.batch import ErrorPolicy
-from snapreplay.app.fold import check_rollback
 from snapreplay.app.names import alter
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES
 from snapreplay.app.ways import app_name, keys_moved_hint, new_app, own_topic_grown_hint
@@ -87,8 +85,7 @@ async def ensure_topics(
         check_own_topic(app, facts[name], count)
     check_internal_topics(app, facts, count)
     named = (*app.input_names, *app.broadcast_names)
-    check_replayable(app, settings, [facts[name] for name in named if name in facts])
-    check_rollback(ErrorPolicy(settings.errors.policy), app, app.new_store())
+    check_replayable(settings, [facts[name] for name in named if name in facts])
     # Nothing is created before all of it is known to be accepted.
     lines = await asyncio.to_thread(_checked_schemas, app)
     if create_io_partitions is not None:
@@ -219,14 +216,14 @@ def misfits_of(
         if facts[name].partition_count != count:
             has = f"has {counted(facts[name].partition_count, 'partition')}"
             found[name] = f"topic {name} {matches}, but it {has} and the other inputs have {count}: it is not read"
-        elif name not in running and (problem := facts[name].denied or _not_replayable(app, settings, facts[name])):
+        elif name not in running and (problem := facts[name].denied or _not_replayable(settings, facts[name])):
             found[name] = f"topic {name} {matches}, but is left out: {problem}"
     return found
 
 
-def _not_replayable(app: App[Any], settings: Settings, topic: TopicFacts) -> UsageError | None:
+def _not_replayable(settings: Settings, topic: TopicFacts) -> UsageError | None:
     try:
-        check_replayable(app, settings, [topic])
+        check_replayable(settings, [topic])
     except UsageError as error:
         return error
     return None
@@ -344,7 +341,7 @@ def check_own_topic(app: App[Any], facts: TopicFacts, count: int) -> None:
         )
 
 
-def check_replayable(app: App[Any], settings: Settings, inputs: list[TopicFacts]) -> None:
+def check_replayable(settings: Settings, inputs: list[TopicFacts]) -> None:
     """Check that no compacted input has to be replayed: it has fewer records than the first pass, which gives another
     state for ever.
 
@@ -356,9 +353,7 @@ def check_replayable(app: App[Any], settings: Settings, inputs: list[TopicFacts]
         return
     deleted = f"`{alter(compacted[0], 'cleanup.policy=delete')}`"
     hint = f"`--set changelog.enabled=true --set restore.mode=changes`; or {deleted}"
-    if not app.new_store().keeps_changes:
-        hint = f"a state that is not a map recovers by replay only: {deleted}; or use MapState under a new app id"
-    elif settings.changelog.enabled and settings.restore.mode == "changes":
+    if settings.changelog.enabled and settings.restore.mode == "changes":
         return
     raise UsageError(f"input {compacted[0]} is compacted: it cannot be replayed", hint=hint, topic=compacted[0])
 

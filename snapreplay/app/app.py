@@ -82,8 +82,7 @@ class App(Generic[S]):
         inputs: topics with the same number of partitions, or patterns of topic names, in the order given.
         outputs: topics that handlers may send to, in the order given; may be empty. Internal topics, made with
             `topic`, are inputs and outputs without being listed.
-        state: returns the empty state of a partition: a `MapState`, `Stores`, or an object with `snapshot` and
-            `restore`.
+        state: returns the empty state of a partition: a `MapState` or `Stores`.
         handlers: input topic to its handler.
         timers: name to what was declared with `timer`.
         calls: name to what was declared with `call`.

@@ -32,7 +32,7 @@ from snapreplay.app.record import Headers, InputRecord, Output, Record, carrying
 from snapreplay.app.timer import Timer
 from snapreplay.app.topic import Topic
 from snapreplay.app.turns import NO_PORTION, OnFailure, Turns
-from snapreplay.errors import RecordError, UsageError
+from snapreplay.errors import RecordError
 from snapreplay.state.contract import Store
 from snapreplay.state.gate import Gate
 from snapreplay.state.steps import Steps, all_of
@@ -64,9 +64,7 @@ class Fold:
         clock: Callable[[], float] = float,
     ) -> None:
         """Take `output_limits`: topic name → max.message.bytes, else Kafka's default. `carries`: outputs carry the
-        trace context of their record. `clock`: seconds, for `Applied.handled`. UsageError: DEAD_LETTER, and the state
-        cannot undo half a record."""
-        check_rollback(policy, app, store)
+        trace context of their record. `clock`: seconds, for `Applied.handled`."""
         self.partition = partition
         self._app = app
         self._store, self._clock = store, store.clock
@@ -215,41 +213,29 @@ class Fold:
         return all_of(self.finishing())
 
     def abandon(self) -> None:
-        """Undo what was applied since `begin`; outputs are dropped.
-
-        A store that cannot roll back is unusable afterwards: clear and restore it.
-        """
+        """Undo what was applied since `begin`; outputs are dropped."""
         self._clock.stream_time_ms = self._began_at_ms
         self._out.cut()
-        if self._store.can_roll_back:
-            self._store.rollback()
-        else:
-            self._store.drop()
+        self._store.rollback()
 
     def isolating(self, positions: Mapping[str, int], portion: Portion) -> Steps[Applied]:
         """Apply what an abandoned batch was to apply again, from the same positions; what fails is found and left out.
 
         A failing record or timer changes nothing. With DEAD_LETTER it is skipped; with FAIL the batch ends before it,
-        and `failure` says why. Raises UsageError: the store cannot roll back; restore it, then apply only what is
-        before the failing one."""
-        if not self._store.can_roll_back:
-            raise UsageError(f"{self._app.app_id}: the state cannot undo a single record")
+        and `failure` says why."""
         self._start(positions, portion)
         failure = yield from self._isolating(portion)
         self._outputs_xxh64 = yield from hashing(self._out.staged)
         return (yield from self.sealing(failure))
 
     def replaying(self, positions: Mapping[str, int], portion: Portion, feeding: Feeding = applying) -> Steps[Applied]:
-        """Apply a recorded batch again: as a whole, or, if that fails, one by one, as it went the first time. Raises
-        RecordError: the store cannot roll back."""
+        """Apply a recorded batch again: as a whole, or, if that fails, one by one, as it went the first time."""
         self.begin(positions, portion)
         try:
             yield from feeding(self, portion)
             return (yield from self.finishing())
         except RecordError:
             self.abandon()
-            if not self._store.can_roll_back:
-                raise
         return (yield from self.isolating(positions, portion))
 
     def _isolating(self, portion: Portion) -> Steps[RecordError | None]:
@@ -488,13 +474,3 @@ class _Ways(dict[str, _Way]):
 
 def _nullable(decode: Callable[[Any], Any]) -> Callable[[bytes | None], Any]:
     return lambda data: None if data is None else decode(data)
-
-
-def check_rollback(policy: ErrorPolicy, app: App[Any], store: Store) -> None:
-    """Raise UsageError if dead letters are asked for, and the state cannot undo a failed record."""
-    if policy is ErrorPolicy.DEAD_LETTER and not store.can_roll_back:
-        raise UsageError(
-            f"errors.policy = dead_letter, but the state of app {app.app_id!r} cannot roll back:"
-            " a part of a failed record's effects would stay",
-            hint="give the state begin() and rollback(), or use MapState, or set errors.policy = fail",
-        )

@@ -39,7 +39,7 @@ from snapreplay.app.upgrade import upgrading
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.calls import Numbered
 from snapreplay.state.contract import Store
-from snapreplay.state.cursor import Slices, digest_in, load_slices, slices_of
+from snapreplay.state.cursor import Slices, load_slices, slices_of
 from snapreplay.state.digest import Digest
 from snapreplay.state.keys import K as MapKey
 from snapreplay.state.map import MapState
@@ -55,7 +55,7 @@ class LostChange(AssertionError):
 
 
 class DefaultWatch:
-    """Watches the maps of a state; a state that is not a map has none."""
+    """Watches the maps of a state."""
 
     def __init__(self, view: object) -> None:
         self._maps = [
@@ -210,14 +210,14 @@ class Harness(Generic[S]):
     @overload
     def view(self) -> View[S]: ...
     def view(self) -> View[Any]:
-        """Return the committed state, as `Service.view` does. Raises UsageError if it is not a map."""
+        """Return the committed state, as `Service.view` does."""
         return view_of(self._partition, self._committed)
 
     @property
     def digest(self) -> Digest:
         """The digest of the state; equal states have equal digests."""
         self._forget_reads()
-        return digest_in(self._store)
+        return self._store.digest
 
     @property
     def stream_time_ms(self) -> int:
@@ -333,7 +333,7 @@ class Harness(Generic[S]):
         self.late.update(applied.late)
         covered = numbered[: len(numbered) - len(_behind(numbered, applied.positions))]
         self.records += covered
-        self._batches.append(_Batch(covered, applied, digest_in(self._store)))
+        self._batches.append(_Batch(covered, applied, self._store.digest))
         if applied.failure is not None:
             raise applied.failure
         return applied
@@ -420,18 +420,17 @@ class Harness(Generic[S]):
         shuffle = random.Random(seed)
         store = self._restored(shuffle)
         self._replay(store)
-        if store.keeps_changes:
-            store = self._by_changes(shuffle)
-        if digest_in(store) != before:
+        store = self._by_changes(shuffle)
+        if store.digest != before:
             raise Diverged(
                 f"{self._app.app_id}: restored from snapshot and changes, the state has digest"
-                f" {digest_in(store)}; before the crash it was {before}"
+                f" {store.digest}; before the crash it was {before}"
             )
         self._take_up(store)
 
     def handed_over(self, app: App[Any], *, seed: int = 0) -> Harness[Any]:
         """Return a harness in which `app` continues with the same topics. Its state comes from the last snapshot and
-        the changes since then, and no handler runs. A state without recorded changes is handed over as it is.
+        the changes since then, and no handler runs.
 
         Raises:
             Diverged: the state differs from this one.
@@ -444,15 +443,13 @@ class Harness(Generic[S]):
         recorded = self._recorded.of_entries({each.name: each.entries for each in self._store.sizes})
         if unknown := recorded.refuse(app.fields_read(older), self._app.version):
             raise unknown
-        if not self._store.keeps_changes:
-            self.snapshot()
         heir: Harness[Any] = Harness(
             app, self._partition, policy=self._policy, output_limits=self._limits, feeds_internal=self._feeds_internal
         )
         heir._image, heir._batches = self._image, self._batches
         heir._recorded = recorded.without(app.upgrades_from(older)).after(app.stored_fields)
         store = heir._by_changes(random.Random(seed))
-        if digest_in(store) != self.digest:
+        if store.digest != self.digest:
             raise Diverged(f"{app.app_id}: handed over, the state has another digest")
         if older != newer:
             all_of(upgrading(app.upgrades.values(), older, store))
@@ -484,8 +481,7 @@ class Harness(Generic[S]):
 
     def _forget_reads(self) -> None:
         """Undo reads outside a batch, which leave decoded values in a map."""
-        if self._store.keeps_changes:
-            self._store.rollback()
+        self._store.rollback()
 
     def _numbered(self, given: RawRecord) -> RawRecord:
         name = self._app.input_of(given.topic, max(given.partition, 0))
@@ -511,12 +507,6 @@ class Harness(Generic[S]):
             self._watch.check(portion.records)
             return fold.finish()
         except RecordError:
-            if not self._store.can_roll_back:
-                self._positions = positions
-                store = self._restored(random.Random(0))
-                self._replay(store)
-                self._take_up(store)
-                raise
             fold.abandon()
             applied = all_of(fold.isolating(positions, portion))
             self._watch.forget()
@@ -544,7 +534,7 @@ class Harness(Generic[S]):
                 raise Diverged(f"replay of {where}: {applied.failure}") from applied.failure
             if applied.outputs != batch.applied.outputs:
                 raise Diverged(f"replay of {where} sends other outputs than the first time")
-            if digest_in(store) != batch.digest:
+            if store.digest != batch.digest:
                 raise Diverged(f"replay of {where} leads to another state than the first time")
             positions = initial | batch.applied.positions
 

@@ -66,13 +66,8 @@ def check_leads_on(app_id: str, from_schema: int, schema_version: int) -> None:
 
 
 def check_upgrades(app_id: str, upgrades: Collection[DeclaredUpgrade], state: object) -> None:
-    """Raise UsageError if the state cannot be upgraded so: it is not a map, or has no such store."""
+    """Raise UsageError if the state cannot be upgraded so: it has no such store."""
     known = {name or DEFAULT_STORE for name in maps_of(state)}
-    if upgrades and not known:
-        raise UsageError(
-            f"{app_id}: @app.upgrade is for a state of maps, and {type(state).__name__} is none",
-            hint="let restore() of the state read the older entries",
-        )
     retired = set(getattr(state, "retired", ())) | {DEFAULT_STORE}
     for each in upgrades:
         if each.keys is not None and each.store not in known | retired:
@@ -178,7 +173,6 @@ def upgrading(upgrades: Iterable[DeclaredUpgrade], from_schema: int, store: Stor
         if before:
             before.pop()  # freeing all of them at once takes a tenth of a second per million
         yield
-    store.loaded()
     yield from store.indexing()
 
 

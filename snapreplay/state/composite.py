@@ -33,10 +33,6 @@ class CompositeStore(Store):
     included: until a batch clears them, if the app has retired the store, and otherwise until `checking` refuses them.
     """
 
-    keeps_changes = True
-    can_roll_back = True
-    can_drop = True
-
     def __init__(self, view: Any, maps: Mapping[str, MapStore[Any, Any]], retired: Collection[str] = ()) -> None:
         """Take `view`: a `MapState` if that is the only map, else an object that has them."""
         self.view = view
@@ -67,10 +63,6 @@ class CompositeStore(Store):
     @property
     def store_digests(self) -> dict[str, Digest]:
         return recorded_digests(self._digests())
-
-    def digesting(self) -> Steps[Digest]:
-        yield
-        return self.digest
 
     @property
     def size_bytes(self) -> int:

@@ -1,7 +1,5 @@
-"""The two sides of a partition's state.
-
-`State` is what a user may implement if the state is not a map. `Store` is what the engine drives; `MapStore` (behind
-`MapState`), `CompositeStore` (behind `Stores`) and `ObjectStore` (around a user's `State`) implement it. Pure.
+"""A partition's state as the engine sees it: `Store`. `MapStore` (behind `MapState`) and `CompositeStore` (behind
+`Stores`) implement it. Pure.
 
 Life of a batch in a store, and of two batches when the next one is applied while the last one commits:
 
@@ -16,7 +14,7 @@ nothing is sealed. Staging and sealing are done in steps: in one piece they bloc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -37,37 +35,18 @@ ENTRY_BYTES_MAX = 800_000
 """Encoded key and value together: one entry always fits into one record of 900,000 bytes."""
 
 
-@runtime_checkable
-class State(Protocol):
-    """A state that is not a map, such as an order book or a numpy array.
-
-    Optional methods `begin()` and `rollback()`, both or none: `rollback` must undo everything since the last `begin`.
-    Without them a failed batch costs a full restore, and dead-lettering is refused at start.
-    """
-
-    def snapshot(self) -> Iterable[tuple[bytes, bytes]]:
-        """Return the whole state as entries (key, value): unique keys, in any order, possibly none.
-
-        Equal states must give equal entries, byte for byte, in every process. A generator may be suspended for other
-        work of the event loop; no record is applied meanwhile.
-        """
-
-    def restore(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """Replace the whole state by the one for which `snapshot()` returned these entries."""
-
-
 class Sealed(msgspec.Struct, frozen=True):
     """A batch's effect on a store.
 
     Attributes:
-        changes: only what differs from before the batch; empty for an `ObjectStore`.
-        digest: of the whole state after the batch; None if the store keeps none (`ObjectStore`).
+        changes: only what differs from before the batch.
+        digest: of the whole state after the batch.
         store_digests: see `recorded_digests`.
         cleared: names of the stores whose entries were all deleted before these changes.
     """
 
     changes: dict[str, dict[bytes, bytes | None]]
-    digest: Digest | None
+    digest: Digest
     store_digests: dict[str, Digest] = {}
     cleared: list[str] = []
 
@@ -110,8 +89,8 @@ class Image(Protocol):
     """The image that a full snapshot is made of."""
 
     @property
-    def digest(self) -> Digest | None:
-        """The digest of all entries; None if it is not known before they are read."""
+    def digest(self) -> Digest:
+        """The digest of all entries."""
 
     @property
     def shard_count(self) -> int:
@@ -134,16 +113,10 @@ class Clock(Protocol):
 
 
 class Store(Protocol):
-    """A partition's state as the engine sees it. Not thread-safe; one owner. What has a body here is what a state that
-    is not a map does."""
+    """A partition's state as the engine sees it. Not thread-safe; one owner."""
 
     view: Any
     """What handlers get as `state`."""
-
-    keeps_changes: bool
-    """Whether `Sealed.changes` says what changed, so that a recovery by changes is possible."""
-
-    can_roll_back: bool
 
     stream_time_ms: int
     """Highest record timestamp so far, -1 before the first. Set before each record."""
@@ -160,28 +133,16 @@ class Store(Protocol):
     calls: CallStore | None = None
     """The store of pending calls to the outside; None: the app declares none."""
 
-    @property
-    def can_drop(self) -> bool:
-        """Whether `drop` would bring the committed state back now; if not, it costs a full restore."""
-
     is_sealed: bool
     """Whether a sealed batch waits for `merge` or `drop`."""
 
     @property
-    def digest(self) -> Digest | None:
+    def digest(self) -> Digest:
         """The digest of the base plus the sealed batch. Must not be read while a batch is being sealed."""
 
     @property
     def store_digests(self) -> dict[str, Digest]:
         """The digests by store, see `recorded_digests`; as `digest`."""
-        return {}
-
-    def digesting(self) -> Steps[Digest | None]:
-        """Return the digest; if none is kept, hash all of the state.
-
-        Raises:
-            UsageError: the user's `snapshot()` breaks its contract.
-        """
 
     @property
     def size_bytes(self) -> int:
@@ -189,22 +150,21 @@ class Store(Protocol):
 
     @property
     def sizes(self) -> tuple[StoreSize, ...]:
-        """The size of each store, also of those that the app does not have; empty for a state that is not a map."""
-        return ()
+        """The size of each store, also of those that the app does not have."""
 
     @property
     def shard_count(self) -> int:
         """The shard count of a snapshot taken now; recorded in its manifest."""
 
     def begin(self) -> None:
-        """Begin a batch. RuntimeError: an `ObjectStore` holds a batch that is not merged."""
+        """Begin a batch."""
 
     def staging(self) -> Steps[None]:
         """Encode what was touched since `begin`. After an error, and if it is abandoned half-way, nothing is staged.
         Raises RecordError: a value would not read back as it is, is too large, or is stored under two keys."""
 
     def rollback(self) -> None:
-        """Drop what was touched since `begin`. Never raises on a store with `can_roll_back`."""
+        """Drop what was touched since `begin`. Never raises."""
 
     def sealing(self) -> Steps[Sealed]:
         """Seal what was staged. If it is abandoned half-way, only `drop` may follow. RuntimeError: a sealed batch
@@ -214,7 +174,7 @@ class Store(Protocol):
         """Make the sealed batch, which was committed, part of the base. RuntimeError: there is none."""
 
     def drop(self) -> None:
-        """Forget the sealed batch and all that came after it. If `can_drop` was False, only `clear` may follow."""
+        """Forget the sealed batch and all that came after it."""
 
     def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> None:
         """Fold a batch's changes into the base in a recovery; first clear the stores named in `cleared`. Raises
@@ -222,27 +182,23 @@ class Store(Protocol):
 
     def retire(self) -> None:
         """Let sealed batches clear the stores that the app has retired; a recovery follows what was recorded."""
-        return
 
     def refusing_pending(self) -> Steps[None]:
         """Read the names of all pending timers and calls; nothing may be merged meanwhile. Raises UnknownTimer,
         UnknownCall: the app has no handler for one."""
-        return
-        yield
+        ...
 
     def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
         """Read every entry of the base, or so many of each shard, as a handler would. Yields how many a step read.
         Batches may be merged between two steps. Raises UnknownStore, StoredValueUnreadable."""
-        del each_shard_max
-        return iter(())
+        ...
 
     def mark(self) -> Cursor:
-        """Begin a cursor over the state as it is now. RuntimeError: a batch is sealed, or another cursor is open.
-        UsageError: a user's `snapshot()` breaks its contract."""
+        """Begin a cursor over the state as it is now. RuntimeError: a batch is sealed, or another cursor is open."""
 
     def settle(self) -> bool:
         """Do about a millisecond of the work that the last snapshot left. True if none is left."""
-        return True
+        ...
 
     def clear(self, shard_count: int = ...) -> None:
         """Return to the state that the factory made. Raises DamagedError: no possible number of shards."""
@@ -255,18 +211,13 @@ class Store(Protocol):
         """Take over entries of a snapshot in a recovery, dicts included; sums are added, not computed. Raises
         DamagedError: entries of another shard. UnknownStore: as `apply_changes`."""
 
-    def loaded(self) -> None:
-        """Note that all slices are loaded. An `ObjectStore` calls the user's `restore` here."""
-        return
-
     def indexing(self) -> Steps[None]:
         """Sort the keys of ordered maps in a recovery. Nothing may be written meanwhile. Raises
         StoredValueUnreadable: a stored key has another type."""
-        yield
+        ...
 
     def committed_view(self) -> Any:
-        """Read-only view of the last committed batch: a mapping, or an object with one for each store. Raises
-        UsageError: the state is not a map."""
+        """Read-only view of the last committed batch: a mapping, or an object with one for each store."""
 
 
 def largest_entry_bytes(entries: Mapping[bytes, bytes | None]) -> int:

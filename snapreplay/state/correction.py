@@ -121,13 +121,8 @@ def corrections_of(lines: Iterable[bytes], state: object, partitions: int, reaso
 
     Raises:
         NotCorrected: lines that cannot be read, or none at all.
-        UsageError: the state is not a map.
     """
     maps = _maps(state)
-    if not maps:
-        raise UsageError(
-            f"the state is not a map but {type(state).__name__}: its entries have no types to read a line by"
-        )
     found: dict[tuple[str, Any, int | None], Correction] = {}
     problems: list[str] = []
     for number, line in enumerate(lines, 1):

@@ -199,7 +199,6 @@ def load_slices(store: Store, slices: Slices, stream_time_ms: int) -> None:
     store.clear(store.shard_count)
     for name, one in slices:
         store.load((one,), name)
-    store.loaded()
     store.stream_time_ms = stream_time_ms
 
 
@@ -214,10 +213,3 @@ def slices_of(store: Store) -> Slices:
     finally:
         cursor.release()
     return found
-
-
-def digest_in(store: Store) -> Digest:
-    """Return the digest of a store in which nothing is uncommitted, computed if it keeps none."""
-    if store.digest is not None:
-        return store.digest
-    return digest_of(entry for _, one in slices_of(store) for entry in one.entries.items())

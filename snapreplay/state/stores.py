@@ -11,12 +11,11 @@ from snapreplay.counted import counted
 from snapreplay.errors import StopError, UsageError
 from snapreplay.state.calls import CallStore
 from snapreplay.state.composite import CompositeStore
-from snapreplay.state.contract import CALLS_STORE, PERIODS_STORE, RESERVED, TIMERS_STORE, State, Store
+from snapreplay.state.contract import CALLS_STORE, PERIODS_STORE, RESERVED, TIMERS_STORE, Store
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.fields import Layout, StoreFields
 from snapreplay.state.map import MapState
 from snapreplay.state.mapstore import MapStore
-from snapreplay.state.objects import ObjectStore
 from snapreplay.state.scheduled import ExpiringStore
 from snapreplay.state.steps import Steps
 from snapreplay.state.timers import Scheduler, TimerKey, TimerStore, Timetable
@@ -125,8 +124,8 @@ _MADE = "_made"
 
 
 def maps_of(view: object) -> dict[str, MapState[Any, Any]]:
-    """Return the maps of a state, in the order of their names: of a `Stores`; of a `MapState` itself, named ""; of any
-    other state none."""
+    """Return the maps of a state, in the order of their names: of a `Stores`; of a `MapState` itself, named ""; of
+    anything else none."""
     if isinstance(view, MapState):
         return {"": view}
     if not isinstance(view, Stores):
@@ -136,7 +135,7 @@ def maps_of(view: object) -> dict[str, MapState[Any, Any]]:
 
 
 def fields_of(view: object) -> dict[str, StoreFields]:
-    """Return what the values of a state have in them, by store; of a state that is not a map nothing."""
+    """Return what the values of a state have in them, by store."""
     found = {n or DEFAULT_STORE: each.__snapreplay_fields__() for n, each in maps_of(view).items()}
     return {
         name: fields for name, fields in found.items() if fields.paths or fields.dropped or fields.layout != Layout()
@@ -150,9 +149,8 @@ def _names(retired: object) -> Sequence[str]:
 
 
 def store_of(state: object, timers: Collection[str] | None = None, calls: Collection[str] = ()) -> Store:
-    """Return a store of the maps of a `MapState` or `Stores`, or a new `ObjectStore` around any other `State`.
-    `timers`: names of the app's timers of keys; None: the app has no timers at all. `calls`: names of its calls. Raises
-    UsageError: none of them, or a class instead of an object, or timers or calls for a state that is not a map."""
+    """Return a store of the maps of a `MapState` or `Stores`. `timers`: names of the app's timers of keys; None: the
+    app has no timers at all. `calls`: names of its calls. Raises UsageError: it is neither of them."""
     if isinstance(state, MapState | Stores):
         made: MapStore[Any, Any] | CompositeStore = state.__snapreplay_store__()
         store = CompositeStore(state, {DEFAULT_STORE: made}) if isinstance(made, MapStore) else made
@@ -163,21 +161,10 @@ def store_of(state: object, timers: Collection[str] | None = None, calls: Collec
         if expire := expiring(store.maps):
             store.timetable = Timetable(expire)
         return store
-    if isinstance(state, State) and not isinstance(state, type):
-        if timers is not None or calls:
-            what, which = ("timers", ", periodic ones included,") if timers is not None else ("calls", "")
-            raise UsageError(
-                f"{type(state).__name__} is not a map, so it cannot have {what}: pending {what}{which}"
-                " are entries that change with a batch, and a state with snapshot() and restore() has no changes",
-                hint="keep it as an entry of a map: `Stores(main=MapState(str, …, default=…))` and `state.main[name]`",
-            )
-        return ObjectStore(state)
-    missing = [name for name in ("snapshot", "restore") if not hasattr(state, name)]
     what = f"the class {state.__name__}" if isinstance(state, type) else f"{state!r:.80}"
     raise UsageError(
-        f"{what} cannot be the state of a partition" + (f": it has no {' and no '.join(missing)}" if missing else ""),
-        hint="pass as state= a function that returns a new MapState(str, ...), "
-        "or an object with snapshot() and restore()",
+        f"{what} cannot be the state of a partition",
+        hint="pass as state= a function that returns a new MapState(str, …) or Stores(…)",
     )
 
 

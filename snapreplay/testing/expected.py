@@ -63,10 +63,7 @@ def _entries(
     are `everywhere` are added to `copies` instead, each partition's."""
     found: dict[str, dict[Any, Any]] = {}
     for state in states:
-        maps = maps_of(state)
-        if not maps:
-            raise UsageError(f"the state is not a map, so it cannot be compared: {state!r:.80}", hint=_BY_YOURSELF)
-        for name, entries in maps.items():
+        for name, entries in maps_of(state).items():
             if (name or DEFAULT_STORE) in everywhere:
                 copies.append((name, entries))
                 continue

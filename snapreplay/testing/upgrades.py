@@ -184,10 +184,7 @@ def _check_comparable(old_app: App[Any], new_app: App[Any], records: list[RawRec
     stray = next(declared, None)
     if stray is not None:
         raise UsageError(f"{old_app.app_id}: {stray} is an input of neither app")
-    facts = {
-        "app id": (old_app.app_id, new_app.app_id),
-        "kind of state": tuple(_kind(app) for app in (old_app, new_app)),
-    }
+    facts = {"app id": (old_app.app_id, new_app.app_id)}
     older, newer = old_app.schema_version, new_app.schema_version
     if older != newer and not new_app.upgrades_from(older):
         raise UsageError(f"{old_app.app_id}: the new app has no upgrade from schema_version {older} to {newer}")
@@ -196,7 +193,3 @@ def _check_comparable(old_app: App[Any], new_app: App[Any], records: list[RawRec
             raise UsageError(
                 f"{old_app.app_id}: the new app has another {name}, so the service would refuse it: {new}, not {old}"
             )
-
-
-def _kind(app: App[Any]) -> str:
-    return "with changes" if app.new_store().keeps_changes else "without changes"

@@ -91,8 +91,7 @@ def folded(app_id: str, moment: Moment, logs: Logs) -> Folded | None:
         return None
     if last.increment.digest is None:
         raise NotCompactable(
-            f"batch {last.increment.batch} recorded no digest of the state, so no snapshot of it could be proved",
-            hint="a state that is not a map is compacted by its owner alone, by the snapshots that it takes",
+            f"batch {last.increment.batch} recorded no digest of the state, so no snapshot of it could be proved"
         )
     damage: SnapreplayError | None = None
     for base in bases(moment, last, last):

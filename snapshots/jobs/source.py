@@ -242,7 +242,7 @@ def _state(moment: Moment, logs: Logs, at: At) -> Blocks:
                 "store": pa.repeat(store, len(block)),
                 "key": list(block),
                 "value": values,
-                "touched_at": _touches(values) if state.entries.is_map else _no_touches(len(values)),
+                "touched_at": _touches(values),
             }
 
 

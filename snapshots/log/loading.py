@@ -28,9 +28,6 @@ class Sink(Protocol):
     def load(self, slices: Iterable[ShardSlice], store: str) -> None:
         """Take some of the entries."""
 
-    def loaded(self) -> None:
-        """Note that all were given."""
-
 
 @dataclass
 class NullSink:
@@ -41,8 +38,6 @@ class NullSink:
     def clear(self, shard_count: int = 0) -> None: ...
 
     def load(self, slices: Iterable[ShardSlice], store: str) -> None: ...
-
-    def loaded(self) -> None: ...
 
 
 OnSlice = Callable[[str, ShardSlice], None]
@@ -128,7 +123,6 @@ def loading(
         raise DamagedError(
             f"snapshot {snapshot_id} adds up to digest {sums}, but its manifest says {manifest.entries_digest}"
         )
-    sink.loaded()
     sink.stream_time_ms = manifest.stream_time_ms
 
 

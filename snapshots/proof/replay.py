@@ -32,7 +32,6 @@ from snapreplay.snapshots.proof.state import is_there, load, manifest_of
 from snapreplay.state.contract import StateChanges, Store
 from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.keys import stored_key
-from snapreplay.state.steps import all_of
 from snapreplay.state.values import bare
 
 
@@ -212,7 +211,7 @@ class _Replay:
             self._compare(found, increment.digest, narrowed(increment, found.changes, applied))
 
     def _compare(self, found: Step, recorded: Digest, says: Callable[[], str]) -> None:
-        digest = all_of(self.store.digesting())
+        digest = self.store.digest
         if digest != recorded:
             raise _Difference(found, f"another state; {says()}")
         self.not_proven = 0

@@ -51,11 +51,6 @@ class Entries(NullSink):
         """The digests as an increment records them."""
         return recorded_digests({name: each.digest for name, each in self.stores.items()})
 
-    @property
-    def is_map(self) -> bool:
-        """False for a state of the app's own, which has a single shard and whose values may be any bytes."""
-        return self.shard_count > 1
-
     def stored(self) -> Iterator[tuple[str, Iterator[tuple[bytes, bytes]]]]:
         """Yield each store with its keys and values."""
         for name, shards in self.stores.items():

@@ -7,7 +7,7 @@ import pytest
 
 from snapreplay.service.clock import time_of
 from snapreplay.service.control.histories import KeyChange, KeyHistory, ReadKeyHistory, ReadRecords
-from snapreplay.service.control.state_reads import NoMap, NotReadable, UnknownMap, WrongRead
+from snapreplay.service.control.state_reads import NotReadable, UnknownMap, WrongRead
 from tests.api.test_routes import problem
 from tests.api.test_state_routes import KEYS
 
@@ -75,7 +75,6 @@ def test_a_wrong_part_is_refused(client, control, query):
     ("error", "status", "name"),
     [
         (UnknownMap(("items",)), 404, "unknown-store"),
-        (NoMap(), 409, "state-not-a-map"),
         (WrongRead("path.key", "the keys are int"), 422, "invalid-request"),
         (NotReadable(3, "unknown", "its log cannot be read: no broker"), 503, "partition-not-readable"),
     ],

@@ -10,7 +10,6 @@ from snapreplay.errors import UnknownPartition
 from snapreplay.service.control.protocol import TooManyCommands
 from snapreplay.service.control.state_reads import (
     AnsweredBy,
-    NoMap,
     NotRead,
     NotReadable,
     PartRead,
@@ -131,7 +130,6 @@ def test_a_key_that_nobody_has_is_only_absent_where_all_were_read(client, contro
 
 REFUSED = {
     "unknown-store": (404, UnknownMap(("carts", "items"))),
-    "state-not-a-map": (409, NoMap()),
     "invalid-request": (422, WrongRead("path.key", "the keys of this store are int: write it in digits, such as 7")),
     "unknown-partition": (404, UnknownPartition(9, 6)),
     "cluster-not-reached": (503, UnknownPartition(0, None)),

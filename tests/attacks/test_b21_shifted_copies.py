@@ -6,10 +6,9 @@ import asyncio
 import pytest
 
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
-from tests.support import apps, reference
+from tests.support import reference
 from tests.support.accepting import accepted
-from tests.support.entries import read_entry
-from tests.support.stage import processed, snapshot
+from tests.support.stage import processed
 from tests.support.tampering import messages, recreate, write_again
 
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("impatient")]
@@ -31,29 +30,6 @@ def load_again(servers, topic, count):
     write_again(servers, topic, found)
 
 
-async def test_b21_an_older_state_is_not_taken_for_the_last_one(stage, unique):
-    """In the copy another batch lies where the snapshot's was, and it is the last one: without a digest of each batch
-    nothing but the batch number shows that the state is an older one."""
-    here = await stage(apps.tape(unique("tape"), apps.Tape))
-    increments = here.increments
-    async with here.running() as service:
-        await here.feed(10)
-        await processed(service, {0: 10})
-        await snapshot(service)
-        for _ in range(8):
-            await here.feed(5)
-            await here.all_processed(service)
-    (records,) = await here.read(increments)
-    pointer = read_entry(records[-1].value).pointers[0]
-    there = read_entry(records[pointer.increment_offset].value)
-    assert (there.batch, there.pointers) == (4, [pointer])
-    await copied(here, until_offset=pointer.increment_offset)
-    status = await here.failure()
-    assert status.error.kind == "OffsetsShifted"
-    assert "copied with shifted offsets" in status.error.message
-
-
-@pytest.mark.whole
 async def test_b21_the_cause_is_named_and_the_way_out_leads_on(past):
     """The plan says which records are processed again; that and no more is done twice."""
     then = await past()

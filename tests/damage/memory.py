@@ -176,8 +176,6 @@ async def _snapshot(context: Context, store: Store, committer: Committer) -> Non
 def plain(store: Store) -> dict[str, Any]:
     """The state, to be compared."""
     view: Any = store.view
-    if isinstance(view, apps.Tape):
-        return {"ids": view.ids[:]}
     if isinstance(view, Stores):
         maps = {name: each for name, each in vars(view).items() if isinstance(each, MapState)}
         return {name: dict(each.items()) for name, each in maps.items()}

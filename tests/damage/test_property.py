@@ -101,12 +101,6 @@ def worlds() -> list[World]:
     return [memory.world(), memory.world(mode="replay"), memory.world(changes=False)]
 
 
-@pytest.fixture(scope="module")
-def unproven() -> World:
-    """Make a world with a state that is not a map: no digest after each batch, only that of a snapshot's entries."""
-    return memory.world(app=apps.tape("memory"))
-
-
 def assert_declared_or_right(world: World) -> None:
     """The property. Anything but an error of ours is raised, a hang too."""
     outcome = memory.recovered(world)
@@ -198,13 +192,6 @@ def _change_one(draw: random.Random, node: Any) -> None:
 def test_a_recovery_from_damaged_topics_is_right_or_fails(worlds: list[World], seed: int) -> None:
     """What recovers is the last committed state, whole."""
     from_damaged_topics(worlds, seed)
-
-
-@given(seed=SEEDS)
-@quick
-def test_damage_is_noticed_without_a_digest_of_the_state(unproven: World, seed: int) -> None:
-    """A state that is not a map has only checksums, and the digest of its snapshots."""
-    from_damaged_topics([unproven], seed)
 
 
 @given(seed=SEEDS)

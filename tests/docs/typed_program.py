@@ -28,7 +28,6 @@ from snapreplay import (
     Table,
     Timer,
     Topic,
-    View,
     json,
     nullable,
     running,
@@ -44,18 +43,9 @@ class Account(msgspec.Struct):
     balance: int = 0
 
 
-class Tape:
-    def snapshot(self) -> list[tuple[bytes, bytes]]:
-        return []
-
-    def restore(self, entries: object) -> None:
-        del entries
-
-
 payments = Topic("payments", value=json(Payment))
 balances = Topic("balances", value=json(Account))
 app = App("ledger", inputs=[payments], outputs=[balances], state=lambda: MapState(str, Account, default=Account))
-tape = App("tape", inputs=[payments], state=Tape)
 settings = Settings(
     kafka={"bootstrap.servers": "127.0.0.1:9092"}, http=HttpSettings(port=0), batch=BatchSettings(records_max=100)
 )
@@ -162,8 +152,6 @@ if TYPE_CHECKING:
             assert_type(service.views(), dict[int, MapView[str, Account]])
             accounts: Mapping[str, Account] = service.view(0)
             del accounts
-        async with running(tape, settings) as taped:
-            assert_type(taped.view(0), View[Tape])
         async with running(shop, settings) as stores:
             assert_type(stores.view(0), StoresView[Shop])
             assert_type(stores.view(0).of(lambda s: s.accounts), MapView[str, Account])
@@ -171,7 +159,6 @@ if TYPE_CHECKING:
     async def tested(real: RealHarness[MapState[str, Account]], made: RealHarness[Shop]) -> None:
         assert_type(Harness(app).view(), MapView[str, Account])
         assert_type(Harness(shop).view(), StoresView[Shop])
-        assert_type(Harness(tape).view(), View[Tape])
         assert_type(await real.view(), MapView[str, Account])
         assert_type(await made.view(1), StoresView[Shop])
         assert_type(names, Table[str, Customer])

@@ -10,7 +10,7 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.topics.requirements import MissingInput, TopicsIncomplete
 from tests.support import apps
-from tests.support.healthy import healthy_topics, topic
+from tests.support.healthy import healthy_topics
 from tests.support.stage import settings_for
 
 APP = apps.ledger("x")
@@ -74,31 +74,17 @@ async def test_more_partitions_of_an_input_are_refused():
 
 @pytest.mark.parametrize(
     ("app", "tables", "refused"),
-    [
-        (APP, {}, False),
-        (APP, {"restore": {"mode": "replay"}}, True),
-        (APP, {"changelog": {"enabled": False}}, True),
-        (apps.tape("x"), {}, True),
-    ],
-    ids=["by changes", "by replay", "lean", "no map"],
+    [(APP, {}, False), (APP, {"restore": {"mode": "replay"}}, True), (APP, {"changelog": {"enabled": False}}, True)],
+    ids=["by changes", "by replay", "lean"],
 )
 async def test_a_compacted_input_cannot_be_replayed(app, tables, refused):
-    """By changes it can be used; a state that is not a map writes none, regardless of the settings."""
+    """By changes it can be used."""
     cluster = healthy_topics(inputs={"cleanup.policy": "compact"})
     if not refused:
         await inspect(app, Settings(**tables), cluster)
         return
     with pytest.raises(UsageError, match="payments-x is compacted"):
         await inspect(app, Settings(**tables), cluster)
-
-
-async def test_dead_letters_need_a_state_that_can_roll_back():
-    """Half of a failed record's effects would stay."""
-    cluster = healthy_topics()
-    cluster.known["x-dead-letters"] = topic("x-dead-letters")
-    with pytest.raises(UsageError, match="cannot roll back"):
-        await inspect(apps.tape("x"), DEAD_LETTERS, cluster)
-    await inspect(apps.tape("x", apps.Undoable), DEAD_LETTERS, cluster)
 
 
 async def test_a_transaction_timeout_above_the_brokers_is_refused():

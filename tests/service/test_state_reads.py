@@ -164,32 +164,6 @@ async def test_what_cannot_be_read_is_refused_and_nothing_of_it_is_logged(asking
     assert not [each for each in caplog.records if "secret" in each.getMessage() and not each.name.startswith("httpx2")]
 
 
-async def test_a_state_that_is_no_map_has_no_entries(stage, unique):
-    """It says so, whatever is asked."""
-
-    class Total:
-        def __init__(self):
-            self.sum = 0
-
-        def snapshot(self):
-            return [(b"sum", str(self.sum).encode())]
-
-        def restore(self, entries):
-            ((_, value),) = entries
-            self.sum = int(value)
-
-    numbers = Topic(unique("numbers"), value=as_json(int))
-    app = App(unique("total"), inputs=[numbers], state=Total)
-    app.handler(numbers)(lambda record, state, out: None)
-    here = await stage(app)
-    async with here.started(http=HttpServer()) as service:
-        await service.wait_live(scaled(40))
-        async with Asking(service.http_address[1]) as asking:
-            for path in ("default/ada", "default"):
-                status, document = await asking.get(path, partition=0)
-                assert (status, document["type"][-9:]) == (409, "not-a-map")
-
-
 async def test_a_partition_that_is_not_live_says_its_phase(stage, unique):
     """FAILED here: 503 with the phase, by key and by page, and nothing is passed off as absent."""
     app = apps.ledger(unique("failed"), apps.refuse_poison)

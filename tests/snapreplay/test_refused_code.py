@@ -18,7 +18,6 @@ from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX
 from snapreplay.state.stores import store_of
 from snapreplay.testing import Harness, check, record
 from tests.snapshots.format.test_chunks import slice_of
-from tests.support import apps
 
 IN = Topic("in")
 ANY: Any = 5
@@ -27,13 +26,6 @@ HARNESS: Any = Harness
 CHECK: Any = check
 ONE_MAP = MapState(str, int)
 LARGEST = random.Random(11).randbytes(RECORD_BYTES_MAX)
-
-
-class Half(apps.Tape):
-    """Begins and cannot roll back."""
-
-    def begin(self) -> None:
-        """Nothing."""
 
 
 def app(does: Callable[[Any], None] = lambda state: None, state: Any = None) -> App[Any]:
@@ -69,7 +61,6 @@ def pending() -> None:
         ("inputs: in", lambda: Harness(app()).feed(Topic("out"), key="k", value=1)),
         ("pass as default= a function without", lambda: UNTYPED(str, int, default=lambda: "x")),
         ("`default=lambda: []`", lambda: UNTYPED(str, list, default=[])),
-        ("implement both, or none", lambda: app(state=Half)),
         (
             "split the value over several keys",
             lambda: asyncio.run(encoded(ChunkWriter("s"), [slice_of(4, {b"k": LARGEST})])),

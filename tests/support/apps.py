@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -194,48 +194,6 @@ def currency_of(payment: Any) -> str:
 
 def customer_of(order: Any) -> str:
     return f"c{order['amount'] % 13}"
-
-
-class Tape:
-    """State that is not a map: the ids of all records, in order. Cannot roll back."""
-
-    def __init__(self) -> None:
-        self.ids: list[str] = []
-
-    def snapshot(self) -> Iterable[tuple[bytes, bytes]]:
-        return [(index.to_bytes(4, "big"), text.encode()) for index, text in enumerate(self.ids)]
-
-    def restore(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        self.ids = [text.decode() for _, text in sorted(entries)]
-
-
-class Undoable(Tape):
-    """The same, and can roll back."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._length = 0
-
-    def begin(self) -> None:
-        self._length = len(self.ids)
-
-    def rollback(self) -> None:
-        del self.ids[self._length :]
-
-
-def tape(name: str, state: Callable[[], Tape] = Tape, poison: bool = True, **options: Any) -> App[Any]:
-    """Each output tells how many records came before; raises on poison after it changed the state."""
-    payments, counts = Topic(f"payments-{name}"), Topic(f"balances-{name}")
-    app: App[Any] = App(name, inputs=[payments], outputs=[counts], state=state, **options)
-
-    @app.handler(payments)
-    def on_payment(record: Any, tape: Tape, out: Any) -> None:
-        tape.ids.append(record.id)
-        if poison and record.value.get("poison"):
-            raise ValueError("poison")
-        out.send(counts, key=record.key, value={"id": record.id, "n": len(tape.ids)})
-
-    return app
 
 
 def heir(app: App[Any], name: str, **options: Any) -> App[Any]:

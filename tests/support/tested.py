@@ -27,8 +27,6 @@ def sleep_aloud(value: Any, account: dict[str, int]) -> None:
 
 sleepy = apps.ledger("tested-sleepy", sleep_aloud)
 naps = sleepy.inputs[0]
-tape = apps.tape("tested-tape")  # made by a function of another module
-tapes = tape.inputs[0]
 
 
 rekeyed = apps.rekeyed("rekeyed")

@@ -1,7 +1,6 @@
 """Tests of what is known of a batch that could not be committed, from one ownership to the next."""
 
 import msgspec
-import pytest
 
 from snapreplay.app.ranges import Anchor, InputRange
 from snapreplay.errors import RecordError, RecordId
@@ -30,12 +29,11 @@ def batch(count, first=0):
     return msgspec.structs.replace(increment(7), ranges=ranges, positions=positions)
 
 
-@pytest.mark.parametrize("can_roll_back", [True, False])
-def test_dead_letters_are_named_only_where_they_are_taken(can_roll_back):
-    """A state that cannot roll back is refused with them at each start."""
+def test_dead_letters_are_the_last_resort():
+    """The way that changes nothing comes first."""
     failure = RecordError("no amount", record_id=RecordId("payments", 0, 5))
-    hint = handler_failed(failure, 0, apps.ledger("app"), can_roll_back=can_roll_back).hint
-    assert ("errors.policy=dead_letter" in hint) is can_roll_back
+    hint = handler_failed(failure, 0, apps.ledger("app")).hint
+    assert "as a last resort, send the record to the dead letters" in hint
     assert hint.startswith("first, deploy a fixed handler")
 
 

@@ -38,7 +38,6 @@ UPGRADED, PATCHED = ({"finding": f"{kind}-1"} for kind in (UPGRADED_KIND, PATCHE
 OURS, COMMITTED = at(LAST, 33), at(DOUBTFUL, 37)
 OLDER = at(made(5, epoch=30), 21)
 SAME, ONLY_COPY, LEADS_ON, DISPUTED = (Verdict.SAME, Verdict.ONLY_COPY, Verdict.LEADS_ON, Verdict.DISPUTED)
-HALF = {"undoable": False}
 FENCED = {"unbroken": False}
 VERDICTS = {
     "it ends with our batch": (OURS, OLD, {}, SAME),
@@ -72,10 +71,6 @@ VERDICTS = {
     "fenced since, and the log is gone": (None, NEW, FENCED, DISPUTED),
     "fenced since, and the log is cut": (OLDER, OLD, FENCED, DISPUTED),
     "fenced since, and nothing was committed": (OURS, OLD, FENCED, SAME),
-    # a state that is not a map holds a batch that was not committed: the log is right
-    "what cannot be undone is restored": (OURS, OLD, HALF, LEADS_ON),
-    "what cannot be undone was committed": (COMMITTED, OLD, HALF, SAME),
-    "what cannot be undone is nowhere else": (None, OLD, HALF, ONLY_COPY),
 }  # fmt: skip
 
 
@@ -83,13 +78,6 @@ VERDICTS = {
 def test_a_state_is_kept_until_the_log_holds_it(found, ids, kept, expected):
     """What the log ends with, in which topic, and what has become of us."""
     assert verdict(replace(KEPT, **kept), found, TOPIC, ids) is expected
-
-
-@pytest.mark.parametrize(("undoable", "expected"), [(False, ONLY_COPY), (True, SAME)])
-def test_what_can_be_neither_undone_nor_restored_is_the_only_copy(undoable, expected):
-    """The log ends with our batch, but the snapshots that it points to are gone with their topic."""
-    kept = replace(KEPT, undoable=undoable)
-    assert verdict(kept, OURS, TOPIC, OLD, restorable=False) is expected
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from snapreplay.app.ranges import Anchor
-from snapreplay.app.record import Output
 from snapreplay.errors import RetryableError, StopError
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.custody import DoubtUnresolved, IncrementsMissing, StateDisputed
@@ -23,9 +22,8 @@ OLD = {"payments": "in", "ledger-increments": "old", "ledger-snapshots": "snaps"
 NOW = {"ledger-increments": "new", "ledger-snapshots": "snaps"}
 LAST = msgspec.structs.replace(increment(9, owner_epoch=30), topic_ids=OLD)
 DOUBTFUL = msgspec.structs.replace(increment(10, owner_epoch=30), topic_ids=OLD)
-OUTPUT = Output("balances", b"k", b"v", partition=None, same_key=False, timestamp_ms=None)
 KEPT = RetainedState(LAST, 33, ending=None, lineage=Lineage(1, 1))
-DOUBT = replace(KEPT, doubtful=DOUBTFUL, ending=Ending(asked=False), outputs=(OUTPUT,))
+DOUBT = replace(KEPT, doubtful=DOUBTFUL, ending=Ending(asked=False))
 ASKED = replace(DOUBT, ending=Ending(asked=True, output=("balances", 0, 7)))
 ALONE = events.FenceDone(Lineage(1, 2), unbroken=True)
 EMPTY = (events.Begin(), ALONE, events.ClaimAcknowledged("c1", 0), events.ClaimSeen(0, None), events.TopicIdsRead(NOW))
@@ -177,21 +175,6 @@ def test_an_orphan_in_the_new_log_was_committed():
     assert "ends with batch 10 at offset 2" in effect.problem
 
 
-def test_a_batch_that_cannot_be_undone_is_committed_with_the_state():
-    """A state that is not a map holds its records; its outputs are in no topic yet. They wait until they are."""
-    kept = replace(DOUBT, undoable=False)
-    recovery, effect = drive(*EMPTY, kept=kept)
-    assert effect == effects.Reenter(FoundIncrement(DOUBTFUL, NO_OFFSET), Warm.MERGED)
-    recovery, effect = begun(recovery)
-    assert (effect.standing.batch, effect.outputs) == (10, (OUTPUT,))
-    recovery, effect = step(recovery, events.EffectFailed(RetryableError("no broker")))
-    for event in EMPTY:
-        recovery, effect = step(recovery, event)
-    assert effect == effects.Reenter(FoundIncrement(DOUBTFUL, NO_OFFSET), Warm.KEPT)
-    _, effect = begun(recovery)
-    assert effect.outputs == (OUTPUT,)
-
-
 def test_a_memory_that_does_not_add_up_is_no_copy():
     """Then the empty log is what it is without one."""
     recovery, effect = drive(*EMPTY, events.RetainedUnusable(), kept=KEPT)
@@ -219,26 +202,6 @@ def test_a_newer_owners_state_is_loaded_and_ours_held_until_then():
     recovery, effect = step(recovery, events.StartsRead(WHOLE))
     assert isinstance(effect, effects.Load)
     assert recovery.kept is None
-
-
-def test_what_can_be_neither_undone_nor_restored_is_written():
-    """A state that is not a map, a batch that was not committed, and what the last increment needs is not there."""
-    pointing = msgspec.structs.replace(LAST, pointers=[pointer(4)])
-    kept = replace(DOUBT, last=pointing, undoable=False)
-    found = FoundIncrement(pointing, 33)
-    ids = {"ledger-increments": "old", "ledger-snapshots": "snaps"}
-    looked = (
-        events.Begin(),
-        ALONE,
-        events.ClaimAcknowledged("c1", 40),
-        events.ClaimSeen(7, None),
-        events.WindowRead(found),
-    )
-    _, effect = drive(*looked, events.TopicIdsRead(ids), kept=kept)
-    assert effect == effects.ReadStarts(found)
-    recovery, effect = drive(*looked, events.TopicIdsRead(ids, restorable=False), kept=kept)
-    assert effect == effects.Reenter(kept.held, Warm.MERGED)
-    assert begun(recovery)[1].outputs == (OUTPUT,)
 
 
 def test_a_log_from_before_an_input_was_added_is_healed():

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from snapreplay.app.ranges import InputRange
-from snapreplay.errors import DamagedError, RecordId, StopError
-from snapreplay.service.core.batch_failures import BatchFailures, Events, HalfApplied, HandlerFailed, RefusedAgain
+from snapreplay.errors import DamagedError, StopError
+from snapreplay.service.core.batch_failures import BatchFailures, Events, HandlerFailed, RefusedAgain
 from snapreplay.service.core.custody import DoubtUnresolved, IncrementsMissing, IncrementsReplaced, StateDisputed
 from snapreplay.service.core.kafka_errors import (
     ClockRefused,
@@ -52,7 +52,6 @@ DOUBT = CommitInDoubt("no answer")
 GONE = RefusedTopic("gone", topic="out", error="unknown")
 NO_BROKER = Unreachable("no broker")
 REFUSED = RefusedRecord("too large")
-UNABLE_TO_UNDO = HalfApplied(HandlerFailed("no"), RecordId("in", 0, 7))
 ASKING = {"cause": DOUBT, "failed": increment(7)}
 
 # (stage, what is known there, what happens, next). FAILED waits for a person.
@@ -68,7 +67,6 @@ CASES: list[tuple[Stage, dict[str, Any], Outcome, type[Next]]] = [
     (Stage.OWNING, {}, Ended(ClockRefused("a day ahead")), AskForLoss),
     (Stage.OWNING, {}, Ended(GONE), AskForLoss),
     (Stage.OWNING, {}, Ended(REFUSED), BackOff),
-    (Stage.OWNING, {}, Ended(UNABLE_TO_UNDO), Own),
     (Stage.OWNING, {}, Ended(NotAssigned("the group gives it to another")), BackOff),
     (Stage.OWNING, {}, Ended(NO_BROKER), BackOff),
     (Stage.OWNING, {}, Ended(StopError("a person must act")), FailPartition),
@@ -271,10 +269,9 @@ def test_a_refusal_that_all_partitions_heard_is_not_hinted_at_again():
 
 def test_a_retry_begins_anew():
     """A limit may have been raised, a finding accepted. Refused again, it says so in the next ownership."""
-    half = HalfApplied(HandlerFailed("no"), RecordId("in", 0, 7))
-    ownership, _ = after(Ended(half), Ended(NO_BROKER, batch=3), Done())
-    assert (ownership.stop_at, ownership.back_off.times) == (half, 1)
-    fresh, following = after(Ended(half.failed), Retried(None), ownership=ownership)
-    assert (fresh.stop_at, fresh.back_off.times, following) == (None, 0, Own())
+    ownership, _ = after(Ended(NO_BROKER, batch=3), Done())
+    assert ownership.back_off.times == 1
+    fresh, following = after(Ended(HandlerFailed("no")), Retried(None), ownership=ownership)
+    assert (fresh.back_off.times, following) == (0, Own())
     refusal = StopError("a topic is gone")
     assert after(Retried(refusal), ownership=ownership)[0].refused is refusal

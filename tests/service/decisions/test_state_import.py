@@ -87,29 +87,6 @@ async def test_an_input_that_is_another_log_is_no_place_to_go_on(bench):
         await taken_over(heir_of(bench), bench)
 
 
-async def test_state_that_is_no_map_is_taken_over_from_its_last_snapshot(bench):
-    """A graceful stop leaves a snapshot of the last batch; without one there are no changes to bring it forward."""
-    await bench.prepare(apps.tape("tape", apps.Undoable))
-    async with bench.live() as one:
-        await bench.feed(20)
-        await one.position(20)
-    app = apps.tape("heir", apps.Undoable)
-    app.inputs, app.outputs, app.handlers = bench.app.inputs, bench.app.outputs, bench.app.handlers
-    heir = bench.beside(app)
-    with pytest.raises(CannotTakeOver, match="cannot be restored") as refused:
-        await taken_over(heir, bench)
-    assert "start" in refused.value.hint
-    async with bench.live() as one:
-        await one.snapshot()
-    await taken_over(heir, bench)
-    async with heir.live() as one:
-        await bench.feed(5)
-        await one.position(25)
-    outputs = heir.log(heir.output).committed()
-    assert len(outputs) == 25
-    assert outputs[-1].value.endswith(b'"n":25}')
-
-
 class Picky(msgspec.Struct):
     """Raises what no codec knows."""
 
@@ -123,7 +100,6 @@ OTHER_STATES = {
     "what a type raises": (lambda: MapState(str, Picky), "has other types than this app's.*no such account"),
     "values": (lambda: MapState(str, list), "has other types than this app's"),
     "keys": (lambda: MapState(int, dict), "has other types than this app's"),
-    "no map": (apps.Tape, "is a MapState, but that of this app is no map"),
 }
 
 

@@ -345,10 +345,9 @@ def test_a_report_counts_what_was_examined_and_has_the_findings_of_all_checks():
 
 
 def test_an_app_recovers_by_replay_when_it_keeps_no_changes():
-    """By its settings, or because its state is no map."""
+    """By its settings."""
     assert not facts().by_replay
     assert facts(settings=LEAN).by_replay
-    assert facts(app=apps.tape("x")).by_replay
 
 
 def test_the_topic_of_a_broadcast_table_is_looked_at_once() -> None:

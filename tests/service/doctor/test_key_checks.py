@@ -62,7 +62,7 @@ GROWN = placed(java) | dict.fromkeys(NAMES[:3], 5)
 )
 def test_inputs_that_are_hashed_differently_are_named(left, right, named):
     """With common keys or without; not if all are hashed alike, whatever the hash, nor if too little is known."""
-    app: App[Any] = App("x", inputs=[Topic("a"), Topic("b")], state=apps.Tape)
+    app: App[Any] = App("x", inputs=[Topic("a"), Topic("b")], state=apps.accounts)
     topics = {name: topic(name, partition_count=COUNT) for name in ("a", "b")}
     found = list(keyed_alike(facts(app=app, topics=topics, keys={"a": left, "b": right})))
     assert [each.where for each in found] == named
@@ -78,7 +78,7 @@ def test_inputs_that_are_hashed_differently_are_named(left, right, named):
 )
 def test_with_an_internal_topic_only_inputs_of_its_keys_are_named(orders, customers, named):
     """Orders that get another key in it may lie anywhere; customers that are joined with it may not."""
-    app: App[Any] = App("x", inputs=[Topic("a"), Topic("b")], state=apps.Tape)
+    app: App[Any] = App("x", inputs=[Topic("a"), Topic("b")], state=apps.accounts)
     by_customer = app.topic("by-customer").name
     keys = {"a": orders, "b": customers, by_customer: placed(java)}
     topics = {name: topic(name, partition_count=COUNT) for name in keys}
@@ -89,7 +89,7 @@ def test_with_an_internal_topic_only_inputs_of_its_keys_are_named(orders, custom
 def test_a_producer_that_does_not_partition_as_declared_is_named():
     """Also of a single input, by one key; it is named once."""
     app: App[Any] = App(
-        "x", inputs=[Topic("a", partitioner="murmur2"), Topic("b", partitioner="crc32")], state=apps.Tape
+        "x", inputs=[Topic("a", partitioner="murmur2"), Topic("b", partitioner="crc32")], state=apps.accounts
     )
     topics = {name: topic(name, partition_count=COUNT) for name in ("a", "b")}
     wrong = {APART[0]: librdkafka(APART[0])}
@@ -101,7 +101,7 @@ def test_a_producer_that_does_not_partition_as_declared_is_named():
 
 def test_a_finding_has_a_key_as_proof():
     """One that both inputs have, with both partitions; else where murmur2 would put it. Bytes are shown as such."""
-    app: App[Any] = App("x", inputs=[Topic("a"), Topic("b")], state=apps.Tape)
+    app: App[Any] = App("x", inputs=[Topic("a"), Topic("b")], state=apps.accounts)
     topics = {name: topic(name, partition_count=COUNT) for name in ("a", "b")}
 
     def problem(right: dict[bytes, int]) -> str:
@@ -131,7 +131,7 @@ async def test_what_librdkafka_sends_is_told_from_what_java_sends(broker, unique
         assert producer.flush(30) == 0
 
     def app_of(*inputs: str) -> Stage:
-        app: App[Any] = App(name, inputs=[topics[each] for each in inputs], state=apps.Tape)
+        app: App[Any] = App(name, inputs=[topics[each] for each in inputs], state=apps.accounts)
         for each in inputs:
             app.handler(topics[each])(lambda *_: None)
         return Stage(broker.bootstrap_servers, app, COUNT)

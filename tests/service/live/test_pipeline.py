@@ -6,11 +6,7 @@ import json
 import pytest
 
 from snapreplay.app.ranges import SkippedRange
-from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.live import pace
-from snapreplay.service.live.committer import Committer
-from snapreplay.service.live.fetcher import InputGuard
-from snapreplay.service.live.pace import StateDigests
 from snapreplay.service.ports import NewTopic
 from tests.simulation.log import Transaction, TxnState
 from tests.support import apps
@@ -223,55 +219,6 @@ def noted(monkeypatch, kind, name, steps):
         return method(self, *given, **named)
 
     monkeypatch.setattr(kind, name, call)
-
-
-@virtual
-async def test_the_inputs_are_looked_at_after_the_digest_was_taken(bench, monkeypatch):
-    """It is long for a large state: what was found before would be old."""
-    steps: list[str] = []
-    async with bench.live() as one:
-        for kind, name in ((StateDigests, "after_batch"), (InputGuard, "check"), (Committer, "start")):
-            noted(monkeypatch, kind, name, steps)
-        await bench.feed(1)
-        await one.position(1)
-    assert steps[:3] == ["after_batch", "check", "start"]
-
-
-@pytest.mark.parametrize("app", [apps.ledger("app"), apps.tape("app")], ids=["map", "tape"])
-@virtual
-async def test_a_batch_that_is_in_the_state_for_good_is_noted_when_it_is_not_sent(bench, monkeypatch, app):
-    """Its inputs became doubtful after it was applied; where it can be dropped it is dropped."""
-    steps: list[str] = []
-    doubtful = [Unreachable("no broker")]
-    check = InputGuard.check
-
-    async def checked(self, *given):
-        if doubtful:
-            raise doubtful.pop()
-        await check(self, *given)
-
-    monkeypatch.setattr(InputGuard, "check", checked)
-    noted(monkeypatch, Committer, "not_sent", steps)
-    await bench.prepare(app)
-    async with bench.live() as one:
-        await bench.feed(3)
-        await one.position(3)
-    assert steps == (["not_sent"] if app.state is apps.Tape else [])
-    assert len(bench.log(bench.output).committed()) == 3
-
-
-@virtual
-async def test_nothing_stops_at_a_record_before_all_records_in_front_of_it_are_committed(bench, monkeypatch):
-    """A doubt throws away what was fetched in front of it, and only those are committed then."""
-    doubts = [True, True]
-    distrusts = InputGuard.distrusts_fetched
-    found = property(lambda self: bool(doubts and doubts.pop()) or distrusts.__get__(self))
-    await bench.prepare(apps.tape("app"))
-    await bench.send(amounts(0, 5, {3}))
-    monkeypatch.setattr(InputGuard, "distrusts_fetched", found)
-    assert (await bench.failure()).error.record_id == f"{bench.input}-0-3"
-    assert not doubts
-    assert len(bench.log(bench.output).committed()) == 3
 
 
 # ---- nothing to do ------------------------------------------------------------------------------

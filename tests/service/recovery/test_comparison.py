@@ -10,19 +10,16 @@ from snapreplay.app.ranges import InputRange
 from snapreplay.errors import DamagedError
 from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.recovery.comparison import CodeChanged, Comparison, DigestMismatch, OutputsDiffer, ReplayFailed
-from snapreplay.service.recovery.follower import Tally, prove
 from snapreplay.snapshots.log.batches import Step, Unread
 from snapreplay.snapshots.log.reading import TopicPartition
-from snapreplay.state.digest import Digest, digest_of
-from snapreplay.state.objects import ObjectStore
-from snapreplay.state.steps import Steps, all_of
+from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.state.map import MapState
 from snapreplay.state.stores import store_of
-from tests.support import apps
 from tests.support.entries import ORIGIN, increment
 
 LOG = TopicPartition("x-increments", 0)
 SAME, OTHER = ORIGIN.app_version, "2+code:00000000"
-RIGHT = digest_of(apps.Tape().snapshot())
+RIGHT = EMPTY
 WRONG = Digest(1, 2, 3)
 SENT = {"balances": 11, "alerts": 12}
 LESS = {"alerts": 12}
@@ -41,11 +38,10 @@ def step(batch: int, digest: Digest | None = None, **changed: Any) -> Step:
 async def compared(
     version: str, batches: Iterable[tuple[Step, dict[str, int] | None]], mode: RestoreMode = RestoreMode.REPLAY
 ) -> Comparison:
-    """A state that is not a map, and empty."""
-    found = Comparison(store_of(apps.Tape()), mode, version, 0)
+    """An empty state."""
+    found = Comparison(store_of(MapState(str, int)), mode, version, 0)
     for each, sent in batches:
-        all_of(found.batch(each, sent))
-    found.end()
+        found.batch(each, sent)
     return found
 
 
@@ -65,42 +61,19 @@ async def test_other_outputs_by_the_same_code_are_not(sent: dict[str, int]) -> N
     assert raised.value.facts["recorded"] != raised.value.facts["computed"]
 
 
-async def test_the_same_state_is_hashed_once() -> None:
-    """Empty increments carry the digest of the batch before them, and the proof at the end asks for it once more; a
-    batch of records is hashed anew."""
-    empty = step(3, RIGHT, ranges=[], record_count=0, outputs_xxh64={})
-    with pytest.MonkeyPatch.context() as patch:
-        hashed: list[object] = []
-        digesting = ObjectStore.digesting
-
-        def counted(store: ObjectStore) -> Steps[Digest]:
-            hashed.append(store)
-            return digesting(store)
-
-        patch.setattr(ObjectStore, "digesting", counted)
-        found = await compared(SAME, [(step(2, RIGHT), SENT), (empty, {})])
-        proof = await prove(store_of(apps.Tape()), empty.increment, Tally(computed=found.computed))
-        assert (found.digests, len(hashed), proof is not None) == (2, 1, True)
-        found = await compared(SAME, [(step(2, RIGHT), SENT), (step(3, RIGHT), SENT)])
-        assert (found.digests, len(hashed)) == (2, 3)
-        assert (await compared(SAME, [(step(2, RIGHT), SENT), (step(3), SENT)])).computed is None
-
-
-async def test_changed_code_is_believed_up_to_the_last_digest() -> None:
+async def test_changed_code_is_believed_by_the_digest() -> None:
     """Also when it sends something else: the state is what was committed."""
-    assert (await compared(OTHER, [(step(1), SENT), (step(2, RIGHT), LESS)])).digests == 1
-    assert (await compared(OTHER, [(step(1), LESS), (step(2, RIGHT), SENT)])).digests == 1
+    assert (await compared(OTHER, [(step(1, RIGHT), SENT), (step(2, RIGHT), LESS)])).digests == 2
 
 
-NO_DIGEST = r"batch 3 .* no digest of the state follows"
-FIRST_OUTPUTS = r"batch 1 .* outputs to balances"
+NO_DIGEST = r"batch 3 .* recorded no digest of the state"
+OUTPUTS = r"batch 1 .* outputs to balances"
 NOT_BELIEVED: list[Any] = [
-    (SAME, [(step(1), SENT), (step(2, WRONG), SENT)], DigestMismatch, "batch 2"),
+    (SAME, [(step(1, RIGHT), SENT), (step(2, WRONG), SENT)], DigestMismatch, "batch 2"),
     (OTHER, [(step(1, WRONG), SENT)], CodeChanged, f"digest {RIGHT} by replay, but {WRONG} was recorded"),
-    (OTHER, [(step(2, RIGHT), SENT), (step(3), SENT), (step(4), SENT)], CodeChanged, NO_DIGEST),
-    # not the batch where it shows in the state
-    (OTHER, [(step(1), LESS), (step(2), SENT), (step(3), SENT)], CodeChanged, FIRST_OUTPUTS),
-    (OTHER, [(step(1), LESS), (step(3, WRONG), SENT)], CodeChanged, FIRST_OUTPUTS),
+    (OTHER, [(step(2, RIGHT), SENT), (step(3), SENT)], CodeChanged, NO_DIGEST),
+    (OTHER, [(step(1, WRONG), LESS)], CodeChanged, OUTPUTS),
+    (OTHER, [(step(1), LESS)], CodeChanged, OUTPUTS),
 ]
 
 
@@ -109,7 +82,7 @@ async def test_the_first_batch_that_is_not_believed_is_named(version: str, batch
     """Changed code is told as such, with both versions; by the same code it stays a mismatch."""
     with pytest.raises(error, match=told) as raised:
         await compared(version, batches)
-    if told is FIRST_OUTPUTS:
+    if told is OUTPUTS:
         assert raised.value.facts["recorded_version"] == SAME
         assert raised.value.facts["version"] == OTHER
 
@@ -134,12 +107,9 @@ async def test_behind_an_increment_that_cannot_be_read_only_the_digest_counts(di
 async def test_a_refusal_in_replay_means_changed_code_where_the_code_changed() -> None:
     """By the same code it stays what it is."""
     refused = ReplayFailed("no such account")
-    store = store_of(apps.Tape())
+    store = store_of(MapState(str, int))
     same = Comparison(store, RestoreMode.REPLAY, SAME, 0)
     other = Comparison(store, RestoreMode.REPLAY, OTHER, 0)
     assert same.refused(step(1), refused) is refused
     assert isinstance(other.refused(step(1), refused), CodeChanged)
     assert "no such account" in other.refused(step(1), refused).message
-
-
-OTHER = "2+code:00000000"

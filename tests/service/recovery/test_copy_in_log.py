@@ -233,7 +233,6 @@ async def test_without_a_snapshot_only_a_whole_log_is_a_copy(bench):
     assert not await restorable(context, last)
     kept = RetainedState(last, 7)  # what is not committed can be undone: no need to restore
     assert (await topic_ids_for(context, kept)).restorable
-    assert not (await topic_ids_for(context, replace(kept, undoable=False))).restorable
 
 
 @virtual

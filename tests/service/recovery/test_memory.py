@@ -160,11 +160,10 @@ async def test_a_fence_of_ours_whose_answer_was_lost_is_known_by_what_it_has_end
     assert not await nobody_since(context, memory)
 
 
-@pytest.mark.parametrize("app", [apps.ledger("app"), apps.tape("app")], ids=["a map", "no map"])
 @virtual
-async def test_only_what_is_whole_and_in_the_log_is_left_as_a_copy(bench, app):
+async def test_only_what_is_whole_and_in_the_log_is_left_as_a_copy(bench):
     """Nothing is in doubt, and no state is in memory twice. One that is to be held is not given away."""
-    await bench.prepare(app)
+    await bench.prepare()
     memory, _ = await held(bench)
     kept, store = memory.kept, memory.store
     for other in (replace(kept, doubtful=increment(batch=1)), replace(kept, replaced=True)):
@@ -176,18 +175,6 @@ async def test_only_what_is_whole_and_in_the_log_is_left_as_a_copy(bench, app):
     assert left is store
     assert (copy.last.increment, copy.last.offset) == (kept.last, kept.last_offset)
     assert (memory.kept, memory.store) == (None, None)
-    assert memory.leave() is None
-
-
-@virtual
-async def test_a_state_that_is_no_map_is_left_only_without_a_batch_on_top(bench):
-    """Nothing could take that batch back."""
-    await bench.prepare(apps.tape("app"))
-    memory, _ = await held(bench)
-    memory.store.begin()
-    memory.store.view.ids.append("of a batch")
-    assert memory.leave() is None
-    await run_cooperatively(memory.store.staging())
     assert memory.leave() is None
 
 

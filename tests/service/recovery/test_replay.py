@@ -1,4 +1,4 @@
-"""The input once more: several inputs in the order of the first pass, and state that is not a map."""
+"""The input once more: several inputs in the order of the first pass."""
 
 from dataclasses import replace
 
@@ -101,67 +101,3 @@ async def test_outputs_that_the_log_accepted_are_replayed_whatever_their_topic_t
     status = await one.phase("failed")
     assert f"output to {bench.output} has" in status.error.message
     assert "the topic accepts at most 1,000" in status.error.message
-
-
-# ---- state that is not a map ----------------------------------------------------------------------
-
-
-async def assert_tape(bench, one):
-    """Outputs count the records of the input, one each, in order."""
-    await one.position(bench.log(bench.input).end)
-    (found,) = await bench.read(bench.app.outputs[0].name)
-    ids = [f"{bench.input}-0-{n}" for n in range(bench.log(bench.input).end)]
-    assert [value for _, value in reference.decoded(found)] == [{"id": each, "n": n} for n, each in enumerate(ids, 1)]
-    assert one.runner.store.view.ids == ids
-
-
-@pytest.mark.parametrize("state", [apps.Tape, apps.Undoable])
-@virtual
-async def test_an_object_comes_back_by_snapshot_and_replay(bench, state):
-    """From genesis, and from a snapshot that was taken while it ran."""
-    await bench.prepare(apps.tape("tape", state), batch={"records_max": 7, "linger_ms": 0})
-    await bench.feed(50)
-    async with bench.live() as one:
-        await assert_tape(bench, one)
-    async with bench.live() as one:
-        restore = one.status.restore
-        assert (restore.mode, restore.snapshot, restore.records_replayed) == ("replay", None, 50)
-        assert restore.fallback_reason is None, "no detour by changes that were never written"
-        taken = await one.snapshot()
-        await bench.feed(30)
-        await assert_tape(bench, one)
-    async with bench.live() as one:
-        restore = one.status.restore
-        assert (restore.snapshot.snapshot_id, restore.records_replayed) == (taken, 30)
-        await assert_tape(bench, one)
-
-
-@pytest.mark.parametrize("state", [apps.Tape, apps.Undoable])
-@virtual
-async def test_an_objects_digest_is_taken_every_so_many_batches_and_compared(bench, state):
-    """Also when it ends gracefully: the replay counts those that it compared."""
-    batch = {"records_max": 1, "linger_ms": 0}
-    await bench.prepare(apps.tape("tape", state), batch=batch, snapshot={"digest_every_batches": 4})
-    await bench.feed(10)
-    async with bench.live() as one:
-        await assert_tape(bench, one)
-    digests = [each.digest for each in bench.batches() if each.digest is not None]
-    assert digests[-1].count == 10
-    assert 2 <= len(digests) < 10
-    async with bench.live() as one:
-        restore = one.status.restore
-        assert (restore.records_replayed, restore.proof.batches_compared) == (10, len(digests))
-        await assert_tape(bench, one)
-
-
-@virtual
-async def test_a_dead_letter_leaves_nothing_in_an_object(bench):
-    """Rolled back to the record before, live and in the replay."""
-    await bench.prepare(apps.tape("tape", apps.Undoable), errors={"policy": "dead_letter"})
-    await bench.send([("0:a", {"poison": n % 3 == 1}) for n in range(10)])
-    good = [f"{bench.input}-0-{n}" for n in range(10) if n % 3 != 1]
-    for _ in range(2):
-        async with bench.live() as one:
-            await one.position(10)
-            assert one.runner.store.view.ids == good
-    assert reference.ids(bench.log(bench.output).committed()) == good

@@ -287,10 +287,6 @@ def test_an_app_is_complete_with_a_handler_for_answers_and_a_state_that_is_a_map
         app.validate()
     ask.handler(lambda record, state, out: None)
     app.validate()
-    tape = apps.tape("tape")
-    tape.call()(ask.function).handler(lambda record, state, out: None)
-    with pytest.raises(UsageError, match="cannot have calls"):
-        tape.validate()
 
 
 @pytest.mark.parametrize(

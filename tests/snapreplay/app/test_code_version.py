@@ -94,16 +94,14 @@ def on_payment(record, state, out):
     "sibling/__init__.py": "from .inner import HERE\n",
     "sibling/inner.py": "HERE = 7\n",
     "book.py": """
-class Book:
+from snapreplay import MapState, Stores
+class Book(Stores):
     \"\"\"A state.\"\"\"
     def __init__(self):
-        self.total = 0
+        super().__init__()
+        self.entries = MapState(str, int)
     def add(self, x):
         self.total += x  # all of it
-    def snapshot(self):
-        return []
-    def restore(self, entries):
-        list(entries)
 """,
     "deep/__init__.py": "from . import settings\n",
     "deep/inner.py": "from .settings import BASE\nBY_NAME = {'one': lambda x: x * BASE}\n",

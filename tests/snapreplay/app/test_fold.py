@@ -15,11 +15,11 @@ from snapreplay.app.harness import Harness
 from snapreplay.app.made_record import record_raw
 from snapreplay.app.ranges import InputRange, OutOfOrder, SkippedRange, anchor_of
 from snapreplay.app.topic import Topic
-from snapreplay.errors import RecordError, UsageError
+from snapreplay.errors import RecordError
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
 from snapreplay.state.stores import store_of
-from tests.support.fold_bench import START, Bench, doing, payments, rates, raw
+from tests.support.fold_bench import START, Bench, doing, payments, raw
 
 
 def test_applied_describes_the_batch():
@@ -207,57 +207,6 @@ def test_records_below_the_position_are_refused(offsets):
     bench.fold.begin(bench.positions)
     with pytest.raises(OutOfOrder):
         bench.fold.feed([raw("payments", offset, {}) for offset in offsets])
-
-
-class Sum:
-    """State that is not a map and cannot undo."""
-
-    def __init__(self):
-        self.total = 0
-
-    def snapshot(self):
-        yield b"total", self.total.to_bytes(8, "big")
-
-    def restore(self, entries):
-        self.total = int.from_bytes(dict(entries)[b"total"], "big")
-
-
-def summing(factory):
-    summing_app = App("sum", inputs=[rates], state=factory)
-
-    @summing_app.handler(rates)
-    def on_rate(record, state, out):
-        state.total += record.value
-        if record.value < 0:
-            raise ValueError(record.value)
-
-    return summing_app
-
-
-def test_state_that_cannot_undo_refuses_dead_letters_and_isolation():
-    """Half a record would stay: refused by name, before any record."""
-    summing_app = summing(Sum)
-    with pytest.raises(UsageError, match="dead_letter"):
-        Fold(summing_app, store_of(Sum()), 0, policy=ErrorPolicy.DEAD_LETTER)
-    fold = Fold(summing_app, store_of(Sum()), 0)
-    with pytest.raises(UsageError, match="undo"):
-        all_of(fold.isolating({"rates": 0}, Portion([raw("rates", 0, 1)])))
-
-
-def test_abandoning_a_state_that_cannot_undo_makes_it_unusable():
-    """It holds half a batch: nothing may be sealed or written from it before it is restored."""
-    store = store_of(Sum())
-    fold = Fold(summing(Sum), store, 0)
-    fold.begin({"rates": 0})
-    with pytest.raises(RecordError):
-        fold.feed([raw("rates", 0, 5), raw("rates", 1, -1)])
-    fold.abandon()
-    with pytest.raises(RuntimeError):
-        fold.begin({"rates": 0})
-    store.clear()
-    fold.begin({"rates": 0})
-    fold.feed([raw("rates", 0, 5)])
-    assert store.view.total == 5
 
 
 @pytest.mark.parametrize("what", ["raise", "unwritable"])

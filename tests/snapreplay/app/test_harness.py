@@ -163,38 +163,6 @@ def test_a_crash_finds_what_is_kept_outside_the_state(monkeypatch, handler, word
         harness.crash()
 
 
-class Total:
-    """State that is not a map, cannot undo, and shows in its outputs in which order it was restored."""
-
-    def __init__(self):
-        self.counts = {}
-
-    def snapshot(self):
-        return [(key.encode(), value.to_bytes(4, "big")) for key, value in self.counts.items()]
-
-    def restore(self, entries):
-        self.counts = {key.decode(): int.from_bytes(value, "big") for key, value in entries}
-
-
-def total(record, state, out):
-    state.counts[record.key] = state.counts.get(record.key, 0) + record.value
-    if record.value < 0:
-        raise ValueError(record.value)
-
-
-def test_a_state_that_is_no_map_is_restored_after_a_failure():
-    """It cannot undo half a record: the harness restores it, as the service does."""
-    harness = Harness(make(total, Total))
-    harness.feed(payments, key="ada", value=5)
-    with pytest.raises(RecordError):
-        harness.feed_batch([record(payments, key="ada", value=1), record(payments, key="ada", value=-9)])
-    assert harness.state.counts == {"ada": 5}
-    harness.snapshot()
-    harness.feed(payments, key="bob", value=1)
-    harness.crash()
-    assert harness.state.counts == {"ada": 5, "bob": 1}
-
-
 @pytest.mark.parametrize("other", [payments, Topic("balance")])
 def test_outputs_of_another_topic_are_refused(other):
     """With an empty list, a test that names the wrong topic could pass."""

@@ -64,23 +64,6 @@ def test_handlers_of_timers_are_checked_as_those_of_records():
         app.timer("c")(lambda timer: None)
 
 
-class Tape:
-    def snapshot(self):
-        return []
-
-    def restore(self, entries):
-        pass
-
-
-@pytest.mark.parametrize("every_ms", [None, 60_000])
-def test_a_state_that_is_no_map_has_no_timers(every_ms):
-    """It has no place to keep them, not even the next time of a periodic one."""
-    app = make(Tape)
-    app.timer("a", every_ms=every_ms)(nothing)
-    with pytest.raises(UsageError, match="Tape is not a map, so it cannot have timers: pending"):
-        app.validate()
-
-
 @pytest.mark.parametrize(
     ("key", "data"),
     [

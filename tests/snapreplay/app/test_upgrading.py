@@ -245,18 +245,6 @@ def test_wrong_declarations_are_refused_at_once():
     lost.upgrade(1, V1, key=str, store="oen")(fails)
     with pytest.raises(UsageError, match="for store 'oen', which the state neither has nor retires; it has one"):
         lost.validate()
-    no_map = app(Tape, 2)
-    no_map.upgrade(1, V1, key=str)(fails)
-    with pytest.raises(UsageError, match="Tape is none"):
-        no_map.validate()
-
-
-class Tape:
-    def snapshot(self):
-        return []
-
-    def restore(self, entries):
-        pass
 
 
 def test_an_entry_that_moves_onto_one_of_another_store_is_refused_whichever_comes_first():

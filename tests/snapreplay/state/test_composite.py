@@ -45,7 +45,6 @@ def copied(store: Store, other: Store) -> None:
     while slices := all_of(cursor.slicing(20)):
         other.load(slices, cursor.store)
     cursor.release()
-    other.loaded()
 
 
 class Machine(RuleBasedStateMachine):
@@ -58,7 +57,6 @@ class Machine(RuleBasedStateMachine):
         start: Entries = {"a": {}, "b": {}, "default": {}, "old": {"x": 1, "y": 2}}
         for store in (self.store, self.replica):
             store.clear(8)  # shards: a store has 1024 else, and each look goes through all of them
-            store.loaded()
             store.apply_changes({"old": {pack(k): pack(v) for k, v in start["old"].items()}})
         self.committed, self.live = start, copy.deepcopy(start)
         self.sealed: Entries | None = None

@@ -11,6 +11,7 @@ from snapreplay.app.made_record import record
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState
+from snapreplay.state.stores import Stores
 from snapreplay.testing import Diverged, ErrorPolicy, check
 from snapreplay.testing.checks import CRASH_SEEDS, Course, _in_child
 from tests.support import bad_apps
@@ -155,17 +156,12 @@ def test_a_timer_that_sets_itself_again_ends_with_the_time():
     assert len(report.left_out) == 1
 
 
-class Forgetful:
-    """Its snapshot lacks the last key."""
+class Forgetful(Stores):
+    """Keeps the last key beside its map."""
 
     def __init__(self):
-        self.counts, self.last = {}, ""
-
-    def snapshot(self):
-        return list(self.counts.items())
-
-    def restore(self, entries):
-        self.counts, self.last = dict(entries), ""
+        super().__init__()
+        self.counts, self.last = MapState(str, int), ""
 
 
 def test_what_a_snapshot_lacks_is_found_among_many_records():
@@ -176,7 +172,7 @@ def test_what_a_snapshot_lacks_is_found_among_many_records():
     def on_record(record, state, out):
         out.send(RANG, key=record.key, value=state.last)
         state.last = record.key
-        state.counts[record.key.encode()] = b"%d" % record.offset
+        state.counts[record.key] = record.offset
 
     records = [record(IN, key=f"k{n}", timestamp_ms=1_000 + n) for n in range(400)]
     with pytest.raises(Diverged, match=r"in-0-\d+: with crashes \(seed 1\) the app sends other outputs"):

@@ -10,7 +10,6 @@ import pytest
 from snapreplay import App, MapState, Stores, Topic
 from snapreplay.errors import UsageError
 from snapreplay.testing import Diverged, check_upgrade, record
-from tests.support import apps
 
 payments, balances = Topic("payments"), Topic("balances")
 
@@ -96,14 +95,6 @@ def test_a_new_handler_that_fails_names_the_cut():
     new.handlers[payments] = strict
     with pytest.raises(Diverged, match=r"after 4 records: the new app fails.*payments-0-4"):
         check_upgrade(ledger(), new, RECORDS)
-
-
-def test_a_state_that_is_no_map_is_handed_over_as_it_is():
-    """It is restored from its entries."""
-    old, new = apps.tape("upgraded"), apps.tape("upgraded", apps.Undoable)
-    records = [record(old.inputs[0], key="k", value={}) for _ in range(5)]
-    report = check_upgrade(old, new, records)
-    assert (report.other_outputs, report.other_state) == ((), ())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from snapreplay.state.map import MapState
 from snapreplay.state.stores import Stores
 from tests.damage import memory
 from tests.snapshots.proof.test_replay import Logs, now
-from tests.support import apps
 from tests.support.audited_log import Fault, flipped
 from tests.support.compacting import assert_good, audited, compacted, told
 from tests.support.entries import stated_digest
@@ -60,12 +59,6 @@ def test_each_store_has_chunks_of_its_own():
         found[chunk.store] = found.get(chunk.store, EMPTY).plus(stated_digest(chunk))
     assert found == state.found.increment.store_digests
     assert found.keys() == {"counts", "sums"}
-
-
-def test_a_state_that_is_no_map_is_left_to_its_owner():
-    """Nothing would prove it."""
-    with pytest.raises(NotCompactable, match="recorded no digest"):
-        made(memory.world(app=apps.tape("memory")))
 
 
 def test_an_increment_that_cannot_be_read_is_bridged():

@@ -65,14 +65,13 @@ def edited(world, kind, number, **fields):
     return world
 
 
-@pytest.mark.parametrize("made", [{}, {"changes": False}, {"app": apps.tape("memory")}])
+@pytest.mark.parametrize("made", [{}, {"changes": False}])
 def test_what_the_same_code_wrote_is_proved(made):
-    """With changes, without, and a state that is not a map: its digest is that of the next snapshot."""
+    """With changes and without."""
     reports = proved(memory.world(**made))
     assert [report.finding for report in reports] == [None, None, None]
     assert [report.records for report in reports] == [20, 20, 20]
-    assert [report.not_proven for report in reports[:2]] == [0, 0]
-    assert reports[2].not_proven == (2 if "app" in made else 0)
+    assert [report.not_proven for report in reports] == [0, 0, 0]
 
 
 def spoilt(value, account):
@@ -129,18 +128,6 @@ def test_an_input_that_cannot_be_read_now_ends_the_proof(error):
         prove(world.app, segments(moment, last)[0], Failing(world))
 
 
-def test_a_state_that_is_no_map_is_held_against_the_next_snapshot():
-    """The same outputs, another state."""
-
-    class Forgetful(apps.Tape):
-        def snapshot(self):
-            return [*super().snapshot(), (b"more", b"")]
-
-    reports = proved(memory.world(app=apps.tape("memory")), apps.tape("memory", Forgetful))
-    assert reports[0].finding is not None
-    assert "has other entries" in reports[0].finding.detail
-
-
 def test_a_digest_without_a_record_is_compared():
     """As an owner leaves it when it stops."""
     world = edited(memory.world(), RecordKind.INCREMENT, 3, digest=Digest(1, 2, 3))
@@ -184,17 +171,12 @@ def test_what_a_decision_gave_up_is_not_replayed():
     assert len(proved(world)) == 2
 
 
-@pytest.mark.parametrize(
-    "world",
-    [memory.world(app=apps.tape("memory")), edited(memory.world(), RecordKind.INCREMENT, -1, last_decision_offset=4)],
-    ids=["no map", "decided"],
-)
-def test_without_its_snapshots_neither_has_a_state(world):
-    """One has no digest that proves it, the genesis of the other is that of an earlier life."""
+def test_without_its_snapshots_it_has_no_state():
+    """The genesis is that of an earlier life."""
+    world = edited(memory.world(), RecordKind.INCREMENT, -1, last_decision_offset=4)
     world.log(SNAPSHOTS).trim(world.log(SNAPSHOTS).end)
-    asked = At(batch=0) if world.last.digest is None else At()
     with pytest.raises(StateUnreachable):
-        state_at(now(world), Logs(world), asked)
+        state_at(now(world), Logs(world), At())
 
 
 def sorted_out(retired=()):
