@@ -25,7 +25,7 @@ from snapreplay.app.record import Output, hashing
 from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import RecordKind, enveloped
 from snapreplay.snapshots.format.records import ChunkRef
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
 from snapreplay.state.stores import Stores, store_of

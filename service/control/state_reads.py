@@ -14,7 +14,7 @@ import msgspec
 from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.control.vocabulary import Count, Seconds, one_of, said
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 
 READ_SECONDS = 2.0
 """A question that is not answered by then is given up."""

@@ -50,7 +50,7 @@ from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.records import NO_OFFSET, Increment, Manifest, RetiredInput
 from snapreplay.snapshots.plan import FromSnapshot
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 from snapreplay.state.digest import Digest
 
 INSTANCE_ID = "snapreplay-accept"

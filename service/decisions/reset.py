@@ -31,7 +31,7 @@ from snapreplay.service.runtime.witnesses import witness_of
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import NO_REASON, Increment
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 
 INSTANCE_ID = "snapreplay-reset"
 RESET = "state-reset"

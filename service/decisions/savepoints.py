@@ -38,7 +38,7 @@ from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_st
 from snapreplay.snapshots.format.records import NO_REASON, Increment
 from snapreplay.snapshots.log.loading import NullSink
 from snapreplay.snapshots.plan import begun_anew_at
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 
 KEPT_AS = "savepoint"
 """The key of a decision that names the savepoint which it made."""

@@ -35,7 +35,7 @@ from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.savepoint_names import apps_in
 from snapreplay.snapshots.format.records import Genesis, Increment
 from snapreplay.snapshots.plan import plan_start
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 from snapreplay.state.recorded import Recorded
 from snapreplay.state.steps import all_of
 from snapreplay.state.values import StoredValueUnreadable

@@ -14,7 +14,7 @@ from snapreplay.service.preflight import inspect
 from snapreplay.service.recovery.examine import Examiner, News
 from snapreplay.service.runtime.context import Context, contexts_of
 from snapreplay.service.runtime.cooperative import run_cooperatively
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 from snapreplay.state.digest import EMPTY
 from snapreplay.state.steps import Steps
 

@@ -27,7 +27,7 @@ from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.snapshots.format.changes import split_changes
 from snapreplay.snapshots.format.envelope import RecordKind, headers_for
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 
 REST_SECONDS_MAX = 0.1  # nothing else is done meanwhile
 BUSY_SECONDS = 0.1

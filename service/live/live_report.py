@@ -21,7 +21,8 @@ from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.state.contract import Store, largest_entry_bytes
+from snapreplay.state.composite import Store
+from snapreplay.state.contract import largest_entry_bytes
 
 log = logging.getLogger("snapreplay.partition")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from snapreplay.service.clock import SteadyClock
 from snapreplay.service.core.batch_failures import BatchBisection
 from snapreplay.service.runtime.cooperative import run_cooperatively
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 
 SLOW_SECONDS = 1.0  # applied for longer: the next batch could outlast the deadline of a commit
 ALONE_BATCHES = 16  # after a doubt

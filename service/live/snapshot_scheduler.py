@@ -46,7 +46,7 @@ from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import Floors, retention_floors
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 
 log = logging.getLogger("snapreplay.partition")
 

@@ -26,7 +26,7 @@ from snapreplay.service.runtime.free_memory import ROOT, available_bytes, memory
 from snapreplay.service.runtime.progress import RestoreRecord
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in, watched
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 
 log = logging.getLogger("snapreplay.partition")
 

@@ -30,7 +30,7 @@ from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import asked_to_end
 from snapreplay.service.topics.requirements import limits_now
 from snapreplay.snapshots.format.records import Claim, Paused
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 from snapreplay.state.values import StoredValueUnreadable
 
 TopicChanges = tuple[TopicChange, ...]

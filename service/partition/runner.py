@@ -27,7 +27,7 @@ from snapreplay.service.runtime.report import Facts, Reporter, problem_of
 from snapreplay.service.runtime.tasks import cancel_and_wait, unless, within
 from snapreplay.service.topics.increments import newer_owner
 from snapreplay.snapshots.format.records import Paused
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 
 log = logging.getLogger("snapreplay.partition")
 

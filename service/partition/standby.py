@@ -29,7 +29,7 @@ from snapreplay.service.runtime.report import problem_of
 from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in, with_app, within
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.log.batches import Step
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 
 log = logging.getLogger("snapreplay.partition")
 

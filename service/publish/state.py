@@ -25,7 +25,8 @@ from snapreplay.service.publish.owned import commit_increment, owned
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.progress import SILENT, RestoreProgress
 from snapreplay.snapshots.format.records import Increment, Pointer
-from snapreplay.state.contract import Image, Store
+from snapreplay.state.composite import Store
+from snapreplay.state.contract import Image
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.core.phase import RestoreMode
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.log.batches import Step
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 from snapreplay.state.digest import Digest, wrong_stores
 
 UNCOVERED = (

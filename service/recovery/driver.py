@@ -43,7 +43,7 @@ from snapreplay.service.runtime.witnesses import witness_ahead
 from snapreplay.service.topics.increments import decision_of, decisions_of, raise_superseded
 from snapreplay.service.topics.requirements import is_broadcast
 from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND, UPGRADED_KIND, Increment
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 from snapreplay.state.digest import EMPTY, Digest
 from snapreplay.state.recorded import Recorded
 

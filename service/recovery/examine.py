@@ -28,7 +28,7 @@ from snapreplay.service.topics.reading import AGREED_TIMES, Patience
 from snapreplay.snapshots.format.records import NO_OFFSET
 from snapreplay.snapshots.log.batches import Base, BrokenChain
 from snapreplay.snapshots.plan import Start
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 
 T = TypeVar("T")
 

@@ -38,7 +38,7 @@ from snapreplay.service.topics.targets import check_last, check_snapshot
 from snapreplay.snapshots.format.records import NO_OFFSET, Pointer
 from snapreplay.snapshots.log.batches import Base, ChangesLost
 from snapreplay.snapshots.plan import FromGenesis, FromSnapshot, LogStarts
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 from snapreplay.state.values import StoredValueUnreadable
 
 Perform = Callable[[effects.Action], Awaitable[events.Event]]

@@ -25,7 +25,7 @@ from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.log.batches import Base, ChainReader, Step, apply_changes
 from snapreplay.snapshots.log.by_replay import InputDiffers, Replay
 from snapreplay.snapshots.log.reading import Reading, Slice, Source
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 from snapreplay.state.digest import wrong_stores
 from snapreplay.state.steps import Steps, all_of
 

@@ -42,7 +42,7 @@ from snapreplay.service.topics.increments import last_increment, newer_owner
 from snapreplay.service.topics.reading import may_be_stale, reading
 from snapreplay.service.topics.targets import wrong_claim
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 
 log = logging.getLogger("snapreplay.partition")
 

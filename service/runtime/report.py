@@ -28,7 +28,8 @@ from snapreplay.service.core.phase import Phase, may_follow
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.runtime.free_memory import lacks_memory
 from snapreplay.service.runtime.progress import RestoreRecord
-from snapreplay.state.contract import Store, StoreSize
+from snapreplay.state.composite import Store
+from snapreplay.state.contract import StoreSize
 from snapreplay.state.digest import DEFAULT_STORE, Digest
 
 log = logging.getLogger("snapreplay.partition")

@@ -33,7 +33,7 @@ from snapreplay.app.upgrade import (
 )
 from snapreplay.app.windowed import Sessions, WindowHandler, Windows, check_durations, in_place_of
 from snapreplay.errors import UsageError
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.fields import StoreFields, check_dropped
 from snapreplay.state.keys import KeyCodec

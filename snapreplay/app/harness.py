@@ -38,7 +38,7 @@ from snapreplay.app.topic import Topic
 from snapreplay.app.upgrade import upgrading
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.calls import Numbered
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 from snapreplay.state.cursor import Slices, load_slices, slices_of
 from snapreplay.state.digest import Digest
 from snapreplay.state.keys import K as MapKey

@@ -15,8 +15,8 @@ from msgspec.msgpack import decode
 from snapreplay.app.code_version import place_of
 from snapreplay.errors import RecordError, StopError, UsageError, described
 from snapreplay.interrupts import of_a_signal
-from snapreplay.state.composite import CompositeStore
-from snapreplay.state.contract import RESERVED, TIMERS_STORE, ShardSlice, Store
+from snapreplay.state.composite import Store
+from snapreplay.state.contract import RESERVED, TIMERS_STORE, ShardSlice
 from snapreplay.state.digest import DEFAULT_STORE, adding_up
 from snapreplay.state.fields import StoreFields
 from snapreplay.state.keys import KeyCodec, stored_key
@@ -161,8 +161,6 @@ def upgrading(upgrades: Iterable[DeclaredUpgrade], from_schema: int, store: Stor
         StoredValueUnreadable, UnknownStore, UnknownTimer: a store without an upgrade cannot be read, or a timer has no
             handler. Here, too, the entries are as they were.
     """
-    if not isinstance(store, CompositeStore):
-        raise AssertionError("an app with upgrades has a state of maps")  # noqa: TRY004 - a defect, no type of the user's
     slices = yield from _UpgradeRun(upgrades, from_schema, store).upgraded_slices()
     before = [entries for _, entries in store.stored()]
     stream_time_ms = store.stream_time_ms
@@ -179,7 +177,7 @@ def upgrading(upgrades: Iterable[DeclaredUpgrade], from_schema: int, store: Stor
 class _UpgradeRun:
     """One upgrade of a whole state."""
 
-    def __init__(self, upgrades: Iterable[DeclaredUpgrade], from_schema: int, store: CompositeStore) -> None:
+    def __init__(self, upgrades: Iterable[DeclaredUpgrade], from_schema: int, store: Store) -> None:
         by_schema: dict[int, dict[str, DeclaredUpgrade]] = {}
         for each in upgrades:
             by_schema.setdefault(each.from_schema, {})[each.store] = each
@@ -360,7 +358,7 @@ class _Timers:
         self._first: dict[_Place, _Item | None] = {}
         self._now: dict[_Place, _Place] = {}
 
-    def reading(self, old: CompositeStore) -> Steps[None]:
+    def reading(self, old: Store) -> Steps[None]:
         for name, entries in old.stored():
             for block in _blocks(entries) if name == TIMERS_STORE else ():
                 for key, value in block:
@@ -418,7 +416,7 @@ def _blocks(
         size = sizes[store] = max(1, min(BLOCK, 8 * size, BLOCK_BYTES // mean_bytes))
 
 
-def _decoded(upgrade: DeclaredUpgrade, new: CompositeStore, block: Sequence[tuple[bytes, bytes]]) -> list[_Item]:
+def _decoded(upgrade: DeclaredUpgrade, new: Store, block: Sequence[tuple[bytes, bytes]]) -> list[_Item]:
     name = upgrade.store
     unpack_key = upgrade.keys.unpack if upgrade.keys is not None else new.maps[name].decode_key
     unpack, items = upgrade.values.unpack, []

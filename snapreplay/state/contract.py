@@ -1,20 +1,9 @@
-"""A partition's state as the engine sees it: `Store`. `MapStore` (behind `MapState`) and `CompositeStore` (behind
-`Stores`) implement it. Pure.
-
-Life of a batch in a store, and of two batches when the next one is applied while the last one commits:
-
-    begin → (handlers change the view) → staging | rollback    once per batch, or once per record
-    sealing → `Sealed`: what changed, digest after it           the batch goes into its transaction
-    merge | drop                                                its commit was answered OK | anything else
-
-At most one sealed batch waits. Reads see live objects over staged over sealed over base. `mark()` is taken only while
-nothing is sealed. Staging and sealing are done in steps: in one piece they block the event loop for 4 to 14 ms.
-"""
+"""The parts of a state that the engine passes on: sealed batches, slices of snapshots, cursors. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -24,8 +13,7 @@ from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.steps import Steps
 
 if TYPE_CHECKING:
-    from snapreplay.state.calls import CallStore
-    from snapreplay.state.timers import Scheduler, Timetable
+    pass
 
 StateChanges = Mapping[str, Mapping[bytes, bytes | None]]
 """Name of the store → encoded key → encoded value, None for a tombstone; in order of first touch."""
@@ -98,126 +86,6 @@ class Image(Protocol):
 
     def mark(self) -> Cursor:
         """Freeze the image until the cursor is released."""
-
-
-class Clock(Protocol):
-    """The place where stream time is set.
-
-    Attributes:
-        quiet_before_ms: before this stream time no timer and no entry that expires is due, and no record lies far
-            ahead; -1: not known. What is set for an earlier time lowers it.
-    """
-
-    stream_time_ms: int
-    quiet_before_ms: int
-
-
-class Store(Protocol):
-    """A partition's state as the engine sees it. Not thread-safe; one owner."""
-
-    view: Any
-    """What handlers get as `state`."""
-
-    stream_time_ms: int
-    """Highest record timestamp so far, -1 before the first. Set before each record."""
-
-    clock: Clock
-    """Has the same `stream_time_ms`; setting it there costs less."""
-
-    timetable: Timetable | None = None
-    """The timetable of what is due, by stream time; None: nothing ever is."""
-
-    scheduler: Scheduler | None = None
-    """The scheduler that handlers set timers with; None: the app has none."""
-
-    calls: CallStore | None = None
-    """The store of pending calls to the outside; None: the app declares none."""
-
-    is_sealed: bool
-    """Whether a sealed batch waits for `merge` or `drop`."""
-
-    @property
-    def digest(self) -> Digest:
-        """The digest of the base plus the sealed batch. Must not be read while a batch is being sealed."""
-
-    @property
-    def store_digests(self) -> dict[str, Digest]:
-        """The digests by store, see `recorded_digests`; as `digest`."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Key and value bytes in the base. Memory: about 1.6 times this plus 100 per entry."""
-
-    @property
-    def sizes(self) -> tuple[StoreSize, ...]:
-        """The size of each store, also of those that the app does not have."""
-
-    @property
-    def shard_count(self) -> int:
-        """The shard count of a snapshot taken now; recorded in its manifest."""
-
-    def begin(self) -> None:
-        """Begin a batch."""
-
-    def staging(self) -> Steps[None]:
-        """Encode what was touched since `begin`. After an error, and if it is abandoned half-way, nothing is staged.
-        Raises RecordError: a value would not read back as it is, is too large, or is stored under two keys."""
-
-    def rollback(self) -> None:
-        """Drop what was touched since `begin`. Never raises."""
-
-    def sealing(self) -> Steps[Sealed]:
-        """Seal what was staged. If it is abandoned half-way, only `drop` may follow. RuntimeError: a sealed batch
-        waits."""
-
-    def merge(self) -> None:
-        """Make the sealed batch, which was committed, part of the base. RuntimeError: there is none."""
-
-    def drop(self) -> None:
-        """Forget the sealed batch and all that came after it."""
-
-    def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> None:
-        """Fold a batch's changes into the base in a recovery; first clear the stores named in `cleared`. Raises
-        UnknownStore: the state cannot hold entries of another store."""
-
-    def retire(self) -> None:
-        """Let sealed batches clear the stores that the app has retired; a recovery follows what was recorded."""
-
-    def refusing_pending(self) -> Steps[None]:
-        """Read the names of all pending timers and calls; nothing may be merged meanwhile. Raises UnknownTimer,
-        UnknownCall: the app has no handler for one."""
-        ...
-
-    def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
-        """Read every entry of the base, or so many of each shard, as a handler would. Yields how many a step read.
-        Batches may be merged between two steps. Raises UnknownStore, StoredValueUnreadable."""
-        ...
-
-    def mark(self) -> Cursor:
-        """Begin a cursor over the state as it is now. RuntimeError: a batch is sealed, or another cursor is open."""
-
-    def settle(self) -> bool:
-        """Do about a millisecond of the work that the last snapshot left. True if none is left."""
-        ...
-
-    def clear(self, shard_count: int = ...) -> None:
-        """Return to the state that the factory made. Raises DamagedError: no possible number of shards."""
-
-    def freeing(self) -> Steps[None]:
-        """Become empty in steps: freeing a million entries at once takes a tenth of a second."""
-        ...
-
-    def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:
-        """Take over entries of a snapshot in a recovery, dicts included; sums are added, not computed. Raises
-        DamagedError: entries of another shard. UnknownStore: as `apply_changes`."""
-
-    def indexing(self) -> Steps[None]:
-        """Sort the keys of ordered maps in a recovery. Nothing may be written meanwhile. Raises
-        StoredValueUnreadable: a stored key has another type."""
-        ...
-
-    def committed_view(self) -> Any:
-        """Read-only view of the last committed batch: a mapping, or an object with one for each store."""
 
 
 def largest_entry_bytes(entries: Mapping[bytes, bytes | None]) -> int:

@@ -12,7 +12,7 @@ import msgspec
 
 from snapreplay.counted import counted, lines_of
 from snapreplay.errors import RecordError, UsageError
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.gate import OPEN
 from snapreplay.state.map import MapState

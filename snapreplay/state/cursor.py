@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 import msgspec
 
 from snapreplay import engine
 from snapreplay.counted import counted
-from snapreplay.state.contract import ShardSlice, Store
+from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import BLOCK, DEFAULT_STORE, MASK, Digest, adding_up, digest_of
 from snapreplay.state.steps import Steps, all_of
+
+if TYPE_CHECKING:
+    from snapreplay.state.composite import Store
 
 SLICE_ENTRIES_MAX = 8_192
 """Of a slice: it is encoded and decoded in one step, which takes about a millisecond."""

@@ -34,7 +34,12 @@ V = TypeVar("V")
 
 
 class MapClock:
-    """Stream time of a state; its maps share one."""
+    """Stream time of a state; its maps share one.
+
+    Attributes:
+        quiet_before_ms: before this stream time no timer and no entry that expires is due, and no record lies far
+            ahead; -1: not known. What is set for an earlier time lowers it.
+    """
 
     __slots__ = ("quiet_before_ms", "stream_time_ms")
 
@@ -43,7 +48,7 @@ class MapClock:
 
 
 class MapStore(Generic[K, V]):
-    """One map of a `CompositeStore`, which is the `Store` of all states that are maps.
+    """One map of a `Store`.
 
     Attributes:
         name: of the store.

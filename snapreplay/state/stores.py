@@ -10,8 +10,8 @@ from typing import Any
 from snapreplay.counted import counted
 from snapreplay.errors import StopError, UsageError
 from snapreplay.state.calls import CallStore
-from snapreplay.state.composite import CompositeStore
-from snapreplay.state.contract import CALLS_STORE, PERIODS_STORE, RESERVED, TIMERS_STORE, Store
+from snapreplay.state.composite import Store
+from snapreplay.state.contract import CALLS_STORE, PERIODS_STORE, RESERVED, TIMERS_STORE
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.fields import Layout, StoreFields
 from snapreplay.state.map import MapState
@@ -45,14 +45,14 @@ class Stores:
         for name, store in stores.items():
             setattr(self, name, store)
 
-    def __snapreplay_store__(self) -> CompositeStore:
+    def __snapreplay_store__(self) -> Store:
         """Return the engine's side of this state, or raise UsageError: no store at all, one map under two names, or a
         retired name that is none."""
         made = vars(self).get(_MADE)
         if made is None:
-            made = CompositeStore(self, self._checked(), self.retired)
+            made = Store(self, self._checked(), self.retired)
             self.__dict__[_MADE] = made
-        store: CompositeStore = made
+        store: Store = made
         return store
 
     @property
@@ -152,10 +152,10 @@ def store_of(state: object, timers: Collection[str] | None = None, calls: Collec
     """Return a store of the maps of a `MapState` or `Stores`. `timers`: names of the app's timers of keys; None: the
     app has no timers at all. `calls`: names of its calls. Raises UsageError: it is neither of them."""
     if isinstance(state, MapState | Stores):
-        made: MapStore[Any, Any] | CompositeStore = state.__snapreplay_store__()
-        store = CompositeStore(state, {DEFAULT_STORE: made}) if isinstance(made, MapStore) else made
+        made: MapStore[Any, Any] | Store = state.__snapreplay_store__()
+        store = Store(state, {DEFAULT_STORE: made}) if isinstance(made, MapStore) else made
         if calls:
-            store = CompositeStore(state, {**store.maps, CALLS_STORE: CallStore(calls)}, store.retired)
+            store = Store(state, {**store.maps, CALLS_STORE: CallStore(calls)}, store.retired)
         if timers is not None:
             return TimedStore(store, timers)
         if expire := expiring(store.maps):
@@ -175,10 +175,10 @@ class UnknownTimer(StopError):
     """
 
 
-class TimedStore(CompositeStore):
+class TimedStore(Store):
     """The store with timers around the store of a `MapState` or `Stores`."""
 
-    def __init__(self, around: CompositeStore, names: Collection[str]) -> None:
+    def __init__(self, around: Store, names: Collection[str]) -> None:
         """Take `names` of the timers that the app has a handler for."""
         timers, periods = TimerStore(TIMERS_STORE), TimerStore(PERIODS_STORE)
         maps = around.maps

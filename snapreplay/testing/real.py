@@ -32,7 +32,7 @@ from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.redrive import is_note
 from snapreplay.service.topics.reading import decided_bounds, reading
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 from snapreplay.state.cursor import load_slices
 from snapreplay.state.keys import K as MapKey
 from snapreplay.state.map import MapState

@@ -18,7 +18,7 @@ from snapreplay.errors import DamagedError, StopError
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.log.batches import Step
 from snapreplay.snapshots.log.reading import Reading, Slice, Source
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 
 _OFFSET = attrgetter("offset")
 

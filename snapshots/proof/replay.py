@@ -29,7 +29,8 @@ from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.records import Logs, Moment, Slices
 from snapreplay.snapshots.proof.report import Violation
 from snapreplay.snapshots.proof.state import is_there, load, manifest_of
-from snapreplay.state.contract import StateChanges, Store
+from snapreplay.state.composite import Store
+from snapreplay.state.contract import StateChanges
 from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.keys import stored_key
 from snapreplay.state.values import bare

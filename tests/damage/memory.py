@@ -29,7 +29,7 @@ from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import Genesis, Increment
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 from snapreplay.state.map import MapState
 from snapreplay.state.stores import Stores, store_of
 from tests.damage.edits import Slot

@@ -19,7 +19,7 @@ from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.recovery import follower
 from snapreplay.service.runtime import cooperative, witnesses
 from snapreplay.state import shards, staging
-from snapreplay.state.composite import CompositeStore
+from snapreplay.state.composite import Store
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.shards import Shards
 from tests.simulation.scenario import EPOCH_SECONDS
@@ -73,7 +73,7 @@ def seeded(world: World) -> Iterator[None]:
         mock.patch.object(pipeline, "POLLED_RECORDS", 2),
         mock.patch.object(Shards.__init__, "__defaults__", SMALL),
         mock.patch.object(MapStore.clear, "__defaults__", SMALL),
-        mock.patch.object(CompositeStore.clear, "__defaults__", SMALL),
+        mock.patch.object(Store.clear, "__defaults__", SMALL),
         mock.patch.object(shards, "BLOCK", 1),
         mock.patch.object(staging, "BLOCK", 1),
         mock.patch.object(witnesses, "WRITE_SECONDS", 0.5 if world.scenario.losses else 5.0),

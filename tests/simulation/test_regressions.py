@@ -16,7 +16,7 @@ from snapreplay.service.ports import LogRecord
 from snapreplay.service.recovery import executor
 from snapreplay.service.recovery.follower import Tally, prove
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 from tests.simulation import scenario
 from tests.simulation.events import last_increment
 from tests.simulation.loop import VirtualLoop

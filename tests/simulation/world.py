@@ -11,7 +11,7 @@ from snapreplay.app.app import App
 from snapreplay.app.names import place_of_input
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.core.phase import Phase
-from snapreplay.state.contract import Store
+from snapreplay.state.composite import Store
 from tests.simulation import by_time, events, program
 from tests.simulation.broker import Broker
 from tests.simulation.copying import Board, Copies

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from snapreplay.errors import RecordError
-from snapreplay.state.contract import Cursor, Sealed, Store, UnknownStore
+from snapreplay.state.composite import Store
+from snapreplay.state.contract import Cursor, Sealed, UnknownStore
 from snapreplay.state.digest import EMPTY, Digest, digest_of
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
