@@ -153,7 +153,6 @@ def test_an_output_tells_what_became_of_a_commit_that_was_asked_for(committed, w
     assert effect.warm is warm
     _, effect = begun(recovery)
     assert effect.standing.batch == (10 if committed else 9)
-    assert effect.outputs == ()
 
 
 def test_a_doubt_that_nobody_can_resolve_holds_the_state():

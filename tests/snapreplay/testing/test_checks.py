@@ -11,7 +11,6 @@ from snapreplay.app.made_record import record
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState
-from snapreplay.state.stores import Stores
 from snapreplay.testing import Diverged, ErrorPolicy, check
 from snapreplay.testing.checks import CRASH_SEEDS, Course, _in_child
 from tests.support import bad_apps
@@ -154,26 +153,3 @@ def test_a_timer_that_sets_itself_again_ends_with_the_time():
     report = check(ringing(sets_itself), SPREAD, until_ms=11_100)
     assert report.record_count == len(SPREAD)
     assert len(report.left_out) == 1
-
-
-class Forgetful(Stores):
-    """Keeps the last key beside its map."""
-
-    def __init__(self):
-        super().__init__()
-        self.counts, self.last = MapState(str, int), ""
-
-
-def test_what_a_snapshot_lacks_is_found_among_many_records():
-    """Only a crash shows it, and it has to follow a snapshot. Crashes become rarer as records become more."""
-    app = App("forgetful", inputs=[IN], outputs=[RANG], state=Forgetful)
-
-    @app.handler(IN)
-    def on_record(record, state, out):
-        out.send(RANG, key=record.key, value=state.last)
-        state.last = record.key
-        state.counts[record.key] = record.offset
-
-    records = [record(IN, key=f"k{n}", timestamp_ms=1_000 + n) for n in range(400)]
-    with pytest.raises(Diverged, match=r"in-0-\d+: with crashes \(seed 1\) the app sends other outputs"):
-        check(app, records)
