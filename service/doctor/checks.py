@@ -225,7 +225,7 @@ def as_at_a_start(facts: DoctorFacts) -> Found:
             yield from _refused(facts, requirements.check_own_topic, app, topic, count)
         yield from _refused(facts, requirements.check_internal_topics, app, topics, count)
     inputs = list(facts.existing(*facts.read))
-    yield from _refused(facts, requirements.check_replayable, app, facts.settings, inputs)
+    yield from _refused(facts, requirements.check_replayable, facts.settings, inputs)
     for name, problem in requirements.misfits_of(app, facts.settings, topics, facts.partition_count).items():
         if name not in facts.recorded_inputs and topics[name].denied is None:
             fitting = f"a topic with {counted(facts.partition_count, 'partition')} whose name matches"
