@@ -119,7 +119,7 @@ def test_the_partitions_of_a_pattern_are_those_of_what_the_app_has():
     assert partition_count(app, facts) == 3
     assert matched_inputs(app, Settings(), facts, 3) == ("in-a",)
     compacted = {**facts, "in-c": topic("in-c", partition_count=3, **{"cleanup.policy": "compact"})}
-    by_replay = Settings(restore={"mode": "replay"})
+    by_replay = Settings(restore=RestoreSettings(mode="replay"))
     assert "left out: input in-c is compacted" in misfits_of(app, by_replay, compacted, 3)["in-c"]
     with pytest.raises(UsageError, match="not co-partitioned: in-a has 3 partitions, in-b has 2 partitions"):
         partition_count(app, without)
