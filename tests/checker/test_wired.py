@@ -18,6 +18,7 @@ from tests.checker.wired import CASES, WiredForgery
 from tests.support.deadlines import scaled
 from tests.support.stage import Stage
 
+pytestmark = pytest.mark.whole
 DEADLINE_S = scaled(60.0)
 
 

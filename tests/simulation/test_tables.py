@@ -13,7 +13,7 @@ from tests.simulation.run import WANTED_COMPACTED, WANTED_TABLES, replay_command
     "kind",
     [
         {"tables": True},
-        {"tables": True, "standbys": True},
+        pytest.param({"tables": True, "standbys": True}, marks=pytest.mark.whole),
         {"broadcast": True, "standbys": True},
         pytest.param({"tables": True, "calls": True}, marks=pytest.mark.whole),
         pytest.param({"tables": True, "decisions": True}, marks=pytest.mark.whole),
