@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-PATIENCE_MS_MAX = 5.0
+PATIENCE_MS_MAX = 2.0
+"""A refused request is repeated after as much: to wait for longer never pays, however late some markers are."""
 STEP_MS = 0.2
-CALM_COUNT = 10
+CALM_COUNT = 6
 """After so many transactions in a row that were not refused, a producer is less patient by a step; after one that was,
-it is more patient by a step. So about one of sixteen is refused, which costs 2 ms; fewer would cost more in pauses."""
+it is more patient by a step. So about one of ten is refused; fewer would cost more in pauses."""
 
 
 class Patience(NamedTuple):
