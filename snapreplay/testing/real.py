@@ -345,8 +345,7 @@ class RealHarness(Generic[S]):
     @overload
     async def view(self, partition: int = 0) -> View[S]: ...
     async def view(self, partition: int = 0) -> View[Any]:
-        """Return the same state, typed and read-only; it does not follow later batches. Raises as `state`; UsageError
-        if it is not a map."""
+        """Return the same state, typed and read-only; it does not follow later batches. Raises as `state`."""
         store = await self._restored(partition)
         return view_of(partition, store.committed_view)
 
