@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from snapreplay.state.composite import CompositeStore
+from snapreplay.state.composite import Store
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.shards import Shards
 
@@ -13,6 +13,6 @@ from snapreplay.state.shards import Shards
 def few_shards() -> Iterator[None]:
     """Eight shards of a map instead of 1024: a property makes thousands of maps, and each shard is an object."""
     with pytest.MonkeyPatch.context() as patch:
-        for function in (Shards.__init__, MapStore.clear, CompositeStore.clear):
+        for function in (Shards.__init__, MapStore.clear, Store.clear):
             patch.setattr(function, "__defaults__", (8,))
         yield
