@@ -142,5 +142,5 @@ async def test_a_restore_that_has_failed_says_where(page: Page) -> None:
         detail = await details(page, 0)
         await expect(detail.locator(".stages .done")).to_have_count(2)
         await expect(detail.locator(".stages .failed")).to_contain_text("locating")
-        await expect(detail).to_contain_text("nothing is loaded yet, 1 attempt, not ended. Not proven")
+        await expect(detail).to_contain_text("Nothing is loaded yet, 1 attempt, not ended. Not proven")
         await looked_at(page)
