@@ -131,7 +131,8 @@ class Sink:
 
     async def _close(self) -> None:
         self._client.end_writing()
-        await bounded(self._working.acquire(), CLOSE_S)
+        if await bounded(self._working.acquire(), CLOSE_S):
+            self._working.release()
         await close_client(self._client)
 
     # ------------------------------------------------------------------------ what it does
@@ -159,14 +160,14 @@ class Sink:
         return sorted(self._client.cluster.available_partitions_for_topic(topic) or ())
 
     async def begin(self, targets: Iterable[TopicPartition]) -> None:
-        """Begin a transaction with these partitions, not before the markers of the last one are probably written.
+        """Begin a transaction with these partitions, not before the markers of the last one are probably written; or
+        add them to the one that has begun.
 
         Raises:
             KafkaError: it is refused for good.
         """
         loop = asyncio.get_running_loop()
-        patience = self._patience()
-        rest_s = patience.rest_s(loop.time() - self._ended_at)
+        rest_s = self._patience().rest_s(loop.time() - self._ended_at)
         if rest_s:
             await asyncio.sleep(rest_s)
         gap_ms = (loop.time() - self._ended_at) * 1000
@@ -175,7 +176,8 @@ class Sink:
             topics.setdefault(topic, []).append(partition)
         _, met = await self._coordinated(AddPartitionsToTxnRequest(*self._who(), list(topics.items())))
         if self._coordinator is not None:
-            self._shared.patience[self._coordinator] = patience.after(refused=_CONCURRENT in met, gap_ms=gap_ms)
+            learned = self._patience().after(refused=_CONCURRENT in met, gap_ms=gap_ms)  # others learn meanwhile
+            self._shared.patience[self._coordinator] = learned
 
     async def end(self, *, commit: bool) -> None:
         """Commit or abort the transaction.
@@ -270,7 +272,7 @@ class Sink:
                 if not error.retriable:
                     raise
                 self._coordinator = None
-                self._note(described(error))
+                self._note(described(error), usual=isinstance(error, kafka.BrokerResponseError))
                 await self._client.force_metadata_update()
                 await asyncio.sleep(self._pause_s)
                 continue
@@ -282,7 +284,7 @@ class Sink:
                 if code not in _AGAIN:
                     raise self._error(code, topic)
             met |= codes.keys()
-            self._note(", ".join(for_code(code).__name__ for code in codes), usual=codes.keys() == {_CONCURRENT})
+            self._note(", ".join(for_code(code).__name__ for code in codes), usual=True)
             if not codes.keys() <= _SAME_COORDINATOR:
                 self._coordinator = None
             # Only the first request of a transaction meets the markers of the one before.
@@ -313,7 +315,7 @@ class Sink:
             raise
 
     def _note(self, trouble: str, *, usual: bool = False) -> None:
-        """Note why a request is sent again; in the log, too, unless this is `usual`."""
+        """Note why a request is sent again; in the log, too, unless this is `usual`, as what coordinators answer is."""
         self.trouble = trouble
         said = None if usual else _SAID.met(trouble, time.monotonic())
         if said is not None:

@@ -247,6 +247,8 @@ async def test_a_feeder_says_once_that_a_transaction_is_to_be_committed(brokers,
         with pytest.raises(CommitInDoubt):
             await feeder.feed(outputs)
     await feeder.close()
+    with pytest.raises(CommitInDoubt, match="discarded"):
+        await feeder.feed(outputs)
     assert brokers.committed.get(OUT, []) == ([] if fate == 48 else [b"0", b"1", b"2"])
     assert set(brokers.ends) <= {True}
 
