@@ -272,7 +272,7 @@ class Sink:
                 if not error.retriable:
                     raise
                 self._coordinator = None
-                self._note(described(error), usual=isinstance(error, kafka.BrokerResponseError))
+                self._note(described(error), usual=isinstance(error, kafka.GroupCoordinatorNotAvailableError))
                 await self._client.force_metadata_update()
                 await asyncio.sleep(self._pause_s)
                 continue
