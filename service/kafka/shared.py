@@ -471,8 +471,8 @@ class SharingClient(BareClient):
     shared: Shared
     is_reading = False
     """Whether what is under way when it closes may be forgotten."""
-    losses = 0
-    """Connections that were lost."""
+    on_lost: Callable[[int], None] | None = None
+    """Gets the node id of a connection that was lost."""
     _metadata: Metadata | None = None
 
     async def bootstrap(self) -> None:
@@ -520,9 +520,10 @@ class SharingClient(BareClient):
     def _on_connection_closed(self, conn: Any, reason: Any) -> None:
         if reason is CloseReason.SHUTDOWN or self._metadata is None:
             return
-        self.losses += 1
-        for (node_id, _), connection in self._conns.items():
+        for (node_id, _), connection in list(self._conns.items()):
             if connection is conn:
+                if self.on_lost is not None:
+                    self.on_lost(node_id)
                 self.shared.drop(BrokerNode(node_id, conn.host, conn.port))
         super()._on_connection_closed(conn, reason)
 
