@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -15,20 +15,13 @@ from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.inspected import OpenTransaction
-from snapreplay.service.core.lineage import LastFence
 from snapreplay.service.ports import (
     NO_ANCHORS,
     NO_IDS,
-    Appender,
     Bounds,
     Cluster,
-    ClusterFacts,
-    CommittedOffset,
     EpochEnd,
     LogBatch,
-    NewTopic,
-    OffsetCommitter,
-    Producer,
     Reader,
     TopicFacts,
     TopicPartition,
@@ -39,9 +32,12 @@ from snapreplay.snapshots.log.reading import of_input
 
 def as_seen_by(app: App[Any], cluster: Cluster) -> Cluster:
     """Return the cluster with the inputs of the app's broadcast tables; without such tables it is the same object."""
-    if not app.broadcast_names or isinstance(cluster, BroadcastCluster):
-        return cluster
-    return BroadcastCluster(cluster)
+    return broadcasting(cluster) if app.broadcast_names else cluster
+
+
+def broadcasting(cluster: Cluster) -> Cluster:
+    """Return the cluster with the inputs of any broadcast table."""
+    return cluster if isinstance(cluster, BroadcastCluster) else cast("Cluster", BroadcastCluster(cluster))
 
 
 def _topic(name: str) -> str:
@@ -68,17 +64,9 @@ class BroadcastReader:
         self._reader = reader
         self._followed: dict[TopicPartition, TopicPartition] = {}  # in Kafka → as the app names it
 
-    @property
-    def disturbances(self) -> int:
-        return self._reader.disturbances
-
-    @property
-    def doubt(self) -> str:
-        return self._reader.doubt
-
-    @property
-    def is_silent(self) -> bool:
-        return self._reader.is_silent
+    def __getattr__(self, name: str) -> Any:
+        """Return what names no input."""
+        return getattr(self._reader, name)
 
     async def bounds(self, partition: TopicPartition) -> Bounds:
         with _named([partition]):
@@ -139,9 +127,6 @@ class BroadcastReader:
         named = {self._followed[each]: records for each, records in found.items()}
         return {each: of_input(records, each.topic) for each, records in named.items()}
 
-    def wake(self) -> None:
-        self._reader.wake()
-
     def position(self, partition: TopicPartition) -> int:
         return self._reader.position(partition.real)
 
@@ -150,9 +135,6 @@ class BroadcastReader:
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
         return self._reader.high_watermark(partition.real)
-
-    async def close(self) -> None:
-        await self._reader.close()
 
 
 class _Watch:
@@ -175,6 +157,10 @@ class BroadcastCluster:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
+    def __getattr__(self, name: str) -> Any:
+        """Return what names no input."""
+        return getattr(self._cluster, name)
+
     async def reader(
         self,
         *,
@@ -184,9 +170,8 @@ class BroadcastCluster:
         topic_ids: Mapping[str, str] = NO_IDS,
     ) -> Reader:
         ids = {_topic(name): each for name, each in topic_ids.items()}
-        return BroadcastReader(
-            await self._cluster.reader(read_committed=read_committed, large=large, patient=patient, topic_ids=ids)
-        )
+        reader = await self._cluster.reader(read_committed=read_committed, large=large, patient=patient, topic_ids=ids)
+        return cast("Reader", BroadcastReader(reader))
 
     async def topics(self, names: Iterable[str], optional: Collection[str] = ()) -> dict[str, TopicFacts]:
         wanted = tuple(names)
@@ -206,35 +191,3 @@ class BroadcastCluster:
 
     async def open_transaction(self, partition: TopicPartition) -> OpenTransaction | None:
         return await self._cluster.open_transaction(partition.real)
-
-    async def committed_offsets(
-        self, group_id: str, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, CommittedOffset]:
-        return await self._cluster.committed_offsets(group_id, partitions)
-
-    async def fence(self, transactional_id: str) -> Producer:
-        return await self._cluster.fence(transactional_id)
-
-    async def last_fence(self, transactional_id: str) -> LastFence | None:
-        return await self._cluster.last_fence(transactional_id)
-
-    async def appender(self) -> Appender:
-        return await self._cluster.appender()
-
-    async def member_count(self, group_id: str) -> int:
-        return await self._cluster.member_count(group_id)
-
-    def offset_committer(self, group_id: str) -> OffsetCommitter:
-        return self._cluster.offset_committer(group_id)
-
-    async def topic_names(self) -> list[str]:
-        return await self._cluster.topic_names()
-
-    async def create_topics(self, topics: Sequence[NewTopic]) -> None:
-        await self._cluster.create_topics(topics)
-
-    async def facts(self) -> ClusterFacts:
-        return await self._cluster.facts()
-
-    async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
-        return await self._cluster.delete_records(partition, before_offset)

@@ -19,7 +19,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.counters import PartitionMetrics
 from snapreplay.service.core.refusals import Expected, recorded_in
 from snapreplay.service.ports import Cluster, ConsumerGroup, TopicPartition
-from snapreplay.service.runtime.broadcasting import BroadcastCluster, as_seen_by
+from snapreplay.service.runtime.broadcasting import as_seen_by, broadcasting
 from snapreplay.service.runtime.circuits import Circuits
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.rates import MeasuredRates
@@ -169,7 +169,7 @@ def contexts_of(
 ) -> list[Context]:
     """Make the context of every partition, in order; never empty. `command`: the instance id of one, in its claims."""
     identity = Identity.of_this_process(command or settings.instance_id)
-    seen = BroadcastCluster(cluster)  # also of tables that the app does not declare any more
+    seen = broadcasting(cluster)  # also of tables that the app does not declare any more
     return [
         Context(app, settings, seen, view, identity, number, asyncio.Semaphore(1))
         for number in range(view.partition_count)

@@ -22,7 +22,7 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import Cluster, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.recovery.examine import Examiner
-from snapreplay.service.runtime.broadcasting import BroadcastCluster
+from snapreplay.service.runtime.broadcasting import broadcasting
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
 from snapreplay.service.service import Service
 from snapreplay.service.topics.increments import last_increment
@@ -103,7 +103,7 @@ class RealService:
     async def _ends(self, request: Request) -> Ends:
         """Return where the inputs end now, behind the transactions that are open."""
         service = await self._started(request)
-        cluster = BroadcastCluster(KafkaCluster(service.settings))
+        cluster = broadcasting(KafkaCluster(service.settings))
         ends: Ends = {}
         where = "the inputs are not known"
         try:

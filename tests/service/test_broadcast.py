@@ -11,8 +11,10 @@ from snapreplay.app.ranges import Anchor, InputRange
 from snapreplay.errors import RecordId
 from snapreplay.service.core.batch_failures import BatchFailures
 from snapreplay.service.core.kafka_errors import OffsetTrimmed, RefusedRecord
+from snapreplay.service.decisions import reset
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.decisions.inputs import NotDrained, Wish, carry_out, propose
+from snapreplay.service.decisions.reset import ResetTarget
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.topics.requirements import MissingInput
@@ -273,6 +275,20 @@ async def test_it_begins_at_its_start_wherever_the_others_begin(bench):
         rate(bench, number, f"currency-{number}", number + 1)
     await bench.feed(5)
     await init_app(bench.app, bench.settings(), bench.cluster, "latest")
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+        assert view(one)["accounts"] == {}
+
+
+async def test_a_reset_begins_with_the_whole_table(bench):
+    """Whatever the place is where the other inputs go on."""
+    await prepared(bench)
+    await bench.feed(5)
+    async with bench.live() as one:
+        await one.position(5)
+        await all_rows(one, **ROWS)
+    (proposed,) = await reset.propose(bench.app, bench.settings(), bench.cluster, ResetTarget("", "latest"), "wrong")
+    await reset.carry_out(proposed)
     async with bench.live() as one:
         await all_rows(one, **ROWS)
         assert view(one)["accounts"] == {}

@@ -101,9 +101,16 @@ async def has_rows(service: Any, expected: dict[str, int]) -> None:
     await until(lambda: found() == [expected] * 2, found, scaled(30))
 
 
+async def planned(asking: Asking) -> int | None:
+    """How many records a restore of both partitions would bring the snapshots forward by."""
+    items = (await asking.client.get("/api/v1/restore/plan")).json()["items"]
+    plans = [each["plan"] for each in items]
+    return None if None in plans else sum(each["first"]["records"] for each in plans)
+
+
 async def test_what_operators_see_of_it(here):
     """Over HTTP each partition has a row by its key, with the positions of all partitions of the topic; their lag is
-    shown; doctor finds nothing; an audit replays all."""
+    shown; a plan counts their records; doctor finds nothing; an audit replays all."""
     (topic,) = here.app.broadcast_names
     await rows(here, {f"currency-{n}": n + 1 for n in range(5)})
     async with here.started(http=HttpServer()) as service:
@@ -125,11 +132,16 @@ async def test_what_operators_see_of_it(here):
                 f"{topic}/2": 0,
             }
             assert sum(each.position for each in status.inputs if "/" in each.topic) == 5
-        await snapshot(service)
+        for number in range(2):
+            await snapshot(service, number)
         await rows(here, {"currency-1": None, "currency-2": 30})
         await has_rows(service, {"currency-0": 1, "currency-2": 30, "currency-3": 4, "currency-4": 5})
         await here.feed(40)
         await service.wait_caught_up(scaled(30))
+        async with Asking(service.http_address[1]) as asking:
+            while (behind := await planned(asking)) != 40 + 2 * 2:  # since the snapshots
+                assert behind is None or behind <= 40 + 2 * 2
+                await asyncio.sleep(0.1)
     await here.decided()
     report = await examine(here.app, here.settings())
     assert [each for each in report.findings if each.check not in {"replication", "brokers"}] == []
