@@ -139,12 +139,12 @@ async def test_what_operators_see_of_it(here):
         await here.feed(40)
         await service.wait_caught_up(scaled(30))
         async with Asking(service.http_address[1]) as asking:
-            while (behind := await planned(asking)) != 40 + 2 * 2:  # since the snapshots
-                assert behind is None or behind <= 40 + 2 * 2
-                await asyncio.sleep(0.1)
+            async with asyncio.timeout(scaled(30)):
+                while await planned(asking) != 40 + 2 * 2:  # noqa: ASYNC110 - it is in the service
+                    await asyncio.sleep(0.1)
     await here.decided()
     report = await examine(here.app, here.settings())
-    assert [each for each in report.findings if each.check not in {"replication", "brokers"}] == []
+    assert [each for each in report.findings if each.check not in {"replication", "brokers", "access"}] == []
     with BlockingReader(here.settings()) as reader:
         for level in (Level.CHANGES, Level.REPLAY):
             found = await asyncio.to_thread(audit, reader, here.app.app_id, level, here.app)
