@@ -1,8 +1,7 @@
 """The errors of aiokafka, as errors of the ports. One table for sends and commits, one for everything else.
 
 Facts (real broker 4.3.1): a fence and a transaction timeout both come as INVALID_PRODUCER_EPOCH on all
-requests, so they are not told apart; a producer whose task has died raises AssertionError or
-IllegalOperation; INVALID_TXN_STATE comes from late or doubled requests.
+requests, so they are not told apart; INVALID_TXN_STATE comes from late or doubled requests.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from typing import Any
 from snapreplay.service.kafka.batching import Batches, TopicShape
 from snapreplay.service.kafka.config import MIB
 from snapreplay.service.ports import LogRecord
-from tests.support.stage import until
 
 
 def supervisor(service: Any) -> Any:
@@ -90,13 +89,6 @@ async def send_uncommitted(producer: Any, topic: str, *values: bytes) -> None:
 async def add_uncommitted(producer: Any, source: Any) -> None:
     """Begin a transaction that has this partition and no record in it, once the coordinator knows it."""
     await sink(producer).begin([source])
-
-
-async def join(client: Any, source: Any) -> None:
-    """Add a partition to the transaction that aiokafka's producer has begun; the coordinator knows it then."""
-    transaction = client._txn_manager
-    transaction.maybe_add_partition_to_txn(source)
-    await until(lambda: source in transaction.txn_partitions, "joined")
 
 
 def poll_by(live: Any, poll: Any) -> None:
