@@ -328,11 +328,6 @@ class Shared:
         self.patience: dict[int, Patience] = {}
         """Of the producers, by coordinator."""
 
-    @property
-    def users(self) -> int:
-        """The number of clients that share it."""
-        return self._users
-
     def adopt(self, client: AIOKafkaClient) -> None:
         """Make a client, which has not started, share."""
         client.__class__ = SharingClient
