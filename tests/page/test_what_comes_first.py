@@ -126,7 +126,7 @@ async def test_what_an_alert_is_about_is_on_the_page(page: Page) -> None:
         control.statuses[0] = msgspec.structs.replace(live, snapshot=failed)
         await says(page, "! The last snapshot of partition 0 has failed, and 1 more")
         card = page.get_by_role("article", name="The last snapshot of partition 0 has failed")
-        await expect(card).to_contain_text("no space left")
+        await expect(card).to_contain_text("No space left")
         command = f"snapreplay trigger-snapshot --wait --url {url}"
         await expect(card.get_by_role("button", name=f"Copy: {command}")).to_be_visible()
         await looked_at(page)
