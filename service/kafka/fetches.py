@@ -217,7 +217,7 @@ async def batch_at(
         KafkaError: ask again; also when the answer was empty.
     """
     limits = Limits(read_committed=False, wait_ms=_WAIT_MS, partition_bytes=_ONE_BATCH, max_bytes=_ONE_BATCH)
-    fetch = Fetch(limits, [Wanted(partition, offset)], ids)
+    fetch = Fetch(limits, [Wanted(partition, offset)], {partition.topic: ids.get(partition.topic, "")})
     (answer,) = fetch.answers(await client.send(await _leader(client, partition), fetch)).values()
     if answer.error_code == _OUT_OF_RANGE:
         return None

@@ -98,6 +98,17 @@ class _Place:
     idle_at: int | None = None
 
 
+def _one_of_each(places: Sequence[_Place]) -> list[_Place]:
+    """Leave one cursor of each partition, the one that is furthest behind. Several partitions of an app follow those of
+    a broadcast table, and an answer for another offset would let a cursor skip records."""
+    chosen: dict[TopicPartition, _Place] = {}
+    for place in places:
+        other = chosen.setdefault(place.cursor.partition, place)
+        if place.cursor.fetch_offset < other.cursor.fetch_offset:
+            chosen[place.cursor.partition] = place
+    return list(chosen.values())
+
+
 class Sources(Brokers):
     """One per event loop. It has nothing open while no reader follows."""
 
@@ -253,7 +264,7 @@ class Sources(Brokers):
             elif place.idle_at == node or self._is_quiet(place, now_s):
                 place.idle_at = node
                 found.append(place)
-        return [each for each in found if each.is_fresh] or found
+        return _one_of_each([each for each in found if each.is_fresh] or found)
 
     def _has_quiet(self, node: int) -> bool:
         now_s = self._loop.time()

@@ -1,5 +1,6 @@
 """Fetch sessions, shared by the live partitions of a process."""
 
+import asyncio
 import random
 
 import pytest
@@ -8,10 +9,11 @@ from snapreplay.service.kafka import sources
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.fetches import EPOCH_MAX, Session, Wanted
 from snapreplay.service.kafka.sources import FetchSession
-from snapreplay.service.ports import LogRecord, TopicPartition
+from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 from tests.support.deadlines import within
 from tests.support.kafka import Since, hasty
-from tests.support.stage import until
+from tests.support.reference import send
+from tests.support.stage import settings_for, until
 from tests.support.wire import Proxy
 
 FETCH = 1
@@ -182,3 +184,30 @@ async def test_a_lost_connection_disturbs_and_what_follows_is_read(broker, new_t
         await appender.close()
         for each in readers.values():
             await each.close()
+
+
+@pytest.mark.kafka
+async def test_each_reader_of_one_partition_gets_all_of_it(broker, unique):
+    """From its own position, as partitions of an app read a broadcast table."""
+    cluster, source = KafkaCluster(settings_for(broker.bootstrap_servers)), TopicPartition(unique("read"), 0)
+    await cluster.create_topics([NewTopic(source.topic, 1)])
+    ids = await cluster.topic_ids([source.topic])
+
+    def write(first: int, end: int) -> None:
+        send(broker.bootstrap_servers, source.topic, 1, [(f"k{number}", number) for number in range(first, end)])
+
+    await asyncio.to_thread(write, 0, 40)
+    readers = [await cluster.reader(patient=True, topic_ids=ids) for _ in range(3)]
+    found: list[list[int]] = [[], [], []]
+    starts = (0, 20, 39)
+    for reader, start in zip(readers, starts, strict=True):
+        await reader.follow({source: start})
+    for first, end in ((40, 40), (40, 60), (60, 61)):
+        await asyncio.to_thread(write, first, end)
+        async with within(30):
+            while any(not each or each[-1] < end - 1 for each in found):
+                for reader, offsets in zip(readers, found, strict=True):
+                    offsets += [each.offset for each in (await reader.poll(5, 20)).get(source, ())]
+    assert found == [list(range(start, 61)) for start in starts]
+    for reader in readers:
+        await reader.close()
