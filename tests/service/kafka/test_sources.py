@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -184,6 +186,17 @@ async def test_a_lost_connection_disturbs_and_what_follows_is_read(broker, new_t
         await appender.close()
         for each in readers.values():
             await each.close()
+
+
+def test_a_fetch_is_for_one_cursor_of_a_partition():
+    """The one that is furthest behind: an answer for another offset has records that it would skip."""
+
+    def place(topic: str, offset: int) -> Any:
+        return SimpleNamespace(cursor=SimpleNamespace(partition=TopicPartition(topic, 0), fetch_offset=offset))
+
+    ahead, behind, other = place("t", 5), place("t", 3), place("u", 9)
+    assert sources._one_of_each([ahead, behind, other]) == [behind, other]
+    assert sources._one_of_each([behind, other, ahead]) == [behind, other]
 
 
 @pytest.mark.kafka
