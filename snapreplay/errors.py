@@ -113,7 +113,7 @@ class RegistryUnavailable(RetryableError):
 
 
 class RebuildError(SnapreplayError):
-    """A snapshot, or a range of increments, cannot be used; another mode may exist."""
+    """A snapshot, or a range of increments, cannot be used; another mode may work."""
 
     reaction = Reaction.REBUILD
 

@@ -191,7 +191,7 @@ async def upgrade(
 ) -> ExitCode:
     """Upgrade the stored entries of every partition in memory, and say which would fail. Nothing is written.
 
-    The old version may run. With the same schema_version every entry is read as this version's types.
+    The old version may run. With the same schema_version every entry is read with this version's types.
 
     Exit code 0: this version can take over all partitions; 1: not all of them; 2: could not run."""
     from snapreplay.service.decisions.upgrade_trial import try_upgrade

@@ -87,7 +87,7 @@ class SnapshotSettings(Table):
     jitter_ratio: Annotated[float, Meta(ge=0, le=0.5)] = 0.1
     """Each partition's two intervals are shortened by up to this share, so that not all write at once."""
     before_stop: bool = True
-    """Also write a snapshot on SIGTERM if something changed. The next start then has nothing to advance."""
+    """Also write a snapshot on SIGTERM if something changed. The next start then only loads it."""
     by: Literal["owner", "both"] = "both"
     """Who writes snapshots. owner: no proposal of a job is adopted."""
     chunk_bytes_max: Annotated[int, Meta(ge=10_000, le=950_000)] = 900_000
@@ -158,7 +158,7 @@ class TimeoutSettings(Table):
     shutdown_ms: Annotated[int, Meta(ge=100)] = 25_000
     """Deadline for a graceful stop, from signal to exit, LeaveGroup included (ms). Kubernetes kills after 30,000."""
     revoke_ms: Annotated[int, Meta(ge=100)] = 20_000
-    """Time for a moving partition to finish its batch (ms); then the batch is aborted. A state only in memory stays."""
+    """Time for a moving partition to finish its batch (ms), then it is aborted. A state only in memory is kept."""
 
 
 class GroupSettings(Table):
@@ -173,7 +173,7 @@ class GroupSettings(Table):
 
 
 class RetentionSettings(Table):
-    """The data that the owner keeps when it trims the two topics."""
+    """The data that the owner keeps when it trims increments and snapshots."""
 
     snapshots_kept: Annotated[int, Meta(ge=2, le=100)] = 3
     """Number of full snapshots kept, with everything after the oldest of them."""

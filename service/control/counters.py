@@ -71,7 +71,7 @@ PROPOSALS = _counter(
 RESTORES = _counter(
     "snapreplay_restores_total",
     "Recoveries that ended: `succeeded`, `failed`, `abandoned`. The mode is `changes`, `replay`, `warm` (the state"
-    " was still in memory) or `none` (nothing to advance).",
+    " was still in memory) or `none` (nothing after the snapshot).",
     "result",
     "mode",
 )

@@ -155,7 +155,7 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_restore_progress_ratio",
-        "Progress towards LIVE, 0 to 1: loading is the first half, advancing the second. Absent when FAILED.",
+        "Progress towards LIVE, 0 to 1: the snapshot is the first half, later batches the second. Absent when FAILED.",
         _restore_ratio,
     ),
     Shown(

@@ -137,7 +137,7 @@ async def _acceptance(context: Context, examiner: Examiner, finding_id: str, rea
         raise NotTheFinding(
             f"partition {context.partition}: asked to accept {finding_id}, but the finding is {finding.id}:"
             f" {error.message}",
-            hint=f"to accept that one: `{command(finding, context)}`: {finding.way}",
+            hint=f"to accept that one: `{command(finding, context)}` ({finding.way})",
             given=finding_id,
             found=finding.id,
         )

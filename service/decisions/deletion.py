@@ -29,7 +29,7 @@ class NoSuchApp(UsageError):
 class StillRuns(StopError):
     """The app still runs: its group has members.
 
-    Safe: No topic was deleted, no state was set back, and the app continues.
+    Safe: No topic was deleted, no state was reset, and the app continues.
     """
 
 

@@ -47,7 +47,7 @@ from snapreplay.snapshots.plan import FromSnapshot, NoUsableSnapshot, plan_start
 class Resolution(StrEnum):
     """The way on once a finding is accepted."""
 
-    SKIP = "the records that are gone are never processed"
+    SKIP = "the missing records are never processed"
     REREAD = (
         "the input is read from the point where it differs from the log that was processed, or from its start; records"
         " in it that were processed before are processed again, outputs written a second time"
@@ -171,7 +171,7 @@ async def _with_acceptance(
         error.hint = f"{before}{other.message}: {other.hint}"
         return
     if offered:
-        ways = "; or ".join(f"`{command(each, context)}`: {each.way}" for each in offered)
+        ways = "; or ".join(f"`{command(each, context)}` ({each.way})" for each in offered)
         error.hint = f"{before}accept it: {ways}; then {look_again(context.partition)}"
         if offered[0].way in {Resolution.SKIP, Resolution.REREAD} and _has_changes(recovery):
             options = f" --state-of {context.app.app_id} --from earliest"

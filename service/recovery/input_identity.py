@@ -57,7 +57,7 @@ class InputMissing(RetryableError):
 class InputShrunk(StopError):
     """The topic of a broadcast table has fewer partitions than were read.
 
-    Safe: Nothing was processed since. The state has the table as it was read.
+    Safe: Nothing has been processed since. The state has the table as read.
     """
 
 

@@ -182,7 +182,11 @@ def msgpack(type_: type[T], /) -> Codec[T]: ...
 @overload
 def msgpack(type_: object, /) -> Codec[Any]: ...
 def msgpack(type_: Any = Any, /) -> Codec[Any]:
-    """Return a codec for MessagePack, for any type that msgspec supports. Raises as `json`."""
+    """Return a codec for MessagePack, for any type that msgspec supports.
+
+    Raises:
+        UsageError: as `json`.
+    """
     return _codec("msgpack", type_, msgspec.msgpack)
 
 

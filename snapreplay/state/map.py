@@ -260,7 +260,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             timer: the name of an `@app.timer("…")`.
 
         Raises:
-            RecordError: the app has no such timer, or `at_ms` is not a time, or is ten years before stream time.
+            RecordError: the app has no such timer, or `at_ms` is not a time, or over ten years before stream time.
         """
         now_ms = self._store.clock.stream_time_ms
         self._scheduler(changes=True).set(self._store.name, self._keys.encode(key), at_ms, timer, now_ms)

@@ -25,8 +25,7 @@ class Position(NamedTuple):
         batch: the last committed batch in the state.
         offsets: input topic → next offset: all records before it are in the state.
         is_copy: whether this is a warm copy, whose owner may be ahead.
-        age_seconds: time since the copy was known to be up to date with the log, or since the owner was known to be
-            the owner.
+        age_seconds: time since the copy was last known to be up to date with the log, or the owner to be the owner.
     """
 
     batch: int

@@ -50,7 +50,7 @@ def check_upgrade(
     policy: ErrorPolicy = ErrorPolicy.FAIL,
 ) -> UpgradeReport:
     """Let `new_app` take over from `old_app` before the first record and after each one. It restores the old state
-    from a snapshot and the changes since then, reads every entry as its own types, and applies the next record.
+    from a snapshot and the changes since then, reads every entry with its own types, and applies the next record.
 
     Each takeover upgrades a state of an older schema_version. The state after the next record is compared with the
     old app's upgraded state after that record.

@@ -28,7 +28,7 @@ class InputDiffers(StopError):
 
 
 class InputRetired(DamagedError):
-    """A batch covers an input that was retired since: this version of the app has no handler for its records, or reads
+    """A batch covers an input that was retired later: this version of the app has no handler for its records, or reads
     the input again."""
 
 

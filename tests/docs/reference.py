@@ -9,7 +9,7 @@ import re
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
@@ -303,6 +303,7 @@ def _annotation(function: Any) -> str:
 
 
 _SHORT = {
+    "Callable[[Any, Any], Any]": "Callable",
     "collections.abc.": "",
     "typing.": "",
     "Iterable[tuple[str, bytes | None]]": "Headers",
@@ -318,6 +319,8 @@ _SHORT = {
 def _text(annotation: Any) -> str:
     if annotation is inspect.Signature.empty:
         return ""
+    if get_origin(annotation) is Union:
+        return " | ".join("None" if each is type(None) else _text(each) for each in get_args(annotation))
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     for long, short in _SHORT.items():
         text = text.replace(long, short)
@@ -351,7 +354,9 @@ def _parameter(each: inspect.Parameter) -> str:
     typed = f"{stars}{each.name}" + (f": {kind}" if kind else "")
     if each.default is each.empty:
         return typed
-    default = each.default.value if isinstance(each.default, enum.Enum) else each.default
+    default = each.default
+    if isinstance(default, enum.Enum):  # with the type Any it marks a missing argument
+        return f"{typed} = {'…' if kind == 'Any' else f'{kind}.{default.name}'}"
     shown = "Any" if default is Any else repr(default).replace("<factory>", "{}")
     return f"{typed} = {'…' if ' at 0x' in shown or '(' in shown.replace('()', '') else shown}"
 
@@ -417,8 +422,8 @@ def errors_page() -> str:
     """Make docs/errors.md."""
     lines = [
         "# Errors\n",
-        "Each error says what it means and what is safe meanwhile. `snapreplay explain NAME` prints the same. A message"
-        " ends with a hint, which has the command to type.\n",
+        "Each error says what it means and what is safe meanwhile ([terms](how-it-works.md#terms)). `snapreplay explain"
+        " NAME` prints the same. A message ends with a hint, which has the command to type.\n",
     ]
     found = errors().values()
     for reaction, title in GROUPS.items():

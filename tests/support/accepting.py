@@ -24,7 +24,7 @@ REASON = "seen and decided"
 
 def command_in(hint: str, way: str = "") -> list[str]:
     """The words of the one `snapreplay accept` in a hint, or of the one that leads this way."""
-    (command,) = re.findall(rf"`(snapreplay accept [^`]+)`: {re.escape(way)}", hint)
+    (command,) = re.findall(rf"`(snapreplay accept [^`]+)` \({re.escape(way)}", hint)
     return shlex.split(command)
 
 

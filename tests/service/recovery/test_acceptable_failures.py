@@ -122,7 +122,7 @@ async def test_the_hint_keeps_what_it_said_and_adds_the_command():
     assert error.hint.startswith("raise retention.ms; or accept it: `snapreplay accept MODULE:APP ")
     words = command_in(error.hint)
     assert words[3:7] == ["--partition", "3", "--finding", id_of(trimmed(), context(3))]
-    assert f"`: {Resolution.SKIP}; then `snapreplay retry --partition 3`" in error.hint
+    assert f"` ({Resolution.SKIP}); then `snapreplay retry --partition 3`" in error.hint
 
 
 async def test_the_command_names_the_app_and_the_settings_that_found_it():
