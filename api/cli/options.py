@@ -56,7 +56,8 @@ AppNames = Annotated[
     list[str],
     Argument(
         "APP...",
-        "One app or several, each as module:app or path/to/file.py:app. Their folders must not contain modules of the same name.",
+        "One app or several, each as module:app or path/to/file.py:app. Their folders must not"
+        " contain modules of the same name.",
     ),
 ]
 AppOrId = Annotated[str | None, Argument("[APP]", "module:app or path/to/file.py; or use --app-id.")]
