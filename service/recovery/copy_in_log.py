@@ -19,7 +19,7 @@ from snapreplay.service.core.recoverability import start_of
 from snapreplay.service.core.retained import RetainedState, needs_inputs
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Bounds, TopicPartition
-from snapreplay.service.recovery.input_identity import was_cut
+from snapreplay.service.recovery.input_identity import lost_partitions, was_cut
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.increments import last_in_log
 from snapreplay.service.topics.log_bounds import log_starts, way_back
@@ -170,7 +170,8 @@ async def _restorable(context: Context, last: Increment, topic_ids: Mapping[str,
     by_replay = last.changes is None and bool(last.anchors)
     if context.snapshots.topic not in topic_ids:
         last = msgspec.structs.replace(last, pointers=[])
-    there = {*topic_ids, *await context.cluster.topic_ids(tuple(last.positions))}
+    lost = await lost_partitions(context, last.positions)
+    there = {*topic_ids, *await context.cluster.topic_ids(tuple(last.positions))} - lost.keys()
     async with reading(context.cluster, read_committed=False) as reader:
         starts = await log_starts(context, reader, last.positions, there)
         seen = await way_back(context.snapshots, reader, last, NO_OFFSET, starts, {}, by_replay=by_replay)
@@ -180,7 +181,7 @@ async def _restorable(context: Context, last: Increment, topic_ids: Mapping[str,
         return False
     is_newest = isinstance(start, FromSnapshot) and start.pointer == last.pointers[0]
     replays = needs_inputs(last) if is_newest else by_replay
-    return not replays or await _inputs_are_there(context, last)
+    return not replays or (not lost and await _inputs_are_there(context, last))
 
 
 async def _inputs_are_there(context: Context, last: Increment) -> bool:

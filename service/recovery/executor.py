@@ -135,7 +135,7 @@ class RecoveryExecutor:
 
     async def _starts(self, last: FoundIncrement) -> LogStarts:
         # A missing input is named here; further on it would be asked for, for minutes.
-        await input_identity.topic_ids(self._context, last.increment.positions)
+        await input_identity.checked_ids(self._context, last.increment)
         return await log_bounds.read_starts(self._context, last, disregard_manifests=self.disregard_manifests)
 
     async def _reenter(self, effect: effects.Reenter) -> events.Event:

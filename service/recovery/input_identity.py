@@ -47,7 +47,7 @@ class InputGrown(StopError):
 
 
 class InputMissing(RetryableError):
-    """The topic does not exist. When it exists again, the recovery checks whether it is the same log.
+    """The topic or partition does not exist. When it exists again, the recovery checks whether it is the same log.
 
     Safe: State and positions are in the log, and the partition waits for the topic. Do not restart its process: a start
     without the input is refused.
@@ -61,7 +61,7 @@ class InputShrunk(StopError):
     """
 
 
-REFUSALS = (InputReplaced, InputShorter, InputTrimmed, InputMissing)
+REFUSALS = (InputReplaced, InputShorter, InputTrimmed, InputMissing, InputShrunk)
 
 
 class InputDoubtful(RetryableError):
@@ -95,29 +95,40 @@ async def topic_ids(context: Context, inputs: Iterable[str]) -> dict[str, str]:
     ids = await context.cluster.topic_ids((*names, context.increments.topic, context.snapshots.topic))
     for name in names:
         if name not in ids:
+            topic, _ = place_of_input(name, context.partition)
             raise InputMissing(
-                f"input {name} no longer exists",
+                f"input {topic} no longer exists",
                 hint="restore it from a backup or a mirror, with its old offsets: a topic of this name that holds"
                 f" other records is refused{_retiring(context, name)}",
-                topic=name,
+                topic=topic,
             )
-    await _check_broadcast(context, names)
     return ids
 
 
-async def _check_broadcast(context: Context, inputs: Iterable[str]) -> None:
-    """Raise InputShrunk if the topic of a broadcast table was created again with fewer partitions."""
-    for name, count in (await lost_partitions(context, inputs)).items():
+async def checked_ids(context: Context, last: Increment) -> dict[str, str]:
+    """Return what `topic_ids` does. All partitions that were read are there.
+
+    Raises:
+        InputShrunk: the topic of a broadcast table was created again with fewer partitions.
+        InputMissing, Unreachable: ask again.
+    """
+    ids = await topic_ids(context, last.positions)
+    for name, count in (await lost_partitions(context, last.positions)).items():
         topic, partition = place_of_input(name, context.partition)
-        raise InputShrunk(
-            f"broadcast table {topic} has {counted(count, 'partition')}, and its partition {partition} was read: the"
-            " topic was created again",
-            hint="restore it from a backup, with all partitions and its old offsets; or take the table out of the app"
-            f" and run `snapreplay inputs {app_name(context.app)} --leave-records`",
-            topic=topic,
-            found=count,
-            expected=partition + 1,
+        found = f"broadcast table {topic} has {counted(count, 'partition')}, and its partition {partition} was read"
+        facts = {"topic": topic, "found": count, "expected": partition + 1}
+        hint = (
+            "restore it from a backup, with all partitions and its old offsets; or take the table out of the app"
+            f" and run `snapreplay inputs {app_name(context.app)} --leave-records`"
         )
+        if not changes([name], last.topic_ids, ids):
+            raise InputMissing(
+                f"{found}: nothing shows that the topic was created again, so a broker may lag behind",
+                hint=f"wait: the brokers are asked again. If it stays so, {hint}",
+                **facts,
+            )
+        raise InputShrunk(f"{found}: the topic was created again", hint=hint, **facts)
+    return ids
 
 
 async def lost_partitions(context: Context, inputs: Iterable[str]) -> dict[str, int]:
@@ -153,13 +164,13 @@ async def check_inputs(context: Context, last: Increment, on_waiting: OnWaiting 
     may be behind, unless all brokers agree on its end. `on_waiting` hears of every try.
 
     Raises:
-        InputReplaced, InputTrimmed, InputShorter, InputGrown: STOP, with both facts.
+        InputReplaced, InputTrimmed, InputShorter, InputShrunk, InputGrown: STOP, with both facts.
         InputMissing, Unreachable: ask again.
     """
     await _check_counts(context, last)
     patience = Patience()
     while True:
-        ids = await topic_ids(context, last.positions)
+        ids = await checked_ids(context, last)
         changed = {change.topic: change for change in changes(last.positions, last.topic_ids, ids)}
         try:
             found = await _check_once(context, last, ids, changed)

@@ -17,6 +17,7 @@ from snapreplay.service.decisions.inputs import NotDrained, Wish, carry_out, pro
 from snapreplay.service.decisions.reset import ResetTarget
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.preflight import inspect
+from snapreplay.service.recovery.copy_in_log import restorable
 from snapreplay.service.topics.requirements import MissingInput
 from tests.service.live.test_pausing import WHY, asked
 from tests.service.partition.test_standby import Copied
@@ -164,6 +165,52 @@ async def test_fewer_partitions_are_refused_by_name(bench):
         rate(bench, number, f"currency-{number}", number + 1)
     async with bench.live() as one:
         await all_rows(one, **ROWS)
+
+
+async def test_the_only_copy_is_written_before_fewer_partitions_are_refused(bench):
+    """Only a replay of the lost partition would restore it. A version without the table resumes with all rows."""
+    await prepared(bench, restore={"mode": "replay"}, changelog={"enabled": False})
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+        await bench.feed(5)
+        await one.position(5)
+        before = view(one)
+        remade(bench, 2)
+        one.runner.topics_seen(seen_ids(bench))
+        assert (await one.phase("failed")).error.kind == "InputShrunk"
+    after = without_table()
+    (proposed,) = await propose(after, bench.settings(), bench.cluster, Wish(leave_records=True))
+    await carry_out(proposed)
+    async with bench.live(after) as one:
+        assert view(one) == before
+
+
+async def test_no_replay_reads_a_partition_that_is_not_there(bench):
+    """Whatever the topic's id is: an older cluster has none."""
+    await prepared(bench, restore={"mode": "replay"}, changelog={"enabled": False})
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+    context, last = await bench.context(), bench.batches()[-1]
+    assert await restorable(context, last)
+    bench.broker.partition_counts[RATES] = 2
+    assert await restorable(context, last) is False
+
+
+async def test_a_broker_that_lags_behind_is_asked_again(bench):
+    """It knows the same topic with fewer partitions."""
+    await prepared(bench)
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+    bench.broker.partition_counts[RATES] = 2
+    one = await bench.owner()
+    await until(lambda: one.status.error is not None, "it is missed")
+    assert one.status.error.kind == "InputMissing"
+    assert one.status.error.message.startswith(
+        "broadcast table rates-app has 2 partitions, and its partition 2 was read"
+    )
+    bench.broker.partition_counts[RATES] = 3
+    await one.phase("live")
+    await all_rows(one, **ROWS)
 
 
 async def test_a_partition_with_other_records_is_refused_until_it_is_accepted(bench):
