@@ -242,7 +242,8 @@ async def _until_readable(context: Context, reader: Reader) -> None:
 
 async def appeared(context: Context, last: Increment, topics: Sequence[str]) -> InputChange:
     """Return the change that adds these topics, as far as they still exist, from their beginnings. A topic that was
-    retired before goes on there: an older version of the app, whose pattern it matches, may run once more.
+    retired before resumes there: an older version of the app, whose pattern it matches, may run once more. A table
+    does not: its store may have been retired with it, and applying a row twice changes nothing.
 
     Raises:
         Unreachable: the cluster could not be asked.
@@ -253,7 +254,7 @@ async def appeared(context: Context, last: Increment, topics: Sequence[str]) -> 
         places = {name: TopicPartition(name, context.partition) for name in ids}
         bounds = await reader.bounds_of(places.values())
         for name, topic_id in ids.items():
-            before = last.retired_inputs.get(name)
+            before = None if context.app.is_table(name) else last.retired_inputs.get(name)
             if before is not None and before.topic_id == topic_id:
                 added[name] = Added.again(before)
                 continue

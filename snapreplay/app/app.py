@@ -177,6 +177,11 @@ class App(Generic[S]):
         the topic."""
         return broadcast_input(topic, partition) if topic in self.broadcast_names else topic
 
+    def is_table(self, name: str) -> bool:
+        """Say whether this topic or input is a table."""
+        found = self.declaration(self.input_of(name, 0))
+        return found is not None and isinstance(self.handlers.get(found), Table)
+
     @functools.cached_property
     def stored_fields(self) -> Mapping[str, StoreFields]:
         """The fields that stored values have, by store. UsageError: the factory does not return a state."""
@@ -623,7 +628,7 @@ class App(Generic[S]):
                     f"{self.app_id}: call {call.name} has no handler for its answers",
                     hint=f"decorate a function (record, state, out) with @{call.name}.handler",
                 )
-        if len(self.broadcast_names) == len(self.inputs):
+        if len(self.broadcast_names) + len(self.internal_names) == len(self.inputs):
             raise UsageError(
                 f"{self.app_id}: all inputs are broadcast tables, and none says how many partitions the app has",
                 hint="declare another input; or leave broadcast=True out",

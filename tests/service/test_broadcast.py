@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from snapreplay import App, Topic
+from snapreplay import App, Stores, Topic, nullable
+from snapreplay import json as json_of
 from snapreplay.app.failure import PREFIX
 from snapreplay.app.ranges import Anchor, InputRange
 from snapreplay.errors import RecordId
@@ -341,9 +342,10 @@ async def test_a_reset_begins_with_the_whole_table(bench):
         assert view(one)["accounts"] == {}
 
 
-def without_table() -> App[Any]:
+def without_table(state: Any = None) -> App[Any]:
     """The version before, and after: no table."""
-    app = App("app", inputs=[Topic("payments-app")], outputs=[Topic("balances-app")], state=apps.converted("app").state)
+    state = state or apps.converted("app").state
+    app = App("app", inputs=[Topic("payments-app")], outputs=[Topic("balances-app")], state=state)
     app.handler(app.inputs[0])(lambda record, state, out: None)
     return app
 
@@ -370,6 +372,34 @@ async def test_an_app_takes_it_in_by_itself_and_gives_it_up_by_a_command(bench):
     async with bench.live(after) as one:
         await all_rows(one, **ROWS)
         assert [each.topic for each in one.status.inputs] == ["payments-app"]
+
+
+def of_a_pattern() -> App[Any]:
+    """The table is partitioned, and its topic is found by a pattern."""
+    rates, broadcast = Topic.matching("rates-.*", value=nullable(json_of(int))), apps.converted("app")
+    app = App("app", inputs=[broadcast.inputs[0], rates], outputs=broadcast.outputs, state=broadcast.state)
+    app.handler(app.inputs[0])(broadcast.handlers[app.inputs[0]])
+    app.table(rates, store="rates")
+    return app
+
+
+@pytest.mark.parametrize(("app", "partitions"), [(apps.converted("app"), 3), (of_a_pattern(), 1)])
+async def test_a_table_that_comes_back_with_a_new_store_is_read_from_its_beginning(bench, app, partitions):
+    """Its old store was retired with it, so nothing of what was read before is left."""
+    bench.broker.create(RATES, partitions)
+    await bench.prepare(app)
+    for number in range(3):
+        rate(bench, number, f"currency-{number}", number + 1, number % partitions)
+    async with bench.live() as one:
+        await all_rows(one, **ROWS)
+    before, after = bench.app, without_table(lambda: Stores(accounts=apps.accounts(), retired=("rates",)))
+    (proposed,) = await propose(after, bench.settings(), bench.cluster, Wish())
+    await carry_out(proposed)
+    await bench.feed(1)
+    async with bench.live(after) as one:
+        await one.position(1)
+    async with bench.live(before) as one:
+        await all_rows(one, **ROWS)
 
 
 @MODES

@@ -138,9 +138,13 @@ def test_what_cannot_work_is_refused_before_the_first_record(declare, why):
         refusing(declare)
 
 
-def test_an_app_of_nothing_else_has_no_number_of_partitions():
+@pytest.mark.parametrize("has_internal", [False, True])
+def test_an_app_of_nothing_else_has_no_number_of_partitions(has_internal):
+    """Its own topics get theirs."""
     app = App("all", inputs=[here], state=lambda: MapState(str, int))
     app.table(here, broadcast=True)
+    if has_internal:
+        app.handler(app.topic("own"))(lambda record, state, out: None)
     with pytest.raises(UsageError, match="all inputs are broadcast tables, and none says how many partitions"):
         app.validate()
 
