@@ -69,7 +69,7 @@ async def redrive(app: App[Any], settings: Settings, *, dry_run: bool = False) -
             for number in range(facts[name].partition_count):
                 source = TopicPartition(name, number)
                 async for some in _new_letters(letters, source):
-                    found = await _outputs(some, inputs, counts, done)
+                    found = await _outputs(app, some, inputs, counts, done)
                     if feeder is not None:
                         await feeder.feed([*found.outputs, _note(source, found)])
                     for each in found.outputs:
@@ -162,10 +162,14 @@ class _Found:
     refused: OtherRecord | None = None
 
 
-async def _outputs(letters: Sequence[InputRecord], inputs: Reader, counts: dict[str, int], done: Redriven) -> _Found:
+async def _outputs(
+    app: App[Any], letters: Sequence[InputRecord], inputs: Reader, counts: dict[str, int], done: Redriven
+) -> _Found:
     found: list[Output] = []
     left: dict[int, str] = {}
     for letter in letters:
+        if _is_repeated(app, letter):
+            continue
         try:
             found.append(await _original(letter, inputs, counts))
         except _Gone as gone:
@@ -174,6 +178,13 @@ async def _outputs(letters: Sequence[InputRecord], inputs: Reader, counts: dict[
         except OtherRecord as refused:
             return _Found(found, letter.offset, left, refused)
     return _Found(found, letters[-1].offset + 1, left)
+
+
+def _is_repeated(app: App[Any], letter: InputRecord) -> bool:
+    """Say whether partition 0 has a letter of the same record: each partition of the app writes one for a row of a
+    broadcast table, and each record sent back would lead to as many again."""
+    topic = dict(parted(letter.headers)[1]).get(f"{PREFIX}topic") or b""
+    return letter.partition > 0 and topic.decode(errors="replace") in app.broadcast_names
 
 
 class NotesShifted(StopError):
