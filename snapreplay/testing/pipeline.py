@@ -185,12 +185,13 @@ class Pipeline:
     def _deliver(self, depth: int, one: RawRecord) -> None:
         """Let the record wait for each app that reads its topic; of a broadcast table in all partitions."""
         for app_id, app in self._apps.items():
-            name, number = app.input_of(one.topic, one.partition), self._checked(one.partition)
+            name = app.input_of(one.topic, one.partition)
             if name != one.topic:
+                self._checked(one.partition)
                 placed = msgspec.structs.replace(one, topic=name)
                 self._waiting.extend((depth, (app_id, each), placed) for each in range(self._partitions))
             elif app.declaration(name) is not None:
-                self._waiting.append((depth, (app_id, number), one))
+                self._waiting.append((depth, (app_id, self._checked(one.partition)), one))
 
     def _until_quiet(self) -> None:
         while self._waiting:

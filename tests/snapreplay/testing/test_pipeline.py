@@ -257,6 +257,9 @@ def test_an_output_names_its_partition() -> None:
     with pytest.raises(UsageError, match="placing: output to totals: there is no partition 5: each topic has 2"):
         pipeline.feed(payments, key="ada", value=5)
     assert isinstance(pipeline.all_outputs[0], Output)
+    alone = Pipeline(app)
+    alone.feed(payments, key="ada", value=7)  # how many partitions a topic has that no app reads, it does not know
+    assert [each.partition for each in alone.all_outputs] == [7]
 
 
 @pytest.mark.parametrize(("fails", "error"), [(False, UsageError), (True, RecordError)])
