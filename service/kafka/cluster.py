@@ -42,7 +42,6 @@ from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.kafka.requests import COORDINATOR_AWAY, DescribeTransactions
 from snapreplay.service.kafka.shared import Shared, Together
 from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
-from snapreplay.service.kafka.sources import Sources
 from snapreplay.service.ports import NO_IDS, CommittedOffset, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -62,7 +61,6 @@ class KafkaCluster(KafkaAdmin):
 
     def __init__(self, settings: Settings) -> None:
         shared = self._of_this_loop = Shared(settings)
-        self._sources = Sources(settings, shared)
         super().__init__(settings, shared)
         self._limits: dict[str, tuple[int, float]] = {}
         self._asking_for_limits = asyncio.Lock()
@@ -97,7 +95,6 @@ class KafkaCluster(KafkaAdmin):
             patient=patient,
             topic_ids=topic_ids,
             shared=self._of_this_loop,
-            sources=self._sources,
         )
         await reader.start()
         return reader

@@ -61,6 +61,7 @@ def _hides_login(record: logging.LogRecord) -> bool:
 logging.getLogger(AIOKafkaConnection.__module__).addFilter(_hides_login)
 
 
+KERNEL_ENDS_SILENCE = hasattr(socket, "TCP_USER_TIMEOUT")
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2}
 """Where the system has these options: after so many seconds of silence, and then so often, the kernel asks."""
 

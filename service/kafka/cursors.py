@@ -19,8 +19,8 @@ from snapreplay.service.ports import EpochEnd, TopicPartition
 
 PAUSE_S = 0.1
 """After a fetch that was refused, or whose answer is of no use."""
-ANSWERS_MAX, AHEAD_BYTES = 2, 1 << 16
-"""Behind a smaller answer the log probably ends: what comes there until it is taken is one fetch, not many."""
+ANSWERS_MAX = 2
+"""Of which one is being taken."""
 
 _OUT_OF_RANGE, _CORRUPT, _FORBIDDEN = 1, 2, 29
 _MISSING = frozenset({3, 100, 103})
@@ -67,7 +67,6 @@ class Cursor:
         not_before: no fetch before this time.
         attempts: how often in a row the batch at `position` was damaged.
         stop_offset: nothing is fetched from here on; None: everything is wanted.
-        answers_max: how many may wait, of which one is being taken.
     """
 
     def __init__(self, partition: TopicPartition, position: int, how: Reading, topic_id: str = "") -> None:
@@ -84,7 +83,6 @@ class Cursor:
         self.not_before = 0.0
         self.attempts = 0
         self.stop_offset: int | None = None
-        self.answers_max = ANSWERS_MAX
         self._how = how
         self._damaged_at: int | None = None
         self._answers: deque[Records] = deque()
@@ -104,8 +102,7 @@ class Cursor:
     @property
     def is_held_back(self) -> bool:
         """Whether it waits until something is taken."""
-        is_near_end = bool(self._answers) and self._answers[-1].size_bytes < AHEAD_BYTES
-        return is_near_end or len(self._answers) >= self.answers_max
+        return len(self._answers) >= ANSWERS_MAX
 
     @property
     def wants_fetch(self) -> bool:
@@ -241,10 +238,11 @@ class Cursor:
                 self._restart(error)
                 raise
             taken += some
-            if first.is_over or (first.position == first.next_offset and not first.damage):
-                self._answers.popleft()
-            elif not some:
-                break
+            if not first.is_over:
+                if not some:
+                    break
+                continue
+            self._answers.popleft()
         if not taken and not self._answers and self._error is not None:
             failed, self._error = self._error, None
             self._restart(failed)

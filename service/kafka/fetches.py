@@ -11,7 +11,7 @@ it. The batch's head has the leader epoch under which it was written and the che
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aiokafka.client import AIOKafkaClient
@@ -31,7 +31,6 @@ _DIVERGING_EPOCH_TAG = 0
 _EPOCH_END = struct.Struct(">iq")
 
 _WAIT_MS = 500
-EPOCH_MAX = 2**31 - 1
 _ONE_BATCH = 1  # byte: a broker answers with one whole batch at least (KIP-74)
 
 
@@ -96,24 +95,6 @@ class Limits(NamedTuple):
     checks_crcs: bool = True
 
 
-class Session(NamedTuple):
-    """A fetch session of a broker (KIP-227), and the number of the fetch in it: 0 begins one with all partitions, each
-    later fetch names only what has changed. -1: a fetch without a session."""
-
-    session_id: int = 0
-    epoch: int = -1
-
-    @property
-    def is_incremental(self) -> bool:
-        return self.epoch > 0
-
-    def next(self, session_id: int) -> Session:
-        """Return what follows an answer with this id; 0: the broker keeps no session."""
-        if not session_id:
-            return Session(0, 0)
-        return Session(session_id, self.epoch % EPOCH_MAX + 1)
-
-
 class Wanted(NamedTuple):
     """A partition in a fetch: from which offset, and the leader epoch of what was read before it, -1 if unknown."""
 
@@ -122,28 +103,17 @@ class Wanted(NamedTuple):
     epoch_below: int = _NO_EPOCH
 
 
-NO_SESSION = Session()
-
-
 class Fetch(Request[RequestStruct]):
     """A fetch of some partitions. By id if all ids are known: a broker that has another topic of this name then answers
     UNKNOWN_TOPIC_ID. By name, if one is not known or the broker is older than Kafka 3.1."""
 
     API_KEY = 1
 
-    def __init__(
-        self,
-        limits: Limits,
-        wanted: Sequence[Wanted],
-        ids: Mapping[str, str],
-        session: Session = NO_SESSION,
-        forgotten: Collection[TopicPartition] = (),
-    ) -> None:
-        """Take `ids`, also of what the session has: topic → id, "" if there is none."""
+    def __init__(self, limits: Limits, wanted: Sequence[Wanted], ids: Mapping[str, str]) -> None:
+        """Take `ids`: topic → id, "" if there is none."""
         self.wait_ms = limits.wait_ms
         self._limits, self._wanted, self._ids = limits, wanted, ids
-        self._session, self._forgotten = session, forgotten
-        self._by_id = all(ids.values())
+        self._by_id = all(ids.get(each.partition.topic) for each in wanted)
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
         lowest, newest = versions.get(self.API_KEY, (0, -1))
@@ -158,15 +128,12 @@ class Fetch(Request[RequestStruct]):
         for (topic, number), offset, epoch_below in self._wanted:
             asked = (number, _NO_EPOCH, offset, epoch_below, -1, limits.partition_bytes, NO_TAGS)
             topics.setdefault(self._ids[topic] if is_by_id else topic, []).append(asked)
-        left: dict[str, list[int]] = {}
-        for topic, number in self._forgotten:
-            left.setdefault(self._ids[topic] if is_by_id else topic, []).append(number)
-        forgotten, no_replica = [(topic, numbers, NO_TAGS) for topic, numbers in left.items()], -1
+        no_replica, no_session, forgotten = -1, (0, -1), list[Any]()
         sizes = limits.min_bytes, limits.max_bytes
         asked_topics = [(topic, partitions, NO_TAGS) for topic, partitions in topics.items()]
         committed = int(limits.read_committed)
         return request_struct_class(
-            no_replica, self.wait_ms, *sizes, committed, *self._session, asked_topics, forgotten, limits.rack, NO_TAGS
+            no_replica, self.wait_ms, *sizes, committed, *no_session, asked_topics, forgotten, limits.rack, NO_TAGS
         )
 
     def answers(self, answer: Any) -> dict[TopicPartition, Answered]:
@@ -179,7 +146,7 @@ class Fetch(Request[RequestStruct]):
             raise for_code(answer.error_code)("the whole fetch was refused")
         names: Mapping[str, str] = {}
         if answer.API_VERSION == BY_ID.API_VERSION:
-            names = {topic_id: topic for topic, topic_id in self._ids.items()}
+            names = {self._ids[each.partition.topic]: each.partition.topic for each in self._wanted}
         return {
             TopicPartition(names.get(topic, topic), number): _answered(*rest)
             for topic, partitions, _ in answer.topics
@@ -217,7 +184,7 @@ async def batch_at(
         KafkaError: ask again; also when the answer was empty.
     """
     limits = Limits(read_committed=False, wait_ms=_WAIT_MS, partition_bytes=_ONE_BATCH, max_bytes=_ONE_BATCH)
-    fetch = Fetch(limits, [Wanted(partition, offset)], {partition.topic: ids.get(partition.topic, "")})
+    fetch = Fetch(limits, [Wanted(partition, offset)], ids)
     (answer,) = fetch.answers(await client.send(await _leader(client, partition), fetch)).values()
     if answer.error_code == _OUT_OF_RANGE:
         return None

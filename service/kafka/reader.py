@@ -30,7 +30,8 @@ from snapreplay.counted import some
 from snapreplay.errors import DamagedError, SnapreplayError, StopError, described
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed, ReadStalled, TopicGone, Unreachable
-from snapreplay.service.kafka.config import client_arguments, fetch_limits
+from snapreplay.service.kafka.config import FETCH_WAIT_MS, client_arguments, fetch_limits
+from snapreplay.service.kafka.connection import KERNEL_ENDS_SILENCE
 from snapreplay.service.kafka.cursors import Cursor, Reading
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import Asked, client_error, translated
@@ -39,12 +40,13 @@ from snapreplay.service.kafka.fetching import Fetching
 from snapreplay.service.kafka.records import TooInflated
 from snapreplay.service.kafka.shared import Metadata, Shared, SharingClient
 from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
-from snapreplay.service.kafka.sources import Following, Sources
 from snapreplay.service.ports import NO_ANCHORS, NO_IDS, Bounds, EpochEnd, LogBatch, TopicPartition
 
 SLICE_RECORDS = 5000
 _POLL_MS = 200
 LAG_SECONDS = 5.0  # a broker may not know a topic that exists
+# Among many clients fetches that return nothing are what an idle process does most.
+FETCH_WAIT_MS_MAX, FETCH_MS_PER_CLIENT = 20_000 if KERNEL_ENDS_SILENCE else 5000, 40
 ATTEMPTS_MAX = 3
 """At a batch that is damaged."""
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 5.0
@@ -64,10 +66,8 @@ class KafkaReader:
         patient: bool = False,
         topic_ids: Mapping[str, str] = NO_IDS,
         shared: Shared | None = None,
-        sources: Sources | None = None,
     ) -> None:
-        """Take `shared`, of this loop; None: it shares with nobody. From `sources` a reader that follows inputs by id
-        gets its records."""
+        """Take `shared`, of this loop; None: it shares with nobody."""
         self._settings = settings
         self._shared = shared or Shared(settings)
         self._topic_ids = topic_ids
@@ -82,8 +82,7 @@ class KafkaReader:
         self._patience_s = 2.5 * settings.request_timeout_ms / 1000
         self._lag_s = min(LAG_SECONDS, self._progress_s)
         self._metadata: Metadata | None = None
-        self._sources = sources if patient and topic_ids and all(topic_ids.values()) else None
-        self._fetching: Fetching | Following | None = None
+        self._fetching: Fetching | None = None
         self._cursors: dict[TopicPartition, Cursor] = {}
         self._late: SnapreplayError | None = None  # for the next poll: records come first
         self._closed = False
@@ -111,7 +110,8 @@ class KafkaReader:
 
     @property
     def disturbances(self) -> int:
-        return self._disturbances + sum(each.disturbances for each in self._cursors.values())
+        losses = self._fetching.client.losses if self._fetching is not None else 0
+        return self._disturbances + losses + sum(each.disturbances for each in self._cursors.values())
 
     @property
     def doubt(self) -> str:
@@ -239,6 +239,8 @@ class KafkaReader:
         if self._fetching is None:
             await (self._renew() if self._disturbances else self._try_to_connect())
             return
+        if self._patient:
+            self._fetching.client.give_back()  # else the next fetch waits for the answer to the last, futile one
         self._fetching.begin(self._cursors.values())
 
     async def poll(
@@ -311,9 +313,9 @@ class KafkaReader:
         fetching, self._fetching = self._fetching, None
         await finish_despite_cancel(self._end(fetching))
 
-    async def _end(self, fetching: Fetching | Following | None) -> None:
+    async def _end(self, fetching: Fetching | None) -> None:
         if fetching is not None:
-            await fetching.close()
+            await _closed(fetching)
         await self._leave()
 
     async def _poll_patiently(self, partition: TopicPartition) -> Sequence[InputRecord]:
@@ -331,27 +333,28 @@ class KafkaReader:
         if self._fetching is not None:
             self._fetching.begin(())
 
-    async def _connect(self) -> Fetching | Following:
-        if self._sources is not None:
-            async with translated("connecting a reader"):
-                await entered(self._sources.enter(), self._settings)
-            return await self._connected_to(Following(self._sources))
+    async def _connect(self) -> Fetching:
         client = SharingClient(**client_arguments(self._settings))
         client.shared, client.is_reading = self._shared, True
         async with translated("connecting a reader", give_up=partial(close_client, client)):
             await entered(client.bootstrap(), self._settings)
-        return await self._connected_to(Fetching(client, self._limits, is_patient=self._patient))
-
-    async def _connected_to(self, fetching: Fetching | Following) -> Fetching | Following:
         if self._closed:  # meanwhile, by another task
-            await fetching.close()
+            await close_client(client)
             raise Unreachable("this reader is closed")
         self._disturbances += 1
-        self._fetching = fetching
-        fetching.begin(self._cursors.values())
-        return fetching
+        self._fetching = Fetching(client, self._limits, self._fetch_wait_ms)
+        self._fetching.begin(self._cursors.values())
+        return self._fetching
 
-    async def _connected(self) -> Fetching | Following:
+    def _fetch_wait_ms(self) -> int:
+        """Return the wait of the next fetch; of one that is to tell where the log ends, Kafka's default."""
+        is_alone = self._patient and len(self._topic_ids) == 1  # no other input waits for its fetch
+        is_set = "fetch.max.wait.ms" in self._settings.kafka
+        if not is_alone or is_set or any(each.end_offset is None for each in self._cursors.values()):
+            return self._limits.wait_ms
+        return max(FETCH_WAIT_MS, min(FETCH_MS_PER_CLIENT * self._shared.users, FETCH_WAIT_MS_MAX))
+
+    async def _connected(self) -> Fetching:
         if self._fetching is None:
             if self._closed:
                 raise Unreachable("this reader is closed")
@@ -363,7 +366,8 @@ class KafkaReader:
         fetching, self._fetching = self._fetching, None
         self._shared.distrust()
         if fetching is not None:
-            await fetching.close()
+            self._disturbances += fetching.client.losses
+            await _closed(fetching)
         await self._try_to_connect()
 
     async def _try_to_connect(self) -> None:
@@ -448,6 +452,11 @@ class KafkaReader:
             partition=partition.partition,
             offset=at,
         )
+
+
+async def _closed(fetching: Fetching) -> None:
+    await fetching.close()
+    await close_client(fetching.client)
 
 
 def _now() -> float:

@@ -188,10 +188,6 @@ class Records:
         self._error: KafkaError | None = None
 
     @property
-    def size_bytes(self) -> int:
-        return len(self._data)
-
-    @property
     def next_offset(self) -> int:
         """The position behind its last whole batch."""
         return max(self.position, self.heads[-1].next_offset) if self.heads else self.position

@@ -328,6 +328,11 @@ class Shared:
         self.patience: dict[int, Patience] = {}
         """Of the producers, by coordinator."""
 
+    @property
+    def users(self) -> int:
+        """The number of clients that share it."""
+        return self._users
+
     def adopt(self, client: AIOKafkaClient) -> None:
         """Make a client, which has not started, share."""
         client.__class__ = SharingClient
@@ -466,8 +471,8 @@ class SharingClient(BareClient):
     shared: Shared
     is_reading = False
     """Whether what is under way when it closes may be forgotten."""
-    on_lost: Callable[[int], None] | None = None
-    """Gets the node id of a connection that was lost."""
+    losses = 0
+    """Connections that were lost."""
     _metadata: Metadata | None = None
 
     async def bootstrap(self) -> None:
@@ -515,10 +520,9 @@ class SharingClient(BareClient):
     def _on_connection_closed(self, conn: Any, reason: Any) -> None:
         if reason is CloseReason.SHUTDOWN or self._metadata is None:
             return
-        for (node_id, _), connection in list(self._conns.items()):
+        self.losses += 1
+        for (node_id, _), connection in self._conns.items():
             if connection is conn:
-                if self.on_lost is not None:
-                    self.on_lost(node_id)
                 self.shared.drop(BrokerNode(node_id, conn.host, conn.port))
         super()._on_connection_closed(conn, reason)
 

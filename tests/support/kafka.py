@@ -74,7 +74,7 @@ def client_tasks() -> list[asyncio.Task[object]]:
         code = getattr(task.get_coro(), "cr_code", None)
         return code.co_filename if code else ""
 
-    ours = ("/service/kafka/fetching.py", "/service/kafka/sink.py", "/service/kafka/sources.py")
+    ours = ("/service/kafka/fetching.py", "/service/kafka/sink.py")
     return [t for t in asyncio.all_tasks() if "/aiokafka/" in source(t) or source(t).endswith(ours)]
 
 

@@ -18,8 +18,8 @@ from tests.support.wire import HOST, Streams, listening, read_frame
 
 FETCH, METADATA, VERSIONS = 1, 3, 18
 TOPIC, TOPIC_ID = "t", "AAECAwQFBgcICQoLDA0ODw"
-END, SESSION_ID = 1000, 77
-"""Of the log, for all that this broker says of it; and of each session."""
+END = 1000
+"""Of the log, for all that this broker says of it."""
 
 
 class Says(NamedTuple):
@@ -43,8 +43,6 @@ class ScriptedBroker:
         self.leader = 1
         self.fetched: list[tuple[int, int]] = []
         self.fetched_at: list[float] = []  # by the loop's clock
-        self.sessions: list[tuple[int, int]] = []  # id and number of each fetch in its session
-        self._offset = 0  # in the session
         self.connections = 0
         self.address = ""
         self._ports: dict[int, int] = {}
@@ -85,10 +83,7 @@ class ScriptedBroker:
                     raise AssertionError(f"a request that a reader does not need: {key}")
 
     async def _answer(self, node: int, client: Streams, head: bytes, asked: Any) -> bool:
-        for _, ((_, _, self._offset, *_),), _ in asked.topics:  # a session names it only when it changes
-            pass
-        offset = self._offset
-        self.sessions.append((asked.session_id, asked.session_epoch))
+        ((_, ((_, _, offset, *_),), _),) = asked.topics
         says = self.script(node, len(self.fetched), offset)
         self.fetched.append((node, offset))
         self.fetched_at.append(asyncio.get_running_loop().time())
@@ -100,8 +95,7 @@ class ScriptedBroker:
             await asyncio.sleep(asked.max_wait_time / 1000)  # as a broker waits for records
         partition: tuple[Any, ...] = (0, says.code, END, END, 0, [], -1, says.records, {})
         topics: list[Any] = [] if says.whole_code else [(TOPIC_ID, [partition], {})]
-        session_id = 0 if asked.session_epoch < 0 else SESSION_ID
-        answer = head + BY_ID.RESPONSE_TYPE(says.throttle_ms, says.whole_code, session_id, topics, {}).encode()
+        answer = head + BY_ID.RESPONSE_TYPE(says.throttle_ms, says.whole_code, 0, topics, {}).encode()
         if says.how == "half":
             client[1].write(struct.pack(">i", len(answer)) + answer[: len(answer) // 2])
             await client[1].drain()

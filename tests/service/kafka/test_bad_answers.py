@@ -10,15 +10,13 @@ from snapreplay.errors import DamagedError, StopError
 from snapreplay.service.core.kafka_errors import NotAuthorized
 from snapreplay.service.kafka import records as parsers
 from snapreplay.service.kafka.reader import ATTEMPTS_MAX, KafkaReader
-from snapreplay.service.kafka.shared import Shared
-from snapreplay.service.kafka.sources import Sources
 from snapreplay.service.kafka.throttling import THROTTLING
 from snapreplay.service.ports import TopicPartition
 from tests.support import foreign_records, record_batches
 from tests.support.deadlines import within
 from tests.support.foreign_records import Foreign
 from tests.support.kafka import Since, hasty
-from tests.support.scripted_fetches import SESSION_ID, TOPIC, TOPIC_ID, Says, ScriptedBroker, serving
+from tests.support.scripted_fetches import TOPIC, TOPIC_ID, Says, ScriptedBroker, serving
 from tests.support.stage import until
 
 SOURCE = TopicPartition(TOPIC, 0)
@@ -86,18 +84,14 @@ REFUSED = {
 """A batch at offset 1, the error and its reason."""
 
 
-@pytest.fixture(params=["alone", "by sources"])
-async def reading(request):
-    """Provide what makes a reader of a scripted broker, with fetches of its own or in sessions; nothing is left of it
-    afterwards."""
+@pytest.fixture
+async def reading():
+    """Provide what makes a reader of a scripted broker; nothing is left of it afterwards."""
     readers = []
 
     async def make(broker: ScriptedBroker) -> KafkaReader:
         settings = hasty(broker.address, 300)
-        shared = Shared(settings)
-        sources = Sources(settings, shared) if request.param == "by sources" else None
-        how: dict[str, Any] = {"topic_ids": {TOPIC: TOPIC_ID}, "shared": shared, "sources": sources}
-        reader = KafkaReader(settings, read_committed=True, large=False, patient=sources is not None, **how)
+        reader = KafkaReader(settings, read_committed=True, large=False, topic_ids={TOPIC: TOPIC_ID})
         readers.append(reader)
         await reader.start()
         return reader
@@ -124,7 +118,7 @@ async def test_what_is_no_answer_is_asked_again(reading, name):
         since, reader = Since(broker.address), await reading(broker)
         disturbances = reader.disturbances
         assert [offset for offset, _ in await followed(reader, 3)] == [0, 1, 2]
-        assert broker.fetched.count((1, 0)) >= 2
+        assert broker.fetched[:3] == [(1, 0)] * 3
         assert reader.position(SOURCE) == 3
         assert reader.disturbances > disturbances
         assert reader.doubt == ""
@@ -200,24 +194,3 @@ async def test_a_quota_is_waited_for(reading):
         assert [offset for offset, _ in await followed(reader, 3)] == [0, 1, 2]
         assert broker.fetched_at[1] - broker.fetched_at[0] >= 0.7
         assert "Fetch" in str(THROTTLING)
-
-
-@pytest.mark.parametrize("reading", ["by sources"], indirect=True)
-@pytest.mark.parametrize(("code", "former"), [(70, 0), (71, SESSION_ID), (106, SESSION_ID)])
-async def test_a_session_that_the_broker_refuses_is_begun_again(reading, code, former):
-    """With a whole fetch, which ends the former one if the broker knows that. It is no disturbance."""
-
-    def script(node: int, number: int, offset: int) -> Says:
-        if broker.sessions[-1][1] > 0 and len(refused) < 3:
-            refused.append(number)
-            return Says(whole_code=code)
-        return Says(LOG.get(offset, b""))
-
-    refused: list[int] = []
-    async with ScriptedBroker(script).running() as broker:
-        reader = await reading(broker)
-        disturbances = reader.disturbances
-        assert [offset for offset, _ in await followed(reader, 3)] == [0, 1, 2]
-        await until(lambda: len(refused) == 3 and broker.sessions[-1][1] > 1)
-        assert {broker.sessions[number + 1] for number in refused} == {(former, 0)}
-        assert reader.disturbances == disturbances + 1, "only its client is new"
