@@ -160,7 +160,8 @@ def _decision(
     context: Context, target: ResetTarget, last: FoundIncrement, before: Increment, reason: str
 ) -> dict[str, str]:
     reached = last.increment.positions
-    moves = [same_log(topic, at, reached[topic], at)[1] for topic, at in sorted(before.positions.items())]
+    both = sorted(before.positions.keys() & reached.keys())  # inputs may have been added or retired since
+    moves = [same_log(name, before.positions[name], reached[name], before.positions[name])[1] for name in both]
     entries = f" ({counted(before.digest.count, 'entry')}, digest {before.digest})" if before.digest else ""
     digest = hashlib.sha256(f"{context.increments} {last.offset} {target}".encode()).hexdigest()
     return {

@@ -15,7 +15,7 @@ from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.upgrade import upgrading
 from snapreplay.counted import counted
-from snapreplay.errors import RebuildError, SnapreplayError, StopError, UsageError, described
+from snapreplay.errors import RebuildError, SnapreplayError, StopError, UsageError
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.chain import ground_increment
 from snapreplay.service.core.phase import RestoreMode
@@ -32,6 +32,7 @@ from snapreplay.service.runtime.progress import SILENT
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.requirements import is_broadcast
 from snapreplay.service.topics.savepoint_names import apps_in
 from snapreplay.snapshots.format.records import Genesis, Increment
 from snapreplay.snapshots.plan import plan_start
@@ -194,7 +195,7 @@ async def _bring_to(source: Context, executor: RecoveryExecutor, last: FoundIncr
             start = plan_start(last.increment, last.offset, starts, unusable)
         except StopError as error:
             raise refusal or _not_to_be_had(source, error) from error
-        loaded = await _loaded(source, executor, effects.Load(start, last))
+        loaded = await executor.load(effects.Load(start, last))
         if isinstance(loaded, events.StartLoaded):
             break
         unusable[loaded.snapshot_id] = loaded.reason
@@ -202,19 +203,6 @@ async def _bring_to(source: Context, executor: RecoveryExecutor, last: FoundIncr
     event = await executor.perform(effects.Advance(loaded.base, last, RestoreMode.CHANGES))
     if isinstance(event, events.ModeUnavailable):
         raise _not_to_be_had(source, event.error)
-
-
-async def _loaded(
-    source: Context, executor: RecoveryExecutor, load: effects.Load
-) -> events.StartLoaded | events.SnapshotUnusable:
-    try:
-        return await executor.load(load)
-    except SnapreplayError:
-        raise
-    except Exception as error:  # restore() is the user's and may raise anything
-        raise CannotTakeOver(
-            f"restore() of this app's state refuses a snapshot in {source.snapshots}: {described(error)}"
-        ) from error
 
 
 def _not_to_be_had(source: Context, error: SnapreplayError) -> CannotTakeOver:
@@ -254,13 +242,14 @@ def _check_entries(source: Context, store: Store) -> None:
 
 
 async def _same_positions(context: Context, source: Context, last: Increment) -> Places:
-    """Go on where the other app stopped, if the inputs are still the same logs."""
+    """Resume where the other app stopped, if the inputs are still the same logs. The owner adds the partitions of
+    broadcast tables that it did not read."""
     source_id = source.app.app_id.partition(names.SAVEPOINT)[0]
     own_id, is_savepoint, _ = context.app.app_id.partition(names.SAVEPOINT)
     theirs = sorted(name for name in last.positions if not names.is_internal_topic(source_id, name))
     ours = sorted(name for name in context.input_names if name not in context.app.internal_names)
     hint = "`--from earliest` resumes at the start of each input, `--from latest` at its end"
-    if theirs != ours:
+    if theirs != [name for name in ours if name in theirs or not is_broadcast(name)]:
         raise CannotTakeOver(
             f"--from positions: app {source.app.app_id} has the inputs {', '.join(theirs)}, this one has"
             f" {', '.join(ours)}: offsets of other topics mean nothing here",

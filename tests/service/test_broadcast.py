@@ -12,10 +12,11 @@ from snapreplay.app.ranges import Anchor, InputRange
 from snapreplay.errors import RecordId
 from snapreplay.service.core.batch_failures import BatchFailures
 from snapreplay.service.core.kafka_errors import OffsetTrimmed, RefusedRecord
-from snapreplay.service.decisions import reset
-from snapreplay.service.decisions.init import init_app
+from snapreplay.service.decisions import reset, savepoints
+from snapreplay.service.decisions.init import init_app, init_with_state
 from snapreplay.service.decisions.inputs import NotDrained, Wish, carry_out, propose
 from snapreplay.service.decisions.reset import ResetTarget
+from snapreplay.service.decisions.state_import import named as of_id
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.recovery.copy_in_log import restorable
@@ -340,6 +341,37 @@ async def test_a_reset_begins_with_the_whole_table(bench):
     async with bench.live() as one:
         await all_rows(one, **ROWS)
         assert view(one)["accounts"] == {}
+
+
+async def begin_again(bench) -> Any:
+    (proposed,) = await reset.propose(bench.app, bench.settings(), bench.cluster, ResetTarget("before", ""), "wrong")
+    await reset.carry_out(proposed)
+    return bench
+
+
+async def begin_another(bench) -> Any:
+    heir = bench.beside(of_id(apps.converted("app"), "heir"))
+    await init_with_state(heir.app, heir.settings(), heir.cluster, "app", "positions")
+    return heir
+
+
+@pytest.mark.parametrize("begin", [begin_again, begin_another])
+async def test_a_partition_that_a_state_did_not_read_begins_at_its_start(bench, begin):
+    """Its topic has got it since: a savepoint is restored, and another app begins where this one stopped."""
+    await prepared(bench)
+    await bench.feed(5)
+    async with bench.live() as one:
+        await one.position(5)
+        await all_rows(one, **ROWS)
+        await savepoints.create(bench.app, bench.settings(), bench.cluster, "before")
+    bench.broker.grow(RATES, 4)
+    rate(bench, 3, "currency-3", 4)
+    async with (await begin(bench)).live() as one:
+        await all_rows(one, **ROWS, currency_3=4)
+        assert {each.topic: each.position for each in one.status.inputs} == {
+            "payments-app": 5,
+            **{f"{RATES}/{number}": 1 for number in range(4)},
+        }
 
 
 def without_table(state: Any = None) -> App[Any]:
