@@ -156,7 +156,7 @@ def _on_local_broker(data_dir: Path | None, kafka_port: int, serve: Callable[[st
         UsageError: the port is taken.
     """
     from snapreplay.devbroker.broker import KEEP_OLD_RECORDS, LocalBroker
-    from snapreplay.devbroker.files import ToolsMissing
+    from snapreplay.devbroker.errors import ToolsMissing
 
     port = kafka_port or _last_port(data_dir)
     try:

@@ -20,7 +20,7 @@ from tempfile import NamedTemporaryFile
 from typing import IO, TYPE_CHECKING
 
 from snapreplay.api.cli.logs import is_json
-from snapreplay.devbroker.files import LocalBrokerUnavailable
+from snapreplay.devbroker.errors import LocalBrokerUnavailable
 from snapreplay.errors import (
     AccessError,
     Reaction,

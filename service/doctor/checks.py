@@ -11,7 +11,7 @@ from snapreplay.app.ways import beyond_an_older_disk
 from snapreplay.counted import counted
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.clock import time_of
-from snapreplay.service.core import inspected
+from snapreplay.service.core import broker_limits
 from snapreplay.service.core.inspected import OpenTransaction, TopicChange, changes
 from snapreplay.service.core.partitioners import HASHES, MURMUR2, misplaced, shown_key
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, DoctorFacts, Log, StateSeen, partitions
@@ -75,8 +75,8 @@ def brokers(facts: DoctorFacts) -> Found:
 def timeout_limits(facts: DoctorFacts) -> Found:
     """Check that the brokers accept the timeouts of our transactions and sessions."""
     for found in (
-        inspected.transaction_timeout(facts.settings.timeouts.transaction_ms, facts.broker_config),
-        inspected.session_timeout(facts.settings.group.session_timeout_ms, facts.broker_config),
+        broker_limits.transaction_timeout(facts.settings.timeouts.transaction_ms, facts.broker_config),
+        broker_limits.session_timeout(facts.settings.group.session_timeout_ms, facts.broker_config),
     ):
         if found is not None:
             yield found.setting, found.problem, found.remedy
@@ -182,7 +182,7 @@ def stuck(facts: DoctorFacts) -> Found:
 @_check("topics")
 def existence(facts: DoctorFacts) -> Found:
     """Check that every topic of the app exists."""
-    missing = [name for name in (*facts.read, *facts.outputs, *facts.own) if name not in facts.topics]
+    missing = [name for name in (*facts.input_topics, *facts.outputs, *facts.own) if name not in facts.topics]
     pair = [name for name in facts.own[:2] if name in missing]
     ensure = f"`snapreplay topics ensure {facts.app_name}"
     for name in dict.fromkeys(missing):
@@ -215,7 +215,7 @@ def as_at_a_start(facts: DoctorFacts) -> Found:
     """Check what a start checks: partition counts, settings of the app's own topics, and whether inputs can be
     replayed; and which topics of a pattern are not read."""
     app, topics = facts.app, facts.topics
-    if app is None or not any(facts.existing(*facts.read, *facts.own[:1])):
+    if app is None or not any(facts.existing(*facts.input_topics, *facts.own[:1])):
         return
     differ = list(_refused(facts, requirements.partition_count, app, topics, None, facts.recorded_inputs))
     yield from differ
@@ -224,7 +224,7 @@ def as_at_a_start(facts: DoctorFacts) -> Found:
         for topic in facts.existing(*facts.own[:2]):
             yield from _refused(facts, requirements.check_own_topic, app, topic, count)
         yield from _refused(facts, requirements.check_internal_topics, app, topics, count)
-    inputs = list(facts.existing(*facts.read))
+    inputs = list(facts.existing(*facts.input_topics))
     yield from _refused(facts, requirements.check_replayable, facts.settings, inputs)
     for name, problem in requirements.misfits_of(app, facts.settings, topics, facts.partition_count).items():
         if name not in facts.recorded_inputs and topics[name].denied is None:
@@ -265,15 +265,15 @@ def keyed_alike(facts: DoctorFacts) -> Iterator[Diagnosis]:
     if len(keys) < 2:
         return
     counts = {topic: facts.topics[topic].partition_count for topic in keys}
-    told = {topic: _hash_of(found, counts[topic]) for topic, found in keys.items()}
-    by_murmur2 = [topic for topic, name in told.items() if name == MURMUR2]
-    for topic, name in told.items():
+    hashes = {topic: _hash_of(found, counts[topic]) for topic, found in keys.items()}
+    by_murmur2 = [topic for topic, name in hashes.items() if name == MURMUR2]
+    for topic, name in hashes.items():
         if topic in facts.internal or any(each.where == topic for each in declared):
             continue
         others = [each for each in by_murmur2 or keys if each != topic]
         proof = _in_two_partitions(topic, others, keys)
         # An input whose records get other keys in an internal topic may be hashed in any way.
-        lies_elsewhere = not facts.internal and name is not None and (bool(by_murmur2) or _differ(name, others, told))
+        lies_elsewhere = not facts.internal and name is not None and (bool(by_murmur2) or _differ(name, others, hashes))
         if name != MURMUR2 and (proof or lies_elsewhere):
             yield _diagnosis(topic, name, proof or _misplaced(keys[topic], counts[topic]))
 
@@ -307,8 +307,8 @@ def _hash_of(keys: Mapping[bytes, int], count: int) -> str | None:
     return ""
 
 
-def _differ(name: str, others: list[str], told: Mapping[str, str | None]) -> bool:
-    return name != "" and any(told[each] not in (name, "", None) for each in others)
+def _differ(name: str, others: list[str], hashes: Mapping[str, str | None]) -> bool:
+    return name != "" and any(hashes[each] not in (name, "", None) for each in others)
 
 
 def _in_two_partitions(topic: str, others: list[str], keys: Mapping[str, Mapping[bytes, int]]) -> str:
@@ -353,7 +353,7 @@ def durability(facts: DoctorFacts) -> Found:
     """Check that the loss of one broker loses no committed record and stops nothing."""
     count = len(facts.brokers)
     wanted = min(BROKERS_MIN, count)
-    for topic in facts.existing(*facts.read, *facts.outputs, *facts.own, TRANSACTION_TOPIC):
+    for topic in facts.existing(*facts.input_topics, *facts.outputs, *facts.own, TRANSACTION_TOPIC):
         if topic.replication_factor < wanted:
             yield (
                 topic.name,

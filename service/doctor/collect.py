@@ -88,7 +88,7 @@ class Collector:
         every = await self._try("listing topics", "cluster", self._cluster.topic_names()) if app else ()
         matching = [name for name in every or () if app and app.patterns and app.declaration(name)]
         self._know(savepoints=tuple(names_in(app.app_id, every or ())) if app else ())
-        wanted = (*self._facts.read, *self._facts.outputs, *self._facts.own, TRANSACTION_TOPIC)
+        wanted = (*self._facts.input_topics, *self._facts.outputs, *self._facts.own, TRANSACTION_TOPIC)
         topics = await self._try("describing topics", "cluster", self._cluster.topics(wanted, matching))
         self._know(topics=with_broadcast(app, dict(topics or {})) if app else topics or {})
         self._refusals += [
@@ -163,7 +163,7 @@ class Collector:
     def _readable(self) -> list[TopicPartition]:
         """Return the partitions that have a leader. The others are findings already."""
         facts = self._facts
-        names = {*facts.read, *facts.outputs, *facts.own}
+        names = {*facts.input_topics, *facts.outputs, *facts.own}
         return sorted(p for p, r in facts.replicas.items() if p.topic in names and r.leader >= 0)
 
     async def _look(self, committed: Reader, plain: Reader, partition: TopicPartition) -> Log | None:

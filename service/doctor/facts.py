@@ -118,8 +118,8 @@ class DoctorFacts:
         return (*self.app.input_names, *matched_inputs(*known))
 
     @property
-    def read(self) -> tuple[str, ...]:
-        """The topics that the inputs are: of a broadcast table one."""
+    def input_topics(self) -> tuple[str, ...]:
+        """The topics of the inputs; a broadcast table counts once."""
         broadcast = self.app.broadcast_names if self.app else ()
         return (*(name for name in self.inputs if not is_broadcast(name)), *broadcast)
 

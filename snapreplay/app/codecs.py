@@ -19,9 +19,9 @@ import msgspec
 from msgspec import inspect
 
 from snapreplay.errors import UsageError
-from snapreplay.state.canonical import unsteady_default
 from snapreplay.state.read_back import LEVELS_MAX, nested_deeper
 from snapreplay.state.round_trip import parts_in, unwritable
+from snapreplay.state.steady import unsteady_default
 from snapreplay.state.values import unsupported_type
 
 if TYPE_CHECKING:

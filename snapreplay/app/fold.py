@@ -34,7 +34,7 @@ from snapreplay.app.topic import Topic
 from snapreplay.app.turns import NO_PORTION, OnFailure, Turns
 from snapreplay.errors import RecordError
 from snapreplay.state.composite import Store
-from snapreplay.state.contract import Gate
+from snapreplay.state.gate import Gate
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.stores import maps_of
 from snapreplay.times import is_far_ahead

@@ -17,7 +17,7 @@ from snapreplay.app.record import Carried, Headers, Output, context_of
 from snapreplay.app.topic import InternalTopic, Topic
 from snapreplay.errors import RecordError, RegistryUnavailable, SnapreplayError
 from snapreplay.interrupts import of_a_signal
-from snapreplay.state.contract import OPEN, Gate, refuse_write
+from snapreplay.state.gate import OPEN, Gate, refuse_write
 from snapreplay.times import NO_TIMESTAMP
 
 K = TypeVar("K")

@@ -23,7 +23,7 @@ from snapreplay.app.timer import Timer, TimerSpec
 from snapreplay.app.windowed import store_in
 from snapreplay.errors import RecordError
 from snapreplay.state.composite import Store
-from snapreplay.state.contract import Gate
+from snapreplay.state.gate import Gate
 from snapreplay.state.keys import stored_key
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.timers import Event, Kind, TimerKey, Timetable

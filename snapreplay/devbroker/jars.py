@@ -32,7 +32,8 @@ from pathlib import Path
 
 from snapreplay.counted import counted
 from snapreplay.devbroker import properties
-from snapreplay.devbroker.files import KafkaFiles, LocalBrokerUnavailable, ToolsMissing
+from snapreplay.devbroker.errors import LocalBrokerUnavailable, ToolsMissing
+from snapreplay.devbroker.files import KafkaFiles
 from snapreplay.java import JavaUnavailable, environment, find_java
 
 JARS_DIR_VARIABLE = "SNAPREPLAY_JARS_DIR"

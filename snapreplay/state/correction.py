@@ -13,8 +13,8 @@ import msgspec
 from snapreplay.counted import counted, lines_of
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.composite import Store
-from snapreplay.state.contract import OPEN
 from snapreplay.state.digest import DEFAULT_STORE
+from snapreplay.state.gate import OPEN
 from snapreplay.state.map import MapState
 from snapreplay.state.scheduled import ExpiringStore
 from snapreplay.state.steps import all_of

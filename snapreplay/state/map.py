@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unp
 
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, UsageError
-from snapreplay.state.contract import ENTRY_BYTES_MAX, OPEN, refuse_write
+from snapreplay.state.contract import ENTRY_BYTES_MAX
 from snapreplay.state.fields import StoreFields, check_dropped
+from snapreplay.state.gate import OPEN, refuse_write
 from snapreplay.state.keys import K, KeyCodec, MissingKey
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.round_trip import lost_attribute

@@ -15,9 +15,10 @@ from msgspec import MsgspecError
 
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.committed import CommittedView
-from snapreplay.state.contract import OPEN, Sealed, ShardSlice, StateChanges
+from snapreplay.state.contract import Sealed, ShardSlice, StateChanges
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.entry_index import EntryIndex, Present, StoredPart
+from snapreplay.state.gate import OPEN
 from snapreplay.state.keys import UNENCODABLE, K, KeyCodec
 from snapreplay.state.shards import SHARD_COUNT, Shards, Slot
 from snapreplay.state.sorted_entries import EVERYTHING, PART_ENTRIES_MAX, KeyBounds, SortedEntries, SortedPart

@@ -11,11 +11,11 @@ from operator import itemgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from snapreplay.errors import RecordError, UsageError
-from snapreplay.state.canonical import HINT, is_unsteady
 from snapreplay.state.contract import ENTRY_BYTES_MAX
 from snapreplay.state.keys import UNENCODABLE
 from snapreplay.state.read_back import MutableObjects, met_twice
 from snapreplay.state.shards import Slot
+from snapreplay.state.steady import HINT, is_unsteady
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.values import DELETED, Missing, ValueCodec, shared_object
 

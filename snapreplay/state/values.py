@@ -19,10 +19,11 @@ from msgspec import inspect
 
 from snapreplay.errors import RecordError, StopError, UsageError
 from snapreplay.interrupts import of_a_signal
-from snapreplay.state.canonical import encoder_of, nodes_in, refuse_unsteady
+from snapreplay.state.canonical import encoder_of, nodes_in
 from snapreplay.state.fields import store_fields
 from snapreplay.state.read_back import LEVELS_MAX, MutableObjects, Place, comparing, differing, nested_deeper
 from snapreplay.state.round_trip import FlatCheck, flat_check, is_shareable, shown_apart, unwritable
+from snapreplay.state.steady import refuse_unsteady
 from snapreplay.state.steps import Steps
 
 V = TypeVar("V")

@@ -76,7 +76,7 @@ def test_json_by_a_schema_that_was_given(registry):
         with pytest.raises(ValueError, match=words):
             value.encode(bad)
     for wrong in ("{", '{"type": 5}', "[]"):
-        with pytest.raises(UsageError, match="no JSON Schema"):
+        with pytest.raises(UsageError, match="is not a JSON Schema"):
             registry.json(schema=wrong)
     with pytest.raises(UsageError, match="no schema to write by"):
         value_of(registry.json()).encode({})
