@@ -57,7 +57,7 @@ class InputMissing(RetryableError):
 class InputShrunk(StopError):
     """The topic of a broadcast table has fewer partitions than were read.
 
-    Safe: Nothing has been processed since. The state has the table as read.
+    Safe: Nothing has been processed since. The state keeps the table as it was read.
     """
 
 
@@ -115,7 +115,10 @@ async def checked_ids(context: Context, last: Increment) -> dict[str, str]:
     ids = await topic_ids(context, last.positions)
     for name, count in (await lost_partitions(context, last.positions)).items():
         topic, partition = place_of_input(name, context.partition)
-        found = f"broadcast table {topic} has {counted(count, 'partition')}, and its partition {partition} was read"
+        found = (
+            f"partition {partition} of broadcast table {topic} was read, but the topic now has"
+            f" {counted(count, 'partition')}"
+        )
         facts = {"topic": topic, "found": count, "expected": partition + 1}
         hint = (
             "restore it from a backup, with all partitions and its old offsets; or take the table out of the app"
@@ -123,11 +126,11 @@ async def checked_ids(context: Context, last: Increment) -> dict[str, str]:
         )
         if not changes([name], last.topic_ids, ids):
             raise InputMissing(
-                f"{found}: nothing shows that the topic was created again, so a broker may lag behind",
+                f"{found}: nothing shows that it was created again, so a broker may lag behind",
                 hint=f"wait: the brokers are asked again. If it stays so, {hint}",
                 **facts,
             )
-        raise InputShrunk(f"{found}: the topic was created again", hint=hint, **facts)
+        raise InputShrunk(f"{found}: it was created again", hint=hint, **facts)
     return ids
 
 

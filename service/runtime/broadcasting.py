@@ -44,6 +44,11 @@ def _topic(name: str) -> str:
     return place_of_input(name, 0)[0]
 
 
+def _by_input(names: Iterable[str], ids: Mapping[str, str]) -> dict[str, str]:
+    """Return the id of each input's topic, without those that do not exist."""
+    return {name: ids[_topic(name)] for name in names if _topic(name) in ids}
+
+
 @contextmanager
 def _named(places: Iterable[TopicPartition]) -> Iterator[None]:
     """Let the facts of an error name the input, as those who handle it know it."""
@@ -69,8 +74,7 @@ class BroadcastReader:
         return getattr(self._reader, name)
 
     async def bounds(self, partition: TopicPartition) -> Bounds:
-        with _named([partition]):
-            return await self._reader.bounds(partition.real)
+        return (await self.bounds_of([partition]))[partition]
 
     async def bounds_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
         with _named(partitions):
@@ -144,8 +148,7 @@ class _Watch:
         self._watch = watch
 
     async def ids(self, names: Collection[str]) -> dict[str, str]:
-        found = await self._watch.ids({_topic(name) for name in names})
-        return {name: found[_topic(name)] for name in names if _topic(name) in found}
+        return _by_input(names, await self._watch.ids({_topic(name) for name in names}))
 
     async def close(self) -> None:
         await self._watch.close()
@@ -180,8 +183,7 @@ class BroadcastCluster:
         return {name: msgspec.structs.replace(found[_topic(name)], name=name) for name in there}
 
     async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
-        found = await self._cluster.topic_ids({_topic(name) for name in names})
-        return {name: found[_topic(name)] for name in names if _topic(name) in found}
+        return _by_input(names, await self._cluster.topic_ids({_topic(name) for name in names}))
 
     def topic_watch(self) -> TopicWatch:
         return _Watch(self._cluster.topic_watch())

@@ -8,10 +8,7 @@ import pytest
 from snapreplay import App, Stores, Topic, nullable
 from snapreplay import json as json_of
 from snapreplay.app.failure import PREFIX
-from snapreplay.app.ranges import Anchor, InputRange
-from snapreplay.errors import RecordId
-from snapreplay.service.core.batch_failures import BatchFailures
-from snapreplay.service.core.kafka_errors import OffsetTrimmed, RefusedRecord
+from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.decisions import reset, savepoints
 from snapreplay.service.decisions.init import init_app, init_with_state
 from snapreplay.service.decisions.inputs import NotDrained, Wish, carry_out, propose
@@ -25,7 +22,6 @@ from tests.service.live.test_pausing import WHY, asked
 from tests.service.partition.test_standby import Copied
 from tests.support import apps, reference
 from tests.support.accepting import accepted
-from tests.support.entries import increment
 from tests.support.stage import until
 
 RATES = "rates-app"
@@ -156,7 +152,9 @@ async def test_fewer_partitions_are_refused_by_name(bench):
         one.runner.topics_seen(seen_ids(bench))
         error = (await one.phase("failed")).error
     assert error.kind == "InputShrunk"
-    assert error.message.startswith("broadcast table rates-app has 2 partitions, and its partition 2 was read")
+    assert error.message == (
+        "partition 2 of broadcast table rates-app was read, but the topic now has 2 partitions: it was created again"
+    )
     assert (await bench.failure()).error.kind == "InputShrunk"
     with pytest.raises(NotDrained, match=f"input {RATES}-0 is not processed to its end"):
         await propose(without_table(), bench.settings(), bench.cluster, Wish())
@@ -208,7 +206,7 @@ async def test_a_broker_that_lags_behind_is_asked_again(bench):
     await until(lambda: one.status.error is not None, "it is missed")
     assert one.status.error.kind == "InputMissing"
     assert one.status.error.message.startswith(
-        "broadcast table rates-app has 2 partitions, and its partition 2 was read"
+        "partition 2 of broadcast table rates-app was read, but the topic now has 2 partitions"
     )
     bench.broker.partition_counts[RATES] = 3
     await one.phase("live")
@@ -452,12 +450,3 @@ async def test_a_standby_takes_over_with_all_rows(bench, mode):
     await two.phase("live")
     assert view(two) == before
     assert two.status.restore.warm == "copied"
-
-
-async def test_a_commit_that_a_broker_refuses_blames_the_row_by_its_place(bench):
-    """Its anchor is that of the input: once another row is at its offset, that one is tried."""
-    failed = increment(batch=4, ranges=[InputRange(f"{RATES}/2", 0, 2, 1)], anchors={f"{RATES}/2": Anchor(1, 5, 6)})
-    found, error = BatchFailures(3).refused(failed, RefusedRecord("too large"))
-    assert error is None
-    assert found.record is not None
-    assert (found.record.record_id, found.anchor) == (RecordId(RATES, 2, 1), Anchor(1, 5, 6))

@@ -50,6 +50,16 @@ def test_the_record_to_blame_is_forgotten_with_its_topic():
     assert failures.recovered({"payments": "new"}).record is None
 
 
+def test_the_row_of_a_broadcast_table_to_blame_is_named_by_its_place():
+    """Its anchor is that of the input: once another row is at its offset, that one is tried."""
+    table = "rates/2"
+    failed = increment(batch=4, ranges=[InputRange(table, 0, 2, 1)], anchors={table: Anchor(1, 5, 6)})
+    failures, final = BatchFailures(3).refused(failed, TOO_LARGE)
+    assert final is None
+    assert failures.record is not None
+    assert (failures.record.record_id, failures.anchor) == (RecordId("rates", 2, 1), Anchor(1, 5, 6))
+
+
 def test_a_topic_that_is_not_there_is_no_records_fault():
     """The same batch is tried a few times, then a person must act."""
     failures, ends = BatchFailures(0), []
