@@ -208,7 +208,7 @@ class Peers:
         caller: Caller = UNKNOWN,
     ) -> None:
         """Take `suspect`, which is told of a peer that seems to be dead: its process id, why, and for how long nothing
-        has been heard of it (None: nobody listens there)."""
+        has been heard of it (None: the address refuses connections)."""
         self.caller = caller
         self._suspect_seconds = suspect_seconds
         self._suspect = suspect

@@ -204,7 +204,7 @@ def readable_of(app: App[Any], name: str) -> str:
     for each in (name, f"{app.app_id}-{name}"):
         if each in known or (names.BROADCAST not in each and app.declaration(each)):
             return each
-    raise _unknown(name, f"is no topic of app {app.app_id!r}", "topics", known)
+    raise _unknown(name, f"is not a topic of app {app.app_id!r}", "topics", known)
 
 
 async def facts_of(cluster: Cluster, app: App[Any], name: str) -> TopicFacts:

@@ -243,7 +243,7 @@ def _rss_mb(process: psutil.Process) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--records", type=int, default=RECORDS, help="of a backlog")
+    parser.add_argument("--records", type=int, default=RECORDS, help="records of a backlog and of a restore")
     parser.add_argument("--only", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), metavar="SCENARIO")
     parser.add_argument("--contestants", nargs="+", choices=[each.name for each in CONTESTANTS], metavar="NAME")
     parser.add_argument("--results", type=Path, default=Path("build/peers.jsonl"))

@@ -255,9 +255,9 @@ def partition_count(
             hint="create one, with as many partitions as the app is to have, and start again",
         )
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} has {counted(count, 'partition')}" for name, count in counts.items())
+        counts_text = ", ".join(f"{name} has {counted(count, 'partition')}" for name, count in counts.items())
         raise UsageError(
-            f"inputs of app {app.app_id!r} are not co-partitioned: {told}",
+            f"inputs of app {app.app_id!r} are not co-partitioned: {counts_text}",
             hint="a key must have the same partition number in each input: copy one of them to a topic with as many"
             " partitions as the other, and name that topic in App(inputs=[…]); a small table may have any number of"
             " partitions with `app.table(…, broadcast=True)`",

@@ -200,7 +200,7 @@ class App(Generic[S]):
         if getattr(topic, "name", None) in self.broadcast_names:
             raise UsageError(
                 f"{self.app_id}: {topic!r} is a broadcast table, whose records have no other handler",
-                hint="each of them would be handled in every partition: read the store in the handlers of other inputs",
+                hint="every partition would handle each of them: read the store in the handlers of other inputs",
             )
         if topic not in self.inputs:
             raise UsageError(
