@@ -112,6 +112,11 @@ class Cursor:
         return not (ends or is_enough or self.is_held_back)
 
     @property
+    def wants_leader(self) -> bool:
+        """Whether only the leader should answer: the batch here was damaged, and its own copy may be intact."""
+        return self._damaged_at == self.fetch_offset
+
+    @property
     def epoch_below(self) -> int:
         """The leader epoch of what was read before `fetch_offset`; -1: not known."""
         below = self.batches.below(self.fetch_offset) if self.batches is not None else None
@@ -253,6 +258,8 @@ class Cursor:
         at = self.position
         if isinstance(error, CorruptRecordException):
             self.attempts = self.attempts + 1 if self._damaged_at == at else 1
-            self._damaged_at = at
+            self._damaged_at, self._replica = at, None
+            if self.batches is not None:
+                self.batches.forget_from(at)
         self._answers.clear()
         self.fetch_offset = at

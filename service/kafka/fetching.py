@@ -117,7 +117,9 @@ class Fetching:
     async def _ask(self, node: int, cursors: Sequence[Cursor], wait_ms: int) -> None:
         wanted = [Wanted(each.partition, each.fetch_offset, each.epoch_below) for each in cursors]
         ids = {each.partition.topic: each.topic_id for each in cursors}
-        fetch = Fetch(self._limits._replace(wait_ms=wait_ms), wanted, ids)
+        # With a rack the leader would only name the replica again (KIP-392).
+        rack = "" if any(each.wants_leader for each in cursors) else self._limits.rack
+        fetch = Fetch(self._limits._replace(wait_ms=wait_ms, rack=rack), wanted, ids)
         self._late_at[node] = self._loop.time() + wait_ms / 1000 + LATE_S
         try:
             answer = await self.client.send(node, fetch)

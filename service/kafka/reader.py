@@ -84,7 +84,7 @@ class KafkaReader:
         self._metadata: Metadata | None = None
         self._fetching: Fetching | None = None
         self._cursors: dict[TopicPartition, Cursor] = {}
-        self._late: SnapreplayError | None = None  # for the next poll: records come first
+        self._late: Exception | None = None  # for the next poll: records come first
         self._closed = False
         self._woken = False
 
@@ -251,19 +251,19 @@ class KafkaReader:
             raise late
         self._check_cut(self._progress_s)
         fetching = await self._connected()
+        check_allowed(fetching.client.cluster, (topic for topic, _ in self._cursors), self._settings)
         wait_ms, self._woken = 0 if self._woken else timeout_ms, False
         fetched, moved = await self._take(records_max, only)
         if not moved and wait_ms:
             await fetching.news(wait_ms)
             fetched, _ = await self._take(records_max, only)
-        check_allowed(fetching.client.cluster, (topic for topic, _ in self._cursors), self._settings)
         return fetched
 
     async def _take(
         self, records_max: int, only: Collection[TopicPartition] | None
     ) -> tuple[dict[TopicPartition, Sequence[InputRecord]], bool]:
-        """Take what was fetched, and return whether a position has moved. A partition that gave something is last the
-        next time."""
+        """Take what was fetched. Return it, and whether there is a reason not to wait: a position has moved, or an
+        error was met, which may have ended these fetches. A partition that gave something is last the next time."""
         fetched: dict[TopicPartition, Sequence[InputRecord]] = {}
         moved, left = False, records_max
         for partition in list(self._cursors if only is None else only):
@@ -276,10 +276,11 @@ class KafkaReader:
             except Exception as error:  # noqa: BLE001 - also a defect behind the wire
                 try:
                     await self._judge(cursor, error)
-                except SnapreplayError as wrong:
+                except Exception as wrong:  # such a defect, too: positions of others have moved
                     if not fetched:
                         raise
                     self._late = wrong
+                moved = True
                 break
             moved = moved or cursor.position > position
             if records:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -152,6 +152,15 @@ class FetchedBatches:
         del self._ends[:index], self._anchors[:index]
         if not self._ends:
             self._ends, self._anchors = [position], [None]
+
+    def forget_from(self, position: int) -> None:
+        """Drop the batches that end behind this position: they are fetched again, because one of them is damaged."""
+        index = bisect_right(self._ends, position)
+        del self._ends[index:], self._anchors[index:]
+        if not self._ends:
+            self._ends, self._anchors = [position], [None]
+        last = self._anchors[-1]
+        self.latest_epoch = last[0] if last is not None else _NO_EPOCH
 
 
 class Records:

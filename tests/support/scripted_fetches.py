@@ -29,13 +29,15 @@ class Says(NamedTuple):
     code: int = 0
     whole_code: int = 0
     throttle_ms: int = 0
+    preferred_replica: int = -1
     how: str = "whole"
     """Or "half": the connection ends in the middle of the frame. "short": the frame ends in the middle of the answer.
-    "closed": the connection ends. "silent": there is no answer."""
+    "closed": the connection ends. "silent": there is no answer. "late": it comes once the broker's `lets_go` is set."""
 
 
 class ScriptedBroker:
-    """Brokers 1 and 2. `fetched` are the offsets asked for, by broker; `leader` is what the metadata say."""
+    """Brokers 1 and 2. `fetched` are the offsets asked for, by broker; `racks` are those of the clients; `leader` is
+    what the metadata say."""
 
     def __init__(self, script: Callable[[int, int, int], Says]) -> None:
         """Take `script`: broker, number of this fetch from zero, its offset."""
@@ -43,6 +45,8 @@ class ScriptedBroker:
         self.leader = 1
         self.fetched: list[tuple[int, int]] = []
         self.fetched_at: list[float] = []  # by the loop's clock
+        self.racks: list[str] = []
+        self.lets_go = asyncio.Event()
         self.connections = 0
         self.address = ""
         self._ports: dict[int, int] = {}
@@ -84,6 +88,7 @@ class ScriptedBroker:
 
     async def _answer(self, node: int, client: Streams, head: bytes, asked: Any) -> bool:
         ((_, ((_, _, offset, *_),), _),) = asked.topics
+        self.racks.append(asked.rack_id)
         says = self.script(node, len(self.fetched), offset)
         self.fetched.append((node, offset))
         self.fetched_at.append(asyncio.get_running_loop().time())
@@ -91,9 +96,11 @@ class ScriptedBroker:
             return True
         if says.how == "closed":
             return False
-        if not says.records and not says.code and not says.whole_code:
+        if says.how == "late":
+            await self.lets_go.wait()
+        if not says.records and not says.code and not says.whole_code and says.preferred_replica < 0:
             await asyncio.sleep(asked.max_wait_time / 1000)  # as a broker waits for records
-        partition: tuple[Any, ...] = (0, says.code, END, END, 0, [], -1, says.records, {})
+        partition: tuple[Any, ...] = (0, says.code, END, END, 0, [], says.preferred_replica, says.records, {})
         topics: list[Any] = [] if says.whole_code else [(TOPIC_ID, [partition], {})]
         answer = head + BY_ID.RESPONSE_TYPE(says.throttle_ms, says.whole_code, 0, topics, {}).encode()
         if says.how == "half":

@@ -1,5 +1,6 @@
 """What a broker may send instead of an answer: each is defined and named. A scripted broker at the wire."""
 
+import asyncio
 import gzip
 import struct
 from typing import Any
@@ -7,16 +8,17 @@ from typing import Any
 import pytest
 
 from snapreplay.errors import DamagedError, StopError
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import NotAuthorized
 from snapreplay.service.kafka import records as parsers
 from snapreplay.service.kafka.reader import ATTEMPTS_MAX, KafkaReader
 from snapreplay.service.kafka.throttling import THROTTLING
 from snapreplay.service.ports import TopicPartition
 from tests.support import foreign_records, record_batches
-from tests.support.deadlines import within
+from tests.support.deadlines import scaled, within
 from tests.support.foreign_records import Foreign
-from tests.support.kafka import Since, hasty
-from tests.support.scripted_fetches import TOPIC, TOPIC_ID, Says, ScriptedBroker, serving
+from tests.support.kafka import Since, hasty, until_async
+from tests.support.scripted_fetches import END, TOPIC, TOPIC_ID, Says, ScriptedBroker, serving
 from tests.support.stage import until
 
 SOURCE = TopicPartition(TOPIC, 0)
@@ -89,8 +91,8 @@ async def reading():
     """Provide what makes a reader of a scripted broker; nothing is left of it afterwards."""
     readers = []
 
-    async def make(broker: ScriptedBroker) -> KafkaReader:
-        settings = hasty(broker.address, 300)
+    async def make(broker: ScriptedBroker, request_ms: int = 300, **kafka: str) -> KafkaReader:
+        settings = Settings(kafka={**hasty(broker.address, request_ms).kafka, **kafka})
         reader = KafkaReader(settings, read_committed=True, large=False, topic_ids={TOPIC: TOPIC_ID})
         readers.append(reader)
         await reader.start()
@@ -179,12 +181,58 @@ async def test_a_leader_that_moves_is_followed(reading):
 
 async def test_a_silent_broker_is_noticed_before_the_request_times_out(reading):
     """And heard again: nothing is known of the end meanwhile."""
-    async with ScriptedBroker(serving(LOG, Says(how="silent"))).running() as broker:
-        reader = await reading(broker)
+    async with ScriptedBroker(serving(LOG, Says(GOOD, how="late"))).running() as broker:
+        reader, loop = await reading(broker, 10_000), asyncio.get_running_loop()
         await reader.follow({SOURCE: 0})
+        began = loop.time()
         await until(lambda: reader.is_silent)
+        assert loop.time() - began < 10
         assert reader.end_offset(SOURCE) is None
+        broker.lets_go.set()
         await until(lambda: not reader.is_silent)
+        assert reader.end_offset(SOURCE) == END
+
+
+async def test_a_batch_that_is_damaged_at_a_replica_is_read_from_the_leader(reading):
+    """With a rack, too: the leader sends such a client to the replica, instead of records. Then the rack is named
+    again."""
+
+    def script(node: int, number: int, offset: int) -> Says:
+        if node == 2:
+            return Says(flipped(plain(0), 65))
+        return Says(preferred_replica=2) if broker.racks[-1] and offset == 0 else Says(LOG.get(offset, b""))
+
+    async with ScriptedBroker(script).running() as broker:
+        reader = await reading(broker, **{"client.rack": "b"})
+        assert [offset for offset, _ in await followed(reader, 3)] == [0, 1, 2]
+        assert broker.fetched[:3] == [(1, 0), (2, 0), (1, 0)]
+        assert broker.racks[:4] == ["b", "b", "", "b"]
+
+
+async def test_a_damaged_batch_delays_nothing_behind_it(reading):
+    """A poll that meets it waits for none of the fetches that it ended."""
+    async with ScriptedBroker(serving(LOG, Says(plain(0) + flipped(plain(1), 65)))).running() as broker:
+        reader, loop = await reading(broker), asyncio.get_running_loop()
+        await reader.follow({SOURCE: 0})
+        assert await until_async(lambda: reader.poll(10, 100), bool)
+        began = loop.time()
+        async with within(60):
+            while reader.position(SOURCE) < 3:
+                await reader.poll(10, 60_000)
+        assert loop.time() - began < scaled(10)
+
+
+async def test_an_error_of_one_partition_loses_no_record_of_another(reading, monkeypatch):
+    """Also one that is no error of Kafka: it comes with the next poll."""
+    other, why = TopicPartition(TOPIC, 1), ValueError("a defect behind the wire")
+    async with ScriptedBroker(serving(LOG)).running() as broker:
+        reader = await reading(broker)
+        await reader.follow({SOURCE: 0, other: 0})
+        await until(lambda: reader._cursors[SOURCE].has_something)
+        reader._cursors[other].fail(why)
+        assert [each.offset for each in (await reader.poll(10, 0))[SOURCE]] == [0, 1, 2]
+        with pytest.raises(ValueError, match="behind the wire"):
+            await reader.poll(10, 0)
 
 
 async def test_a_quota_is_waited_for(reading):

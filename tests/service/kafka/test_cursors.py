@@ -102,6 +102,27 @@ def test_a_damaged_batch_is_fetched_again_from_its_place_and_counted():
         cursor.take(9)
 
 
+def test_what_was_damaged_leaves_no_anchor():
+    """The head is known before its checksum is: fetched again, the batch is what it is."""
+    data, damaged = log(0, 4), bytearray(log(0, 4))
+    at = 2 * (len(data) // 4)
+    damaged[at + 17] ^= 1  # the checksum itself
+    damaged[at + 12] ^= 1  # the leader epoch
+    known: list[object] = []
+    for answers in ([bytes(damaged), data[at:]], [data]):
+        cursor = following(0, PositionAnchor(0, 1))
+        for number, records in enumerate(answers):
+            answered(cursor, Answered(0, 9, 9, records=records))
+            cursor.take(9)
+            if len(answers) - number > 1:
+                with pytest.raises(CorruptRecordException):
+                    cursor.take(9)
+        assert cursor.batches is not None
+        known.append([cursor.batches.below(offset) for offset in range(1, 5)])
+        known.append([cursor.epoch_below, cursor.batches.latest_epoch])
+    assert known[:2] == known[2:]
+
+
 def test_an_answer_without_progress_is_damaged():
     """Else it would be fetched for ever."""
     cursor = following(5)
@@ -175,7 +196,7 @@ def test_a_doubt_is_counted_once_and_nothing_more_comes():
 
 def test_a_replica_is_asked_until_it_refuses_fails_or_its_time_is_over():
     """KIP-392. Out of range at a follower means only that it lags."""
-    for end in ("time", "refused", "failed"):
+    for end in ("time", "refused", "failed", "damaged"):
         cursor = following()
         answered(cursor, Answered(0, 9, 9, preferred_replica=3))
         assert cursor.replica(NOW_S + 29) == 3
@@ -186,6 +207,12 @@ def test_a_replica_is_asked_until_it_refuses_fails_or_its_time_is_over():
                 later_s = NOW_S
                 answered(cursor, Answered(1))
                 assert cursor.wants_fetch
+            case "damaged":
+                later_s = NOW_S
+                answered(cursor, Answered(0, 9, 9, records=log(0, 1)[:-1] + b"?"))
+                with pytest.raises(CorruptRecordException):
+                    cursor.take(9)
+                assert cursor.wants_leader
             case _:
                 later_s = NOW_S
                 cursor.failed(NOW_S, 0.1)
