@@ -26,6 +26,7 @@ from snapreplay.service.decisions.state_import import CannotTakeOver, takeover_o
 from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.state import Begun, by_whom, publish
+from snapreplay.service.recovery.input_identity import checked_ids
 from snapreplay.service.runtime.context import Context, contexts_of
 from snapreplay.service.runtime.witnesses import witness_of
 from snapreplay.service.topics.increments import last_increment
@@ -95,6 +96,7 @@ async def propose(
         StillRuns: the app's group has members.
         NoSuchSavepoint, SavepointUnusable, CannotTakeOver, SchemaDiffers: there is no such state.
         NotInitialised, WrongLog: there is no log of this app.
+        InputShrunk, InputMissing: an empty state would begin in a partition that is not there.
         UsageError, Unreachable: as preflight; or `target` is none.
     """
     target.check()
@@ -150,6 +152,7 @@ async def _ground(context: Context, target: ResetTarget, last: FoundIncrement) -
             raise
         return taken.store, taken.before
     store = context.app.new_store()
+    await checked_ids(context, last.increment)
     places = await start_offsets(context, last.increment.positions, target.place)
     states, ids = (store.digest, store.store_digests), context.view.topic_ids
     empty = ground_increment(context.origin, last.increment.genesis, states, ids, -1, last.increment)

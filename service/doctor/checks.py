@@ -477,23 +477,44 @@ def same_topics(facts: DoctorFacts) -> Found:
     """Check that no topic was created again: it would have the same name but another id. Missing topics are
     reported elsewhere."""
     now = {topic.name: topic.topic_id for topic in facts.topics.values()}
-    found: dict[TopicChange, list[int]] = {}
+    found: dict[TopicChange, set[int]] = {}
     elsewhere = _of_other_clusters(facts)  # there each topic has another id
     for state in facts.states:
         for change in changes((*facts.inputs, *facts.own[:2]), state.topic_ids, now):
             if change.found_id is not None and state.partition not in elsewhere:
-                found.setdefault(change, []).append(state.partition)
+                of_topic = change._replace(topic=names.place_of_input(change.topic, 0)[0])
+                found.setdefault(of_topic, set()).add(state.partition)
+    shrunk = dict(_shrunk(facts))
+    for name, missing in shrunk.items():
+        has = counted(facts.topics[name].partition_count, "partition")
+        yield (
+            name,
+            f"has {has}, but {partitions(missing)} of it {'was' if len(missing) == 1 else 'were'} read: it was created"
+            " again, unless a broker lags behind",
+            "restore it from a backup, with all partitions and its old offsets; or take the table out of the app and"
+            f" run `snapreplay inputs {facts.app_name} --leave-records`",
+        )
     for change, numbers in found.items():
+        if change.topic in shrunk:
+            continue
         yield (
             change.topic,
-            f"was deleted and created again: {partitions(numbers)} recorded id {change.recorded_id}, the topic now has"
-            f" id {change.found_id}",
+            f"was deleted and created again: {partitions(sorted(numbers))} recorded id {change.recorded_id}, the topic"
+            f" now has id {change.found_id}",
             _remade(facts, change.topic),
         )
 
 
+def _shrunk(facts: DoctorFacts) -> Iterator[tuple[str, list[int]]]:
+    """Return the topics of broadcast tables without partitions that were read, and these."""
+    recorded = {names.place_of_input(name, 0) for state in facts.states for name in state.topic_ids}
+    for topic in facts.existing(*(facts.app.broadcast_names if facts.app else ())):
+        if missing := sorted(each for name, each in recorded if name == topic.name and each >= topic.partition_count):
+            yield topic.name, missing
+
+
 def _remade(facts: DoctorFacts, topic: str) -> str:
-    if topic in facts.inputs:
+    if topic in facts.input_topics:
         hints = "snapreplay restore-status" if facts.members else f"snapreplay run {facts.app_name}"
         return (
             "if it holds the same records at the same offsets, do nothing: the next batch records the new id. Otherwise"

@@ -147,7 +147,7 @@ class Incarnation:
         if self.live is not None:
             recorded = self.live.committer.chain.expected_ids
             if inputs := self._topics_seen.inputs(recorded, ids):
-                self.live.doubt_inputs("; ".join(map(str, inputs)))
+                self.live.doubt_inputs("; ".join(dict.fromkeys(map(str, inputs))))
             if (own := self._topics_seen.own(recorded, ids)) is not None:
                 self._own_topics_changed(self.live, own)
         elif self._driver is not None and appeared:

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from snapreplay.app import names
 from snapreplay.app.record import InputRecord
-from snapreplay.errors import UsageError
+from snapreplay.counted import counted
+from snapreplay.errors import RecordsGone, UsageError
 from snapreplay.snapshots.format.envelope import Headers
 from snapreplay.snapshots.log.reading import TopicPartition, of_input
 from snapreplay.snapshots.proof.records import Moment, Slices
@@ -67,6 +68,8 @@ class PartitionLogs:
 
     def input(self, topic: str, start_offset: int, end_offset: int) -> Slices:
         place = TopicPartition(topic, self._partition).real
+        if names.BROADCAST in topic and (count := self._reader.partition_count(place.topic)) <= place.partition:
+            raise RecordsGone(f"topic {place.topic} has {counted(count, 'partition')}: {place} is not there")
         for records in self._reader.read(*place, start_offset, end_offset, committed=True):
             yield of_input(records, topic)
 

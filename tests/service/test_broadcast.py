@@ -8,6 +8,7 @@ import pytest
 from snapreplay import App, Stores, Topic, nullable
 from snapreplay import json as json_of
 from snapreplay.app.failure import PREFIX
+from snapreplay.errors import RecordsGone
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.decisions import reset, savepoints
 from snapreplay.service.decisions.init import init_app, init_with_state
@@ -17,11 +18,15 @@ from snapreplay.service.decisions.state_import import named as of_id
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.recovery.copy_in_log import restorable
+from snapreplay.service.recovery.input_identity import InputShrunk
 from snapreplay.service.topics.requirements import MissingInput
+from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs
 from tests.service.live.test_pausing import WHY, asked
 from tests.service.partition.test_standby import Copied
 from tests.support import apps, reference
 from tests.support.accepting import accepted
+from tests.support.audited_topics import MemoryTopics
+from tests.support.compacting import Topics
 from tests.support.stage import until
 
 RATES = "rates-app"
@@ -178,6 +183,8 @@ async def test_the_only_copy_is_written_before_fewer_partitions_are_refused(benc
         remade(bench, 2)
         one.runner.topics_seen(seen_ids(bench))
         assert (await one.phase("failed")).error.kind == "InputShrunk"
+    with pytest.raises(InputShrunk, match=f"partition 2 of broadcast table {RATES} was read"):
+        await reset.propose(bench.app, bench.settings(), bench.cluster, ResetTarget("", "earliest"), "wrong")
     after = without_table()
     (proposed,) = await propose(after, bench.settings(), bench.cluster, Wish(leave_records=True))
     await carry_out(proposed)
@@ -264,14 +271,19 @@ async def test_rows_that_are_trimmed_unread_are_missed_by_name(bench):
         await all_rows(one, currency_0=1, currency_1=2, currency_2=6)
 
 
-async def test_a_topic_that_is_deleted_is_waited_for(bench):
+async def test_a_topic_that_is_deleted_is_waited_for(bench, caplog):
     """It may come back with its records; no command retires a table that the app declares."""
+    caplog.set_level("INFO", "snapreplay.partition")
     await prepared(bench)
     async with bench.live() as one:
         await all_rows(one, **ROWS)
         bench.broker.delete(RATES)
         one.runner.topics_seen(seen_ids(bench))
         await until(lambda: one.status.error is not None and one.status.error.kind == "InputMissing", "it is missed")
+        assert one.status.error.message == f"input {RATES} no longer exists"
+        assert [each.message.count("no longer exists (") for each in caplog.records if "compared" in each.message] == [
+            1
+        ]
         assert "--retire" not in one.status.error.hint
         with pytest.raises(MissingInput, match=f"topic '{RATES}' of app 'app' does not exist"):
             await inspect(bench.app, bench.settings(), bench.cluster)
@@ -292,6 +304,19 @@ async def test_an_error_of_a_read_names_the_input(bench):
         await anext(aiter(reader.read(place, 0, 1)))
     assert (trimmed.value.facts["topic"], trimmed.value.facts["partition"]) == place
     await reader.close()
+
+
+def test_a_job_reads_no_partition_that_is_not_there():
+    """A client would wait for it: the topic was created again with fewer."""
+    reader = MemoryTopics()
+    reader.create([RATES], 2)
+    reader.append(RATES, {1: [b"1"]})
+    with Topics(reader).open() as client:
+        logs = PartitionLogs(client, "app", 0)
+        ((row,),) = logs.input(f"{RATES}/1", 0, 1)
+        assert (row.topic, row.value) == (f"{RATES}/1", b"1")
+        with pytest.raises(RecordsGone, match=f"topic {RATES} has 2 partitions: {RATES}-2 is not there"):
+            next(iter(logs.input(f"{RATES}/2", 0, 1)))
 
 
 async def test_a_row_without_a_key_is_a_dead_letter_of_each_partition(bench):

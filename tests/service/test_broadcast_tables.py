@@ -9,9 +9,11 @@ import pytest
 
 from snapreplay.api.server import HttpServer
 from snapreplay.service.blocking import BlockingReader
+from snapreplay.service.decisions.reset import ResetTarget, propose
 from snapreplay.service.doctor.collect import examine
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic, TopicPartition
+from snapreplay.service.recovery.input_identity import InputShrunk
 from snapreplay.service.redrive import redrive
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.snapshots.jobs.audit import audit
@@ -23,7 +25,7 @@ from tests.support.apps import currency_of
 from tests.support.deadlines import scaled
 from tests.support.kafka import decided
 from tests.support.stage import Stage, snapshot, until
-from tests.support.tampering import grow
+from tests.support.tampering import create, delete, grow
 from tests.support.tested import converted
 
 pytestmark = pytest.mark.kafka
@@ -149,6 +151,26 @@ async def test_what_operators_see_of_it(here):
             assert found.findings == []
     assert found.checked["records_replayed"] == 80 + 2 * 7
     assert found.notes.get("segments_without_input", 0) == 0
+
+
+async def test_jobs_and_doctor_name_a_table_that_has_lost_a_partition(here):
+    """The topic was created again. What only a replay of it could prove is counted, and nothing is waited for."""
+    (topic,) = here.app.broadcast_names
+    await rows(here, {"2:currency-1": 1})
+    async with here.running() as service:
+        await has_rows(service, {"2:currency-1": 1})
+    await here.decided()
+    await asyncio.to_thread(delete, here.bootstrap_servers, topic)
+    await asyncio.to_thread(create, here.bootstrap_servers, topic, 2)
+    async with asyncio.timeout(scaled(60)):
+        with BlockingReader(here.settings()) as reader:
+            found = await asyncio.to_thread(audit, reader, here.app.app_id, Level.REPLAY, here.app)
+        assert (found.findings, found.notes["segments_without_input"]) == ([], 2)
+        with pytest.raises(InputShrunk, match=f"partition 2 of broadcast table {topic} was read"):
+            await propose(here.app, here.settings(), here.cluster, ResetTarget("", "earliest"), "wrong")
+        report = await examine(here.app, here.settings())
+    (finding,) = (each for each in report.findings if each.check == "topic ids")
+    assert (finding.where, "partition 2 of it was read" in finding.problem) == (topic, True)
 
 
 @pytest.mark.whole

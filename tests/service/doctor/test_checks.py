@@ -368,3 +368,27 @@ def test_the_topic_of_a_broadcast_table_is_looked_at_once() -> None:
     compacted = replace(seen(**{"cleanup.policy": "compact"}), settings=settings)
     (refused,) = checks.as_at_a_start(compacted)
     assert refused.problem == "input rates-x is compacted: it cannot be replayed"
+
+
+@pytest.mark.parametrize(
+    ("count", "problem", "remedy"),
+    [
+        (
+            3,
+            "was deleted and created again: partitions 0, 1 recorded id before, the topic now has id now",
+            "do nothing",
+        ),
+        (2, "has 2 partitions, but partition 2 of it was read: it was created again", "--leave-records"),
+        (1, "has 1 partition, but partitions 1, 2 of it were read: it was created again", "--leave-records"),
+    ],
+)
+def test_a_broadcast_table_that_was_created_again_is_one_finding(count: int, problem: str, remedy: str) -> None:
+    """With fewer partitions, its records do not matter."""
+    topics = {**facts().topics, "rates-x": topic("rates-x", partition_count=count, topic_id="now")}
+    recorded = {f"rates-x/{number}": "before" for number in range(3)}
+    states = tuple(replace(each, topic_ids=recorded) for each in facts().states)
+    app = apps.converted("x")
+    finding = only(checks.same_topics, facts(app=app, topics=with_broadcast(app, topics), states=states))
+    assert finding.where == "rates-x"
+    assert finding.problem.startswith(problem)
+    assert remedy in finding.remedy
