@@ -1,22 +1,17 @@
 """The rows of the views, of a log in memory. As DataFrames: `test_source`."""
 
 import pyarrow as pa
-import pytest
 
 from snapreplay.snapshots.jobs.source import VIEWS
 from snapreplay.snapshots.proof.state import At
-from tests.support import audited_log
 from tests.support.compacting import logs_of, now, told
 
 
-@pytest.mark.parametrize(("shard_count", "touched"), [(4, 5000), (1, None)])
-def test_what_looks_like_a_stamp_is_one_only_in_a_map(monkeypatch, shard_count, touched):
-    """A state of the app's own, which has one shard, may have values of any bytes."""
+def test_a_stamp_is_shown_as_the_time_of_the_last_touch():
     story = told(stages=["claim", "genesis"])
     story.partitions[0].state = {b"k1-2": b"\xc1" + bytes(7) + b"\x05\x01", b"k1-4": b"\x02"}
-    monkeypatch.setattr(audited_log, "SHARD_COUNT", shard_count)
     story.tell({}, ["snapshot1", "batch5"])
-    assert touched_of(story) == {b"k1-2": touched, b"k1-4": None}
+    assert touched_of(story) == {b"k1-2": 5000, b"k1-4": None}
 
 
 def touched_of(story):
