@@ -102,7 +102,7 @@ LATE_RECORDS = _counter(
 )
 FAILURES = _counter(
     "snapreplay_failures_total",
-    "Errors that ended an attempt, by error class (`kind`) and `reaction`.",
+    "Errors that ended a recovery or processing, by class (`kind`) and `reaction`.",
     "kind",
     "reaction",
 )

@@ -131,7 +131,7 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_calls_pending",
-        "Requested calls whose answers are not handled yet, by name of the call.",
+        "Calls whose answers are not handled yet, by name.",
         lambda status: {each.name: float(each.pending) for each in status.calls},
         "call",
     ),

@@ -48,7 +48,7 @@ STATE_OF, STATE_BATCH = "state_of", "state_batch"
 
 
 class NoSuchState(UsageError):
-    """There is no app of this id in the cluster, or it has another number of partitions."""
+    """There is no app of this id in the cluster, or its number of partitions differs."""
 
 
 class CannotTakeOver(StopError):

@@ -454,6 +454,8 @@ def _safe(each: Explained) -> str:
 
 LINKS = {
     "snapreplay_drained": ("drained", "operators.md#drain-a-process-before-maintenance"),
+    "snapreplay_calls_pending": ("Calls", "recipes.md#call-another-service"),
+    "snapreplay_failures_total": ("`reaction`", "errors.md"),
     "snapreplay_paused": ("paused", "operators.md#pause-a-partition"),
     "snapreplay_input_high_watermark_lag_records": ("open transactions", "http.md#lags"),
     "snapreplay_state_bytes": ("memory", "state.md#memory"),
