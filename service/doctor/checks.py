@@ -568,6 +568,22 @@ def record_times(facts: DoctorFacts) -> Found:
         )
 
 
+@_check("tables")
+def tables(facts: DoctorFacts) -> Found:
+    """Check that Kafka keeps the rows of tables: what begins later, as after a reset, reads them again."""
+    wanted = ",".join(f"{name}={value}" for name, value in requirements.table_config(facts.settings).items())
+    for topic in facts.existing(*facts.read):
+        limits = [name for name in ("retention.ms", "retention.bytes") if int(topic.config.get(name, "-1")) >= 0]
+        deletes = "delete" in topic.config.get("cleanup.policy", "delete")
+        if facts.app is not None and facts.app.is_table(topic.name) and deletes and limits:
+            yield (
+                topic.name,
+                f"it is a table, and its rows are deleted after a while ({limits[0]}={topic.config[limits[0]]}): after"
+                " a reset, in a new app or in a new partition it would be incomplete",
+                facts.alter(topic.name, wanted),
+            )
+
+
 def _retained_ms(topic: TopicFacts) -> int | None:
     """Return the retention by time; None: nothing is deleted by time."""
     retained_ms = int(topic.config.get("retention.ms", "-1"))

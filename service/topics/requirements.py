@@ -89,8 +89,15 @@ async def ensure_topics(
     # Nothing is created before all of it is known to be accepted.
     lines = await asyncio.to_thread(_checked_schemas, app)
     if create_io_partitions is not None:
-        lines += await _create_missing(cluster, _io_topics(app), create_io_partitions, {})
-    return lines + await _create_missing(cluster, [increments, snapshots, *others], count, KEPT_FOR_EVER)
+        configs = {name: table_config(settings) if app.is_table(name) else {} for name in _io_topics(app)}
+        lines += await _create_missing(cluster, configs, create_io_partitions)
+    configs = dict.fromkeys([increments, snapshots, *others], KEPT_FOR_EVER)
+    return lines + await _create_missing(cluster, configs, count)
+
+
+def table_config(settings: Settings) -> dict[str, str]:
+    """Return what keeps the newest row of each key for ever, so that a new partition or app reads the whole table."""
+    return {"cleanup.policy": "compact"} if _reads_changes(settings) else KEPT_FOR_EVER
 
 
 def _checked_schemas(app: App[Any]) -> list[str]:
@@ -114,11 +121,11 @@ def _to_be_created(app: App[Any], found: dict[str, TopicFacts], partitions: int 
     return {name: TopicFacts(name, partitions, -1, {}) for name in missing}
 
 
-async def _create_missing(cluster: Cluster, wanted: list[str], count: int, config: dict[str, str]) -> list[str]:
-    existing = await cluster.topics(wanted)
-    missing = [name for name in wanted if name not in existing]
-    await cluster.create_topics([NewTopic(name, count, config=config) for name in missing])
-    return [f"created {name} ({counted(count, 'partition')})" if name in missing else f"ok {name}" for name in wanted]
+async def _create_missing(cluster: Cluster, configs: dict[str, dict[str, str]], count: int) -> list[str]:
+    existing = await cluster.topics(configs)
+    missing = [name for name in configs if name not in existing]
+    await cluster.create_topics([NewTopic(name, count, config=configs[name]) for name in missing])
+    return [f"created {name} ({counted(count, 'partition')})" if name in missing else f"ok {name}" for name in configs]
 
 
 async def _known(cluster: Cluster, app: App[Any], facts: dict[str, TopicFacts]) -> dict[str, TopicFacts]:
@@ -353,9 +360,14 @@ def check_replayable(settings: Settings, inputs: list[TopicFacts]) -> None:
         return
     deleted = f"`{alter(compacted[0], 'cleanup.policy=delete')}`"
     hint = f"`--set changelog.enabled=true --set restore.mode=changes`; or {deleted}"
-    if settings.changelog.enabled and settings.restore.mode == "changes":
+    if _reads_changes(settings):
         return
     raise UsageError(f"input {compacted[0]} is compacted: it cannot be replayed", hint=hint, topic=compacted[0])
+
+
+def _reads_changes(settings: Settings) -> bool:
+    """Say whether a recovery needs no record that the app has processed."""
+    return settings.changelog.enabled and settings.restore.mode == "changes"
 
 
 def limits_of(names: Collection[str], facts: Mapping[str, TopicFacts]) -> dict[str, int]:

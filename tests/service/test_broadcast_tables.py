@@ -15,7 +15,7 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic, TopicPartition
 from snapreplay.service.recovery.input_identity import InputShrunk
 from snapreplay.service.redrive import redrive
-from snapreplay.service.topics.requirements import ensure_topics
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER, ensure_topics
 from snapreplay.snapshots.jobs.audit import audit
 from snapreplay.snapshots.proof.report import Level
 from snapreplay.testing import Expected, RealHarness, record
@@ -86,7 +86,7 @@ async def here(broker, unique):
     """An app of two partitions, and a table topic of three; rows and payments are there."""
     app = apps.converted(unique("converted"))
     stage = Stage(broker.bootstrap_servers, app, 2)
-    await stage.cluster.create_topics([NewTopic(app.broadcast_names[0], 3)])
+    await stage.cluster.create_topics([NewTopic(app.broadcast_names[0], 3, config=KEPT_FOR_EVER)])
     await stage.prepare()
     return stage
 

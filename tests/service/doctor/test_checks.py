@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from snapreplay import App, MapState, Topic
+from snapreplay import App, MapState, Topic, json, nullable
 from snapreplay.service.config.groups import RestoreSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas
@@ -350,13 +350,38 @@ def test_an_app_recovers_by_replay_when_it_keeps_no_changes():
     assert facts(settings=LEAN).by_replay
 
 
+@pytest.mark.parametrize("broadcast", [False, True])
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({}, f"retention.ms={WEEK_MS}"),
+        ({"cleanup.policy": "compact,delete"}, f"retention.ms={WEEK_MS}"),
+        ({"retention.ms": "-1", "retention.bytes": "1000"}, "retention.bytes=1000"),
+        ({"cleanup.policy": "compact"}, ""),
+        ({"retention.ms": "-1"}, ""),
+    ],
+)
+def test_a_table_whose_rows_expire_is_named(config: dict[str, str], problem: str, *, broadcast: bool) -> None:
+    """With what keeps them: compaction, but where a recovery replays them. Other inputs may expire."""
+    name, rates = "rates-x", Topic("rates-x", value=nullable(json(int)))
+    app = App("x", inputs=[Topic("payments-x"), rates], state=lambda: MapState(str, int))
+    app.table(rates, broadcast=broadcast)
+    topics = with_broadcast(app, {**facts().topics, name: topic(name, **config)})
+    found = list(checks.tables(facts(app=app, topics=topics)))
+    assert [each.where for each in found] == [name] * bool(problem)
+    assert all(problem in each.problem and each.remedy.endswith("cleanup.policy=compact`") for each in found)
+    for each in checks.tables(facts(app=app, topics=topics, settings=LEAN)):
+        assert "cleanup.policy=delete,retention.ms=-1,retention.bytes=-1" in each.remedy
+
+
 def test_the_topic_of_a_broadcast_table_is_looked_at_once() -> None:
     """Under its own name, whatever its number of partitions; missing, compacted, or with one copy."""
     app = apps.converted("x")
     settings = Settings(restore=RestoreSettings(mode="replay"))
 
     def seen(**changed: Any) -> DoctorFacts:
-        topics = {**facts().topics, "rates-x": topic("rates-x", partition_count=3, **changed)}
+        kept = {"retention.ms": "-1", **changed}
+        topics = {**facts().topics, "rates-x": topic("rates-x", partition_count=3, **kept)}
         return facts(app=app, topics=with_broadcast(app, topics))
 
     assert seen().inputs == ("payments-x", "rates-x/0", "rates-x/1", "rates-x/2")

@@ -41,6 +41,18 @@ async def test_all_absent_topics_are_created_as_they_must_be():
     assert await ensure_topics(APP, Settings(), cluster) == [f"ok {name}" for name in OWN]
 
 
+@pytest.mark.parametrize("mode", ["changes", "replay"])
+async def test_the_topic_of_a_table_keeps_its_rows(mode):
+    """Compacted, unless a recovery replays it. Of other inputs and outputs the cluster has the say."""
+    cluster: Any = Topics()
+    settings = Settings(restore=RestoreSettings(mode=mode))
+    await ensure_topics(apps.converted("x"), settings, cluster, create_io_partitions=2)
+    config = cluster.known["rates-x"].config
+    wanted = {"cleanup.policy": "compact"} if mode == "changes" else KEPT_FOR_EVER
+    assert wanted.items() <= config.items()
+    assert cluster.known["payments-x"].config == topic("payments-x").config
+
+
 async def test_dead_letters_have_a_topic_where_the_policy_writes_them():
     """And nowhere else."""
     settings = Settings(errors=ErrorSettings(policy="dead_letter"))
