@@ -572,7 +572,7 @@ def record_times(facts: DoctorFacts) -> Found:
 def tables(facts: DoctorFacts) -> Found:
     """Check that Kafka keeps the rows of tables: what begins later, as after a reset, reads them again."""
     wanted = ",".join(f"{name}={value}" for name, value in requirements.table_config(facts.settings).items())
-    for topic in facts.existing(*facts.read):
+    for topic in facts.existing(*facts.input_topics):
         limits = [name for name in ("retention.ms", "retention.bytes") if int(topic.config.get(name, "-1")) >= 0]
         deletes = "delete" in topic.config.get("cleanup.policy", "delete")
         if facts.app is not None and facts.app.is_table(topic.name) and deletes and limits:

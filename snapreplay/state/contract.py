@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -11,10 +11,6 @@ from snapreplay.counted import counted
 from snapreplay.errors import StopError
 from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.steps import Steps
-
-if TYPE_CHECKING:
-    pass
-
 
 StateChanges = Mapping[str, Mapping[bytes, bytes | None]]
 """Name of the store → encoded key → encoded value, None for a tombstone; in order of first touch."""

@@ -69,7 +69,7 @@ def check_upgrade(
             names the record. Or `add` or `retire` differs from what it adds or retires.
         RecordError: policy FAIL, and the old app cannot apply a record.
         UsageError: no records, or one is of no input of either app; or the service would refuse the new app: another
-            app id, a schema_version to which it has no upgrade, or one state is a map and the other is not.
+            app id, or a schema_version to which it has no upgrade.
     """
     check_app(old_app)
     check_app(new_app)
