@@ -21,7 +21,7 @@ from snapreplay.snapshots.plan import retention_floors
 from snapreplay.state import shards
 from tests.simulation.cluster import SimCluster
 from tests.support import apps
-from tests.support.in_memory import virtual
+from tests.support.in_memory import InMemory, virtual
 from tests.support.owner import ends
 from tests.support.stage import until
 
@@ -220,6 +220,20 @@ async def test_the_policy_takes_snapshots_by_itself(bench, policy, reason):
             taken = one.status.snapshot.snapshot_id
             await asyncio.sleep(6)
             assert one.status.snapshot.snapshot_id == taken
+        await bench.assert_exactly_once(one)
+
+
+@virtual
+async def test_one_that_is_due_by_time_is_hardly_late():
+    """With the looks of an idle partition as they are shipped: with the longer ones of `bench` it comes later."""
+    bench = await InMemory().prepare(snapshot={"every_seconds": 5})
+    async with bench.live() as one:
+        await fed(bench, one, 30)
+        await one.pointed("interval")
+        begun = asyncio.get_running_loop().time()
+        await fed(bench, one, 30)
+        await one.pointed("interval", unlike=one.status.snapshot.snapshot_id)
+        assert asyncio.get_running_loop().time() - begun < 5  # the interval began with the one before
         await bench.assert_exactly_once(one)
 
 
