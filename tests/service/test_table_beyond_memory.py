@@ -12,6 +12,7 @@ import pytest
 
 from snapreplay import App, MapState, Stores, Topic, nullable
 from snapreplay.app.codecs import utf8
+from snapreplay.engine import VARIABLE
 from tests.support.child import Family
 from tests.support.stage import Stage
 
@@ -46,8 +47,10 @@ def catalogue(app_id: str) -> App[Any]:
 
 
 async def test_it_is_named_and_a_process_with_more_memory_goes_on(
-    broker: Any, unique: Callable[[str], str], children: Family, tmp_path: Path
+    broker: Any, unique: Callable[[str], str], children: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Without the compiled engine, which aborts the process where Python raises."""
+    monkeypatch.setenv(VARIABLE, "pure")
     app_id, program = unique("catalogue"), tmp_path / "catalogue.py"
     program.write_text(PROGRAM.format(app_id=app_id))
     here = await Stage(broker.bootstrap_servers, catalogue(app_id), 1).prepare()
