@@ -46,7 +46,50 @@ class GroupFull(kafka.BrokerResponseError):
     description = "The consumer group has reached its max size."
 
 
-for _unknown in (InvalidRecord, GroupFull):
+class FencedLeaderEpoch(kafka.BrokerResponseError):
+    """The leader epoch in a request is older than the broker's (Kafka 2.1). aiokafka 0.14.0 does not know it."""
+
+    errno = 74
+    message = "FENCED_LEADER_EPOCH"
+    retriable = invalid_metadata = True
+
+
+class UnknownLeaderEpoch(kafka.BrokerResponseError):
+    """The leader epoch in a request is newer than the broker's (Kafka 2.1)."""
+
+    errno = 75
+    message = "UNKNOWN_LEADER_EPOCH"
+    retriable = True
+
+
+class OffsetNotAvailable(kafka.BrokerResponseError):
+    """A new leader does not know yet where its log ends (Kafka 2.2)."""
+
+    errno = 78
+    message = "OFFSET_NOT_AVAILABLE"
+    retriable = True
+
+
+class UnknownTopicId(kafka.BrokerResponseError):
+    """The broker has no topic with this id (Kafka 2.8)."""
+
+    errno = 100
+    message = "UNKNOWN_TOPIC_ID"
+    retriable = invalid_metadata = True
+
+
+class InconsistentTopicId(kafka.BrokerResponseError):
+    """The log of the broker has another topic id (Kafka 2.8)."""
+
+    errno = 103
+    message = "INCONSISTENT_TOPIC_ID"
+    retriable = invalid_metadata = True
+
+
+for _unknown in (
+    *(InvalidRecord, GroupFull, FencedLeaderEpoch, UnknownLeaderEpoch, OffsetNotAvailable, UnknownTopicId),
+    InconsistentTopicId,
+):
     kafka.kafka_errors[_unknown.errno] = _unknown
 
 _NOT_SPOKEN = (kafka.IncompatibleBrokerVersion, NotImplementedError)
@@ -160,7 +203,7 @@ def client_error(error: BaseException, doing: str, asked: Asked | None = None) -
             f"the broker refused the transaction timeout while {doing}",
             hint="lower timeouts.transaction_ms, or raise transaction.max.timeout.ms on the brokers",
         )
-    if isinstance(error, kafka.GroupCoordinatorNotAvailableError):
+    if any(isinstance(each, kafka.GroupCoordinatorNotAvailableError) for each in (error, error.__cause__)):
         return Unreachable(
             f"no broker is the coordinator yet, while {doing}",
             hint="brokers that have just started need a moment. If it lasts, they cannot create their own topics:"

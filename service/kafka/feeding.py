@@ -45,7 +45,7 @@ class _Unowned:
 
     async def _start(self, doing: str, within_ms: int, name: str = "") -> None:
         asked = Asked(self._settings, "IdempotentWrite", name)
-        async with translated(doing, asked, within_s=within_ms / 1000, give_up=self.close):
+        async with translated(doing, asked, give_up=self.close), self._sink.within(within_ms / 1000):
             await entered(self._sink.start(), self._settings)
 
     async def close(self) -> None:
@@ -146,7 +146,8 @@ class KafkaFeeder(_Unowned):
             async with self._sink.within(timeout_ms / 1000):
                 yield
         except TimeoutError as error:
-            raise CommitInDoubt(f"{what} was not acknowledged within timeouts.commit_ms={timeout_ms}") from error
+            why = f"; before it: {self._sink.trouble}" if self._sink.trouble else ""
+            raise CommitInDoubt(f"{what} was not acknowledged within timeouts.commit_ms={timeout_ms}{why}") from error
 
     async def _give_up(self) -> None:
         """Abort, so that readers need not wait for the transaction's timeout; then send nothing more."""

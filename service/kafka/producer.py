@@ -84,7 +84,7 @@ class KafkaProducer:
         """
         doing = f"fencing {self.transactional_id}"
         asked = Asked(self._settings, "IdempotentWrite", self.transactional_id)
-        async with translated(doing, asked, within_s=deadline_s, give_up=self._give_up):
+        async with translated(doing, asked, give_up=self._give_up), self._sink.within(deadline_s):
             await entered(self._sink.start(), self._settings)
 
     async def commit(self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]) -> tuple[int, ...]:

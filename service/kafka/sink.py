@@ -77,6 +77,7 @@ class Sink:
         self.producer_id, self.epoch = -1, -1
         self.unanswered = False
         self.trouble = ""
+        self._cause: KafkaError | None = None  # of the trouble
         self._settings = settings
         self._transactional_id = transactional_id
         self._pause_s = retry_pause_s(settings)
@@ -98,7 +99,6 @@ class Sink:
         request = InitProducerIdRequest(self._transactional_id, timeout_ms)
         answer, _ = await self._coordinated(request, watched=False)
         self.producer_id, self.epoch = int(answer.producer_id), int(answer.producer_epoch)
-        self._client.give_back()
 
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[None]:
@@ -118,7 +118,7 @@ class Sink:
                 if self._closed:
                     raise _closed() from None
                 if self.trouble:
-                    raise TimeoutError(f"deadline passed; before it: {self.trouble}") from error
+                    raise TimeoutError(f"deadline passed; before it: {self.trouble}") from self._cause or error
                 raise
         self._client.give_back()
 
@@ -131,9 +131,11 @@ class Sink:
 
     async def _close(self) -> None:
         self._client.end_writing()
-        if await bounded(self._working.acquire(), CLOSE_S):
-            self._working.release()
-        await close_client(self._client)
+        try:
+            if await bounded(self._working.acquire(), CLOSE_S):
+                self._working.release()
+        finally:
+            await close_client(self._client)
 
     # ------------------------------------------------------------------------ what it does
 
@@ -249,7 +251,8 @@ class Sink:
 
     async def _before_another(self, errors: Mapping[TopicPartition, KafkaError]) -> None:
         """Wait before the batches with these errors are sent again."""
-        self._note(", ".join(f"{described(error)} ({target})" for target, error in errors.items()))
+        trouble = ", ".join(f"{described(error)} ({target})" for target, error in errors.items())
+        self._note(trouble, next(iter(errors.values())))
         if any(each.invalid_metadata for each in errors.values()):
             await self._client.force_metadata_update()
         await asyncio.sleep(self._pause_s)
@@ -272,7 +275,7 @@ class Sink:
                 if not error.retriable:
                     raise
                 self._coordinator = None
-                self._note(described(error), usual=isinstance(error, kafka.GroupCoordinatorNotAvailableError))
+                self._note(described(error), error, usual=isinstance(error, kafka.GroupCoordinatorNotAvailableError))
                 await self._client.force_metadata_update()
                 await asyncio.sleep(self._pause_s)
                 continue
@@ -284,7 +287,8 @@ class Sink:
                 if code not in _AGAIN:
                     raise self._error(code, topic)
             met |= codes.keys()
-            self._note(", ".join(for_code(code).__name__ for code in codes), usual=True)
+            met_now = [for_code(code)() for code in codes]
+            self._note(", ".join(map(described, met_now)), met_now[0], usual=True)
             if not codes.keys() <= _SAME_COORDINATOR:
                 self._coordinator = None
             # Only the first request of a transaction meets the markers of the one before.
@@ -314,9 +318,9 @@ class Sink:
             self.unanswered |= watched
             raise
 
-    def _note(self, trouble: str, *, usual: bool = False) -> None:
+    def _note(self, trouble: str, cause: KafkaError, *, usual: bool = False) -> None:
         """Note why a request is sent again; in the log, too, unless this is `usual`, as what coordinators answer is."""
-        self.trouble = trouble
+        self.trouble, self._cause = trouble, cause
         said = None if usual else _SAID.met(trouble, time.monotonic())
         if said is not None:
             name = self._transactional_id or "without a transactional id"

@@ -73,6 +73,21 @@ def test_outside_of_a_transaction(error, ours):
     assert type(client_error(error, "asking")) is ours
 
 
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (74, "FencedLeaderEpoch"),
+        (75, "UnknownLeaderEpoch"),
+        (78, "OffsetNotAvailable"),
+        (100, "UnknownTopicId"),
+        (103, "InconsistentTopicId"),
+    ],
+)
+def test_what_a_fetch_is_refused_for_is_named(code, name):
+    error = kafka.for_code(code)("fetching t-0")
+    assert (name in str(client_error(error, "reading t-0")), error.retriable) == (True, True)
+
+
 @pytest.mark.parametrize("error", EVERY_CLASS)
 def test_every_error_of_the_client_has_a_reaction(error):
     """Also those that a later version of aiokafka brings: retry is the least that is done."""

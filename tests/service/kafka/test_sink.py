@@ -158,6 +158,37 @@ async def test_a_fence_that_is_refused_leaves_nothing(brokers, phase, code, expe
     await until(lambda: not brokers.connections)
 
 
+@pytest.mark.parametrize("kind", ["producer", "feeder"])
+@pytest.mark.parametrize(
+    ("always", "cause", "hint"),
+    [
+        (15, "no broker is the coordinator", "transaction.state.log.replication.factor"),
+        (51, "deadline passed; before it: .*Concurrent", ""),
+        ("mute", "deadline passed; before it: .*RequestTimedOut", ""),
+    ],
+)
+async def test_a_fence_names_what_it_met_before_its_deadline(brokers, kind, always, cause, hint):
+    brokers.always[INIT_PRODUCER_ID] = always
+    settings = hasty(brokers.servers, 250, fence_ms=2000)
+    is_producer = kind == "producer"
+    start = producer_of(brokers).start(scaled(2)) if is_producer else KafkaFeeder(settings, "feed").start()
+    with pytest.raises(Unreachable, match=cause) as late:
+        await start
+    assert hint in late.value.hint
+    await until(lambda: not brokers.connections)
+
+
+async def test_a_discard_that_is_cancelled_closes_the_client(brokers):
+    """Also while it still waits for the transaction under way."""
+    producer = await started(brokers)
+    async with producer._sink._working:
+        discard = asyncio.create_task(producer.discard())
+        await asyncio.sleep(0)
+        discard.cancel()
+        await asyncio.wait({discard})
+        await until(lambda: not brokers.connections)
+
+
 @pytest.mark.parametrize("cut", ["mute", "hold"])
 @pytest.mark.parametrize("phase", ["add", "produce", "end"])
 async def test_brokers_that_never_answer_are_left_at_the_deadline(brokers, phase, cut):
@@ -244,7 +275,9 @@ async def test_a_feeder_says_once_that_a_transaction_is_to_be_committed(brokers,
     if fate in CUTS:
         assert [offset for _, offset in await feeder.feed(outputs)] == [0, 1, 2]
     else:
-        with pytest.raises(CommitInDoubt):
+        with pytest.raises(
+            CommitInDoubt, match="before it: RequestTimedOut" if fate == "never" else "without a clean OK"
+        ):
             await feeder.feed(outputs)
     await feeder.close()
     with pytest.raises(CommitInDoubt, match="discarded"):
