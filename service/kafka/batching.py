@@ -36,10 +36,6 @@ class TopicShape:
     record_bytes_max: int
 
 
-AT_ONCE_OUTPUTS = 1024 if engine.compiled is None else 16_384
-"""What `add_outputs` is given at a time: it takes one millisecond, two by the engine. Each time the engine begins new
-batches, of which a partition takes one after the other."""
-
 CODECS: dict[object, int] = {
     None: DefaultRecordBatch.CODEC_NONE,
     "gzip": DefaultRecordBatch.CODEC_GZIP,
@@ -52,7 +48,7 @@ CODECS: dict[object, int] = {
 _HEAD, _CHECKED = struct.Struct(">qiibI"), struct.Struct(">hiqqqhii")
 _FORMAT, _TRANSACTIONAL, _NO_EPOCH, _BEFORE_LENGTH_ENDS = 2, 0x10, -1, 12
 _ENCODERS: dict[int, Callable[[bytes], bytes]] = {1: gzip_encode, 2: snappy_encode, 3: lz4_encode, 4: zstd_encode}
-_BY_NOBODY = (-1, -1, 0)
+_NO_PRODUCER = (-1, -1, 0)
 """The place of a producer's id, epoch and base sequence."""
 
 
@@ -102,7 +98,7 @@ class OpenBatch:
     __slots__ = ("builder", "record_count")
 
     def __init__(self, size_bytes: int, compression: int, *, transactional: bool) -> None:
-        self.builder = DefaultRecordBatchBuilder(_FORMAT, compression, int(transactional), *_BY_NOBODY, size_bytes)
+        self.builder = DefaultRecordBatchBuilder(_FORMAT, compression, int(transactional), *_NO_PRODUCER, size_bytes)
         self.record_count = 0
 
     def built(self, producer_id: int, epoch: int, base_sequence: int) -> bytearray:

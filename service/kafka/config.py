@@ -101,7 +101,7 @@ def retry_pause_s(settings: Settings) -> float:
 
 
 def batch_bytes_max(settings: Settings) -> int:
-    """Return the most bytes of a record batch, whatever its topic takes."""
+    """Return the maximum bytes of a record batch; a topic's own limit may be lower."""
     return int(settings.kafka.get("max.batch.size", MIB))
 
 

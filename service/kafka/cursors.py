@@ -1,7 +1,7 @@
 """One partition that is read: which fetch to ask next, and what an answer means. Pure.
 
-What was fetched waits here until it is taken, an untouched answer at most, so that fetching and processing overlap. An
-answer to another offset than the one that is wanted, as after a damaged batch, means nothing.
+Fetched records wait here until they are taken. At most one untouched answer waits, so that fetching and processing
+overlap. An answer for another offset than the wanted one is ignored.
 """
 
 from __future__ import annotations

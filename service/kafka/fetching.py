@@ -56,7 +56,7 @@ class Fetching:
         return is_late or any(each.is_unanswered for each in self._cursors)
 
     def begin(self, cursors: Iterable[Cursor]) -> None:
-        """Fetch for these instead of those before. What is under way for those means nothing any more."""
+        """Fetch for these instead of those before. Answers under way are ignored."""
         self._cursors = tuple(cursors)
         for task in self._under_way.values():
             self._ended.add(task)
@@ -65,9 +65,9 @@ class Fetching:
         self._under_way, self._late_at = {}, {}
         if self._cursors:
             self.client.set_topics({each.partition.topic for each in self._cursors})
-        self.go_on()
+        self.fetch_due()
 
-    def go_on(self) -> None:
+    def fetch_due(self) -> None:
         """Begin the fetches that are due: a cursor has room again, or its pause is over."""
         now_s, again_s = self._loop.time(), math.inf
         due: dict[int, list[Cursor]] = {}
@@ -87,7 +87,7 @@ class Fetching:
             self._under_way[node] = self._loop.create_task(self._fetch(node, cursors, wait_ms))
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(again_s, self.go_on) if again_s < math.inf else None
+        self._timer = self._loop.call_at(again_s, self.fetch_due) if again_s < math.inf else None
 
     def _broker_of(self, cursor: Cursor, now_s: float) -> int:
         cluster, replica = self.client.cluster, cursor.replica(now_s)
@@ -102,7 +102,7 @@ class Fetching:
                 await self._look_up(cursors)
             else:
                 await self._ask(node, cursors, wait_ms)
-        except Exception as error:  # noqa: BLE001 - whoever polls is told
+        except Exception as error:  # noqa: BLE001 - raised by the next poll
             for cursor in cursors:
                 cursor.fail(error)
             self.wake()
@@ -112,7 +112,7 @@ class Fetching:
                 del self._under_way[node]
                 self._late_at.pop(node, None)
         if is_current:
-            self.go_on()
+            self.fetch_due()
 
     async def _ask(self, node: int, cursors: Sequence[Cursor], wait_ms: int) -> None:
         wanted = [Wanted(each.partition, each.fetch_offset, each.epoch_below) for each in cursors]

@@ -288,7 +288,7 @@ class KafkaReader:
                 left -= len(records)
                 self._cursors[partition] = self._cursors.pop(partition)
         if self._fetching is not None:
-            self._fetching.go_on()
+            self._fetching.fetch_due()
         return fetched, moved
 
     def _check_cut(self, longest_s: float) -> None:

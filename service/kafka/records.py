@@ -205,7 +205,7 @@ class Records:
         """Return the next records; fewer, if the answer ends or an error follows.
 
         Raises:
-            CorruptRecordException: the batch at the position is damaged. Again and again.
+            CorruptRecordException: the batch at the position is damaged. Every later call raises it, too.
             UnsupportedCodecError, TooInflated: it cannot be decompressed.
         """
         taken: list[RawRecord] = []

@@ -1,8 +1,8 @@
-"""Writes record batches to the leaders of partitions, and ends transactions, by plain requests. One producer id and
-epoch; one caller at a time, except for `close`.
+"""Writes record batches to the partition leaders and ends transactions, with plain requests: one producer id and epoch,
+one caller at a time except for `close`.
 
-What is answered with a retriable error, or not at all, is sent again without an end: the caller has a deadline. A batch
-is sent again byte by byte, so that the broker knows it by its sequence number.
+A request that gets a retriable error, or no answer, is repeated until the caller's deadline. A batch is repeated byte
+for byte, so the broker recognises its sequence number.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ from snapreplay.service.ports import TopicPartition
 log = logging.getLogger(__name__)
 
 MARKERS_PAUSE_S = 0.002
-"""Before a transaction that was refused because of the one before is begun again. The usual pause of 20 ms would limit
-a producer to 60 transactions/s."""
+"""Pause before AddPartitionsToTxn is repeated, when the previous transaction's markers are not written yet. The usual
+20 ms would limit a producer to 60 transactions/s."""
 
 _ALL_REPLICAS = -1
 _NO_LEADER = -1
 _CONCURRENT, _NOT_ATTEMPTED = 51, 55
 _SAME_COORDINATOR = {3, 14, _CONCURRENT}
-"""It does not know a topic yet, loads, or ends the transaction before: it is asked again."""
+"""The coordinator does not know a topic yet, is loading, or is still ending the previous transaction: the same node is
+asked again."""
 _AGAIN = COORDINATOR_AWAY | _SAME_COORDINATOR
 
 _SAID = Repeats()
@@ -68,12 +69,12 @@ class Sink:
     """A producer id with its epoch and sequence numbers, and the client that speaks for it.
 
     Attributes:
-        unanswered: a request of a transaction was sent and ended without an answer.
-        trouble: why the last request is to be sent again; empty: it was answered well.
+        unanswered: whether a request of a transaction was sent and got no answer.
+        trouble: why the last request is being repeated; empty after a good answer.
     """
 
     def __init__(self, settings: Settings, shared: Shared, transactional_id: str | None = None) -> None:
-        """Take the id of its transactions; None: it has none and is only idempotent."""
+        """Take the transactional id; None: idempotent only."""
         self.producer_id, self.epoch = -1, -1
         self.unanswered = False
         self.trouble = ""
