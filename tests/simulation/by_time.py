@@ -16,6 +16,8 @@ from tests.simulation.program import EVERY_MS, RING, TICK, TTL_MS, Plain
 
 _pack, _unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
 _STAMP = ">cq"
+TIMED_STORES = ("even", DEFAULT_STORE)
+"""The stores whose keys have timers."""
 
 
 class Due(NamedTuple):
@@ -137,14 +139,15 @@ class PlainInTime(Plain):
                 continue
             del self.results[key]
             self.touched_ms.pop(key, None)
-            if program.store_of(result, named=self.named) in ("even", DEFAULT_STORE):  # timers are set for its keys
+            if program.store_of(result, named=self.named) in TIMED_STORES:
                 self.timers.pop(key, None)
         self.schema = to_schema
 
     def correct(self, key: str, result: int | None) -> None:
-        """Set or delete an entry as a handler would."""
+        """Set an entry as a handler would, or delete it together with its timer."""
         if result is None:
-            self.results.pop(key)
+            if program.store_of(self.results.pop(key), named=self.named) in TIMED_STORES:
+                self.timers.pop(key, None)
             self.touched_ms.pop(key, None)
         else:
             self.results[key] = result
