@@ -20,7 +20,7 @@ REACTIONS = {
     Reaction.RETRY: "The cause may pass. A partition retries with back-off, without a restart. A call may be repeated.",
     Reaction.REBUILD: "The recovery uses an older snapshot or the other mode. If none is left, it fails.",
     Reaction.RELEASE: "This process gives the partition up. Its new owner continues.",
-    Reaction.STOP: "A partition is FAILED until an operator acts; a command ends.",
+    Reaction.STOP: "A partition is FAILED until an operator acts; a command exits.",
     Reaction.HANDLER_POLICY: "`errors.policy` decides: `fail` stops the partition, `dead_letter` skips the record.",
     Reaction.REFUSE: "The call or the command is refused, and nothing was changed.",
 }

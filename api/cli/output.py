@@ -169,7 +169,7 @@ class ExitCode(IntEnum):
 
 
 class OperationRefused(SnapreplayError):
-    """The service answered with a problem document, or the command cannot be carried out.
+    """The service answered with an error, or the command cannot be carried out.
 
     Safe: The refused part was not started, and the service continues. If the message says that a part was started, or
     that this is not known, `snapreplay operations` shows it.

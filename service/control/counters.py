@@ -117,7 +117,7 @@ TAKEOVERS = _of_process(
 )
 FALSE_ALARMS = _of_process(
     "snapreplay_false_alarms_total",
-    "Processes that seemed to be dead and were taken over from, but were still members of the group.",
+    "Processes whose partitions this process took over although they were still members of the group.",
 )
 THROTTLED_SECONDS = Counter(
     "snapreplay_throttled_seconds_total",
