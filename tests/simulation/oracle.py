@@ -229,7 +229,8 @@ class Oracle:
         story.decided_batch = increment.batch
         require(increment.owner_epoch == owner, f"{where} of {increment.owner_epoch}, not {owner}")
         for topic, position in increment.positions.items():
-            log = self._broker.by_id[increment.topic_ids[topic]][story.number]
+            _, number = place_of_input(topic, story.number)
+            log = self._broker.by_id[increment.topic_ids[topic]][number]
             reached = story.positions.get(topic, position)
             passed = range(reached, min(position, log.end))
             seen = [log.visible(offset, committed_only=True) for offset in passed]
@@ -270,7 +271,8 @@ class Oracle:
         before, now = story.topic_ids[topic], increment.topic_ids[topic]
         if before == now:
             return
-        old, new = self._broker.by_id[before][story.number], self._broker.by_id[now][story.number]
+        _, number = place_of_input(topic, story.number)
+        old, new = self._broker.by_id[before][number], self._broker.by_id[now][number]
         for offset in range(max(old.start, new.start), story.positions[topic]):
             same = old.visible(offset, committed_only=True) == new.visible(offset, committed_only=True)
             where = f"partition {story.number} batch {increment.batch}: {topic} offset {offset}"
