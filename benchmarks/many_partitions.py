@@ -178,9 +178,10 @@ class _Progress:
         if self._status is None:
             return False
         summary = self._status["summary"]
-        if summary["eta_seconds"] is not None:
+        etas = [each["progress"] and each["progress"]["eta_seconds"] for each in self._status["partitions"]]
+        if known := [eta for eta in etas if eta is not None]:
             live = summary["partitions_by_phase"].get("live", 0)
-            self._said.append((time.perf_counter(), live, summary["eta_seconds"]))
+            self._said.append((time.perf_counter(), live, max(known)))
         return bool(summary["all_live"])
 
     def show(self, live_at: float) -> None:
