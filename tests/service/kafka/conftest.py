@@ -12,7 +12,14 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaAppender
 from snapreplay.service.kafka.producer import KafkaProducer
 from snapreplay.service.kafka.reader import KafkaReader
+from snapreplay.service.kafka.throttling import THROTTLING
 from snapreplay.service.ports import NewTopic, TopicPartition
+
+
+@pytest.fixture(autouse=True)
+def no_quota_is_left(monkeypatch):
+    """What a test has been throttled for is no trouble of the tests after it."""
+    monkeypatch.setattr(THROTTLING, "_waits", {})
 
 
 @pytest.fixture
