@@ -39,7 +39,7 @@ PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.02, 0.25
 IDLE_TIMES = 5
 """After making a status, or after a read in the runners' loop, HTTP pauses for this many times as long. So a flood of
 requests takes at most a sixth of the loop."""
-AFTER_CONVERSION_SECONDS_MAX = READ_SECONDS / 2  # more would refuse the next page of the same reader
+IDLE_SECONDS_MAX = READ_SECONDS / 2  # after one read: more would refuse the next page of the same reader
 BURST_SECONDS = 0.005
 LAST_SECONDS = 1.0
 LOOK_SECONDS = 0.005  # for the end of a batch
@@ -208,13 +208,15 @@ class _Reads:
                         raise
                 finally:
                     spent_seconds = time.thread_time() - began
-                    self._free_at = max(self._free_at, loop.time()) + IDLE_TIMES * spent_seconds
+                    # A collection of garbage in between counts, too.
+                    idle_seconds = min(IDLE_TIMES * spent_seconds, IDLE_SECONDS_MAX)
+                    self._free_at = max(self._free_at, loop.time()) + idle_seconds
             await asyncio.sleep(LOOK_SECONDS)
 
     def pause(self, seconds: float) -> None:
         """Let the next read wait after a conversion, for which the loop gave up a share of its time."""
         now = asyncio.get_running_loop().time()
-        self._free_at = max(self._free_at, now + min(seconds, AFTER_CONVERSION_SECONDS_MAX))
+        self._free_at = max(self._free_at, now + min(seconds, IDLE_SECONDS_MAX))
 
     async def of_kafka(self, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Read one thing at a time."""

@@ -174,3 +174,19 @@ async def test_an_answer_that_cannot_be_converted_soon_is_refused(control):
     with pytest.raises(ZeroDivisionError):
         await asking.read(ReadKey("default", "ada"), lambda _: 1 / 0)
     assert await asking.read(ReadKey("default", "ada"), as_it_is) == ANSWER
+
+
+async def test_a_read_in_which_garbage_was_collected_does_not_refuse_the_next(control):
+    """A collection may take tenths of a second, for which the share of the loop would be paid with seconds."""
+
+    def read(_):
+        deadline = time.thread_time() + 0.5
+        while time.thread_time() < deadline:
+            pass
+        return ANSWER
+
+    control.reading = read
+    async with asyncio.timeout(scaled(20)):
+        asking = Asking(control, asyncio.get_running_loop())
+        for _ in range(2):
+            await asking.read(ReadKey("default", "ada", 0), as_it_is)
