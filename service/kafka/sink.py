@@ -103,8 +103,8 @@ class Sink:
 
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[None]:
-        """Run the block once no quota makes the brokers wait, and with all connections given back afterwards. The time
-        for which a quota makes them wait meanwhile does not count.
+        """Run the block when no quota mutes the brokers' connections; return all connections afterwards. Time lost to
+        quotas does not count.
 
         Raises:
             TimeoutError: the block has taken longer.
@@ -163,8 +163,8 @@ class Sink:
         return sorted(self._client.cluster.available_partitions_for_topic(topic) or ())
 
     async def begin(self, targets: Iterable[TopicPartition]) -> None:
-        """Begin a transaction with these partitions, not before the markers of the last one are probably written; or
-        add them to the one that has begun.
+        """Begin a transaction with these partitions, after a pause in which the previous one's markers are probably
+        written; or add them to the open transaction.
 
         Raises:
             KafkaError: it is refused for good.
@@ -192,8 +192,8 @@ class Sink:
         self._ended_at = asyncio.get_running_loop().time()
 
     async def write(self, runs: Mapping[TopicPartition, Sequence[Batch]]) -> dict[TopicPartition, list[int]]:
-        """Write these batches, one of a partition after the other. Return the base offsets, batch by batch; -1 is the
-        one of a batch that the broker has stored and forgotten where.
+        """Write these batches, in order per partition. Return the base offset of each; -1 if the broker has stored a
+        batch but no longer knows its offset.
 
         Raises:
             BatchesRefused: at least one is refused for good.
@@ -361,7 +361,7 @@ def _codes_in(answer: Any) -> dict[int, str]:
 
 
 def _stored(topic: str, code: int, offset: int) -> Stored:
-    """Return the base offset of a batch. A duplicate of one that is long ago is stored, nobody knows where."""
+    """Return the base offset of a batch; -1 for a duplicate too old for the broker to know its offset."""
     if code in (0, kafka.DuplicateSequenceNumber.errno):
         return int(offset)
     made = for_code(code)
