@@ -1,4 +1,4 @@
-"""Broadcast tables on a real broker: every partition has all rows, whatever is killed, and audits agree."""
+"""Broadcast tables on a real broker: every partition has all rows after each kill, and audits agree."""
 
 import asyncio
 import time

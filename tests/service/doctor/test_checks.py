@@ -375,7 +375,7 @@ def test_a_table_whose_rows_expire_is_named(config: dict[str, str], problem: str
 
 
 def test_the_topic_of_a_broadcast_table_is_looked_at_once() -> None:
-    """Under its own name, whatever its number of partitions; missing, compacted, or with one copy."""
+    """Under its own name, with any number of partitions; missing, compacted, or with one copy."""
     app = apps.converted("x")
     settings = Settings(restore=RestoreSettings(mode="replay"))
 

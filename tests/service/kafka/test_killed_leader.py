@@ -1,4 +1,4 @@
-"""A producer on three brokers, of which the one that leads its log, or coordinates its transactions, is killed."""
+"""A producer on three brokers: the leader of its log, or its coordinator, is killed."""
 
 import asyncio
 
@@ -63,7 +63,7 @@ class Writer:
 
 @pytest.mark.parametrize("role", ["leader", "coordinator"])
 async def test_what_was_answered_is_there_once_and_all_or_nothing(three, unique, role):
-    """In the log and in the output, in order; it commits again without the one that is killed, and with it."""
+    """In the log and in the output, in order; it commits again while that broker is down, and after its return."""
     servers = three.bootstrap_servers
     timeouts = TimeoutSettings(fence_ms=6000, commit_ms=6000, transaction_ms=20_000)
     cluster = KafkaCluster(
