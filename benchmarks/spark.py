@@ -34,7 +34,6 @@ from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, freeze
 from snapreplay.snapshots.proof.partition import audit_partition
 from snapreplay.snapshots.proof.replay import prove
 from snapreplay.snapshots.proof.report import Level
-from snapreplay.snapshots.proof.state import At, state_at
 
 APP = "benchmarks/ledger_app.py"
 APP_ID = "bench"
@@ -201,21 +200,6 @@ def _spark_compact(settings: Settings) -> None:
     assert report.exit_code == 0, report
 
 
-def _spark_state(settings: Settings) -> None:
-    """Count the entries and sum both sums of the digest, natively."""
-    from pyspark.sql import SparkSession
-
-    import snapreplay.spark
-
-    spark = SparkSession.builder.getOrCreate()
-    snapreplay.spark.register(spark)
-    servers = str(settings.kafka["bootstrap.servers"])
-    options = {"app.id": APP_ID, "kafka.bootstrap.servers": servers, "stored": "raw"}
-    state = spark.read.format("snapreplay").options(**options).load()
-    hashed = state.selectExpr("xxhash64(key, value) & 4294967295 AS a", "xxhash64(value, key) AS b")
-    assert hashed.selectExpr("count(b)", "sum(a)").collect()[0][0] > 0
-
-
 def _plain_audit(level: Level, settings: Settings) -> None:
     app = load_app(APP)
     with BlockingReader(settings) as reader:
@@ -225,13 +209,6 @@ def _plain_audit(level: Level, settings: Settings) -> None:
             assert not report.findings, report.findings
             for segment in report.segments:
                 assert prove(app, segment, logs).finding is None
-
-
-def _plain_state(settings: Settings) -> None:
-    with BlockingReader(settings) as reader:
-        for moment in freeze(reader, APP_ID):
-            logs = PartitionLogs(reader, APP_ID, moment.partition)
-            assert state_at(moment, logs, At()) is not None
 
 
 def _plain_compact(settings: Settings) -> None:
@@ -254,8 +231,6 @@ JOBS: dict[str, Callable[[Settings], None]] = {
     "audit replay, plain": partial(_plain_audit, Level.REPLAY),
     "compact, Spark": _spark_compact,
     "compact, plain": _plain_compact,
-    "state, Spark": _spark_state,
-    "state, plain": _plain_state,
 }
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 from snapreplay.errors import UsageError
 from snapreplay.service.blocking import BlockingClient, BlockingReader
@@ -22,25 +21,7 @@ from snapreplay.snapshots.jobs.compaction import CompactionReport, PartitionResu
 from snapreplay.snapshots.jobs.fixed_logs import freeze
 from snapreplay.snapshots.proof.report import AuditReport, Level
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["Level", "audit", "compact", "register"]
-
-
-def register(spark: SparkSession) -> None:
-    """Register `spark.read.format("snapreplay")` in this session. docs/spark.md has its views and options.
-
-    `load()` fixes the offsets that all actions on the DataFrame read, and fails for a wrong option. An action fails
-    if the log does not prove the state.
-    """
-    from snapreplay.snapshots.jobs.source import TopicsSource  # noqa: PLC0415 - Spark is an extra
-
-    spark.dataSource.register(type("Topics", (TopicsSource,), {"open_cluster": staticmethod(_reader)}))
-
-
-def _reader(kafka: Mapping[str, str]) -> BlockingReader:
-    return BlockingReader(Settings(kafka=dict(kafka)))
+__all__ = ["Level", "audit", "compact"]
 
 
 def compact(settings: Settings, app_id: str) -> CompactionReport:

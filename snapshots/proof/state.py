@@ -130,20 +130,17 @@ class At(msgspec.Struct, frozen=True):
     """The batch after which a state is asked for: the last one before the first that is out of bounds. None bounds
     nothing.
 
-    `batch`, `written_at_ms`: the last one to count.
+    `batch`: the last one to count.
     """
 
     batch: int | None = None
-    written_at_ms: int | None = None
 
     @property
     def is_latest(self) -> bool:
         return self == At()
 
     def admits(self, found: Found) -> bool:
-        increment = found.increment
-        is_after = self.batch is not None and increment.batch > self.batch
-        return not is_after and (self.written_at_ms is None or increment.written_at_ms <= self.written_at_ms)
+        return self.batch is None or found.increment.batch <= self.batch
 
 
 class StateAfter(NamedTuple):
@@ -249,5 +246,5 @@ def _not_recorded(found: Found) -> StateUnreachable:
     return StateUnreachable(
         f"batch {found.increment.batch} at offset {found.offset} recorded no changes: only a replay leads to the state"
         " after it",
-        hint="ask for a batch that has a snapshot: the column `snapshot_id` of the view `increments` names them",
+        hint="ask for a batch that has a snapshot",
     )
