@@ -8,8 +8,8 @@ MAKEFLAGS += --no-builtin-rules
 # Both may be set from outside: make setup PYTHON=python3.12, make demo ARGS="--kills 5"
 PYTHON ?= python3
 ARGS ?=
-# Tests wait for brokers, too: four at a time keep two cores busy. Each more collects all tests and has a broker.
-JOBS ?= 4
+# Tests wait for brokers, too: three at a time keep two cores busy. Each more collects all tests, for 15 s of CPU.
+JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP = PYTHON='$(PYTHON)' requirements/setup.sh

@@ -1,6 +1,7 @@
 """The common ground of all tests: one real broker per session, and names that no other test uses."""
 
 import asyncio
+import fcntl
 import functools
 import gc
 import inspect
@@ -94,19 +95,36 @@ class SharedBroker:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[SharedBroker]:
-    """A broker for the whole session; every test that uses it is marked `kafka`."""
+def broker(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[SharedBroker]:
+    """One broker for the whole run; every test that uses it is marked `kafka`."""
     given = os.environ.get(BOOTSTRAP_VARIABLE)
     if given:
         yield SharedBroker(given)
         return
     # Every five minutes by default: a test that sets a short retention could lose its records, or not.
-    # Four idle brokers would take a tenth of a core.
+    # An idle broker would take some hundredths of a core.
     quiet = {"metadata.max.idle.interval.ms": "0", "broker.heartbeat.interval.ms": "2000"}
     unasked = {"log.retention.check.interval.ms": str(86_400_000), **quiet}
-    with LocalBroker(deadline_s=scaled(60), properties=KEEPS_LEADERS | unasked) as local:
-        yield SharedBroker(local.bootstrap_servers)
-        local.kill()  # its data is not needed, and an orderly stop closes all topics, which takes long
+    local = LocalBroker(deadline_s=scaled(60), properties=KEEPS_LEADERS | unasked)
+    # The worker that needs it first starts it, and outlives the others: each of them holds the second file.
+    place = tmp_path_factory.getbasetemp()
+    place = place if worker_id == "master" else place.parent
+    with (place / "broker").open("a+") as address, (place / "broker-users").open("w") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        fcntl.flock(address, fcntl.LOCK_EX)
+        address.seek(0)
+        bootstrap_servers = address.read()
+        if is_mine := not bootstrap_servers:
+            local.start()
+            bootstrap_servers = local.bootstrap_servers
+            address.write(bootstrap_servers)
+            address.flush()
+        fcntl.flock(address, fcntl.LOCK_UN)
+        yield SharedBroker(bootstrap_servers)
+        if is_mine:
+            fcntl.flock(users, fcntl.LOCK_EX)
+            local.kill()  # its data is not needed, and an orderly stop closes all topics, which takes long
+            local.stop()
 
 
 @pytest.fixture(scope="session")
