@@ -46,22 +46,6 @@ async def test_a_dialog_is_answered_and_left_by_keyboard(page: Page) -> None:
         assert asked(control) == [("snapshot", "deploy")]
 
 
-async def test_a_dialog_that_is_opened_again_at_once_keeps_its_words(page: Page) -> None:
-    """The browser tells of a close later, on a busy machine after the next key: the event is not about the new one."""
-    async with served(healthy()) as url:
-        await page.goto(url)
-        await says(page, re.compile("Healthy"))
-        await tab(page, "Snapshots")
-        write, dialog = page.get_by_role("button", name="Write snapshots"), page.get_by_role("dialog")
-        await write.press("Enter")
-        await expect(dialog.get_by_label("Why")).to_be_focused()
-        at_once = "dialog => { dialog.addEventListener('close', () => dialog.dataset.told = ''); dialog.close(); %s }"
-        again = "buttons.find(each => each.textContent.includes('Write snapshots')).click()"
-        await dialog.evaluate(at_once % f"const buttons = [...document.querySelectorAll('button')]; {again}")
-        await expect(page.locator("dialog[data-told]")).to_be_visible()
-        await expect(dialog.get_by_label("Why")).to_be_visible()
-
-
 async def test_the_way_to_a_partition_is_by_keyboard(page: Page) -> None:
     """The first stop skips the links. A partition of the picture opens its details, and has the focus there. Their
     address leads to them again, and back leads to the overview."""

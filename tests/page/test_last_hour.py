@@ -19,7 +19,7 @@ from snapreplay.service.control.status import CommitTimes, PartitionStatus
 from tests.page.looking import details, looked_at, says
 from tests.support import apps
 from tests.support.child import Child
-from tests.support.fake_control import FAILED, LIVE, LOADING, FakeControl
+from tests.support.fake_control import LIVE, FakeControl
 from tests.support.served import served
 
 pytestmark = pytest.mark.kafka
@@ -123,55 +123,3 @@ async def test_a_gap_and_a_plot_are_read_by_keyboard(page: Page) -> None:
         await first.blur()
         await expect(page.locator(".key")).to_contain_text("the objective, 1.5 s")
         await looked_at(page)
-
-
-async def test_a_lag_names_the_partitions_that_it_leaves_out(page: Page) -> None:
-    """One that is not live has no lag, so the lag of the app is that of the others only."""
-    live = [msgspec.structs.replace(LIVE, partition=number) for number in range(3)]
-    control = FakeControl(live)
-    control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=3)
-    await remembers(page, lambda age: Row(3, 2, 0.0, None, None, None, None, 0) if age < 9 else None)
-    async with served(control) as url:
-        await page.goto(url)
-        figure = page.locator(".plots figure").nth(2)
-        for others, said in (
-            ([FAILED], "without partition 2, which is down"),
-            ([LOADING], "without partitions 1 and 2, whose lag is not known"),
-            ([live[2]], "without partition 1, which is being restored"),
-        ):
-            control.statuses |= {each.partition: each for each in others}
-            await expect(figure.locator("figcaption")).to_have_text(f"Lag, in records 0 {said}")
-            await expect(figure.get_by_role("img")).to_have_attribute("aria-label", re.compile(rf"now 0 \({said}\)"))
-
-
-async def test_an_older_process_remembers_nothing(page: Page) -> None:
-    """The page says so, and knows nothing of what is now either."""
-
-    async def answer(route: Route) -> None:
-        problem = '{"type": "about:blank", "title": "Not Found", "status": 404}'
-        await route.fulfill(status=404, body=problem, content_type="application/problem+json")
-
-    await page.route("**/api/v1/last-hour*", answer)
-    async with served(FakeControl()) as url:
-        await page.goto(url)
-        await expect(page.locator(".key")).to_contain_text("of a version that does not remember it")
-        await expect(plot(page)).to_have_attribute("aria-label", re.compile(r"Records per second: now not known"))
-        await looked_at(page)
-
-
-async def test_the_scale_of_the_commits_has_no_zero(page: Page) -> None:
-    """It is in powers of ten; one for whose label there is no room has none."""
-    await page.add_init_script(
-        "window.written = new Map(); const write = CanvasRenderingContext2D.prototype.fillText;"
-        "CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {"
-        "  const label = this.canvas.closest('hour-plot')?.getAttribute('aria-label') ?? '';"
-        "  written.set(label.split(':')[0], (written.get(label.split(':')[0]) ?? new Set()).add(text));"
-        "  return write.call(this, text, ...at); }"
-    )
-    async with served(Working()) as url:
-        await page.goto(url)
-        await remembers(page, lambda age: Row(1, 1, 400.0, 0.02, 4.0 if age == 50 else 0.05, 12e6, 0.4, 5))
-        await expect(page.get_by_role("img", name=re.compile("^Commit: .*at most 4.0 s"))).to_be_visible()
-        labels = await page.evaluate("[...written.get('Commit')].filter(each => each && !each.includes(':'))")
-    assert "0" not in labels
-    assert {"10 s", "100 ms"} <= set(labels)

@@ -84,32 +84,6 @@ async def test_the_end_is_the_prediction_with_its_error(
         await expect(until).to_have_text(re.compile(said))
 
 
-async def test_of_several_restores_the_last_one_counts(page: Page) -> None:
-    """Each has its own end beside its stages. What is not known of one is said of all."""
-    control = FakeControl(
-        [
-            restored(0, 30.0, 21.0),
-            restored(1, 40.0, 66.0),
-            restoring(2, 45.0, later(60.0), eta=12.0),
-            restoring(3, 90.0, later(600.0), eta=200.0),
-            msgspec.structs.replace(LOADING, partition=4, restore=RecoveryStatus(attempts=1, started_at=wall_time())),
-        ]
-    )
-    control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=5)
-    async with served(control) as url:
-        await page.goto(url)
-        card = page.get_by_role("article", name="Partitions 2–4 are being restored")
-        await expect(card).to_contain_text(
-            re.compile(r"Partition 4: not known yet\. Partition 3 is the last of the others: in \d+\smin")
-        )
-        one = page.get_by_role("article", name="Restore of partition 2")
-        await expect(one).to_contain_text(
-            re.compile(r"Until live: in \d+\ss to .*2 restores took 0\.7 to 1\.\d times their prediction\.")
-        )
-        await expect(one).to_contain_text("about 10\u00a0s left in this stage")
-        await looked_at(page)
-
-
 @pytest.mark.kafka
 async def test_a_real_restore_that_stands_still_is_later_than_predicted(
     stage: Any, unique: Any, children: Any, page: Page, tmp_path: Path

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-import snapreplay
-from snapreplay.api.cli import main
 from snapreplay.api.cli.explaining import REACTIONS
 from snapreplay.api.cli.output import message_of
 from snapreplay.api.cli.root import app
@@ -28,13 +26,6 @@ def test_version_imports_nothing_heavy():
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.splitlines()[-1] == "[]"
-
-
-def test_unknown_command_is_usage_with_the_nearest(invoke):
-    """A typing error: exit code 2 and the command that was meant."""
-    result = invoke("restore-statu")
-    assert result.exit_code == 2
-    assert "restore-status" in result.stderr
 
 
 TREE: Any = get_command(app)
@@ -58,15 +49,6 @@ def test_error_is_one_block_without_traceback(invoke):
 
     result = invoke("--debug", "run", "no_such_module:app")
     assert isinstance(result.exception, SnapreplayError)
-
-
-def test_main_ends_the_process(monkeypatch, capsys):
-    """The entry point of the distribution runs the tree and exits with its code."""
-    monkeypatch.setattr(sys, "argv", ["snapreplay", "version"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 0
-    assert capsys.readouterr().out.splitlines()[0] == f"snapreplay {snapreplay.__version__}"
 
 
 def test_an_error_is_explained_by_its_name(invoke):

@@ -37,21 +37,6 @@ def test_it_listens_on_loopback_only(spark) -> None:
     assert spark.sparkContext.uiWebUrl is None
 
 
-def test_its_log_settings_are_read(spark) -> None:
-    """Named by a URI, which no space in a path cuts in two."""
-    jvm = spark.sparkContext._jvm
-    named = jvm.System.getProperty("log4j2.configurationFile")
-    assert named.startswith("file:///")
-    context = jvm.org.apache.logging.log4j.LogManager.getContext(False)
-    silent = context.getConfiguration().getLoggerConfig("org.apache.spark.executor").getLevel()
-    assert str(silent) == "OFF"
-
-
-def test_a_process_has_one_session(spark) -> None:
-    """A second call gives the running one."""
-    assert local_session("another").sparkContext is spark.sparkContext
-
-
 def test_a_jvm_that_does_not_start_is_one_error(monkeypatch) -> None:
     """Whatever Spark raises, the way out is Java 17."""
 
