@@ -48,8 +48,6 @@ LONGEST_FILES = (
     "hints/test_failed_partitions.py",
     "snapreplay/devbroker/test_cluster.py",
     "snapreplay/devbroker/test_broker.py",
-    "service/test_access.py",
-    "api/cli/test_dev.py",
     "explore/test_explore.py",
     "simulation/test_losses.py",
 )

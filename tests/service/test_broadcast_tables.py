@@ -48,7 +48,8 @@ def by_hand(records: list[Any]) -> Expected:
     return Expected({"rates": known, "accounts": accounts})
 
 
-@pytest.mark.parametrize("mode", ["changes", pytest.param("replay", marks=pytest.mark.whole)])
+@pytest.mark.whole  # in memory and simulated: test_broadcast.py, tests/simulation/test_tables.py
+@pytest.mark.parametrize("mode", ["changes", "replay"])
 async def test_every_partition_has_all_rows_over_kills(broker, unique, mode):
     """Four partitions, and a table topic of three; two processes with warm copies. Between rows and payments all is
     committed, so that a fold by hand knows their order; kills by seed fall while they are fed."""

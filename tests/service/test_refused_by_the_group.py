@@ -17,7 +17,7 @@ from tests.support.kafka import until_async
 from tests.support.stage import Stage, until
 from tests.support.steady import KEEPS_LEADERS
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.whole]  # a broker of its own
 
 SHORTEST_MS, LONGEST_MS = 2000, 60_000
 LIMITS = {
@@ -102,7 +102,7 @@ async def test_limits_that_are_seen_only_by_a_join_are_named_too(here, monkeypat
         pass
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.whole)], ids=["one", "as many as fit"])
+@pytest.mark.parametrize("count", [1, 2], ids=["one", "as many as fit"])
 async def test_a_program_that_uses_the_group_is_named_until_it_has_left(here, count):
     """In readiness and in the restore status, and it counts as no process of the app; then the process that waited is
     LIVE."""
@@ -147,7 +147,6 @@ async def test_a_full_group_is_named_by_its_limit(here):
         await until(lambda: "group.max.size=2" in other.control.facts().trouble, "the limit")
 
 
-@pytest.mark.whole
 async def test_a_topic_of_kafkas_own_that_cannot_be_created_is_named(unique):
     """One broker with Kafka's default for three: nobody ever coordinates the group. Status and doctor say so."""
     setting = "offsets.topic.replication.factor"

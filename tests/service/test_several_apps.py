@@ -118,6 +118,12 @@ def is_in_log(child: Child, text: str) -> bool:
     return text in child.log
 
 
+def folded_by(child: Child, two: Two) -> int:
+    """Return the sum of the positions of the second app. To read all topics at each look takes more CPU."""
+    items = child.get(f"/apps/{two.second}/api/v1/partitions?scope=local")["items"]
+    return sum(each["inputs"][0]["position"] for each in items)
+
+
 def is_whole(two: Two) -> bool:
     found, expected = ([len(each) for each in side] for side in by_hand(two))
     return found == expected
@@ -131,11 +137,14 @@ async def test_the_outputs_of_one_are_the_inputs_of_the_other(two: Making, child
     await asyncio.to_thread(prepared, it)
     with Load(it.here):
         child = it.start(children, snapshot__every_records=200)
-        await asyncio.to_thread(child.until, lambda: "HTTP API: " in child.log and len(by_hand(it)[0][0]) > 50, "folds")
+        await asyncio.to_thread(child.wait_http)
+        await asyncio.to_thread(child.until, lambda: folded_by(child, it) > 100, "folds")
         child.kill()
         again = it.start(children, snapshot__every_records=200)
     await asyncio.to_thread(again.wait_http)
     await asyncio.to_thread(again.until, again.is_ready, "both live")
+    sent = [len(each) for each in reference.committed(it.here.bootstrap_servers, it.here.input, PARTITIONS)]
+    await asyncio.to_thread(again.until, lambda: folded_by(again, it) >= sum(sent), "all of it")
     await asyncio.to_thread(eventually, lambda: is_whole(it), "all of it")
     found, expected = by_hand(it)
     assert found == expected

@@ -56,7 +56,7 @@ def test_a_crash_that_was_under_way_at_the_end_is_no_problem(seed: int, monkeypa
 def test_what_an_app_sends_to_itself_is_handled_once() -> None:
     """In the partition of its new key, through kills and moves; each batch has sent what its records lead
     to."""
-    tally = run_block(range(25), rekeys=True)
+    tally = run_block(range(12), rekeys=True)
     broken = [
         f"seed {seed}: {problem}\n  {replay_command(seed, rekeys=True)}" for seed, problem in tally.problems.items()
     ]

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
-
-import pytest
-from typer.main import get_command
 
 from snapreplay.api.cli.explaining import REACTIONS
 from snapreplay.api.cli.output import message_of
-from snapreplay.api.cli.root import app
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.recovery.comparison import DigestMismatch
 
@@ -26,17 +21,6 @@ def test_version_imports_nothing_heavy():
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.splitlines()[-1] == "[]"
-
-
-TREE: Any = get_command(app)
-
-
-@pytest.mark.parametrize("command", TREE.commands)
-def test_every_command_has_help(invoke, command):
-    """Each command explains itself."""
-    result = invoke(command, "--help")
-    assert result.exit_code == 0
-    assert "Usage: snapreplay" in result.stdout
 
 
 def test_error_is_one_block_without_traceback(invoke):

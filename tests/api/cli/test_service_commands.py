@@ -165,6 +165,7 @@ def test_run_serves_until_sigterm(on_broker, invoke, process):
     assert re.search(r": stopped$", said, re.MULTILINE)
 
 
+@pytest.mark.whole  # without a process: tests/service/test_service.py
 @pytest.mark.kafka
 @pytest.mark.usefixtures("input_topic")
 def test_run_waits_for_its_beginning_and_goes_on(on_broker, invoke, process):
