@@ -33,7 +33,7 @@ from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.increments import Folding, IncrementsProof
 from snapreplay.snapshots.proof.records import Logs, Moment, judge
 from snapreplay.snapshots.proof.report import AuditedPartition, Findings
-from snapreplay.snapshots.proof.state import At, Entries, bases, last_batch, manifest_of
+from snapreplay.snapshots.proof.state import Entries, bases, last_batch, manifest_of
 from snapreplay.state.contract import Cursor, ShardSlice
 from snapreplay.state.digest import EMPTY, Digest
 from snapreplay.state.steps import all_of
@@ -86,7 +86,7 @@ def folded(app_id: str, moment: Moment, logs: Logs) -> Folded | None:
         NotCompactable: something on the way is not as it was recorded, or only a replay leads there.
         SnapreplayError: the log cannot be read.
     """
-    last = last_batch(moment, logs, At())
+    last = last_batch(moment, logs)
     if last is None or _is_current(logs, moment, last):
         return None
     if last.increment.digest is None:
@@ -94,7 +94,7 @@ def folded(app_id: str, moment: Moment, logs: Logs) -> Folded | None:
             f"batch {last.increment.batch} recorded no digest of the state, so no snapshot of it could be proved"
         )
     damage: SnapreplayError | None = None
-    for base in bases(moment, last, last):
+    for base in bases(moment, last):
         try:
             return _folded_from(app_id, moment, logs, last, base)
         except DamagedError as error:
@@ -396,7 +396,7 @@ def _looked_again(app_id: str, client: LogClient, written: Written, ids: dict[st
             f"the owner has trimmed the snapshots topic to offset {moment.snapshots_start}, above the first chunk"
             f" at {written.chunks[0].offset}: it has newer snapshots"
         )
-    check_still_wanted(written.state.found, last_batch(moment, logs, At()))
+    check_still_wanted(written.state.found, last_batch(moment, logs))
     if moment.log_start <= offset < moment.log_end:
         for records in logs.increments(offset, offset + 1):
             entry = judge(records[0]).entry

@@ -15,10 +15,11 @@ from snapreplay.service.decisions.inputs import NotDrained, NotRetirable, Wish, 
 from snapreplay.service.publish.state import LogWentOn
 from snapreplay.snapshots.jobs.compaction import folded as folded_in
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, moment_of
+from snapreplay.snapshots.log.batches import Batches, apply_changes
 from snapreplay.snapshots.proof.partition import audit_partition
 from snapreplay.snapshots.proof.replay import SegmentReport, prove
 from snapreplay.snapshots.proof.report import Level
-from snapreplay.snapshots.proof.state import At, last_batch, state_at
+from snapreplay.snapshots.proof.state import Entries
 from snapreplay.state.steps import all_of
 from tests.support.accepting import finding_in
 from tests.support.in_memory import virtual
@@ -219,13 +220,14 @@ def _read_from_the_log(stage: Stage) -> Read:
     app.validate()
     with BlockingReader(stage.settings()) as client:
         logs, moment = PartitionLogs(client, app.app_id, 0), moment_of(client, app.app_id, 0)
-        last = last_batch(moment, logs, At())
-        assert last is not None
-        has_changes = last.increment.changes is not None
-        for batch in range(last.increment.batch + 1) if has_changes else ():
-            after = state_at(moment, logs, At(batch=batch))
-            assert after is not None
-            states.append(_plain(dict(dict(after.entries.stored()).get("default", ()))))
+        steps = list(Batches().of(logs.increments(moment.log_start, moment.log_end)))
+        entries = Entries()
+        has_changes = steps[-1].increment.changes is not None
+        for step in steps if has_changes else ():
+            all_of(apply_changes(step, entries))
+            assert step.increment.digest == entries.digest
+            shards = entries.stores["default"].by_shard() if entries.stores else ()
+            states.append(_plain({key: value for shard in shards for key, value in shard.items()}))
         state: dict[bytes, bytes] = {}
         if has_changes:
             found = folded_in(app.app_id, moment, logs)

@@ -14,7 +14,7 @@ from snapreplay.snapshots.format.envelope import RecordKind, decode, encode
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.proof.records import Moment
 from snapreplay.snapshots.proof.replay import prove, segments
-from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
+from snapreplay.snapshots.proof.state import last_batch
 from snapreplay.state.digest import Digest, digest_of_stores
 from tests.damage import memory
 from tests.damage.edits import of_kind
@@ -51,7 +51,7 @@ def now(world):
 def proved(world, app=None):
     """The report of each segment."""
     logs, moment = Logs(world), now(world)
-    last = last_batch(moment, logs, At())
+    last = last_batch(moment, logs)
     assert last is not None
     return [prove(app or world.app, s, logs) for s in segments(moment, last)]
 
@@ -115,7 +115,7 @@ def test_an_input_that_cannot_be_read_now_ends_the_proof(error):
     """It may be there: no later audit would make up for batches that are left out."""
     world = memory.world()
     logs, moment = Logs(world), now(world)
-    last = last_batch(moment, logs, At())
+    last = last_batch(moment, logs)
     assert last is not None
 
     class Failing(Logs):
@@ -158,7 +158,7 @@ def test_batches_of_a_retired_input_are_told_and_are_no_damage():
     """This version has no handler for its records. Nothing is wrong with the log."""
     world = memory.world()
     logs, moment = Logs(world), now(world)
-    last = last_batch(moment, logs, At())
+    last = last_batch(moment, logs)
     assert last is not None
     without = [msgspec.structs.replace(each, positions={"other": 0}) for each in segments(moment, last)]
     reports = [prove(world.app, each, logs) for each in without]
@@ -169,14 +169,6 @@ def test_what_a_decision_gave_up_is_not_replayed():
     """Its snapshot is a beginning, the genesis is none."""
     world = edited(memory.world(), RecordKind.INCREMENT, -1, last_decision_offset=4)
     assert len(proved(world)) == 2
-
-
-def test_without_its_snapshots_it_has_no_state():
-    """The genesis is that of an earlier life."""
-    world = edited(memory.world(), RecordKind.INCREMENT, -1, last_decision_offset=4)
-    world.log(SNAPSHOTS).trim(world.log(SNAPSHOTS).end)
-    with pytest.raises(StateUnreachable):
-        state_at(now(world), Logs(world), At())
 
 
 def sorted_out(retired=()):
