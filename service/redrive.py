@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from snapreplay.app.app import App
 from snapreplay.app.failure import PREFIX, Headers
@@ -32,8 +33,7 @@ TIMER = "timer"
 """The reason for which the dead letter of a timer is passed over."""
 
 
-@dataclass(frozen=True)
-class Redriven:
+class Redriven(Struct, frozen=True):
     """The records that were sent, or would be.
 
     Attributes:
@@ -151,8 +151,7 @@ def passed_over_in(note: InputRecord) -> dict[int, str]:
     return {int(offset): word.decode() for offset, word in re.findall(rb"(\d+) \(([^)]*)\)", note.value or b"")}
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """The outputs that go back for some dead letters, up to `end_offset`; `left`: the offset of each that is passed
     over, with the reason in a word; `refused`: why not the one at `end_offset`."""
 

@@ -4,8 +4,9 @@ Pure."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from snapreplay.app.ways import new_app
 from snapreplay.errors import StopError
@@ -18,8 +19,7 @@ class NoUsableSnapshot(StopError):
     # facts["reasons"]: snapshot id → why
 
 
-@dataclass(frozen=True)
-class LogStarts:
+class LogStarts(Struct, frozen=True):
     """First offsets still present: of the increments topic, the snapshots topic, and each input topic."""
 
     increments_offset: int
@@ -27,15 +27,13 @@ class LogStarts:
     inputs: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class FromSnapshot:
+class FromSnapshot(Struct, frozen=True):
     """Load this snapshot, then bring it forward."""
 
     pointer: Pointer
 
 
-@dataclass(frozen=True)
-class FromGenesis:
+class FromGenesis(Struct, frozen=True):
     """Start from the empty state; the first increment from `log_start_offset` on is the genesis."""
 
     genesis: Genesis

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from snapreplay.api.cli.logs import LogFormat, Verbosity
 from snapreplay.api.cli.output import ExitCode, Format
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from snapreplay.service.config.settings import Settings
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(Struct, frozen=True):
     """An argument, by its place."""
 
     metavar: str
@@ -36,8 +36,7 @@ class Argument:
     least: int | None = None
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(Struct, frozen=True):
     """An option. `names` are separated by blanks, `least` and `most` are the limits of a number, and `setting` is the
     name of the setting that it gives."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+from msgspec import Struct
 
 PropertyKind = Literal["str", "int", "bool", "provider"]
 ClientKind = Literal["common", "consumer", "producer", "ssl"]
@@ -26,8 +27,7 @@ class TokenProvider(Protocol):
 Value = str | int | bool
 
 
-@dataclass(frozen=True)
-class Property:
+class Property(Struct, frozen=True):
     """One accepted property. `client` says which clients get it; "ssl" properties make the SSL context.
 
     An int is ≥ `minimum`; `choices`, where there are any, are the only values.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -117,8 +116,7 @@ def _ended(operation: Operation) -> Operation:
     return msgspec.structs.replace(operation, state=state, finished_at=wall_time())
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """Reports what becomes of a part of an operation. Those of the same part are equal: a cancel finds by a second one
     whoever has the first."""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from snapreplay.counted import counted
 from snapreplay.service.core.chain import Chain
@@ -76,8 +77,7 @@ class Rejection(NamedTuple):
         return cls(reason, cut_off)
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """What the owner knows at one moment. `under_way`: it writes a snapshot of its own."""
 
     chain: Chain

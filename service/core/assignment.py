@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Annotated, NamedTuple, TypeVar
@@ -39,8 +38,7 @@ class Holding(NamedTuple):
     lags: Mapping[int, int] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """One process, as it describes itself when it joins the group.
 
     Attributes:
@@ -58,15 +56,14 @@ class Member:
     replicas: int = 0
     rack: str = ""
     is_leaving: bool = False
-    epochs: dict[int, int] = field(default_factory=dict)
+    epochs: dict[int, int] = msgspec.field(default_factory=dict)
     peer: Peer | None = None
     asks: int = 0
     generation: int = -1
-    lags: dict[int, int] = field(default_factory=dict)
+    lags: dict[int, int] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """The share of one process: partitions to own and to copy, sorted.
 
     Attributes:
@@ -134,18 +131,15 @@ def peers_of(members: Mapping[str, Member], shares: Mapping[str, Share]) -> tupl
     return tuple(sorted(known, key=lambda peer: peer.process_id))
 
 
-@dataclass
 class _Plan:
-    members: Mapping[str, Member]
-    partitions: list[int]
-    target: dict[int, str] = field(default_factory=dict)
-    """partition → its owner when everything is balanced."""
-    owner: dict[int, str] = field(default_factory=dict)
-    """partition → its owner now."""
-    copies: dict[int, list[str]] = field(default_factory=dict)
-    next: dict[int, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, members: Mapping[str, Member], partitions: list[int]) -> None:
+        self.members, self.partitions = members, partitions
+        self.target: dict[int, str] = {}
+        """partition → its owner when everything is balanced."""
+        self.owner: dict[int, str] = {}
+        """partition → its owner now."""
+        self.copies: dict[int, list[str]] = {}
+        self.next: dict[int, str] = {}
         self.absent = _absent(self.members)
         staying = {name for name, member in self.members.items() if not member.is_leaving}
         self.staying = sorted(staying if staying - self.absent else self.members)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from snapreplay.app.app import App
 from snapreplay.app.names import place_of_input
@@ -32,8 +34,7 @@ class Events(NamedTuple):
 NO_EVENTS = Events()
 
 
-@dataclass(frozen=True)
-class BatchBisection:
+class BatchBisection(Struct, frozen=True):
     """What the next ownership knows of failures.
 
     Attributes:
@@ -129,8 +130,7 @@ class RefusedAgain(StopError):
     """
 
 
-@dataclass(frozen=True)
-class BatchFailures:
+class BatchFailures(Struct, frozen=True):
     """What one ownership tells the next of failed batches.
 
     Attributes:
@@ -222,8 +222,7 @@ class BatchFailures:
         return record_id is not None and known.record_id == record_id
 
 
-@dataclass(frozen=True)
-class DeadLetterLimits:
+class DeadLetterLimits(Struct, frozen=True):
     """The most that is still no flood: skipped records in a row, and per cent of a window of records."""
 
     in_a_row: int
@@ -231,8 +230,7 @@ class DeadLetterLimits:
     window_records: int
 
 
-@dataclass(frozen=True)
-class DeadLetterGauge:
+class DeadLetterGauge(Struct, frozen=True):
     """Counts since the window began; a window ends when it is full and is judged only then."""
 
     in_a_row: int = 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from snapreplay.app.batch import Applied
 from snapreplay.app.ranges import Anchor, PositionAnchor
@@ -21,8 +21,7 @@ from snapreplay.state.recorded import Recorded
 NO_ANCHORS: Mapping[str, PositionAnchor] = {}
 
 
-@dataclass(frozen=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True):
     """What the owner knows of the past to write the next increment.
 
     Attributes:

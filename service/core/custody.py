@@ -4,7 +4,6 @@ written if that state is the only copy. Pure."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
@@ -176,8 +175,7 @@ def _described(last: Increment) -> str:
     return f"batch {last.batch}" + (f", {counted(last.digest.count, 'entry')}" if last.digest else "")
 
 
-@dataclass(frozen=True)
-class Healing:
+class Healing(msgspec.Struct, frozen=True):
     """The healing of a log that ends with `found`. `topic_ids`: of both own topics now."""
 
     found: FoundIncrement | None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
@@ -20,8 +19,7 @@ from snapreplay.snapshots.plan import begun_anew_at
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Added:
+class Added(msgspec.Struct, frozen=True):
     """Where a new input begins.
 
     Attributes:
@@ -50,14 +48,13 @@ class Added:
         )
 
 
-@dataclass(frozen=True)
-class InputChange:
+class InputChange(msgspec.Struct, frozen=True):
     """Inputs that are added, and those that are retired with the rest of the sentence "input X is retired …".
     `existing`: retired ones whose topic still exists."""
 
-    added: Mapping[str, Added] = field(default_factory=dict)
-    retired: Mapping[str, str] = field(default_factory=dict)
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    added: Mapping[str, Added] = msgspec.field(default_factory=dict)
+    retired: Mapping[str, str] = msgspec.field(default_factory=dict)
+    topic_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
     existing: Collection[str] = ()
 
     def __bool__(self) -> bool:

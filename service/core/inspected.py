@@ -4,14 +4,14 @@ has the same name. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from snapreplay.app.names import place_of_input
 
 
-@dataclass(frozen=True)
-class Broker:
+class Broker(Struct, frozen=True):
     """A broker, with the `address` that the cluster advertises; `missing` names the requests of ours that it does not
     understand."""
 
@@ -21,8 +21,7 @@ class Broker:
     missing: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Replicas:
+class Replicas(Struct, frozen=True):
     """Node ids; `leader` -1: nobody."""
 
     leader: int
@@ -30,8 +29,7 @@ class Replicas:
     in_sync: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class OpenTransaction:
+class OpenTransaction(Struct, frozen=True):
     """The transaction that holds back the last stable offset of a partition, from `start_offset` on.
 
     `transactional_id` is None, and so are start and timeout, when no coordinator knows the transaction: it hangs.
@@ -47,8 +45,7 @@ class OpenTransaction:
     last_record_at_ms: int | None = None
 
 
-@dataclass(frozen=True)
-class EndingTransaction:
+class EndingTransaction(Struct, frozen=True):
     """The end of a transaction is decided, and not all its partitions have it. `state` in Kafka's words."""
 
     state: str

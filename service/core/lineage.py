@@ -10,9 +10,10 @@ It also tells whether an app waits for its genesis: only if nothing shows that i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 _TIMED_OUT = frozenset({"PrepareEpochFence", "PrepareAbort", "CompleteAbort"})
 ENDING = frozenset({"PrepareEpochFence", "PrepareAbort", "PrepareCommit"})
@@ -86,8 +87,7 @@ def fencer(last: LastFence | None) -> Fencer:
     return Fencer.INIT if is_first_one or was_ended else Fencer.OWNER
 
 
-@dataclass(frozen=True)
-class PartitionTraces:
+class PartitionTraces(Struct, frozen=True):
     """What one partition's logs show.
 
     Attributes:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import math
 import zlib
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from snapreplay.errors import ReleaseError, RetryableError
 from snapreplay.snapshots.format.records import Claim
@@ -22,8 +24,7 @@ def fenced_pause_seconds(times: int, process_id: str, partition: int) -> float:
     return longest * (1.0 - JITTER_RATIO * share)
 
 
-@dataclass(frozen=True)
-class RetryBackOff:
+class RetryBackOff(Struct, frozen=True):
     """The back-off doubles while the same batch fails. After a commit it is the shortest one again."""
 
     batch: int = -1
@@ -38,8 +39,7 @@ class RetryBackOff:
         return min(shortest_ms << min(self.times - 1, 16), longest_ms) / 1000
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The limits of a recovery. `pin_patience_ms`: how long a foreign transaction may pin the last stable offset
     (its own longest timeout plus 15 s). The pause between two attempts doubles from min to max."""
 
@@ -79,8 +79,7 @@ class NotAssigned(RetryableError):
 IN_A_ROW_SECONDS = 60.0  # taken from us again within it: nobody owns the partition in peace
 
 
-@dataclass(frozen=True)
-class TakenAway:
+class TakenAway(Struct, frozen=True):
     """The number of times in a row that another process took the partition, and the last time, by the loop's clock."""
 
     times: int = 0
@@ -105,8 +104,7 @@ class TakenAway:
 LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 2.0, 30.0
 
 
-@dataclass(frozen=True)
-class SteppedDown:
+class SteppedDown(Struct, frozen=True):
     """A process outside the group that looks for a member with the same instance id. A process that is restarted leaves
     and comes back: it has `return_seconds` for that, then it is looked for again."""
 

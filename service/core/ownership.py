@@ -4,11 +4,11 @@ ownership")."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import assert_never
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from snapreplay.errors import AccessError, Reaction, ReleaseError, SnapreplayError
 from snapreplay.service.core.batch_failures import NO_EVENTS, BatchFailures, Events
@@ -19,8 +19,7 @@ from snapreplay.service.core.refusals import LEADS_NOWHERE, DuplicateInstance, E
 from snapreplay.snapshots.format.records import Claim, Increment
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """An ownership ended; `error` None: it was stopped. `failed`: the batch that was not answered OK. `at`: loop time,
     seconds."""
 
@@ -149,8 +148,7 @@ class Stage(StrEnum):
     FAILED = "a person must act"
 
 
-@dataclass(frozen=True)
-class Ownership:
+class Ownership(Struct, frozen=True):
     """What is known of a partition from one ownership to the next.
 
     Attributes:

@@ -4,7 +4,8 @@ it would need after a crash is being deleted. The same judgement decides whether
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from snapreplay.errors import StopError
 from snapreplay.snapshots.format.records import Increment, Pointer
@@ -13,8 +14,7 @@ from snapreplay.snapshots.plan import FromGenesis, LogStarts, Start, plan_start
 NEAR_SHARE = 0.25  # of the offsets between the log's start and our position
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """The findings of one look at the log up to `last`.
 
     Attributes:
@@ -35,8 +35,7 @@ class NoStart(StopError):
     """The input no longer has the records for a replay from the genesis."""
 
 
-@dataclass(frozen=True)
-class Recoverability:
+class Recoverability(Struct, frozen=True):
     """The outlook of a recovery. `missing`: why none is possible. `snapshot_now`: why a snapshot is wanted at once;
     `even_unchanged`: also when nothing was applied since."""
 

@@ -22,8 +22,10 @@ Whatever fails transiently starts again from the fence, with back-off. Whatever 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from snapreplay.errors import Reaction, SnapreplayError, StopError
 from snapreplay.service.core import custody, effects, events, refusals, search
@@ -41,8 +43,7 @@ from snapreplay.snapshots.plan import LogStarts, Start, passed_over, plan_start
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Recovery:
+class Recovery(Struct, frozen=True):
     """One recovery of a partition. `attempt` counts returns to the fence, from 1. `kept`: the state in memory, if it
     leads to the last increment; `restorable`: the log still leads to it. `state_is_last`: the store has arrived.
     `refusal`: why this code cannot use the newest whole snapshot. `appeared`: topics that are to become inputs; None

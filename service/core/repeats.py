@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from snapreplay.counted import counted
 
@@ -12,8 +13,7 @@ CAUSES_MAX = 100
 """With so many, the quiet ones are forgotten: a text may have other figures each time."""
 
 
-@dataclass
-class Repeated:
+class Repeated(Struct):
     """A log line, met `times` since the first one at `since`; `left_out` of them after the last one at `said_at`."""
 
     since: float

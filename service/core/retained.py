@@ -3,9 +3,11 @@ the log or not; so the state need not be read again: the batch in doubt is merge
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from snapreplay.service.core.lineage import LastFence, Lineage, is_left_open
 from snapreplay.service.core.search import FoundIncrement
@@ -30,8 +32,7 @@ class Ending(NamedTuple):
     output: tuple[str, int, int] | None = None
 
 
-@dataclass(frozen=True)
-class RetainedState:
+class RetainedState(Struct, frozen=True):
     """The store holds the state after `last`, whose commit was answered OK, and on top of it the batch of `doubtful`,
     whose commit was not.
 

@@ -5,8 +5,9 @@ log shapes (aborted tails, bare markers, trimmed logs); windows that grow backwa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from snapreplay.snapshots.format.records import Increment
 
@@ -21,8 +22,7 @@ class SearchWindow(NamedTuple):
     end_offset: int
 
 
-@dataclass(frozen=True)
-class FoundIncrement:
+class FoundIncrement(Struct, frozen=True):
     """The last increment before our claim, and its offset in the increments topic."""
 
     increment: Increment

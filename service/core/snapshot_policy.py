@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
 
-@dataclass(frozen=True)
-class SnapshotPolicy:
+
+class SnapshotPolicy(Struct, frozen=True):
     """The rules for a snapshot, whichever comes first; None switches a rule off."""
 
     every_records: float | None
@@ -29,8 +30,7 @@ class SnapshotPolicy:
 INTERVALS_MIN = 4  # of snapshots in what the shortest input retains: a quarter each
 
 
-@dataclass(frozen=True)
-class SinceSnapshot:
+class SinceSnapshot(Struct, frozen=True):
     """The work since the newest snapshot was marked, or since LIVE (`is_first`). `batch_records`: of the last batch;
     the next may be as large."""
 
@@ -48,8 +48,7 @@ WRITING_SHARE_MAX = 0.25  # of the time, for snapshots that an objective asks fo
 FLOOR_MS = 1000
 
 
-@dataclass(frozen=True)
-class Objective:
+class Objective(Struct, frozen=True):
     """The longest time that a restore may take by the prediction. `size_bytes`: of the newest snapshot;
     `write_seconds`: from the mark of a snapshot until it is pointed to; `offsets_per_record`: markers and dead letters
     make it more than 1."""
@@ -87,8 +86,7 @@ class Objective:
         return self.predicted(since.records + meanwhile + since.batch_records) > self.limit_seconds
 
 
-@dataclass(frozen=True)
-class Unpointed:
+class Unpointed(Struct, frozen=True):
     """The records and the time that no snapshot covers that is pointed to. Times are the loop's, in seconds; between
     two ownerships they count from the end of the first.
 

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple, assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.peers import Peer
@@ -17,8 +19,7 @@ QUIET_SECONDS = 1.5
 """An owner that has committed within this time lives, although its HTTP is silent."""
 
 
-@dataclass(frozen=True)
-class FalseAlarms:
+class FalseAlarms(Struct, frozen=True):
     """The suspicions of one process that were false, in a row, the last one at `at` by the loop's clock."""
 
     times: int = 0
@@ -40,8 +41,7 @@ class FalseAlarms:
         return now - self.at > 2 * PAUSE_SECONDS_MAX
 
 
-@dataclass(frozen=True)
-class Takeover:
+class Takeover(Struct, frozen=True):
     """A partition of `process_id` that is processed here before the group has given it to us. `epoch`: of our last
     claim."""
 
@@ -50,8 +50,7 @@ class Takeover:
     epoch: int | None = None
 
 
-@dataclass(frozen=True)
-class Watch:
+class Watch(Struct, frozen=True):
     """What a process knows about the others, and has taken over.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.witness import IncrementsBehind, Witness, behind
@@ -46,8 +47,7 @@ class RecordsSince:
                 self._add(*run)
 
 
-@dataclass(frozen=True)
-class WarmCopy:
+class WarmCopy(Struct, frozen=True):
     """The store holds the state after `last`, proven; the log has all of it. `records_since_snapshot`: as far as is
     known."""
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -71,8 +70,7 @@ class NotAcceptable(StopError):
     """
 
 
-@dataclass(frozen=True)
-class Acceptance:
+class Acceptance(msgspec.Struct, frozen=True):
     """The work of `carry_out`: `plan` in sentences, and the `decision` to record. `store` holds the state of `ground`;
     the log was examined up to `end_offset`."""
 
@@ -170,8 +168,7 @@ class NoBaseline(StopError):
     """
 
 
-@dataclass(frozen=True)
-class Baseline:
+class Baseline(msgspec.Struct, frozen=True):
     """The state to accept: `increment` stands for it as if committed, `plan` says what accepting it means."""
 
     increment: Increment

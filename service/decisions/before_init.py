@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
+
+from msgspec import Struct
 
 from snapreplay.app import names
 from snapreplay.app.app import App
@@ -32,8 +33,7 @@ def check_start(start: object) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Places:
+class Places(Struct, frozen=True):
     """Where to begin: input → the next offset, what its log holds directly below, and the last record before it, if it
     was processed."""
 

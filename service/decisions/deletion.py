@@ -5,7 +5,8 @@ members. A repetition finds what an interrupted deletion has left."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from snapreplay.app import names
 from snapreplay.counted import counted
@@ -37,8 +38,7 @@ class NotOurs(StopError):
     """A topic with the name of one of the app's own topics has records of another program."""
 
 
-@dataclass(frozen=True)
-class Deletion:
+class Deletion(Struct, frozen=True):
     """The topics that would be deleted, and those of the app that would stay."""
 
     app_id: str

@@ -7,9 +7,10 @@ runs. Topics that match a pattern are added by the owner.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
+
+from msgspec import Struct
 
 from snapreplay.app.app import App
 from snapreplay.app.ways import app_name
@@ -57,8 +58,7 @@ class NotRetirable(StopError):
     """
 
 
-@dataclass(frozen=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """What an operator asks for.
 
     Attributes:
@@ -79,8 +79,7 @@ class Wish:
         return place_ms(self.start, ("earliest", "latest", "resume")) if self.start else None
 
 
-@dataclass(frozen=True)
-class Proposed:
+class Proposed(Struct, frozen=True):
     """The change of one partition behind its last increment. It may be empty."""
 
     context: Context

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -61,8 +60,7 @@ class OtherVersion(UsageError):
     """
 
 
-@dataclass(frozen=True)
-class Patch:
+class Patch(msgspec.Struct, frozen=True):
     """The corrections of one partition. `examiner` holds its uncorrected state."""
 
     context: Context

@@ -5,7 +5,6 @@ with it, unless a savepoint has it."""
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 import msgspec
@@ -40,8 +39,7 @@ TARGET = "target"
 """The key of a decision with what the app was set back to."""
 
 
-@dataclass(frozen=True)
-class ResetTarget:
+class ResetTarget(msgspec.Struct, frozen=True):
     """The place to set an app back to: a savepoint, or, with an empty state, "earliest", "latest" or a time."""
 
     savepoint: str = ""
@@ -67,8 +65,7 @@ class ResetTarget:
         return cast("StartFrom", self.start) if at_ms is None else at_ms
 
 
-@dataclass(frozen=True)
-class Reset:
+class Reset(msgspec.Struct, frozen=True):
     """The reset of one partition to the state that `before` stands for; `last` is the last increment of a log that ends
     at `end_offset`."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from snapreplay.app import names
 from snapreplay.app.app import APP_ID_MAX, App

@@ -6,10 +6,10 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from snapreplay.app import names
 from snapreplay.app.app import App
@@ -59,8 +59,7 @@ class CannotTakeOver(StopError):
     """
 
 
-@dataclass(frozen=True)
-class StateImport:
+class StateImport(msgspec.Struct, frozen=True):
     """The proven state of one partition. `before` stands for it as if committed; `decision` names its origin."""
 
     store: Store

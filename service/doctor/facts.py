@@ -4,7 +4,6 @@ findings."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -34,8 +33,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     remedy: str
 
 
-@dataclass(frozen=True)
-class Log:
+class Log(msgspec.Struct, frozen=True):
     """The log of one partition. `pinned_by` was seen twice, a second apart."""
 
     partition: TopicPartition
@@ -50,8 +48,7 @@ class Log:
         return self.high_watermark - self.last_stable_offset
 
 
-@dataclass(frozen=True)
-class StateSeen:
+class StateSeen(msgspec.Struct, frozen=True):
     """The end of one state partition's chain.
 
     Attributes:
@@ -69,14 +66,13 @@ class StateSeen:
     missing: str | None = None
     snapshot_helps: bool = True
     unusable: str | None = None
-    timestamps_ms: Mapping[str, int] = field(default_factory=dict)
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    timestamps_ms: Mapping[str, int] = msgspec.field(default_factory=dict)
+    topic_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
     cluster_id: str = ""
     paused: Paused | None = None
 
 
-@dataclass(frozen=True)
-class DoctorFacts:
+class DoctorFacts(msgspec.Struct, frozen=True):
     """All facts that could be found out. Without an app there are no topics but Kafka's own.
 
     Attributes:
@@ -95,18 +91,18 @@ class DoctorFacts:
     now_ms: int
     brokers: tuple[Broker, ...]
     app: App[Any] | None = None
-    broker_config: Mapping[str, str] = field(default_factory=dict)
+    broker_config: Mapping[str, str] = msgspec.field(default_factory=dict)
     cluster_id: str = ""
-    topics: Mapping[str, TopicFacts] = field(default_factory=dict)
-    replicas: Mapping[TopicPartition, Replicas] = field(default_factory=dict)
+    topics: Mapping[str, TopicFacts] = msgspec.field(default_factory=dict)
+    replicas: Mapping[TopicPartition, Replicas] = msgspec.field(default_factory=dict)
     logs: tuple[Log, ...] = ()
     states: tuple[StateSeen, ...] = ()
-    refused: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = msgspec.field(default_factory=dict)
     owned: frozenset[int] = frozenset()
-    stuck: Mapping[int, EndingTransaction] = field(default_factory=dict)
+    stuck: Mapping[int, EndingTransaction] = msgspec.field(default_factory=dict)
     members: int = 0
     savepoints: tuple[str, ...] = ()
-    keys: Mapping[str, Mapping[bytes, int]] = field(default_factory=dict)
+    keys: Mapping[str, Mapping[bytes, int]] = msgspec.field(default_factory=dict)
     refusals: tuple[Diagnosis, ...] = ()
 
     @property

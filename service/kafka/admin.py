@@ -11,7 +11,6 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
@@ -29,6 +28,7 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition as ClientPartition
+from msgspec import Struct
 
 from snapreplay.app.names import alter, increments_topic
 from snapreplay.errors import SnapreplayError, StopError
@@ -70,8 +70,7 @@ _ASKING_IDS = "asking for topic ids"
 _FORBIDDEN = TopicAuthorizationFailedError.errno
 
 
-@dataclass(frozen=True)
-class GroupMember:
+class GroupMember(Struct, frozen=True):
     """A member of a consumer group as its coordinator knows it. `instance_id` is empty for a dynamic one; a static one
     that died stays a member until its session times out. `peer`: as it has advertised itself, if it has."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from msgspec import Struct
 
 from snapreplay import engine
 from snapreplay.app.names import alter
@@ -26,8 +26,7 @@ BATCH_OVERHEAD_BYTES = 128
 _NO_HEADERS: list[tuple[str, bytes | None]] = []
 
 
-@dataclass(frozen=True)
-class TopicShape:
+class TopicShape(Struct, frozen=True):
     """The facts of a topic that are needed before the first record for it is batched."""
 
     partition_count: int

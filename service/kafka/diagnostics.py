@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from typing import Any, Self
 
 from aiokafka.client import CoordinationType
@@ -31,6 +30,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
+from msgspec.structs import replace
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas

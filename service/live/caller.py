@@ -11,9 +11,10 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct, field
 
 from snapreplay.app.call import AsyncCall, CallRefused, Reply, error_text
 from snapreplay.app.codecs import msgpack
@@ -36,8 +37,7 @@ ANSWERS_SECONDS_MAX = 10.0
 _encode = msgpack(Reply).encode
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(Struct, frozen=True):
     """A pending call, and what has become of its attempts so far."""
 
     id: str
@@ -45,8 +45,7 @@ class _Work:
     failures: int = 0
 
 
-@dataclass
-class _Line:
+class _Line(Struct):
     """The pending calls of one name, in this partition.
 
     Attributes:

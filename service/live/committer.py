@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from snapreplay.app.batch import Applied
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import Output
@@ -37,8 +39,7 @@ class ProducerSpent(RetryableError):
     """The commit succeeded, but the producer must not start another transaction."""
 
 
-@dataclass(frozen=True)
-class Committed:
+class Committed(Struct, frozen=True):
     """A batch whose transaction was answered OK."""
 
     applied: Applied | None

@@ -10,11 +10,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from snapreplay.app.batch import Applied, ErrorPolicy, Portion
 from snapreplay.app.fold import Fold

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import datetime
 
 import msgspec
+from msgspec.structs import replace
 
 from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.clock import time_of, wall_time

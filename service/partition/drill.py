@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from snapreplay.counted import counted
 from snapreplay.errors import RetryableError, SnapreplayError, StopError
@@ -46,8 +46,7 @@ class RestoreDiffers(StopError):
     """A drill did not reach the committed state, or not from the newest snapshot."""
 
 
-@dataclass
-class _Request:
+class _Request(msgspec.Struct):
     """Who hears of a drill, None for one on schedule or withdrawn; and why it is given up when it is cancelled."""
 
     done: OnDone | None

@@ -6,7 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from snapreplay.counted import some
 from snapreplay.errors import SnapreplayError

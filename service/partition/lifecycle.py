@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.operations import OnDone, OperationState

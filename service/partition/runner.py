@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.operations import OnDone, OperationState

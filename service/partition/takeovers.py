@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from snapreplay.counted import counted
 from snapreplay.service.control.counters import TakeoverMetrics

@@ -11,7 +11,8 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import SnapreplayError
@@ -153,8 +154,7 @@ async def _delivered(
     return events.ClaimSeen(bounds.start_offset, newer)
 
 
-@dataclass(frozen=True)
-class Owned:
+class Owned(Struct, frozen=True):
     """A partition that is ours until the block ends.
 
     Attributes:

@@ -6,7 +6,6 @@ import asyncio
 import uuid
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -45,8 +44,7 @@ class SnapshotTorn(RetryableError):
     """The snapshots topic was replaced while the snapshot was written: its first part is gone."""
 
 
-@dataclass(frozen=True)
-class SnapshotMark:
+class SnapshotMark(msgspec.Struct, frozen=True):
     """The moment of a snapshot: a committed batch, with nothing uncommitted merged."""
 
     cursor: Cursor

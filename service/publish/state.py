@@ -11,7 +11,6 @@ import getpass
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -29,8 +28,7 @@ from snapreplay.state.composite import Store
 from snapreplay.state.contract import Image
 
 
-@dataclass(frozen=True)
-class Begun:
+class Begun(msgspec.Struct, frozen=True):
     """The committed increment with the decision, its offset in the increments topic, and the snapshot it points to."""
 
     increment: Increment

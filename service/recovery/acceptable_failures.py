@@ -7,8 +7,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from snapreplay.app.names import alter
 from snapreplay.app.ways import app_name, look_again, new_app
@@ -61,8 +62,7 @@ class Resolution(StrEnum):
     FROM_SNAPSHOT = "the newest whole snapshot begins a new chain, and outputs written after it are written again"
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """The trouble of one partition, in a form that can be accepted."""
 
     id: str
@@ -70,8 +70,7 @@ class Finding:
     error: SnapreplayError
 
 
-@dataclass(frozen=True)
-class _Kind:
+class _Kind(Struct, frozen=True):
     """A kind of finding; `facts` names the error's facts that identify it: none that change by themselves."""
 
     name: str

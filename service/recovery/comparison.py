@@ -4,7 +4,8 @@ not arrive at what was committed."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from snapreplay.app.ways import go_on
 from snapreplay.errors import SnapreplayError, StopError
@@ -45,8 +46,7 @@ class CodeChanged(StopError):
     the same."""
 
 
-@dataclass(frozen=True)
-class AdvancedBatch:
+class AdvancedBatch(Struct, frozen=True):
     """A batch of a state partition that was advanced over; `offset` is that of its increment."""
 
     increment: Increment

@@ -7,10 +7,10 @@ import hashlib
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.upgrade import upgrading
@@ -52,8 +52,7 @@ log = logging.getLogger("snapreplay.partition")
 PIN_SLACK_MS = 15_000  # brokers look for transactions over their timeout every 10 s
 
 
-@dataclass(frozen=True)
-class Recovered:
+class Recovered(msgspec.Struct, frozen=True):
     """A LIVE partition: its producer has fenced every older one, its store is the last committed state.
     `unpointed.fell_back`: a snapshot is wanted at once, so that the next recovery need not find the same damage."""
 

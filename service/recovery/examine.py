@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TypeVar, assert_never
+
+from msgspec.structs import replace
 
 from snapreplay.errors import RetryableError, SnapreplayError, StopError, UsageError
 from snapreplay.service.core import effects, events

@@ -5,7 +5,8 @@ compared, so the first differing batch is named."""
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from snapreplay.app.batch import Feeding, Portion
 from snapreplay.app.fold import Fold
@@ -36,8 +37,7 @@ At = Callable[[Step | None], None]
 """Called with the batch whose state the store has, compared; None: a batch is partly applied."""
 
 
-@dataclass
-class Tally:
+class Tally(Struct):
     """The tally of an advance.
 
     Attributes:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from snapreplay.app.names import place_of_input
 from snapreplay.app.ranges import Anchor, PositionAnchor, anchor_of
@@ -68,8 +70,7 @@ class InputDoubtful(RetryableError):
     """An input was changed while the partition was LIVE. The recovery examines it."""
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """The inputs as they were found. `copies`: another id and the same records. `anchors`: what lies directly below
     each position. `rewritten`: inputs that were cut and got the last processed record back at its offset."""
 
@@ -435,8 +436,7 @@ class Match(Enum):
     NONE = "none"  # there never was an anchor, or its record was trimmed or compacted away
 
 
-@dataclass(frozen=True)
-class Below:
+class Below(Struct, frozen=True):
     """The result of comparing the anchor of a position. `anchor`: of the batch that is there now, or that was there."""
 
     match: Match

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from snapreplay.app.names import witness_group
 from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError

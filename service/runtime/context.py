@@ -7,9 +7,11 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from snapreplay.app import names
 from snapreplay.app.app import App, fingerprint
@@ -32,8 +34,7 @@ if TYPE_CHECKING:
     from snapreplay.service.runtime.spans import Spans
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """This process, as its claims name it. `process_id` is random per start, and so is an instance id that nobody
     set, so that two processes on one host differ."""
 
@@ -51,8 +52,7 @@ class Identity:
         return cls(process_id, named, host, os.getpid(), wall_ms())
 
 
-@dataclass(frozen=True)
-class ClusterView:
+class ClusterView(Struct, frozen=True):
     """The findings of preflight: `output_limits` maps output topics to the largest record they take, in bytes;
     `transaction_timeout_max_ms` is the longest any transaction of this cluster may stay open; `input_retention_ms`
     is the shortest of the inputs, None if no record is deleted by time; `topic_ids` are those of the inputs and of
@@ -76,8 +76,7 @@ class ClusterView:
         return (*self.misfits, *self.left_out.values())
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(Struct, frozen=True, dict=True):
     """One owned partition. `restores` limits how many partitions load state at once in this process. Without a `group`
     there is no coordinator to ask, and only the log says who owns the partition. `pulse` reports standstills.
     `witnesses` hears of each commit. `turns` limits how many begin to recover at once.
@@ -103,7 +102,7 @@ class Context:
     clock: SteadyClock = field(default_factory=SteadyClock)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cluster", as_seen_by(self.app, self.cluster))
+        force_setattr(self, "cluster", as_seen_by(self.app, self.cluster))
 
     @cached_property
     def metrics(self) -> PartitionMetrics:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from snapreplay.counted import counted
 from snapreplay.errors import AccessError, RecordError, SnapreplayError
@@ -60,8 +60,7 @@ def problem_of(error: BaseException) -> PartitionError:
     return PartitionError(type(error).__name__, repr(error), hint, "stop", "", wall_time())
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """The facts about a partition of this process that decisions depend on; the status is never read for them.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import DamagedError, SnapreplayError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from snapreplay.app.record import InputRecord
 from snapreplay.counted import counted
@@ -35,8 +36,7 @@ class Rejected(Exception):
         self.rejection = Rejection.of(reason, detail)
 
 
-@dataclass(frozen=True)
-class Examined:
+class Examined(Struct, frozen=True):
     """A proposal whose every entry was hashed. `increment` is that of its batch."""
 
     manifest: Manifest

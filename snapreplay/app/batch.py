@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
 
 from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.app.record import Headers, InputRecord, Output
@@ -28,8 +29,7 @@ def check_policy(policy: object) -> None:
         raise UsageError(f"policy={policy!r} is not an ErrorPolicy", hint=f"use {' or '.join(map(str, ErrorPolicy))}")
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """A batch, applied and sealed: what goes into its transaction.
 
     Attributes:
@@ -91,8 +91,7 @@ class Applied:
         return not (self.ranges or self.fired_count)
 
 
-@dataclass(frozen=True, slots=True)
-class Portion:
+class Portion(Struct, frozen=True):
     """The work of one batch.
 
     Attributes:

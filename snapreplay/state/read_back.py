@@ -11,7 +11,6 @@ import decimal
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import chain, compress, islice, repeat
@@ -160,8 +159,7 @@ def met_twice(values: Mapping[Any, Any]) -> Steps[tuple[Place, Place] | None]:
 # --------------------------------------------------------------------- by columns
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(msgspec.Struct, frozen=True):
     """The comparison of values of one class.
 
     Attributes:

@@ -7,8 +7,9 @@ record for an increment, or other changes for its batch, than the others do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import DamagedError, RebuildError, StopError
@@ -24,8 +25,7 @@ T = TypeVar("T")
 _KIND_HEADERS = {headers_for(kind)[0]: kind for kind in RecordKind}
 
 
-@dataclass(frozen=True)
-class Base:
+class Base(Struct, frozen=True):
     """The committed batch a state belongs to: where the walk begins.
 
     `increment_offset` is that of its increment, NO_OFFSET before the genesis; `read_from_offset` is where the
@@ -56,8 +56,7 @@ class BrokenChain(StopError):
     """An increment does not follow the previous one: the log is not the chain that was written."""
 
 
-@dataclass(frozen=True)
-class Unread:
+class Unread(Struct, frozen=True):
     """A committed batch whose increment, at `offset`, is damaged: only its changes records are left."""
 
     offset: int
@@ -65,8 +64,7 @@ class Unread:
     error: DamagedError
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """One committed batch in `place`: its increment, and the values of the changes records before it, undecoded.
 
     `unread` are the batches directly before it whose increments cannot be read. This increment names the last of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -29,11 +28,11 @@ class Sink(Protocol):
         """Take some of the entries."""
 
 
-@dataclass
 class NullSink:
     """Takes a snapshot in and keeps nothing: everything of it is read and checked."""
 
-    stream_time_ms: int = field(default=-1)
+    def __init__(self) -> None:
+        self.stream_time_ms = -1
 
     def clear(self, shard_count: int = 0) -> None: ...
 

@@ -4,7 +4,8 @@ after each batch, from the state before it and its changes. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from snapreplay.app import names
 from snapreplay.counted import counted
@@ -36,8 +37,7 @@ Batch = tuple[int, Digest | None]
 """Number and digest."""
 
 
-@dataclass
-class Pointed:
+class Pointed(Struct):
     """A pointer, in whichever increments it stands.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
@@ -34,8 +33,7 @@ FINDINGS_MAX = 1000
 """Of each check and partition: a log that is wrong everywhere is as wrong with the first thousand."""
 
 
-@dataclass(frozen=True)
-class AuditedPartition:
+class AuditedPartition(msgspec.Struct, frozen=True):
     """The partition that is audited, and from where on its two logs are read."""
 
     app_id: str
@@ -52,13 +50,12 @@ class AuditedPartition:
         return names.snapshots_topic(self.app_id)
 
 
-@dataclass
-class Findings:
+class Findings(msgspec.Struct):
     """The findings about one partition, in the order in which they were found."""
 
     partition: int
-    found: list[Violation] = field(default_factory=list)
-    _by_check: Counter[str] = field(default_factory=Counter)
+    found: list[Violation] = msgspec.field(default_factory=list)
+    _by_check: Counter[str] = msgspec.field(default_factory=Counter)
 
     def add(self, check: str, topic: str, offset: int, detail: str) -> None:
         """Add a finding; `offset`: of the record to look at; -1 when it is missing and has none."""

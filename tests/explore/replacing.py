@@ -1,8 +1,10 @@
-"""`dataclasses.replace` for millions of worlds: a tenth of its time, as nothing is made anew."""
+"""`dataclasses.replace` for millions of worlds, in a tenth of its time: no constructor runs."""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
+
+from msgspec import Struct, structs
 
 Made = TypeVar("Made")
 
@@ -11,7 +13,9 @@ TOLD = "_told"
 
 
 def replace(made: Made, **changes: Any) -> Made:
-    """Return a copy with other fields, of a dataclass without slots and `__post_init__`."""
+    """Return a copy with other fields, of a Struct or of a dataclass without slots and `__post_init__`."""
+    if isinstance(made, Struct):
+        return structs.replace(made, **changes)
     fields = vars(made)
     assert changes.keys() <= fields.keys(), changes.keys() - fields.keys()
     copy: Made = object.__new__(type(made))

@@ -1,10 +1,10 @@
 """Tests of which proposals the chain takes: what no forgery in tests/attacks, B18, comes to."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from snapreplay.service.core.adoption import (
     CLOCKS_APART_MS_MAX,

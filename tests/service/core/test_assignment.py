@@ -1,12 +1,11 @@
 """Shares partitions and copies among processes."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from msgspec.structs import replace as replace_peer
+from msgspec.structs import replace
 
 from snapreplay.service.core.assignment import (
     INTRODUCTIONS_MAX,
@@ -287,7 +286,7 @@ def test_peers_are_who_they_say_and_own_what_they_are_given():
     one = Peer("p1", "ledger-0", "host-a", "http://host-a:8080", owned=(7,))
     members = {"b": Member(frozenset({1}), peer=one), "a": Member(frozenset({0}))}
     peers = peers_of(members, assigned(members, range(2)))
-    assert peers == (Peer("a", "", "", "", (0,)), replace_peer(one, owned=(1,)))
+    assert peers == (Peer("a", "", "", "", (0,)), replace(one, owned=(1,)))
 
 
 def test_who_is_not_known_asks_again_but_not_for_ever():

@@ -1,9 +1,8 @@
 """The rule: what the log must hold before a state in memory may be dropped."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from snapreplay.service.core import custody
 from snapreplay.service.core.custody import Verdict, verdict

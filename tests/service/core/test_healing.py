@@ -1,9 +1,8 @@
 """A state in memory that is the only copy: what a recovery does with it, event by event."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from snapreplay.app.ranges import Anchor
 from snapreplay.errors import RetryableError, StopError

@@ -1,10 +1,10 @@
 """Tests of what follows the end of an ownership: a table of every outcome of every stage, and the rules beside it."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from snapreplay.app.ranges import InputRange
 from snapreplay.errors import DamagedError, StopError

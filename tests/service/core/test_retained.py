@@ -1,10 +1,9 @@
 """Tests of what is left in memory, held against what the log says."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from snapreplay.app.ranges import InputRange, SkippedRange
 from snapreplay.service.core.retained import RetainedState, Warm

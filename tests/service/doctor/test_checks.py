@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from snapreplay import App, MapState, Topic, json, nullable
 from snapreplay.service.config.groups import RestoreSettings

@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from dataclasses import replace
 
 import pytest
 from aiokafka.cluster import ClusterMetadata
+from msgspec.structs import replace
 
 from snapreplay.service.config.groups import GroupSettings, TimeoutSettings
 from snapreplay.service.config.settings import Settings

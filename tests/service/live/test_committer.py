@@ -1,9 +1,9 @@
 """One transaction per batch: all of it or nothing, the increment last."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from snapreplay.app.fold import Fold
 from snapreplay.app.record import Output, RawRecord

@@ -1,12 +1,12 @@
 """Full snapshots of a LIVE partition: when they are taken, and whom it is told."""
 
 import asyncio
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from snapreplay.service.control.restore_plan import Rates
 from snapreplay.service.core.inspected import TopicChange

@@ -1,10 +1,10 @@
 """Tests of the time after the process stood still: who is the owner, and how long that is not known."""
 
 import asyncio
-import dataclasses
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.partition import ownership_watch as module
@@ -32,7 +32,7 @@ class Bench(InMemory):
         if instance_id != "one":
             return context
         self.beating = asyncio.create_task(self.pulse.beat())
-        return dataclasses.replace(context, pulse=self.pulse)
+        return replace(context, pulse=self.pulse)
 
     def stand_still(self):
         self.now += 90.0

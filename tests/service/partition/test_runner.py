@@ -1,11 +1,11 @@
 """One partition from assignment to end: what it does again, what it leaves to others, and how it stops."""
 
 import asyncio
-import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from snapreplay.errors import StopError
 from snapreplay.service.control.counters import EVENTS
@@ -259,7 +259,7 @@ async def test_a_retry_sees_the_cluster_as_it_is_now(bench):
     await until(lambda: heard, "an answer")
     assert heard == [("failed", None, "a topic is gone")]
     assert one.status.error.message == "a topic is gone"
-    view = dataclasses.replace(one.context.view, input_retention_ms=7)
+    view = replace(one.context.view, input_retention_ms=7)
     one.runner.retry(view, ends(heard))
     await one.phase("live")
     assert one.runner._context.view.input_retention_ms == 7

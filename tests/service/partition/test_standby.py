@@ -6,12 +6,12 @@ import asyncio
 import itertools
 import re
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from snapreplay import App, Topic
 from snapreplay.errors import DamagedError

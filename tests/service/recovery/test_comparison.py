@@ -1,10 +1,10 @@
 """Tests of what is believed of a batch that was advanced over: outputs, digest, and by which code."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from snapreplay.app.ranges import InputRange
 from snapreplay.errors import DamagedError

@@ -1,11 +1,11 @@
 """Tests of what a cluster says of a state in memory."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from snapreplay.app import names
 from snapreplay.app.record import Output

@@ -1,12 +1,12 @@
 """Tests of what may become of a state in memory between two ownerships."""
 
 import asyncio
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
+from msgspec.structs import replace
 
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.custody import IncrementsMissing, IncrementsReplaced, Verdict

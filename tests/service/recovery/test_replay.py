@@ -1,8 +1,7 @@
 """The input once more: several inputs in the order of the first pass."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from snapreplay.app.ranges import Anchor, InputRange
 from snapreplay.snapshots.format.envelope import RecordKind

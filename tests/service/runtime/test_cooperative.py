@@ -4,10 +4,10 @@ import asyncio
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from snapreplay import App, MapState, Topic
 from snapreplay.app.batch import ErrorPolicy, Portion

@@ -1,10 +1,9 @@
 """Tests of what a pointer leads to: another batch than it says is never built on. Copies by a tool: tests/attacks,
 B21."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from snapreplay.errors import DamagedError
 from snapreplay.service.control.status import StatusBoard
