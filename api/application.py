@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 LOAD_AFTER_SECONDS = 0.5
-LOOK_SECONDS = 0.02
 
 
 class Application:
@@ -76,13 +75,9 @@ class Application:
             group.create_task(self._hour.run(self._asking.last, self._peers))
 
     async def _load(self) -> None:
-        """Load the application when all partitions are LIVE, or after a moment: a quick restore goes first."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + LOAD_AFTER_SECONDS
-        while loop.time() < until:
-            if all(each.ok for each in (await self._asking.look()).ready_checks):
-                break
-            await asyncio.sleep(LOOK_SECONDS)
+        """Load the application after a moment: a quick restore and the first records go first. A request does not wait
+        for that."""
+        await asyncio.sleep(LOAD_AFTER_SECONDS)
         await self._app.load()
 
     def statuses(self) -> tuple[StatusDocument, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
@@ -61,6 +62,7 @@ S = TypeVar("S")
 V = TypeVar("V")
 ST = TypeVar("ST", bound=Stores)
 
+HTTP_AFTER_SECONDS = 0.2  # at most, after the start
 LEAVE_SECONDS = 5.0  # of a stop, for cutting off what is late and leaving the group
 HAND_OVER_SECONDS = 5.0  # at most, of a stop: until the others have taken the partitions
 LEAVE_SECONDS_MIN = 1.0  # all the same, when cutting off took longer
@@ -248,7 +250,17 @@ class Service(Generic[S]):
         self._bringing_up.add_done_callback(self._tell_refused)
         self._control.beat(loop)
         if self._http is not None:
+            if not self._path:
+                await self._a_moment(self._bringing_up)
             self.http_address = await self._http.serve(self._control, self.settings.http, self._path)
+
+    async def _a_moment(self, bringing_up: asyncio.Task[None]) -> None:
+        """Let a quick restore go first: the import of what HTTP needs would hold the interpreter's lock. Until then
+        probes wait in the queue of the port."""
+        with suppress(Exception):  # it is raised by `wait_started`
+            async with asyncio.timeout(HTTP_AFTER_SECONDS):
+                await asyncio.shield(bringing_up)
+                await self._readiness.until_ready()
 
     async def wait_started(self) -> None:
         """Wait until the app has been checked against the cluster and is joining the group.
