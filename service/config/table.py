@@ -125,13 +125,6 @@ def fields_of(table: type[Table]) -> Mapping[str, FieldInfo]:
     return _FIELDS[table]
 
 
-def given_in(table: Table) -> dict[str, Any]:
-    """Return what was given, secrets included, for another process: `type(table)(**…)` makes the same table. It travels
-    by a pipe, never by a command line."""
-    given = {name: getattr(table, name) for name in fields_of(type(table)) if table.was_given(name)}
-    return {name: given_in(each) if isinstance(each, Table) else each for name, each in given.items()}
-
-
 def is_table(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, Table)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import Page, expect
 
 from snapreplay.service.control.lists import LETTERS_MAX, DeadLetter, DeadLetterList
 from tests.page.looking import looked_at, tab
@@ -50,29 +50,6 @@ async def test_what_became_of_them_is_said(page: Page, letters: list[DeadLetter]
         region = page.get_by_role("region", name="Dead letters", exact=True)
         await expect(region.locator("p").first).to_have_text(said)
         await expect(region.get_by_role("button", name="Redrive")).to_be_enabled()
-
-
-async def test_they_are_read_again_by_the_button_after_a_failure_too(page: Page) -> None:
-    """A redrive by the command changes nothing else that this page knows."""
-    control = healthy()
-    control.letters = DeadLetterList(TOPIC, (OPEN,))
-
-    async def cut(route: Route) -> None:
-        await route.abort()
-
-    async with served(control) as url:
-        await page.goto(f"{url}#dead-letters")
-        region = page.get_by_role("region", name="Dead letters", exact=True)
-        await expect(region).to_contain_text("1 dead letter in")
-        control.letters = DeadLetterList(TOPIC, (SENT,))
-        again = region.get_by_role("button", name="Read again")
-        await page.route("**/dead-letters", cut)
-        await again.click()
-        await expect(region.get_by_role("alert")).to_have_text("No answer: ask again")
-        await page.unroute("**/dead-letters")
-        await again.click()
-        await expect(region.get_by_role("alert")).to_have_count(0)
-        await expect(region).to_contain_text("All records were sent back.")
 
 
 @pytest.mark.kafka

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
-from math import sin
 from typing import Any
 
-import msgspec
 import pytest
-from playwright.async_api import Locator, Page, Route, expect
+from playwright.async_api import Locator, Page, expect
 
-from snapreplay.api.last_hour import EVERY_SECONDS, ROWS, Row, view
-from snapreplay.service.clock import boot_seconds, wall_ms
-from snapreplay.service.control.restore_plan import RestoreObjective
-from snapreplay.service.control.status import CommitTimes, PartitionStatus
 from tests.page.looking import details, looked_at, says
 from tests.support import apps
 from tests.support.child import Child
-from tests.support.fake_control import LIVE, FakeControl
-from tests.support.served import served
 
 pytestmark = pytest.mark.kafka
 SOME = re.compile(r"Records per second: now .*, at most [1-9]")
@@ -62,64 +53,3 @@ async def test_the_page_has_what_was_before_it_was_opened(stage: Any, unique: An
     await expect(plot(page, f"#partition-{theirs}-detail")).to_have_attribute("aria-label", SOME)
     await expect(page.locator(f"#partition-{theirs}-detail .key")).to_contain_text("it was not live")
     await looked_at(page)
-
-
-class Working(FakeControl):
-    """Partition 0, which goes on as the made-up hour before it has ended."""
-
-    def partitions(self) -> list[PartitionStatus]:
-        now = boot_seconds()
-        commits = CommitTimes(int(now * 40), now * 0.48, 0.05)
-        goal = RestoreObjective(1.5, 0.8, 0.4, is_met=True)
-        return [
-            msgspec.structs.replace(
-                LIVE, records_total=int(now * 400), commits=commits, state_bytes=12_000_000, objective=goal
-            )
-        ]
-
-
-def made_up(age: int) -> Row | None:
-    """The row that is so many slots old. Nothing is known of a minute, and a restore took two."""
-    if 3 <= age < 9:
-        return None
-    noise = age * 7919 % 101 % 40
-    rate, size, restore = round(400 + 90 * sin(age / 30) + noise), 12e6 - 9e3 * age, 0.4 + (600 - age) % 60 / 100
-    if 150 <= age < 162:
-        return Row(1, 0, 0.0, None, None, None, None, None)
-    lag = 22 + noise + (400 * max(0, 18 - (150 - age)) if age < 150 else 0)
-    return Row(1, 1, rate, 0.010 + noise / 10_000, 0.03 + noise**3 / 1e6, size, restore, lag)
-
-
-async def remembers(page: Page, made: Callable[[int], Row | None]) -> None:
-    """Let the process remember these rows, by how many slots old they are."""
-    newest = wall_ms() // 1000 // EVERY_SECONDS
-    rows = {newest - age: row for age in range(ROWS) if (row := made(age)) is not None}
-    remembered = msgspec.json.encode(view(rows, None))
-
-    async def answer(route: Route) -> None:
-        await route.fulfill(body=remembered, content_type="application/json")
-
-    await page.route("**/api/v1/last-hour*", answer)
-
-
-async def test_a_gap_and_a_plot_are_read_by_keyboard(page: Page) -> None:
-    """Each row is at its time. One that nobody has seen is not known, and no line goes over it."""
-    await remembers(page, made_up)
-    control = Working()
-    control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=1)
-    async with served(control) as url:
-        await page.goto(url)
-        first = plot(page)
-        await expect(page.locator(".key")).to_contain_text("not all partitions were known to be live")
-        said = first.locator(".at")
-        await first.focus()
-        found: list[str] = []
-        while len(found) < 60 and "known" not in found[:-3]:
-            await page.keyboard.press("ArrowLeft")
-            found.append((await said.inner_text()).split()[-1])
-        until = found.index("known")
-        before = (made_up(age) for age in range(3))
-        assert found[until - 3 : until] == [f"{row.records_per_second:.0f}" for row in before if row]
-        await first.blur()
-        await expect(page.locator(".key")).to_contain_text("the objective, 1.5 s")
-        await looked_at(page)

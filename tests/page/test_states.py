@@ -208,37 +208,3 @@ async def test_the_topology_shows_lag_and_pending_calls_and_a_card_the_open_circ
         control.statuses[0] = msgspec.structs.replace(control.statuses[0], inputs=(handled, *others))
         await expect(nodes.nth(3)).to_contain_text(re.compile(r"on_payment\s+2.5 ms per record"))
         await expect(nodes.nth(4)).to_contain_text("offsets/s")
-
-
-async def test_the_topology_knows_no_lag_while_a_partition_is_down_and_shows_which_pattern_fails(page: Page) -> None:
-    """What it had read when it failed is old; the topic of its record belongs to one of two patterns."""
-    control = healthy()
-    inputs = tuple(TopologyInput(topic, f"on_{topic[:4]}") for topic in ("payments", "rate.*", "order-.*"))
-    control.service_facts = msgspec.structs.replace(
-        control.service_facts, topology=Topology(inputs, ()), partition_count=2
-    )
-    assert FAILED.error is not None
-    error = msgspec.structs.replace(FAILED.error, record_id="order-eu-1-7")
-    control.statuses[1] = msgspec.structs.replace(FAILED, partition=1, error=error)
-    async with served(control) as url:
-        await page.goto(url)
-        nodes = page.locator(".node")
-        await expect(nodes).to_contain_text(
-            [
-                *(re.compile(rf"{name}.*– lag", re.DOTALL) for name in ("payments", "rate", "order")),
-                re.compile("on_paym.*no failure", re.DOTALL),
-                re.compile("on_rate.*no failure", re.DOTALL),
-                re.compile("on_orde.*1 failure", re.DOTALL),
-            ]
-        )
-        await expect(nodes.locator("[title]").first).to_have_attribute("title", "without partition 1, which is down")
-
-
-async def test_a_page_that_is_opened_at_a_partition_shows_it(page: Page) -> None:
-    """It has the focus, below the many others."""
-    control = FakeControl([msgspec.structs.replace(LIVE, partition=number) for number in range(120)])
-    control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=120)
-    async with served(control) as url:
-        await page.goto(f"{url}#partitions/117")
-        await expect(page.locator("#partition-117").get_by_role("button").first).to_be_focused()
-        await expect(page.locator("#partition-117")).to_be_in_viewport()

@@ -33,10 +33,6 @@ class History:
     def claims(self) -> dict[int, wire.Claim]:
         return {at: each for at, each, _ in self.entries if isinstance(each, wire.Claim)}
 
-    def last_before(self, offset: int) -> int | None:
-        """Return the offset of the last increment before `offset`."""
-        return max((each for each in self.increments if each < offset), default=None)
-
     def assert_one_chain(self) -> None:
         """Every increment follows the one before it, and is of the owner that claimed last: each restore had found
         the last increment, and nobody who was replaced has committed anything since. What was trimmed is not judged.

@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +13,7 @@ from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.kafka_properties import PROPERTIES
 from snapreplay.service.config.settings import Settings, load_settings, used_settings
-from snapreplay.service.config.table import fields_of, given_in, is_table
+from snapreplay.service.config.table import fields_of, is_table
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
 BOUNDS = {
@@ -210,23 +209,3 @@ def test_a_secret_is_never_shown():
     given = {"kafka.sasl.plain.password": "", "kafka.security.protocol": "SASL_SSL"}
     assert "(hidden)" in "\n".join(problems(given))
     assert "hunter2" not in "\n".join(problems({"kafka.sasl.plain.password": "hunter2"}))
-
-
-def test_what_was_given_makes_the_same_settings_in_another_process():
-    """As JSON, secrets included. A default stays a default."""
-    given = load_settings(
-        {
-            "kafka.security.protocol": "SASL_SSL",
-            "kafka.sasl.mechanism": "PLAIN",
-            "kafka.sasl.plain.username": "ada",
-            "kafka.sasl.plain.password": "s3cr3t",
-            "batch.records_max": 7,
-            "tracing": "off",
-        },
-        environment={},
-    ).replaced(instance_id="one")
-    tree = json.loads(json.dumps(given_in(given)))
-    made = Settings(**tree)
-    assert made == given
-    assert (made.was_given("http"), made.batch.was_given("records_max")) == (False, True)
-    assert tree["batch"] == {"records_max": 7}

@@ -8,8 +8,7 @@ import pytest
 import zstandard
 
 from snapreplay.errors import RecordError, RecordId, StopError
-from snapreplay.service.clock import wall_time
-from snapreplay.service.control.status import DigestProof, SnapshotUsed, StatusBoard
+from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.retained import Warm
@@ -63,30 +62,6 @@ async def test_a_phase_that_cannot_follow_is_a_defect(reporter):
     """From ASSIGNED nobody is LIVE at once."""
     with pytest.raises(AssertionError, match="assigned cannot be followed by live"):
         reporter.phase(Phase.LIVE)
-
-
-async def test_progress_gives_rate_and_time_left(reporter):
-    """None until something moved; gone with the phase it was of."""
-    reporter.started()
-    reporter.phase(Phase.FENCING)
-    reporter.progress("bytes", 0, 0, 1000)
-    assert reporter.status.restore.progress.rate_per_second is None
-    reporter.progress("bytes", 0, 250, 1000)
-    progress = reporter.status.restore.progress
-    assert progress.percent == 25.0
-    assert progress.eta_seconds == pytest.approx(750 / progress.rate_per_second)
-    reporter.phase(Phase.CLAIMING)
-    assert reporter.status.restore.progress is None
-
-
-async def test_a_new_recovery_forgets_the_last_one(reporter):
-    """Snapshot, proof and seconds are those of the recovery that runs."""
-    reporter.started()
-    reporter.restore(snapshot=SnapshotUsed("s1", 4, 9, 100, 5000, wall_time()))
-    reporter.restore(proof=DigestProof("a", "a", 1))
-    reporter.started()
-    restore = reporter.status.restore
-    assert (restore.snapshot, restore.proof, restore.seconds_per_phase) == (None, None, {})
 
 
 async def test_a_restore_from_memory_says_what_became_of_the_batch_in_doubt(board, reporter):
