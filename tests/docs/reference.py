@@ -74,7 +74,6 @@ SEE = {
     "history": "http.md#history-of-a-partition",
     "config": "http.md#configuration",
     "inputs": "#inputs",
-    "upgrade": "upgrades.md#another-type-or-meaning-of-stored-values",
     "accept": "#accept",
     "patch": "#patch",
     "redrive": "#redrive",
