@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, cast
 
 from snapreplay.errors import UsageError
 
-INTERFACE = 3
+INTERFACE = 4
 """Of the functions below; `engine/src/lib.rs` has the same number."""
 VARIABLE = "SNAPREPLAY_ENGINE"
 _HINT = "`make setup` in a checkout builds it if cargo is there, `pip install ./engine` anywhere"
@@ -41,10 +41,37 @@ class Shard(Protocol):
         """Return at most `most` entries without the first `start`, in no order, the same one until the next write."""
 
 
+class Outputs(Protocol):
+    """A `Sequence` of `record.Output` in less memory. Its objects are made when they are read."""
+
+    def __len__(self) -> int: ...
+
+    def send(self, topic: Any, key: Any, value: Any, input_key: bytes | None, at_ms: int, /) -> bool:
+        """Encode an output that has nothing else and add it. False: Python is to do it."""
+
+    def append(self, output: Any, at_ms: int, /) -> None: ...
+
+    def learn(self, ways: list[tuple[Any, ...]], /) -> None: ...
+
+    def cut(self, count: int, /) -> None:
+        """Drop all but so many."""
+
+    def hash(self, bytes_max: int, /) -> bool:
+        """Hash the next ones. True when all are hashed."""
+
+    def hashes(self) -> dict[str, int]: ...
+
+    def counts(self) -> dict[str, int]: ...
+
+    def take(self) -> None:
+        """Give each output without a time that of its record."""
+
+
 class Compiled(Protocol):
     """The functions of `snapreplay_engine`."""
 
     INTERFACE: int
+    Outputs: Any
     Shard: type[Shard]
 
     def crc32c(self, data: bytes, start: int, end: int, /) -> int | None:
@@ -70,7 +97,7 @@ class Compiled(Protocol):
 
     def pack(
         self,
-        outputs: list[Any],
+        outputs: Any,
         shapes: dict[str, tuple[int, int, int, int]],
         plain: type,
         state_partition: int,

@@ -9,6 +9,7 @@
 mod entries;
 mod outputs;
 mod records;
+mod sent;
 mod shard;
 
 use pyo3::prelude::*;
@@ -17,13 +18,15 @@ use pyo3::prelude::*;
 mod snapreplay_engine {
     /// Compared by `snapreplay/engine.py`. Raise both when a function changes its meaning.
     #[pymodule_export]
-    const INTERFACE: u32 = 3;
+    const INTERFACE: u32 = 4;
     #[pymodule_export]
     use super::entries::{digest, write};
     #[pymodule_export]
     use super::outputs::pack;
     #[pymodule_export]
     use super::records::{crc32c, records};
+    #[pymodule_export]
+    use super::sent::Outputs;
     #[pymodule_export]
     use super::shard::Shard;
 }

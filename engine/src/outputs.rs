@@ -6,6 +6,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
+use crate::sent::{Each, Outputs};
+
 /// What follows the head of a batch, the number of its records, and the first and the largest of their times.
 type Body<'py> = (Bound<'py, PyBytes>, usize, i64, i64);
 /// The batches of one partition, in order.
@@ -19,7 +21,7 @@ const HEAD_BYTES: usize = 61;
 /// more headers in `carried`.
 #[pyfunction]
 pub fn pack<'py>(
-    outputs: &Bound<'py, PyList>,
+    outputs: &Bound<'py, PyAny>,
     shapes: &Bound<'py, PyDict>,
     plain: &Bound<'py, PyAny>,
     state_partition: u32,
@@ -36,11 +38,9 @@ pub fn pack<'py>(
         places: HashMap::new(),
         lanes: Vec::new(),
     };
-    for output in outputs {
-        // The client's builder meets any error again, and raises it.
-        if !lanes.add(&output).unwrap_or(false) {
-            return None;
-        }
+    // The client's builder meets any error again, and raises it.
+    if !lanes.add_all(outputs).unwrap_or(false) {
+        return None;
     }
     Some(lanes.lanes.into_iter().map(|each| each.into_run(outputs.py())).collect())
 }
@@ -57,36 +57,31 @@ struct Lanes<'a, 'py> {
 }
 
 impl<'py> Lanes<'_, 'py> {
-    /// Adds an output; `false`: it is to be refused.
+    /// Adds outputs; `false`: one is to be refused.
+    fn add_all(&mut self, outputs: &Bound<'py, PyAny>) -> PyResult<bool> {
+        let Ok(sent) = outputs.cast::<Outputs>() else {
+            for output in outputs.cast::<PyList>()? {
+                if !self.add(&output)? {
+                    return Ok(false);
+                }
+            }
+            return Ok(true);
+        };
+        let sent = sent.try_borrow()?;
+        sent.each(outputs.py(), 0..outputs.len()?, |each| match each {
+            Each::Made(made) => self.add(made),
+            Each::Plain { topic, key, value, same_key, at_ms } => {
+                self.add_record(topic, Some(key), Some(value), None, || Ok(same_key), &Vec::new(), at_ms)
+            }
+        })
+    }
+
     fn add(&mut self, output: &Bound<'py, PyAny>) -> PyResult<bool> {
         let py = output.py();
         let topic = output.getattr(intern!(py, "topic"))?.cast_into::<PyString>()?;
-        let shape = match &self.latest {
-            Some((known, shape)) if known.is(&topic) => *shape,
-            _ => {
-                let Some(found) = self.shapes.get_item(&topic)? else { return Ok(false) };
-                let shape: Shape = found.extract()?;
-                self.latest = Some((topic.clone(), shape));
-                shape
-            }
-        };
-        let (number, count, ..) = shape;
-        if count == 0 {
-            return Ok(false);
-        }
         let key: Option<Bound<'py, PyBytes>> = output.getattr(intern!(py, "key"))?.extract()?;
         let value: Option<Bound<'py, PyBytes>> = output.getattr(intern!(py, "value"))?.extract()?;
         let given: Option<u32> = output.getattr(intern!(py, "partition"))?.extract()?;
-        let partition = match (given, &key) {
-            (Some(given), _) if given >= count => return Ok(false),
-            (Some(given), _) => given,
-            (None, Some(key))
-                if count != self.same_count || !output.getattr(intern!(py, "same_key"))?.is_truthy()? =>
-            {
-                (murmur2(key.as_bytes()) & 0x7fff_ffff) % count
-            }
-            _ => self.state_partition % count,
-        };
         let at_ms: Option<i64> = output.getattr(intern!(py, "timestamp_ms"))?.extract()?;
         let mut headers: Headers<'py> = Vec::new(); // without an allocation if there are none
         for each in output.getattr(intern!(py, "headers"))?.cast_into::<PyTuple>()? {
@@ -97,11 +92,46 @@ impl<'py> Lanes<'_, 'py> {
                 headers.push(each.extract()?);
             }
         }
+        let (key, value) = (key.as_ref().map(|each| each.as_bytes()), value.as_ref().map(|each| each.as_bytes()));
+        let same_key = || output.getattr(intern!(py, "same_key"))?.is_truthy();
+        self.add_record(&topic, key, value, given, same_key, &headers, at_ms)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn add_record(
+        &mut self,
+        topic: &Bound<'py, PyString>,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        given: Option<u32>,
+        same_key: impl Fn() -> PyResult<bool>,
+        headers: &Headers<'py>,
+        at_ms: Option<i64>,
+    ) -> PyResult<bool> {
+        let shape = match &self.latest {
+            Some((known, shape)) if known.is(topic) => *shape,
+            _ => {
+                let Some(found) = self.shapes.get_item(topic)? else { return Ok(false) };
+                let shape: Shape = found.extract()?;
+                self.latest = Some((topic.clone(), shape));
+                shape
+            }
+        };
+        let (number, count, ..) = shape;
+        if count == 0 {
+            return Ok(false);
+        }
+        let partition = match (given, key) {
+            (Some(given), _) if given >= count => return Ok(false),
+            (Some(given), _) => given,
+            (None, Some(key)) if count != self.same_count || !same_key()? => (murmur2(key) & 0x7fff_ffff) % count,
+            _ => self.state_partition % count,
+        };
         let place = *self.places.entry((number, partition)).or_insert_with(|| {
-            self.lanes.push(Lane { topic, partition, full: Vec::new(), open: Open::default() });
+            self.lanes.push(Lane { topic: topic.clone(), partition, full: Vec::new(), open: Open::default() });
             self.lanes.len() - 1
         });
-        self.lanes[place].add(py, shape, key.as_ref(), value.as_ref(), &headers, at_ms.unwrap_or(self.now_ms))
+        self.lanes[place].add(topic.py(), shape, key, value, headers, at_ms.unwrap_or(self.now_ms))
     }
 }
 
@@ -129,12 +159,11 @@ impl<'py> Lane<'py> {
         &mut self,
         py: Python<'py>,
         (_, _, batch_bytes, record_bytes_max): Shape,
-        key: Option<&Bound<'py, PyBytes>>,
-        value: Option<&Bound<'py, PyBytes>>,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
         headers: &Headers<'py>,
         at_ms: i64,
     ) -> PyResult<bool> {
-        let bytes_of = |data: Option<&Bound<'py, PyBytes>>| data.map_or(0, |each| each.as_bytes().len());
         for _ in 0..2 {
             let open = &mut self.open;
             if open.count == 0 {
@@ -143,11 +172,11 @@ impl<'py> Lane<'py> {
             let Some(delta_ms) = at_ms.checked_sub(open.first_ms) else { return Ok(false) };
             let (number, before) = (open.count as i64, open.body.len());
             let mut length = 1 + varint_bytes(delta_ms) + varint_bytes(number);
-            length += data_bytes(key.map(|_| bytes_of(key))) + data_bytes(value.map(|_| bytes_of(value)));
+            length += data_bytes(key.map(<[u8]>::len)) + data_bytes(value.map(<[u8]>::len));
             length += varint_bytes(headers.len() as i64);
             for (name, data) in headers {
-                length +=
-                    data_bytes(Some(name.to_str()?.len())) + data_bytes(data.as_ref().map(|_| bytes_of(data.as_ref())));
+                length += data_bytes(Some(name.to_str()?.len()));
+                length += data_bytes(data.as_ref().map(|each| each.as_bytes().len()));
             }
             let whole = varint_bytes(length as i64) + length;
             if open.count > 0 && HEAD_BYTES + before + whole > batch_bytes {
@@ -162,8 +191,8 @@ impl<'py> Lane<'py> {
             body.push(0); // attributes
             put_varint(body, delta_ms);
             put_varint(body, number);
-            put_data(body, key.map(|each| each.as_bytes()));
-            put_data(body, value.map(|each| each.as_bytes()));
+            put_data(body, key);
+            put_data(body, value);
             put_varint(body, headers.len() as i64);
             for (name, data) in headers {
                 put_data(body, Some(name.to_str()?.as_bytes()));

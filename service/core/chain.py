@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from snapreplay.app.batch import Applied
 from snapreplay.app.ranges import Anchor, PositionAnchor
+from snapreplay.app.record import counted_topics
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Genesis, Increment, Origin, Paused, Pointer
 from snapreplay.state.digest import Digest
@@ -173,7 +174,7 @@ def _counted(applied: Applied) -> dict[str, int]:
     """Return how many went to each topic. Nearly always the hashes name one: then nothing is looked through."""
     if len(applied.outputs_xxh64) == 1 and not applied.dead_letters:
         return dict.fromkeys(applied.outputs_xxh64, len(applied.outputs))
-    return dict(Counter(output.topic for output in (*applied.outputs, *applied.dead_letters)))
+    return dict(Counter(counted_topics(applied.outputs)) + Counter(counted_topics(applied.dead_letters)))
 
 
 def decided_at(increment: Increment, offset: int) -> int:

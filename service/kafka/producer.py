@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from aiokafka.errors import InvalidTimestampError, KafkaError
 
 from snapreplay import engine
-from snapreplay.app.record import Output
+from snapreplay.app.record import Output, counted_topics
 from snapreplay.errors import SnapreplayError, described
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import ClockRefused, CommitInDoubt, RefusedRecord
@@ -121,7 +121,7 @@ class KafkaProducer:
         self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]
     ) -> tuple[int, ...]:
         state_topic = records[-1].topic
-        if unknown := ({o.topic for o in outputs} | {r.topic for r in records}) - self._shapes.keys():
+        if unknown := (counted_topics(outputs).keys() | {r.topic for r in records}) - self._shapes.keys():
             await self._learn(unknown)
         batches = Batches(self._shapes, CODECS[self._settings.kafka.get("compression.type")])
         for start in range(0, len(outputs), AT_ONCE_OUTPUTS):

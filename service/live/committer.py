@@ -62,9 +62,11 @@ class _Pending:
     task: asyncio.Task[tuple[int, ...]] = field(init=False)
 
     @property
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> Sequence[Output]:
         applied = self.applied
-        return (*applied.outputs, *applied.dead_letters) if applied is not None else ()
+        if applied is None:
+            return ()
+        return [*applied.outputs, *applied.dead_letters] if applied.dead_letters else applied.outputs
 
 
 class Doubt(NamedTuple):

@@ -66,7 +66,7 @@ class Applied(Struct, frozen=True):
     record_count: int
     skipped: list[SkippedRange]
     anchors: dict[str, Anchor]
-    outputs: list[Output]
+    outputs: Sequence[Output]
     outputs_xxh64: dict[str, int]
     dead_letters: list[Output]
     errors: list[RecordError]

@@ -12,6 +12,7 @@ import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
 from json import JSONEncoder
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, overload
 
@@ -269,6 +270,7 @@ def _refusing_non_finite(encode: Callable[[Any], bytes]) -> Callable[[Any], byte
     """Refuse NaN and infinity: JSON has neither, and msgspec writes null for them, which the next reader takes for
     None."""
 
+    @wraps(encode)  # the engine calls the wrapped one, and looks for null itself
     def encode_finite(value: Any) -> bytes:
         data = encode(value)
         # Every output passes here: `in` takes twice as long, because it tries the needle as a number first.

@@ -28,7 +28,7 @@ from snapreplay.app.failure import dead_letter, far_ahead, passes, record_error,
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES, Out
 from snapreplay.app.ranges import InputRanges, offsets_of, out_of_order
-from snapreplay.app.record import Headers, InputRecord, Output, Record, carrying, hashing, id_of
+from snapreplay.app.record import Headers, InputRecord, Output, Record, carrying, id_of
 from snapreplay.app.timer import Timer
 from snapreplay.app.topic import Topic
 from snapreplay.app.turns import NO_PORTION, OnFailure, Turns
@@ -177,7 +177,7 @@ class Fold:
         RecordError: a value in the state cannot be written; the batch must be abandoned, and `isolating` finds the
         record."""
         yield from self._store.staging()
-        self._outputs_xxh64 = yield from hashing(self._out.staged)
+        self._outputs_xxh64 = yield from self._out.hashing()
 
     def sealing(self, failure: RecordError | None = None) -> Steps[Applied]:
         """Return the staged batch, ready for its transaction. The batch before it must be merged. `failure`: why
@@ -225,7 +225,7 @@ class Fold:
         and `failure` says why."""
         self._start(positions, portion)
         failure = yield from self._isolating(portion)
-        self._outputs_xxh64 = yield from hashing(self._out.staged)
+        self._outputs_xxh64 = yield from self._out.hashing()
         return (yield from self.sealing(failure))
 
     def replaying(self, positions: Mapping[str, int], portion: Portion, feeding: Feeding = applying) -> Steps[Applied]:

@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any, TypeVar, cast
 
+from snapreplay import engine
 from snapreplay.app.call import AsyncCall, Calling, NoCalls
 from snapreplay.app.codecs import Codec, unencoded, utf8
 from snapreplay.app.names import alter
-from snapreplay.app.record import Carried, Headers, Output, context_of
+from snapreplay.app.record import PIECE_BYTES, Carried, Headers, Output, context_of, hashing, packed
 from snapreplay.app.topic import InternalTopic, Topic
 from snapreplay.errors import RecordError, RegistryUnavailable, SnapreplayError
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.gate import OPEN, Gate, refuse_write
+from snapreplay.state.steps import Steps
 from snapreplay.times import NO_TIMESTAMP
 
 K = TypeVar("K")
@@ -47,22 +49,26 @@ class Out:
     order sent.
 
     Attributes:
-        staged: outputs so far, in the order sent; for the fold only.
         input_key: key bytes of the record being applied; set by the fold.
         calls: of the partition; set by the fold.
         at_ms: time of the record or timer being applied, which its outputs get; -1: it has none. Set by the fold.
     """
 
-    __slots__ = ("_gate", "_late", "_limits", "_times_ms", "_topics", "_ways", "at_ms", "calls", "input_key", "staged")
+    __slots__ = (
+        *("_columns", "_gate", "_late", "_limits", "_made", "_send", "_times_ms", "_topics", "_ways"),
+        *("at_ms", "calls", "input_key"),
+    )
 
     def __init__(self, topics: Iterable[Topic[Any, Any]], limits: Mapping[str, int], gate: Gate = OPEN) -> None:
         """Begin with nothing staged; `limits`: topic name → max.message.bytes; `DEFAULT_LIMIT_BYTES` for those not
         named. `gate`: who may send."""
         self._gate = gate
         self._topics = tuple(topics)
+        self._columns: engine.Outputs | None = None
+        """What is staged, if the engine holds it; None: `_made` does."""
+        self._send: Callable[..., bool] | None
         self.learn_limits(limits)
-        self.staged: list[Output] = []
-        self._times_ms: list[int] = []  # of each staged output, unless it has a time of its own
+        self._begin()
         self._late: list[str] = []  # for each late record the name of its window or join
         self.input_key: bytes | None = None
         self.at_ms = NO_TIMESTAMP
@@ -83,6 +89,34 @@ class Out:
             )
             for topic in self._topics
         }
+        if self._columns is not None:
+            self._columns.learn(self._columns_of())
+
+    def _columns_of(self) -> list[tuple[Any, ...]]:
+        """Return the topics for the engine. Codecs of a registry may have to ask it, which is left to Python."""
+        return [
+            (
+                *(topic, topic.name, None if is_text else encode_key),
+                *(getattr(value.encode, "__wrapped__", value.encode), hasattr(value.encode, "__wrapped__")),
+                *(limit_bytes, may_stay),
+            )
+            for topic, (encode_key, is_text, value, limit_bytes, may_stay) in self._ways.items()
+            if topic.key.schemas is None and value.schemas is None
+        ]
+
+    def _begin(self) -> None:
+        """Stage nothing yet."""
+        self._made: list[Output] = []
+        self._times_ms: list[int] = []  # of each of these, unless it has a time of its own
+        self._columns, self._send = None, None
+        if engine.compiled is not None:
+            self._columns = engine.compiled.Outputs(Output, packed, _RECORD_OVERHEAD_BYTES, self._columns_of())
+            self._send = self._columns.send
+
+    @property
+    def staged(self) -> Sequence[Output]:
+        """Outputs so far, in the order sent."""
+        return self._made if self._columns is None else cast("Sequence[Output]", self._columns)
 
     def send(
         self,
@@ -112,6 +146,9 @@ class Out:
         """
         if self._gate.owner != get_ident():
             refuse_write(self._gate, f"an output to {topic.name} was sent")
+        is_plain = not headers and partition is None and timestamp_ms is None
+        if self._send is not None and is_plain and self._send(topic, key, value, self.input_key, self.at_ms):
+            return
         way = self._ways.get(topic)
         if way is None:
             raise _undeclared(topic, self._ways)
@@ -131,7 +168,7 @@ class Out:
         size_bytes = _RECORD_OVERHEAD_BYTES + len(key_bytes or b"") + len(value_bytes or b"")
         checked: tuple[tuple[str, bytes | None], ...] = ()
         at_ms = self.at_ms
-        if headers or partition is not None or timestamp_ms is not None:
+        if not is_plain:
             checked = checked_headers(f"output to {topic.name}", headers or (), RecordError)
             if type(timestamp_ms) is int and timestamp_ms == NO_TIMESTAMP:
                 timestamp_ms, at_ms = None, NO_TIMESTAMP
@@ -140,18 +177,20 @@ class Out:
             size_bytes += headers_upper_bound(checked)
         if size_bytes > limit_bytes:
             raise _too_large(topic.name, size_bytes, limit_bytes)
-        self.staged.append(
-            Output(
-                topic.name,
-                key_bytes,
-                value_bytes,
-                partition,
-                may_stay and partition is None and key_bytes == self.input_key and key_bytes is not None,
-                timestamp_ms,
-                checked,
-            )
+        output = Output(
+            topic.name,
+            key_bytes,
+            value_bytes,
+            partition,
+            may_stay and partition is None and key_bytes == self.input_key and key_bytes is not None,
+            timestamp_ms,
+            checked,
         )
-        self._times_ms.append(at_ms)
+        if self._columns is None:
+            self._made.append(output)
+            self._times_ms.append(at_ms)
+        else:
+            self._columns.append(output, at_ms)
 
     def call(self, call: AsyncCall[K, Q, Any], key: K, request: Q) -> str:
         """Request a call, see `App.call`. Returns its id.
@@ -186,33 +225,48 @@ class Out:
     def cut(self, mark: tuple[int, int] = (0, 0)) -> None:
         """Drop what was staged after this mark."""
         count, late_count = mark
-        del self.staged[count:], self._times_ms[count:], self._late[late_count:]
+        del self._late[late_count:]
+        if self._columns is None:
+            del self._made[count:], self._times_ms[count:]
+        else:
+            self._columns.cut(count)
+
+    def hashing(self) -> Steps[dict[str, int]]:
+        """Hash what is staged, as `record.hashing`."""
+        if self._columns is None:
+            return (yield from hashing(self._made))
+        while not self._columns.hash(PIECE_BYTES):
+            yield
+        return self._columns.hashes()
 
     def take_late(self) -> dict[str, int]:
         """Return how many records came too late, by window or join, and begin again with none."""
         late, self._late = self._late, []
         return dict(Counter(late))
 
-    def take(self) -> list[Output]:
+    def take(self) -> Sequence[Output]:
         """Return what was staged, each output with its time, and begin again with nothing.
 
         The time of the record is no part of the fingerprint, which has what the handler gave.
         """
-        staged, times_ms = self.staged, self._times_ms
-        self.staged, self._times_ms = [], []
-        for output, at_ms in zip(staged, times_ms, strict=True):
+        staged, made, times_ms = self.staged, self._made, self._times_ms
+        if self._columns is not None:
+            self._columns.take()
+        self._begin()
+        for output, at_ms in zip(made, times_ms, strict=True):
             if output.timestamp_ms is None and at_ms >= 0:
                 output.timestamp_ms = at_ms
         return staged
 
     def carry(self, since: int, context: Headers) -> None:
         """Let what was staged from `since` on carry this trace context, unless it has one of its own, or no room."""
-        for place in range(since, len(self.staged)):
-            output = self.staged[place]
+        staged: Any = self.staged
+        for place in range(since, len(staged)):
+            output = staged[place]
             size_bytes = size_upper_bound(output.key, output.value) + headers_upper_bound((*output.headers, *context))
             has_room = size_bytes <= self._limits.get(output.topic, DEFAULT_LIMIT_BYTES)
             if has_room and not context_of(output.headers):
-                self.staged[place] = Carried.of(output, context)
+                staged[place] = Carried.of(output, context)
 
 
 def limits_of_a_replay(topics: Iterable[Topic[Any, Any]]) -> dict[str, int]:

@@ -4,12 +4,14 @@ sent, and the trace context that an output takes from its input record. Pure."""
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 import msgspec
 from xxhash import xxh64
 
+from snapreplay import engine
 from snapreplay.app.names import place_of_input
 from snapreplay.errors import RecordId
 from snapreplay.state.steps import Steps
@@ -123,6 +125,14 @@ class Carried(Output, gc=True, array_like=True, dict=True):
         return made
 
 
+def counted_topics(outputs: Sequence[Output]) -> dict[str, int]:
+    """Return how many of them go to each topic."""
+    if isinstance(outputs, list | tuple):
+        return dict(Counter(each.topic for each in outputs))
+    counts: dict[str, int] = cast("engine.Outputs", outputs).counts()
+    return counts
+
+
 def span_of(records: Sequence[RawRecord]) -> str:
     """Name the first and the last one, for messages."""
     if not records:
@@ -138,7 +148,7 @@ PIECE_BYTES = 1 << 20
 
 _SHORT_ARRAY = 15  # msgpack: the header of an array has one byte up to so many elements, else three
 
-_encoder = msgspec.msgpack.Encoder()
+packed = msgspec.msgpack.Encoder().encode
 
 
 def hashing(outputs: Sequence[Output]) -> Steps[dict[str, int]]:
@@ -162,10 +172,10 @@ def _hashing(outputs: Sequence[Output]) -> Steps[int]:
     total, start, size = xxh64(), 0, 1
     while start < len(outputs):
         piece = outputs[start : start + size]
-        packed = _encoder.encode(piece)
-        total.update(memoryview(packed)[1 if len(piece) <= _SHORT_ARRAY else 3 :])
+        data = packed(piece)
+        total.update(memoryview(data)[1 if len(piece) <= _SHORT_ARRAY else 3 :])
         start += len(piece)
-        size = max(1, min(PIECE_OUTPUTS, 2 * size, len(piece) * PIECE_BYTES // len(packed)))
+        size = max(1, min(PIECE_OUTPUTS, 2 * size, len(piece) * PIECE_BYTES // len(data)))
         yield
     return total.intdigest()
 

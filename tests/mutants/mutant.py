@@ -82,7 +82,8 @@ class Scratch:
     def environment(self) -> dict[str, str]:
         """Children, too, import the copy and not what is installed, and keep what they compile beside it."""
         compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": ""}
-        return {**os.environ, **compiled, "PYTHONPATH": str(self.root)}
+        # Mutants break Python, so Python does the work; the tests of the engine choose it themselves.
+        return {**os.environ, **compiled, "PYTHONPATH": str(self.root), "SNAPREPLAY_ENGINE": "pure"}
 
 
 def _copy_checkout(target: Path) -> None:

@@ -1,0 +1,368 @@
+//! The outputs of a batch in columns, which `snapreplay/app/out.py` keeps in a list where the engine is not installed.
+//!
+//! An output that has a topic, a key and a value, and nothing else, is bytes in one block of memory. Any other is the object
+//! that Python has made. Read as a sequence, each is an object.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyException, PyIndexError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PySlice, PyString, PyTuple};
+use xxhash_rust::xxh64::Xxh64;
+
+/// A topic, its name, the encoder of its keys (`None`: they are text) and of its values, whether these are JSON, the most
+/// bytes of a record, of which `fixed` are there without key and value, and whether the input's partition may be kept.
+type Way = (Py<PyAny>, Py<PyString>, Option<Py<PyAny>>, Py<PyAny>, bool, usize, bool);
+
+enum Sent {
+    Plain { way: usize, start: usize, key_bytes: usize, value_bytes: usize, same_key: bool },
+    Made(Py<PyAny>),
+}
+
+#[pyclass(module = "snapreplay_engine")]
+pub struct Outputs {
+    make: Py<PyAny>,
+    encode: Py<PyAny>,
+    ways: Arc<Vec<Way>>,
+    fixed_bytes: usize,
+    sent: Vec<(Sent, i64)>, // with the time of its record
+    data: Vec<u8>,          // of the plain ones, in order
+    is_taken: bool,
+    /// Name and hash so far of each topic, in the order of their first outputs.
+    topics: Vec<(Py<PyString>, Xxh64)>,
+    hashed: usize,
+}
+
+/// An output, as it is packed and hashed.
+pub enum Each<'a, 'py> {
+    Plain { topic: &'a Bound<'py, PyString>, key: &'a [u8], value: &'a [u8], same_key: bool, at_ms: Option<i64> },
+    Made(&'a Bound<'py, PyAny>),
+}
+
+impl Outputs {
+    fn empty(&self, py: Python<'_>) -> Self {
+        Outputs {
+            make: self.make.clone_ref(py),
+            encode: self.encode.clone_ref(py),
+            ways: self.ways.clone(),
+            fixed_bytes: self.fixed_bytes,
+            sent: Vec::new(),
+            data: Vec::new(),
+            is_taken: self.is_taken,
+            topics: Vec::new(),
+            hashed: 0,
+        }
+    }
+
+    pub fn each<'py>(
+        &self,
+        py: Python<'py>,
+        range: std::ops::Range<usize>,
+        mut take: impl FnMut(Each<'_, 'py>) -> PyResult<bool>,
+    ) -> PyResult<bool> {
+        for (sent, at_ms) in self.sent.get(range).unwrap_or_default() {
+            let each = match sent {
+                Sent::Made(made) => Each::Made(made.bind(py)),
+                Sent::Plain { way, start, key_bytes, value_bytes, same_key } => {
+                    let (key, value) = self.data[*start..start + key_bytes + value_bytes].split_at(*key_bytes);
+                    let at_ms = (self.is_taken && *at_ms >= 0).then_some(*at_ms);
+                    Each::Plain { topic: self.ways[*way].1.bind(py), key, value, same_key: *same_key, at_ms }
+                }
+            };
+            if !take(each)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn made<'py>(&self, py: Python<'py>, range: std::ops::Range<usize>) -> PyResult<Bound<'py, PyList>> {
+        let (found, make) = (PyList::empty(py), self.make.bind(py));
+        self.each(py, range, |each| {
+            match each {
+                Each::Made(made) => found.append(made)?,
+                Each::Plain { topic, key, value, same_key, at_ms } => {
+                    let (key, value) = (PyBytes::new(py, key), PyBytes::new(py, value));
+                    found.append(make.call1((topic, key, value, py.None(), same_key, at_ms, PyTuple::empty(py)))?)?
+                }
+            }
+            Ok(true)
+        })?;
+        Ok(found)
+    }
+
+    /// Adds one, unless Python is to look at it: it is unusual, or to be refused.
+    fn add(
+        slf: &Bound<'_, Self>,
+        topic: &Bound<'_, PyAny>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        input_key: Option<&[u8]>,
+        at_ms: i64,
+    ) -> PyResult<bool> {
+        let py = slf.py();
+        let (ways, fixed_bytes) = slf.try_borrow().map(|each| (each.ways.clone(), each.fixed_bytes))?;
+        let Some(way) = ways.iter().position(|each| each.0.is(topic)) else { return Ok(false) };
+        let (_, _, encode_key, encode_value, is_json, limit_bytes, may_stay) = &ways[way];
+        if key.is_none() || value.is_none() {
+            return Ok(false);
+        }
+        let encoded;
+        let key = match encode_key {
+            None => {
+                let text = key.cast_exact::<PyString>()?.to_str()?.as_bytes();
+                if text.contains(&0) {
+                    return Ok(false);
+                }
+                text
+            }
+            Some(encode) => {
+                encoded = encode.bind(py).call1((key,))?;
+                encoded.cast_exact::<PyBytes>()?.as_bytes()
+            }
+        };
+        // A value may call what it likes: nothing is borrowed here.
+        let value = encode_value.bind(py).call1((value,))?;
+        let value = value.cast_exact::<PyBytes>()?.as_bytes();
+        let may_be_null = *is_json && value.windows(4).any(|each| each == b"null");
+        if may_be_null || fixed_bytes + key.len() + value.len() > *limit_bytes {
+            return Ok(false);
+        }
+        let mut this = slf.try_borrow_mut()?;
+        let same_key = *may_stay && input_key == Some(key);
+        let (start, key_bytes, value_bytes) = (this.data.len(), key.len(), value.len());
+        this.data.extend_from_slice(key);
+        this.data.extend_from_slice(value);
+        this.sent.push((Sent::Plain { way, start, key_bytes, value_bytes, same_key }, at_ms));
+        Ok(true)
+    }
+
+    fn hash_of<'a>(topics: &'a mut Vec<(Py<PyString>, Xxh64)>, topic: &Bound<'_, PyString>) -> PyResult<&'a mut Xxh64> {
+        let mut known = topics.iter().position(|(name, _)| name.is(topic));
+        if known.is_none() {
+            let text = topic.to_str()?;
+            known = topics.iter().position(|(name, _)| name.bind(topic.py()).to_str().is_ok_and(|each| each == text));
+        }
+        let place = known.unwrap_or(topics.len());
+        if place == topics.len() {
+            topics.push((topic.clone().unbind(), Xxh64::new(0)));
+        }
+        Ok(&mut topics[place].1)
+    }
+
+    fn forget_hashes(&mut self) {
+        (self.topics, self.hashed) = (Vec::new(), 0);
+    }
+}
+
+#[pymethods]
+impl Outputs {
+    /// `make`: the class of outputs; `encode`: its MessagePack; `fixed_bytes`: of a record without key and value.
+    #[new]
+    fn new(make: Py<PyAny>, encode: Py<PyAny>, fixed_bytes: usize, ways: Vec<Way>) -> Self {
+        let (sent, data, topics) = (Vec::new(), Vec::new(), Vec::new());
+        Outputs { make, encode, ways: Arc::new(ways), fixed_bytes, sent, data, is_taken: false, topics, hashed: 0 }
+    }
+
+    /// Encodes an output and adds it. `False`: Python is to do it.
+    fn send(
+        slf: &Bound<'_, Self>,
+        topic: &Bound<'_, PyAny>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        input_key: Option<&[u8]>,
+        at_ms: i64,
+    ) -> PyResult<bool> {
+        match Self::add(slf, topic, key, value, input_key, at_ms) {
+            // Python meets it again. Anything else, such as a signal, comes once.
+            Err(error) if error.is_instance_of::<PyException>(slf.py()) => Ok(false),
+            answer => answer,
+        }
+    }
+
+    /// Adds an object, with the time of its record.
+    fn append(&mut self, made: Py<PyAny>, at_ms: i64) {
+        self.sent.push((Sent::Made(made), at_ms));
+    }
+
+    /// Use other limits from now on. The topics are the same.
+    fn learn(&mut self, ways: Vec<Way>) {
+        self.ways = Arc::new(ways);
+    }
+
+    fn __len__(&self) -> usize {
+        self.sent.len()
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.made(py, 0..self.sent.len())?.try_iter()?.into_any())
+    }
+
+    fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let (Ok(rest), others) = (other.try_iter(), PyList::empty(py)) else { return Ok(false) };
+        for each in rest {
+            others.append(each?)?;
+        }
+        self.made(py, 0..self.sent.len())?.eq(others)
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let length = self.sent.len();
+        if let Ok(slice) = index.cast::<PySlice>() {
+            let found = slice.indices(isize::try_from(length)?)?;
+            let (start, stop) = (usize::try_from(found.start)?, usize::try_from(found.stop)?);
+            let mut part = self.empty(py);
+            if found.step != 1 {
+                return Err(PyIndexError::new_err("a part of outputs has no gaps"));
+            }
+            for (sent, at_ms) in self.sent.get(start..stop.max(start)).unwrap_or_default() {
+                let copied = match sent {
+                    Sent::Made(made) => Sent::Made(made.clone_ref(py)),
+                    Sent::Plain { way, start, key_bytes, value_bytes, same_key } => {
+                        let at = part.data.len();
+                        part.data.extend_from_slice(&self.data[*start..start + key_bytes + value_bytes]);
+                        let (key_bytes, value_bytes) = (*key_bytes, *value_bytes);
+                        Sent::Plain { way: *way, start: at, key_bytes, value_bytes, same_key: *same_key }
+                    }
+                };
+                part.sent.push((copied, *at_ms));
+            }
+            return Ok(Bound::new(py, part)?.into_any());
+        }
+        let given: isize = index.extract()?;
+        let place = if given < 0 { given + isize::try_from(length)? } else { given };
+        match usize::try_from(place) {
+            Ok(place) if place < length => self.made(py, place..place + 1)?.get_item(0),
+            _ => Err(PyIndexError::new_err("there is no such output")),
+        }
+    }
+
+    /// Puts an object in the place of an output.
+    fn __setitem__(&mut self, place: usize, made: Py<PyAny>) -> PyResult<()> {
+        let known = self.sent.get_mut(place).ok_or_else(|| PyIndexError::new_err("there is no such output"))?;
+        known.0 = Sent::Made(made);
+        self.forget_hashes();
+        Ok(())
+    }
+
+    /// Drops all but the first `count`.
+    fn cut(&mut self, count: usize) {
+        self.sent.truncate(count);
+        let end = self.sent.iter().rev().find_map(|(sent, _)| match sent {
+            Sent::Plain { start, key_bytes, value_bytes, .. } => Some(start + key_bytes + value_bytes),
+            Sent::Made(_) => None,
+        });
+        self.data.truncate(end.unwrap_or(0));
+        self.forget_hashes();
+    }
+
+    /// Hashes the next ones, at most about so many bytes. `True` when all are hashed.
+    fn hash(&mut self, py: Python<'_>, bytes_max: usize) -> PyResult<bool> {
+        let (mut packed, mut size, mut topics) = (Vec::new(), 0, std::mem::take(&mut self.topics));
+        let begun = self.hashed;
+        for place in begun..self.sent.len() {
+            if size >= bytes_max {
+                break;
+            }
+            self.each(py, place..place + 1, |each| {
+                packed.clear();
+                match each {
+                    Each::Plain { topic, key, value, same_key, .. } => {
+                        packed.push(0x97); // an array of seven
+                        put_text(&mut packed, topic.to_str()?);
+                        put_bytes(&mut packed, key);
+                        put_bytes(&mut packed, value);
+                        // No partition, and no time and no headers of its own.
+                        packed.extend([0xc0, 0xc2 | u8::from(same_key), 0xc0, 0x90]);
+                        Outputs::hash_of(&mut topics, topic)?.update(&packed);
+                        size += packed.len();
+                    }
+                    Each::Made(made) => {
+                        let topic = made.getattr(intern!(py, "topic"))?.cast_into::<PyString>()?;
+                        let packed = self.encode.bind(py).call1((made,))?.cast_into::<PyBytes>()?;
+                        Outputs::hash_of(&mut topics, &topic)?.update(packed.as_bytes());
+                        size += packed.as_bytes().len();
+                    }
+                }
+                Ok(true)
+            })?;
+            self.hashed = place + 1;
+        }
+        self.topics = topics;
+        Ok(self.hashed == self.sent.len())
+    }
+
+    /// The hash of each topic.
+    fn hashes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let found = PyDict::new(py);
+        for (name, hash) in &self.topics {
+            found.set_item(name, hash.digest())?;
+        }
+        Ok(found)
+    }
+
+    /// The number of outputs of each topic.
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (found, mut plain) = (PyDict::new(py), vec![0usize; self.ways.len()]);
+        for (sent, _) in &self.sent {
+            match sent {
+                Sent::Plain { way, .. } => plain[*way] += 1,
+                Sent::Made(made) => {
+                    let topic = made.bind(py).getattr(intern!(py, "topic"))?;
+                    let before = found.get_item(&topic)?.map_or(Ok(0), |each| each.extract::<usize>())?;
+                    found.set_item(topic, before + 1)?;
+                }
+            }
+        }
+        for (count, (_, name, ..)) in plain.into_iter().zip(self.ways.iter()).filter(|each| each.0 > 0) {
+            let before = found.get_item(name)?.map_or(Ok(0), |each| each.extract::<usize>())?;
+            found.set_item(name, before + count)?;
+        }
+        Ok(found)
+    }
+
+    /// Gives each output without a time that of its record. Nothing is added behind this.
+    fn take(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.is_taken = true;
+        for (sent, at_ms) in &self.sent {
+            if let Sent::Made(made) = sent
+                && *at_ms >= 0
+                && made.getattr(py, intern!(py, "timestamp_ms"))?.is_none(py)
+            {
+                made.setattr(py, intern!(py, "timestamp_ms"), *at_ms)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// MessagePack of a text.
+fn put_text(packed: &mut Vec<u8>, text: &str) {
+    match text.len() {
+        length @ 0..32 => packed.push(0xa0 | length as u8),
+        length => put_length(packed, 0xd9, length),
+    }
+    packed.extend_from_slice(text.as_bytes());
+}
+
+/// MessagePack of bytes.
+fn put_bytes(packed: &mut Vec<u8>, data: &[u8]) {
+    put_length(packed, 0xc4, data.len());
+    packed.extend_from_slice(data);
+}
+
+/// A length in one, two or four bytes, behind `code`, `code + 1` or `code + 2`.
+fn put_length(packed: &mut Vec<u8>, code: u8, length: usize) {
+    match length {
+        0..0x100 => packed.extend([code, length as u8]),
+        0x100..0x1_0000 => {
+            packed.push(code + 1);
+            packed.extend((length as u16).to_be_bytes());
+        }
+        _ => {
+            packed.push(code + 2);
+            packed.extend((length as u32).to_be_bytes());
+        }
+    }
+}

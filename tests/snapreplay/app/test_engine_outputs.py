@@ -1,0 +1,204 @@
+"""What a handler sends is the same with the compiled engine, which keeps it in columns, and without it."""
+
+import math
+from enum import StrEnum
+from itertools import product
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapreplay.app.codecs import Codec, i64, json, msgpack, nullable, raw, utf8
+from snapreplay.app.out import Out
+from snapreplay.app.record import Carried, counted_topics
+from snapreplay.app.topic import InternalTopic, Topic
+from snapreplay.errors import RecordError
+from snapreplay.service.kafka.batching import Batches, TopicShape
+from snapreplay.state.steps import all_of
+from tests.support.engines import needs_engine, pure
+
+pytestmark = needs_engine
+
+
+class Row(msgspec.Struct):
+    text: str
+    rate: float | None = None
+
+
+class Name(StrEnum):
+    ADA = "ada"
+
+
+def shout(value):
+    """Refuse with an error of its own class, and give no bytes for a text."""
+    if value == 7:
+        raise LookupError("seven")
+    return bytearray(b"odd") if isinstance(value, str) else repr(value).encode()
+
+
+TOPICS: list[Any] = [
+    Topic("rows", key=utf8, value=json(Row)),
+    Topic("any", key=nullable(utf8), value=json()),
+    Topic("packed", key=raw, value=msgpack()),
+    Topic("numbers", key=i64, value=nullable(i64)),
+    Topic("own", key=Codec("own", bytes, shout), value=Codec("own", bytes, shout)),
+    InternalTopic("app", "within", key=utf8, value=raw),
+]
+UNKNOWN = Topic("unknown")
+CONTEXT = (("traceparent", b"00-1"),)
+
+KEYS = ["ada", "", "ä", "a\0", "\ud800", "k" * 300, Name.ADA, b"ada", b"", 7, None, -1, 1 << 70]
+VALUES = [
+    *(
+        Row("x"),
+        Row("null"),
+        Row("x", math.nan),
+        Row("y" * 70_000),
+        {"a": [None]},
+        "null",
+        math.inf,
+        b"v",
+        b"",
+        5,
+        None,
+    ),
+    *(object(), {1: 2}, [Name.ADA], "\ud800", {"b": 1, "a": {3, 1, 2}}),
+]
+keys, values = st.sampled_from(KEYS), st.sampled_from(VALUES)
+options = st.fixed_dictionaries(
+    {},
+    optional={
+        "partition": st.sampled_from([None, 0, 2, -1, "1"]),
+        "timestamp_ms": st.sampled_from([None, -1, 0, 99, -5, True]),
+        "headers": st.sampled_from([None, (), [("h", b"x")], [("h", "text")], [("ä", None), *CONTEXT]]),
+    },
+)
+times = st.sampled_from([-1, 0, 7, 1 << 40])
+steps = st.one_of(
+    st.tuples(st.just("send"), st.sampled_from([*TOPICS, UNKNOWN]), keys, values, options),
+    st.tuples(st.just("record"), st.sampled_from([b"ada", "ä".encode(), b"", None]), times),
+    st.tuples(st.just("cut"), st.integers(0, 20)),
+    st.tuples(st.just("limits"), st.sampled_from([100, 1000, 1 << 20])),
+    st.tuples(st.just("carry"), st.integers(0, 20)),
+    st.tuples(st.just("hash")),
+)
+SHAPES = {name: TopicShape(n, 2000, 1 << 20) for n, name in enumerate(["log", *(each.name for each in TOPICS)], 1)}
+
+
+def done(step, out):
+    """Take a step, and return what is seen of it."""
+    what, *given_ = step
+    if what == "send":
+        topic, key, value, more = given_
+        try:
+            out.send(topic, key=key, value=value, **more)
+        except RecordError as error:
+            return str(error), error.facts, repr(error.__cause__)
+    elif what == "record":
+        out.input_key, out.at_ms = given_
+    elif what == "cut":
+        out.cut((min(given_[0], len(out.staged)), 0))
+    elif what == "limits":
+        out.learn_limits({"rows": given_[0], "own": given_[0]})
+    elif what == "carry":
+        out.carry(given_[0], CONTEXT)
+    else:
+        return list(all_of(out.hashing()).items())  # in this order they are in the increment
+    return None
+
+
+def seen(outputs):
+    return [(type(each), msgspec.to_builtins(each), getattr(each, "carried", ())) for each in outputs]
+
+
+def batched(outputs, start, stop):
+    batches = Batches(SHAPES, 0)
+    batches.add_outputs(outputs[start:stop], "log", 1)
+    return {target: [bytes(each.built(1, 2, 3)) for each in run] for target, run in batches.runs.items()}
+
+
+@pytest.mark.parametrize("topic", [*TOPICS, UNKNOWN], ids=lambda each: each.name)
+def test_the_engine_encodes_what_python_encodes(topic):
+    """Every key with every value, of records with each of these keys: the same outputs, and the same errors."""
+    with pure():
+        by_python = Out(TOPICS, {})
+    by_engine = Out(TOPICS, {})
+    for input_key, key, value in product([b"ada", "ä".encode(), b"", None], KEYS, VALUES):
+        for out in (by_python, by_engine):
+            out.input_key = input_key
+        step: tuple[Any, ...] = "send", topic, key, value, {}
+        assert done(step, by_engine) == done(step, by_python), (key, value)
+    assert seen(by_engine.staged) == seen(by_python.staged)
+    assert done(("hash",), by_engine) == done(("hash",), by_python)
+
+
+@given(st.lists(steps, max_size=40), st.integers(0, 30), st.integers(0, 30))
+def test_the_engine_stages_what_python_stages(taken, start, stop):
+    """After every step: the same outputs, errors, hashes and counts; at the end the same times and the same batches."""
+    with pure():
+        by_python = Out(TOPICS, {})
+    by_engine = Out(TOPICS, {})
+    assert not isinstance(by_engine.staged, list)
+    for step in [*taken, ("hash",)]:
+        assert done(step, by_engine) == done(step, by_python)
+        assert seen(by_engine.staged) == seen(by_python.staged)
+        assert len(by_engine.staged) == len(by_python.staged)
+        assert counted_topics(by_engine.staged) == counted_topics(by_python.staged)
+    with pure():
+        expected = by_python.take()
+    found = by_engine.take()
+    assert found == expected
+    assert seen(found) == seen(expected)
+    assert seen(found[start:stop]) == seen(expected[start:stop])
+    assert not by_engine.staged
+    if all(each.timestamp_ms is not None and (each.partition or 0) < 2 for each in expected):
+        with pure():
+            batches = batched(expected, start, stop)
+        assert batched(found, start, stop) == batches
+
+
+def test_a_value_that_sends_while_it_is_encoded():
+    """The engine holds nothing while it encodes: the inner output comes first, as in Python."""
+    plain = Topic("plain", key=utf8, value=raw)
+
+    def encode(_):
+        out.send(plain, key="inner", value=b"")
+        return b"outer"
+
+    nested = Topic("nested", key=utf8, value=Codec("nested", bytes, encode))
+    out = Out([plain, nested], {})
+    out.send(nested, key="outer", value=1)
+    assert [each.key for each in out.staged] == [b"inner", b"outer"]
+
+
+def test_a_signal_is_not_swallowed():
+    """It comes once: an output that the engine gives back to Python would run on without it."""
+    asked = []
+
+    def encode(_):
+        asked.append(1)
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+        return b""
+
+    topic = Topic("t", key=utf8, value=Codec("interrupted", bytes, encode))
+    out = Out([topic], {})
+    with pytest.raises(KeyboardInterrupt):
+        out.send(topic, key="a", value=1)
+    assert not out.staged
+
+
+def test_an_index_behind_the_end():
+    out = Out(TOPICS, {})
+    out.send(TOPICS[0], key="a", value=Row("x"))
+    staged: Any = out.staged
+    assert staged[-1] == staged[0]
+    for place in (1, -2, 1 << 70):
+        with pytest.raises((IndexError, OverflowError)):
+            staged[place]
+    with pytest.raises(IndexError):
+        staged[1] = Carried.of(staged[0], CONTEXT)
+    assert staged != []
+    assert staged != 7
