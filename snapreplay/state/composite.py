@@ -255,7 +255,9 @@ class Store:
         return CommittedStores({n: store.committed_view() for n, store in named.items()})
 
     def _other(self, name: str) -> Shards:
-        return self._others.setdefault(name, Shards(self.shard_count))
+        if name not in self._others:  # to make the shards takes a millisecond, and a batch asks for a known store
+            self._others[name] = Shards(self.shard_count)
+        return self._others[name]
 
 
 class CompositeCursor:
