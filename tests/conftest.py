@@ -52,8 +52,8 @@ LONGEST_FILES = (
     "simulation/test_losses.py",
 )
 
-# What is slow because it shows the whole: a browser, each hint carried out, each example.
-WHOLE = ("page", "examples", "hints")
+# What is slow because it shows the whole: a browser, each hint carried out, each example and each drawing.
+WHOLE = ("page", "examples", "hints", "docs/test_site.py")
 LINTED = ("test_tidy.py", "test_packaging.py", "mutants/test_gallery.py")
 """What `make lint` runs, which `make test` runs beside its tests."""
 NOT_WHOLE = ("page/test_first_look.py",)  # a page that shows nothing is noticed by `make test`

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from fastapi.testclient import TestClient
 
 from snapreplay.api.app import KEPT_MAX, KeptAnswers, create_app
 from snapreplay.service.control.counters import PartitionMetrics
-from tests.support.fake_control import NOW, FakeControl, Local
+from tests.support.fake_control import LIVE, NOW, FakeControl, Local, ago
 
 PATHS = ("/healthz", "/readyz", "/api/v1", "/restore-status", "/openapi.json", "/nowhere")
 
@@ -90,3 +91,13 @@ async def test_an_answer_is_kept_for_the_document_that_it_was_made_of():
     assert await first == b"of the first"
     bodies.append(b"of the second, too")
     assert await got("/metrics") == b"of the second, too"
+
+
+def test_handlers_take_the_clock_from_the_application():
+    """Ages follow the clock given to create_app, asked anew for every request."""
+    control = FakeControl([msgspec.structs.replace(LIVE, updated_at=NOW)])
+    moment = NOW
+    client = TestClient(create_app(Local(control), now=lambda: moment))
+    for seconds in (1, 5):
+        moment = ago(-seconds)
+        assert client.get("/api/v1/partitions/0").json()["progress_age_seconds"] == seconds

@@ -5,10 +5,17 @@ from __future__ import annotations
 import pytest
 
 from snapreplay.api.app import BODY_BYTES_MAX, create_app
-from tests.support.fake_control import FakeControl, Local
+from tests.support.fake_control import NOW, FakeControl, Local
 
 DOCUMENTED = create_app(Local(FakeControl())).openapi()["paths"]
 OPERATIONS = [(method.upper(), path) for path, each in DOCUMENTED.items() for method in each]
+
+
+def test_no_page_fetches_scripts_from_elsewhere():
+    """Where this runs there is often no way out, and nobody would check what came in."""
+    app = create_app(Local(FakeControl()), now=lambda: NOW)
+    assert app.openapi_url == "/openapi.json"
+    assert (app.docs_url, app.redoc_url) == (None, None)
 
 
 JSON = {"Content-Type": "application/json"}

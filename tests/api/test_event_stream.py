@@ -45,6 +45,12 @@ def test_an_event_without_an_end_is_refused():
         list(parser.feed(b"x"))
 
 
+def test_a_change_replaces_members_and_leaves_the_others():
+    """The peers of a process that says nothing of them are those from before."""
+    changed = events.changed(DOCUMENT, b'{"partitions":[]}')
+    assert changed == msgspec.structs.replace(DOCUMENT, partitions=())
+
+
 def test_a_status_of_another_version_is_read():
     """It has members and fields that we do not know, and lacks some of ours."""
     said = json.loads(msgspec.json.encode(DOCUMENT))

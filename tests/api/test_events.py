@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from snapreplay.api import serving
 from snapreplay.api.app import create_app
 from snapreplay.api.events import (
+    BYTES_PER_SECOND,
     MEMBERS,
     STATUS_SECONDS,
     TURN_SECONDS,
@@ -123,6 +124,22 @@ async def test_changes_are_told_once_a_second_and_ages_twice():
     assert others == [{"partitions"}] * 3
     assert len([each for each in found if isinstance(each, Ages)]) == 1 + 3.25 * STATUS_SECONDS // TURN_SECONDS
     assert TURN_SECONDS < STATUS_SECONDS
+
+
+@virtual
+async def test_many_bytes_come_less_often():
+    """So that many large processes do not drown each other. What is asked for at once is told at once."""
+    changing = Changing(large(BYTES_PER_SECOND))
+    events = StatusEvents(changing)
+    parser = Parser(1 << 26)
+    async with running(events):
+        stream = events.stream(changing.control.document())
+        assert len(statuses(await read(stream, parser, 1.5 * STATUS_SECONDS))) == 1
+        stream = events.stream(changing.control.document())
+        reading = asyncio.create_task(read(stream, parser, 1.5 * STATUS_SECONDS))
+        await asyncio.sleep(0)
+        events.tell(at_once=True)
+        assert len(statuses(await reading)) == 2
 
 
 @virtual

@@ -9,9 +9,12 @@ import msgspec
 import pytest
 
 from snapreplay import App, MapState, Topic, json, msgpack
-from snapreplay.api.cli.json_records import records_of
-from snapreplay.api.json_values import LEVELS_MAX, TOO_DEEP, shown_key, shown_value
+from snapreplay.api.cli.json_records import Shower, records_of
+from snapreplay.api.json_values import LEVELS_MAX, TOO_DEEP, builtins_of, shown_key, shown_value
+from snapreplay.app.record import RawRecord
 from snapreplay.errors import RecordError, UsageError
+from snapreplay.snapshots.format.envelope import encode
+from snapreplay.snapshots.format.records import ChangesRecord
 from snapreplay.testing import Harness
 
 DEPTHS = [1, LEVELS_MAX, LEVELS_MAX + 1, 400, 700, 900, 5000]
@@ -42,6 +45,29 @@ def test_a_nested_value_is_shown_down_to_a_level(depth):
     assert isinstance(shown_key(nested(depth)), list | dict | str)
 
 
+def test_dicts_and_objects_are_cut_as_well():
+    value: object = 1
+    for _ in range(200):
+        value = {"in": value}
+    shown = builtins_of(value)
+    for _ in range(LEVELS_MAX):
+        shown = shown["in"]
+    assert shown == TOO_DEEP
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_tail_shows_every_topic(depth):
+    """A record of an input, and the changes that it made, in a line and as a document."""
+    app = App("deep", inputs=[lists], state=lambda: MapState(str, list))
+    shower, text = Shower(app), b"[" * depth + b"]" * depth
+    record = RawRecord("lists", 0, 0, 1, b"k", text)
+    changes = ChangesRecord(1, 0, {"default": {msgspec.msgpack.encode("k"): nested(depth)}})
+    own = RawRecord("deep-increments", 0, 0, 1, None, encode(changes))
+    for each in (record, own):
+        stdlib_json.dumps(shower.document(each))
+        assert shower.line(each)
+
+
 def test_a_line_that_is_nested_too_deep_is_not_fed():
     with pytest.raises(UsageError, match="line 1: "):
         records_of([b'{"value": ' + b"[" * 100_000], lists, 1, 1_000_000)
@@ -68,3 +94,9 @@ def test_whether_a_value_is_too_deep_depends_on_the_value_alone(value):
 
     read_deeper(60)
     assert set(harness.state) == {"799", "800"}
+
+
+def test_a_wide_value_is_not_a_deep_one():
+    rows = [[n, {"n": n}] for n in range(2000)]
+    for codec in (json(), msgpack()):
+        assert codec.decode(codec.encode(rows)) == rows

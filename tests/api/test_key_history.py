@@ -45,6 +45,13 @@ def test_a_change_has_the_value_after_it_and_where_its_records_are(client, contr
     assert (first["written_at"], first["increment_offset"], first["owner_epoch"]) == ("2026-11-18T11:06:40Z", 80, 60)
 
 
+def test_it_is_read_anew_each_time(client, control):
+    """Another process may have written the log while nothing happened in this one."""
+    for _ in range(2):
+        client.get(PATH + "?partition=0&limit=7&before=99")
+    assert control.key_histories_asked == [ReadKeyHistory("default", "ada", 0, 7, 99)] * 2
+
+
 @pytest.mark.parametrize("path", KEYS, ids=range(len(KEYS)))
 def test_the_key_is_read_from_the_bytes_of_the_path(client, control, path):
     """Whatever is in it, as where it is looked up; also a key that ends with "/history"."""
@@ -54,6 +61,14 @@ def test_the_key_is_read_from_the_bytes_of_the_path(client, control, path):
         ReadKeyHistory("a/b", KEYS[path], 0),
         ReadKeyHistory("default", "ada/history", 0),
     ]
+
+
+@pytest.mark.parametrize("query", ["", "?partition=x", "?partition=0&limit=0", "?partition=0&limit=101",
+                                   "?partition=0&before=-1"])  # fmt: skip
+def test_a_wrong_part_is_refused(client, control, query):
+    """Nothing is read."""
+    problem(client.get(PATH + query), 422, "invalid-request")
+    assert control.key_histories_asked == []
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,16 @@ def test_a_new_owner_counts_from_its_beginning_and_was_not_live_all_the_time():
     assert (again.live, again.records_per_second) == (0, 2.0)
 
 
+def test_what_began_anew_and_is_further_already_has_no_negative_times():
+    """A partition went to another process and came back within ten seconds. It has more commits than before, in less
+    time."""
+    hour = Hour()
+    hour.sees(told(commits=commits(9.0)))
+    again = hour.sees(told(owner_epoch=140, commits=commits(0.5, 0.25)))
+    assert again is not None
+    assert again.commit_seconds == 0.375
+
+
 def test_a_partition_that_the_app_does_not_have_costs_nothing():
     """A peer names what it likes. Only the own status says how many there are."""
     own = alone([LIVE]).says[0]
@@ -102,6 +112,29 @@ def test_a_partition_that_the_app_does_not_have_costs_nothing():
         document=msgspec.structs.replace(own.document, partitions=tuple(strange)),
     )
     assert [each.partition for each in of_the_app([own, peer])] == [*range(6)]
+
+
+def test_a_timer_that_comes_too_early_makes_no_row_of_a_moment():
+    """It comes again at once. What happens in between belongs to the next row."""
+    hour = Hour()
+    hour.sees(told(records_total=10))
+    hour.at -= 0.001
+    row = hour.sees(told(records_total=110))
+    hour.hour.look([told(records_total=111)], hour.at - EVERY_SECONDS + 0.001)
+    assert row is not None
+    assert hour.hour.rows(None, START // EVERY_SECONDS + 1)[START // EVERY_SECONDS + 1] == row
+    hour.at += 0.001
+    again = hour.sees(told(records_total=120))
+    assert again is not None
+    assert again.records_per_second == pytest.approx(1.0, rel=0.01)
+
+
+def test_what_a_partition_was_before_it_is_live_is_not_known():
+    """Its state and its lag are those of before. That nothing is processed is known."""
+    hour = Hour()
+    hour.sees(told(records_total=10))
+    loading = hour.sees(told(phase=Phase.LOADING, records_total=10))
+    assert loading == Row(1, 0, 0.0, *NOTHING[1:])
 
 
 @pytest.mark.parametrize("state", [{"state": "unreachable"}, {"state": "dead"}, {"age_seconds": 11.0}])
@@ -143,6 +176,13 @@ def test_the_longest_commit_is_forgotten_after_a_while():
     assert clock.times.longest_seconds == 0.5
 
 
+def test_totals_of_commits_go_on_in_the_next_ownership():
+    """As those of records do, and the longest begins anew."""
+    clock = CommitClock(CommitTimes(5, 2.5, 1.0))
+    clock.committed(0.25, 7)
+    assert clock.times == CommitTimes(6, 2.75, 0.25)
+
+
 # ---- over HTTP
 
 
@@ -168,3 +208,9 @@ def test_an_answer_is_of_the_hour_before_now_and_no_longer_than_asked_for():
     for nothing in ({"since": NOW.isoformat()}, {"partition": 5}):
         answer = client.get(PATH, params=nothing).json()
         assert (answer["first_at"], answer["live"]) == (None, [])
+
+
+def test_a_partition_that_does_not_exist_is_a_problem():
+    """It says how many there are."""
+    answer = served_hour(1).get(PATH, params={"partition": 6})
+    assert (answer.status_code, answer.json()["partition_count"]) == (404, 6)

@@ -29,6 +29,12 @@ def test_every_error_is_a_problem_document():
                     assert set(response["content"]) == {"application/problem+json"}
 
 
+def test_every_schema_that_is_named_is_there():
+    """A generator of clients stops at a missing schema."""
+    named = set(re.findall(r'"#/components/schemas/([^"]+)"', rendered()))
+    assert named <= set(DOCUMENT["components"]["schemas"])
+
+
 def test_every_route_is_in_the_guide():
     """docs/http.md names each path with its method, and none that is gone."""
     guide = COMMITTED.with_name("http.md").read_text(encoding="utf-8")

@@ -76,6 +76,12 @@ def test_each_partition_has_one_row_of_the_process_that_most_likely_has_it():
     assert who(app([], p2=(PeerState.REACHABLE, []))) == dict.fromkeys(range(6), (None, "unknown"))
 
 
+def test_what_this_process_has_is_its_own_matter():
+    """So is what nobody has: it says best why it refuses."""
+    covered = app([partition(0), partition(1)], p2=(PeerState.REACHABLE, [partition(2)]))
+    assert shares(covered, [0, 1, 3]) == ((0, 1, 3), [])
+
+
 def test_what_others_have_is_theirs():
     """All that are live: those of each process, of this one without numbers."""
     covered = app(

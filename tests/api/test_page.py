@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from snapreplay.api.app import create_app
-from snapreplay.api.page import Site
+from snapreplay.api.page import Site, owns
 
 SITE = Site.read()
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +44,23 @@ def test_no_file_names_a_foreign_host():
     assert not [name for name, text in ours.items() if re.search(r"//[a-z]+\.(?!w3\.org)", text)]
 
 
+def test_all_that_is_vendored_has_its_licence():
+    """One in each folder."""
+    folders = {name.split("/")[1] for name in SITE.files if name.startswith("vendor/")}
+    assert folders
+    assert all(SITE.files[f"vendor/{folder}/LICENSE.txt"] for folder in folders)
+
+
+def test_failures_that_lose_nothing_are_failures():
+    """The page promises it of these by name: each name is that of an error in the code."""
+    model = SITE.files["model.js"].decode()
+    lists = re.findall(r"(?:AT_A_RECORD|NOT_LOST) = \[([^\]]*)\]", model)
+    names = set(re.findall(r'"(\w+)"', " ".join(lists)))
+    assert (len(lists), len(names)) == (2, 9)
+    code = "\n".join(path.read_text() for folder in ("service", "snapreplay") for path in (ROOT / folder).rglob("*.py"))
+    assert names <= set(re.findall(r"^class (\w+)\(", code, re.MULTILINE))
+
+
 def test_an_upgrade_shows_the_new_page(asleep):
     """The document is asked for each time and sent when it has changed; a file of another version is not there."""
     first = asleep.get("/")
@@ -62,6 +79,14 @@ def test_an_upgrade_shows_the_new_page(asleep):
 def test_nothing_else_is_served(asleep, name):
     """Files are looked up by name among those that were read; no path leads out of them."""
     assert asleep.get(f"/static/{SITE.digest}/{name}").status_code == 404
+
+
+def test_paths_of_the_api_are_not_of_the_page():
+    """Those ask the service, and their answers are kept."""
+    assert [path for path in ("/", "/healthz", "/static", "/static/x/y", "/metrics") if owns(path)] == [
+        "/",
+        "/static/x/y",
+    ]
 
 
 def test_the_page_knows_the_commands_that_ask_a_process() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
@@ -63,6 +64,13 @@ def test_an_operation_is_cancelled_once_and_shown_so(client):
     assert "`snapreplay resume` undoes it" in document["detail"]
     assert document["operation_id"] == pause
     problem(client.delete("/api/v1/operations/nothing"), 404, "unknown-operation")
+
+
+@pytest.mark.parametrize("partitions", [[0, 0], [0.0]], ids=["twice", "a whole float"])
+def test_a_partition_is_asked_once_however_it_is_named(client, partitions):
+    """JSON has one kind of number: 0.0 is the integer 0 to it."""
+    parts = client.post("/trigger-snapshot", json={"partitions": partitions}).json()["parts"]
+    assert [part["partition"] for part in parts] == [0]
 
 
 def test_unknown_partition_is_404_and_says_how_many_there_are(client, control):
@@ -161,6 +169,21 @@ def test_a_parameter_that_is_unknown_or_twice_there_is_refused(client, control, 
     assert control.operations() == []
 
 
+def test_probes_and_metrics_take_any_parameter(client):
+    """Platforms and scrapers add some."""
+    for path in ("/healthz", "/startupz", "/metrics"):
+        assert client.request("GET", f"{path}?verbose&x=1", json={"partition": 0}).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["nope", "%00", "%ff", "%ED%A0%80"])
+def test_unknown_operation_is_404_and_says_how_many_are_kept(client, name):
+    """An operation that never was, or was evicted: 404 with the rule, whatever the bytes."""
+    response = client.get(f"/api/v1/operations/{name}")
+    assert response.status_code == 404
+    assert response.json()["type"].endswith("unknown-operation")
+    assert "1,000" in response.json()["detail"]
+
+
 def test_the_newest_operations_are_listed_and_older_ones_are_found_by_their_ids(client, monkeypatch):
     """A command for many partitions waits for each by its id."""
     monkeypatch.setattr(operation_views, "LISTED_MAX", 2)
@@ -192,7 +215,57 @@ def test_partition_elsewhere_or_nowhere_is_404(client, partition, name):
     assert response.json()["partition_count"] == 6
 
 
+def test_partition_before_the_cluster_was_reached_is_503(client, control):
+    """Nobody knows yet whether it exists: 503, not 404."""
+    control.statuses = {}
+    control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=None)
+    response = client.get("/api/v1/partitions/0")
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "5"
+
+
+@pytest.mark.parametrize("name", ["abc", "false", "1.0", "+1", "1_0", "%201", "00", "-1", "9" * 11])
+def test_partition_has_one_spelling(client, name):
+    """What int() would take but nobody means is 422, so that each partition has one URL."""
+    response = client.get(f"/api/v1/partitions/{name}")
+    assert response.status_code == 422
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("partition", "status", "name"),
+    [
+        ("0", 409, "partition-not-failed"),
+        ("5", 409, "partition-not-live"),
+        ("6", 404, "unknown-partition"),
+        ("x", 422, "invalid-request"),
+    ],
+)
+def test_retry_refuses_what_did_not_fail_here(client, control, partition, status, name):
+    """By name; nothing was started."""
+    problem(client.post(f"/api/v1/partitions/{partition}/retry"), status, name)
+    assert control.operations() == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"manifest_offset": -1}, {"manifest_offset": 2**53}, {"manifest_offset": "7"}, {"manifest_offset": None}],
+)
+def test_an_adoption_needs_an_offset(client, body):
+    """Nothing is started otherwise."""
+    problem(client.post("/api/v1/partitions/0/adopt", json=body), 422, "invalid-request")
+
+
 # ---- process
+
+
+def test_liveness_lists_its_checks(client):
+    """200 with every check, though partitions are restoring and one failed; nor is that waited for at the start."""
+    assert client.get("/startupz").status_code == 200
+    response = client.get("/healthz")
+    assert response.status_code == 200
+    assert response.json()["status"] == "ok"
+    assert [check["name"] for check in response.json()["checks"]] == ["loop", "progress"]
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/startupz"])

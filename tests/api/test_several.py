@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from snapreplay.api.server import HttpServer
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.counters import PartitionMetrics
 from snapreplay.service.control.status import PartitionStatus
+from snapreplay.service.runtime.tasks import context_of_app, current_app_id
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FACTS, LIVE, LOADING, FakeControl
 
@@ -122,6 +124,27 @@ async def test_the_apps_are_listed_and_the_first_page_is_shown() -> None:
         for path, location in (("/", "apps/first/"), ("/apps/second", "second/")):
             shown = await client.get(path)
             assert (shown.status_code, shown.headers["Location"]) == (307, location)
+
+
+async def test_a_method_that_the_front_does_not_allow_has_a_hint_that_helps() -> None:
+    async with served() as (*_, client):
+        refused = await client.post("/metrics")
+        assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, HEAD")
+        method, path = refused.json()["hint"].split()[:2]
+        assert (await client.request(method, path)).status_code == 200
+
+
+async def test_the_port_is_of_no_app() -> None:
+    """Each app calls from its own context; the port and its server belong to all."""
+    apps_at_bound: list[str] = []
+    server = HttpServer(on_bound=lambda _: apps_at_bound.append(current_app_id()))
+    paths = server.share(["first", "second"])
+    for app_id, path in zip(("first", "second"), paths, strict=True):
+        serving = server.serve(control_of(app_id), SETTINGS, path)
+        await asyncio.create_task(serving, context=context_of_app(app_id))
+    for path in paths:
+        await server.close(path=path)
+    assert apps_at_bound == [""]
 
 
 async def test_a_token_is_needed_for_everything_but_probes_and_pages(tmp_path: Path) -> None:

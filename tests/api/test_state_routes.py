@@ -85,6 +85,25 @@ def test_a_path_that_is_not_utf8_is_refused(client, control, path):
     assert control.reads == []
 
 
+def test_a_query_that_is_not_utf8_is_refused(client, control):
+    """The same of bounds."""
+    answering(control, FOUND)
+    problem(client.get("/api/v1/state/default?partition=0&prefix=%FF"), 422, "invalid-request")
+    assert control.reads == []
+
+
+WRONG = ["", "?partition=-1", "?partition=x", "?partition=0&limit=0", "?partition=0&limit=1001", "?partition=0&stale=2",
+         "?partition=0&scope=all"]  # fmt: skip
+
+
+@pytest.mark.parametrize("query", WRONG, ids=range(len(WRONG)))
+def test_a_page_with_a_wrong_part_is_refused(client, control, query):
+    """Nothing is read."""
+    answering(control, FOUND)
+    problem(client.get(f"/api/v1/state/default{query}"), 422, "invalid-request")
+    assert control.reads == []
+
+
 def test_a_page_asks_for_what_the_query_says(client, control):
     """Every part of it; and says where the next page begins."""
     answering(control, PartRead(AT, (((b"\xff", 7), VALUE), ((b"tea", 8), VALUE)), next_after='["dGVh",8]'), count=4)

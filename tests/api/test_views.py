@@ -10,7 +10,7 @@ from snapreplay.api import views
 from snapreplay.api.fleet_views import Held
 from snapreplay.service.control.status import PartitionStatus, Progress, RecoveryStatus
 from snapreplay.service.core.phase import Phase
-from tests.support.fake_control import LIVE, NOW, alone
+from tests.support.fake_control import LIVE, NOW, ago, alone
 
 NOW_MS = int(NOW.timestamp() * 1000)
 statuses = st.builds(
@@ -46,6 +46,12 @@ def test_every_status_can_be_shown(given_statuses):
     assert shown.summary.all_live == (
         bool(held) and all(each.percent == 100 and each.phase is Phase.LIVE for each in held)
     )
+
+
+def test_age_is_never_negative():
+    """A clock that was set back gives age 0, not an invalid answer."""
+    assert views.partition(Held(0, None, LIVE), ago(1000)).progress_age_seconds == 0
+    assert views.partition(Held(0, None, LIVE), NOW).progress_age_seconds == 0.5
 
 
 def test_stream_time_is_behind_or_ahead():

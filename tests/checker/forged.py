@@ -172,16 +172,19 @@ class Owner:
 class Forgery:
     """An app with a partition per fault. `tell()` writes everything; then `journal` is what services were told."""
 
+    stages: tuple[str, ...] = STAGES
+    inputs, owner = tuple(PER_BATCH), Owner
+
     def __init__(self, bootstrap_servers: str, app_id: str, faults: Sequence[Fault]) -> None:
         self.app_id = app_id
-        self.owners = [Owner(app_id, number, fault) for number, fault in enumerate(faults)]
+        self.owners = [self.owner(app_id, number, fault) for number, fault in enumerate(faults)]
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
         # `flush` does not wait for the linger time: one batch per partition and stage.
         common = {"bootstrap.servers": bootstrap_servers, "linger.ms": 1000, "log_level": 0}
         self._common = common
         self._producer = Producer(common | {"transactional.id": f"{app_id}-forger"})
         self._plain = Producer(common | {"enable.idempotence": True})
-        topics = [self.topic(n) for n in ("increments", "snapshots", *PER_BATCH, "accounts")]
+        topics = [self.topic(n) for n in ("increments", "snapshots", *self.inputs, "accounts")]
         made = self._admin.create_topics([NewTopic(n, len(faults), 1, config=KEPT) for n in topics])
         for each in made.values():
             each.result(ANSWER_S)
@@ -194,7 +197,7 @@ class Forgery:
     def tell(self) -> None:
         for name, count in PER_BATCH.items():
             self._feed(name, count * BATCHES)
-        for stage in STAGES:
+        for stage in self.stages:
             tell = self._snapshot if stage.startswith("snapshot") else self._transactions
             tell(stage)
         for owner in self.owners:
@@ -256,7 +259,7 @@ class Forgery:
         if draft.outputs and draft.changes:
             draft.increment["changes"] = {
                 "record_count": len(values),
-                "entry_count": sum(len(each["stores"]["default"]) for each in draft.changes),
+                "entry_count": sum(len(store) for each in draft.changes for store in each["stores"].values()),
                 "crc32": zlib.crc32(b"".join(values)),
             }
         return fault.values([*values, pack(INCREMENT, draft.increment)]), draft.outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +12,8 @@ from tests.checker.healing import last_increment, wait_healed
 from tests.checker.honesty import Told, read_journals
 from tests.checker.partition import PartitionJudge
 from tests.checker.reading import LogMoved, Logs, Names
-from tests.checker.verdict import Verdict
+from tests.checker.verdict import Check, Verdict
+from tests.checker.wire import Sums
 
 TRIES = 5
 """A running owner may trim what is being read: that partition is judged again."""
@@ -53,12 +55,16 @@ def verify(
         if healed:
             wait_healed(logs, names, urls, deadline_seconds, verdict)
         told = read_journals(outcomes, verdict)  # last: whoever had to come back has told by now
+        sent: dict[int, Sums | None] = {}
         for partition in range(names.partitions):
-            _merge(verdict, _partition(logs, names, partition, told.get(partition, Told())))
+            part, sent[partition] = _partition(logs, names, partition, told.get(partition, Told()))
+            _merge(verdict, part)
+        if names.hops in names.inputs:
+            _judge_hops(logs, names, sent, verdict)
     return verdict
 
 
-def _partition(logs: Logs, names: Names, partition: int, told: Told) -> Verdict:
+def _partition(logs: Logs, names: Names, partition: int, told: Told) -> tuple[Verdict, Sums | None]:
     for tried in itertools.count(1):
         try:
             judge = PartitionJudge(logs, names, partition, told)
@@ -67,10 +73,35 @@ def _partition(logs: Logs, names: Names, partition: int, told: Told) -> Verdict:
             if tried == TRIES:
                 raise
         else:
-            return judge.verdict
+            return judge.verdict, judge.sent
         finally:
             logs.end_reads()
     raise AssertionError("not reached")
+
+
+def _judge_hops(logs: Logs, names: Names, sent: dict[int, Sums | None], verdict: Verdict) -> None:
+    """Compare the internal topic with what the partitions have sent to it: nothing is lost, twice or foreign."""
+    seen = {number: Sums() for number in sent}
+    for target in range(names.partitions):
+        bounds = logs.bounds(names.hops, target)
+        if bounds.start > 0:
+            verdict.unchecked.append(f"{names.hops}-{target} was trimmed: what was sent to it")
+            return
+        for record in logs.read(names.hops, target, 0, bounds.stable):
+            try:
+                source = int(json.loads(record.value or b"")["id"].rsplit("-", 2)[1])
+                seen[source].put(record.key or b"", record.value or b"")
+            except (ValueError, LookupError, TypeError) as error:
+                what = f"no partition of this app has sent it: {error!r}"
+                verdict.add(Check.EXACTLY_ONCE, f"{names.hops}-{target}-{record.offset}", what)
+    for number, expected in sent.items():
+        if expected is None:
+            verdict.unchecked.append(f"{names.increments}-{number}: what it has sent to {names.hops}")
+        elif expected.digest != seen[number].digest:
+            what = f"it has sent {expected.digest} to {names.hops}, there is {seen[number].digest}"
+            verdict.add(Check.EXACTLY_ONCE, f"{names.increments}-{number}", what)
+        else:
+            verdict.counts["internal records checked"] += expected.count
 
 
 def _merge(verdict: Verdict, part: Verdict) -> None:

@@ -43,6 +43,11 @@ class PartitionJudge:
         self._pointers: dict[wire.Pointer, set[str]] = {}
         self._wanted: frozenset[int] = frozenset()
 
+    @property
+    def sent(self) -> wire.Sums | None:
+        """What was sent to the internal topic, if that is known."""
+        return self._fold.sent
+
     def judge(self) -> None:
         self._snapshots.scan(self.verdict)
         self._wanted = self._snapshots.wanted()

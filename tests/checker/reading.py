@@ -252,5 +252,20 @@ class Names:
         return f"releases-{self.app_id}"
 
     @property
+    def rates(self) -> str:
+        """The table of an app that is wired."""
+        return f"rates-{self.app_id}"
+
+    @property
+    def hops(self) -> str:
+        """Its internal topic."""
+        return f"{self.app_id}-internal-hops"
+
+    @property
+    def answers(self) -> str:
+        """The internal topic of its call."""
+        return f"{self.app_id}-internal-ask-results"
+
+    @property
     def all(self) -> tuple[str, ...]:
         return (*self.inputs, self.output, self.increments, self.snapshots)

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from snapreplay.api.cli.root import app
 from snapreplay.service.config.settings import load_settings
-from tests.deploy.dockerfile import ROOT
+from tests.deploy.dockerfile import ROOT, command, stages
 from tests.deploy.prometheus import promtool
 
 FILE = ROOT / "deploy/compose.yaml"
@@ -54,6 +56,18 @@ def test_without_a_login_only_this_machine_reaches_it() -> None:
     for name, address in (("service", "127.0.0.1:8080"), ("service-2", "127.0.0.1:8081")):
         assert load_settings(environment=SERVICES[name]["environment"]).http.insecure
         assert [each.rpartition(":")[0] for each in SERVICES[name]["ports"]] == [address]
+
+
+def test_every_command_exists() -> None:
+    """Each one-shot calls a command of ours, and the service uses the image's own."""
+    final = stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))[-1]
+    called = [SERVICES[name].get("entrypoint", command(final, "ENTRYPOINT")) for name in OURS]
+    called.append(SERVICES["audit"]["command"])
+    assert len(called) == len(OURS) + 1 > 3
+    for words in called:
+        text = " ".join(words[2:] if words[0] == "/bin/sh" else words)
+        before_app = text.removeprefix("snapreplay ").split(" app.py")[0].split()
+        assert CliRunner().invoke(app, [*before_app, "--help"]).exit_code == 0, text
 
 
 def test_a_stop_is_given_its_time() -> None:

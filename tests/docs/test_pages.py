@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs import reference
+from tests.docs import pictures, reference
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -67,6 +67,12 @@ def sources() -> str:
 def test_a_page_is_what_the_code_makes(path: Path) -> None:
     """Else: `python -m tests.docs.reference`."""
     assert path.read_text(encoding="utf-8") == reference.PAGES[path]()
+
+
+@pytest.mark.parametrize("path", pictures.DRAWN, ids=lambda path: path.name)
+def test_a_picture_is_what_its_figures_make(path: Path) -> None:
+    """Else: `python -m tests.docs.pictures`."""
+    assert path.read_text(encoding="utf-8") == pictures.DRAWN[path]()
 
 
 # ---------------------------------------------------------------------------- the README

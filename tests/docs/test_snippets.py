@@ -4,6 +4,7 @@ Blocks that run have a test of their own."""
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import tomllib
 from importlib.util import find_spec
@@ -16,18 +17,24 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command
 
+from snapreplay.api import page
 from snapreplay.api.cli.root import app
 from snapreplay.api.problems import INTERNAL, INVALID, MALFORMED, MALFORMED_HEADER, MEDIA, TWO_LENGTHS
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.kafka_properties import PROPERTIES
 from snapreplay.service.config.settings import load_settings
+from tests.deploy.promql import wrong_words
 from tests.docs.snippets import ROOT, blocks, commands, inline, words_of
 from tests.service.config.test_settings import documented_fields
 from tests.support.fake_control import FakeControl
 from tests.support.served import served
 
 TREE: Any = get_command(app)
+OPENAPI = json.loads((ROOT / "docs/openapi.json").read_text(encoding="utf-8"))
+RUNBOOK = (ROOT / "docs/runbook.md").read_text(encoding="utf-8")
+METRICS = set(re.findall(r"snapreplay_\w+", RUNBOOK.partition("## Metrics")[2]))
 SETTINGS = {name for name, *_ in documented_fields()} | {f"kafka.{name}" for name in PROPERTIES}
+VARIABLES = {f"SNAPREPLAY_{name.replace('.', '__', 1).replace('.', '_').upper()}" for name in SETTINGS}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 
 OURS = {"snapreplay", "opentelemetry-instrument", "spark-submit"}
@@ -125,6 +132,57 @@ def test_every_setting_can_be_set(tmp_path: Path) -> None:
         assert name in SETTINGS, name
         if "…" not in value:
             load_settings({name: value}, environment={})
+
+
+KAFKAS = {"retention.ms", "retention.bytes", "group.id", "group.instance.id", "group.max.size", "group.protocol"} | {
+    f"group.{bound}.session.timeout.ms" for bound in ("min", "max")
+}
+"""Names of Kafka that begin as tables of ours do."""
+NO_SETTINGS = r"SNAPREPLAY_(TEST_\w+|ENGINE|(SPARK_)?JARS_DIR|PORT|SERVICE_HOST|)"
+"""Variables that are no settings, and what Kubernetes sets."""
+
+
+def test_every_name_of_a_setting_is_one() -> None:
+    """In sentences, by its dotted name or by its variable."""
+    tables = "|".join(sorted({name.split(".")[0] for name in SETTINGS if "." in name}))
+    dotted = re.compile(rf"(?<![\w./-])((?:{tables})\.[a-z_.]+\b)(?![(/])")
+    found: list[tuple[str, object]] = []
+    for each in [*inline(), *blocks()]:
+        names = dotted.findall(each.text) if not each.language else []
+        found += [(each.place, n) for n in names if n not in SETTINGS | KAFKAS and not n.endswith((".py", ".md"))]
+        variables = re.findall(r"\bSNAPREPLAY_\w*", each.text)
+        found += [(each.place, n) for n in variables if n not in VARIABLES and not re.fullmatch(NO_SETTINGS, n)]
+    wrong(found)
+
+
+def test_every_metric_is_one() -> None:
+    """In sentences and blocks, and in expressions with their labels. docs/runbook.md has them all, test_tidy.py."""
+    found: list[tuple[str, object]] = []
+    for each in [*inline(), *blocks("sh", "yaml", "text")]:
+        names = re.findall(r"\bsnapreplay_[a-z_]+", each.text)
+        found += [(each.place, name) for name in names if name not in METRICS]
+        if names and re.search(r"[{(]", each.text):
+            found += [(each.place, word) for word in wrong_words(each.text)]
+    wrong(found)
+
+
+def test_every_path_in_a_sentence_is_one_of_the_api() -> None:
+    """With its method; `/` is for people."""
+    found: list[tuple[str, object]] = []
+    for each in inline():
+        if request := re.match(r"(GET|POST|DELETE) (/[^?\s]*)", each.text):
+            found += [] if operation(*request.groups()) else [(each.place, each.text)]
+    wrong(found)
+
+
+def operation(method: str, path: str) -> dict[str, Any] | None:
+    """Find what openapi.json says of a request."""
+    if method == "GET" and page.owns(path):
+        return {"parameters": []}
+    for template, methods in OPENAPI["paths"].items():
+        if re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), path) and method.lower() in methods:
+            return {"parameters": [], **methods[method.lower()]}
+    return None
 
 
 def request_of(words: list[str]) -> httpx2.Request:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from snapreplay.service.control.lists import LETTERS_MAX, DeadLetter, DeadLetterList
 from tests.page.looking import looked_at, tab
@@ -50,6 +50,55 @@ async def test_what_became_of_them_is_said(page: Page, letters: list[DeadLetter]
         region = page.get_by_role("region", name="Dead letters", exact=True)
         await expect(region.locator("p").first).to_have_text(said)
         await expect(region.get_by_role("button", name="Redrive")).to_be_enabled()
+
+
+async def test_each_digit_counts_a_cut_is_said_and_what_is_folded_is_not_built(page: Page) -> None:
+    """A value of a hundred thousand items has its first hundred, once it is unfolded."""
+    many = [[{"id": 9007199254740993, "text": "x" * 60}, 1], list(range(100_000))]
+    values = [msgspec.json.encode(many).decode(), "1" * 4000]
+    control = healthy()
+    control.letters = DeadLetterList(
+        TOPIC, tuple(but(n, value=each, value_is_cut=n == 1, headers_left_out=n * 3) for n, each in enumerate(values))
+    )
+    async with served(control) as url:
+        await page.goto(f"{url}#dead-letters")
+        whole, cut = (page.get_by_role("article").nth(n) for n in range(2))
+        for each in (whole, cut):
+            await each.get_by_text("Record", exact=True).click()
+        await expect(whole).to_contain_text("9007199254740993")
+        await expect(cut).to_contain_text("Its first 4,000 characters: 1111")
+        await expect(cut).to_contain_text("3 more")
+        numbers = whole.locator("details", has_text="100,000 items").last
+        if await numbers.get_attribute("open") is not None:
+            await numbers.locator("summary").click()
+        await expect(numbers.get_by_role("listitem")).to_have_count(0)
+        await numbers.locator("summary").click()
+        await expect(numbers.get_by_role("listitem")).to_have_count(101)
+        await expect(numbers).to_contain_text("… 99,900 more")
+        await looked_at(page)
+
+
+async def test_they_are_read_again_by_the_button_after_a_failure_too(page: Page) -> None:
+    """A redrive by the command changes nothing else that this page knows."""
+    control = healthy()
+    control.letters = DeadLetterList(TOPIC, (OPEN,))
+
+    async def cut(route: Route) -> None:
+        await route.abort()
+
+    async with served(control) as url:
+        await page.goto(f"{url}#dead-letters")
+        region = page.get_by_role("region", name="Dead letters", exact=True)
+        await expect(region).to_contain_text("1 dead letter in")
+        control.letters = DeadLetterList(TOPIC, (SENT,))
+        again = region.get_by_role("button", name="Read again")
+        await page.route("**/dead-letters", cut)
+        await again.click()
+        await expect(region.get_by_role("alert")).to_have_text("No answer: ask again")
+        await page.unroute("**/dead-letters")
+        await again.click()
+        await expect(region.get_by_role("alert")).to_have_count(0)
+        await expect(region).to_contain_text("All records were sent back.")
 
 
 @pytest.mark.kafka

@@ -10,7 +10,7 @@ from playwright.async_api import Page, expect
 
 from snapreplay.api.server import HttpServer
 from snapreplay.service.clock import wall_time
-from snapreplay.service.control.histories import PartitionHistory
+from snapreplay.service.control.histories import PartitionHistory, PastOwnership
 from snapreplay.service.control.status import Decision
 from tests.page.looking import looked_at, says, tab
 from tests.support import apps
@@ -48,6 +48,19 @@ async def test_owners_and_snapshots_are_a_picture_and_tables(stage: Any, unique:
         await expect(page.locator(".timeline rect.present")).to_have_count(1)
         await expect(page.locator(".timeline circle")).to_have_count(3)
         await looked_at(page)
+
+
+async def test_the_present_owner_has_its_name_without_its_claim(page: Page) -> None:
+    """The status names it. Of an earlier owner nothing is known."""
+    control = FakeControl()
+    now, before = (PastOwnership(epoch, "", "", "", None, 60, wall_time()) for epoch in (130, 7))
+    control.histories = PartitionHistory(0, (now, before), (), is_whole=False)
+    async with served(control) as url:
+        await page.goto(url)
+        await tab(page, "History")
+        owners = page.get_by_role("region", name="Owners of partition 0: table").get_by_role("row")
+        await expect(owners.nth(1)).to_contain_text(control.service_facts.instance_id)
+        await expect(owners.nth(2)).to_contain_text("claim was trimmed")
 
 
 async def test_decisions_are_a_table(page: Page) -> None:

@@ -12,12 +12,13 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from snapreplay.api.asking import COMMAND_SECONDS, Asking
-from snapreplay.service.control.operations import Command, Operation
+from snapreplay.api.operation_views import LISTED_MAX
+from snapreplay.service.control.operations import Command, DrillPartition, Operation
 from snapreplay.service.control.protocol import Check
 from snapreplay.service.control.status import BlockedTopic
-from tests.page.looking import looked_at, says, tab
+from tests.page.looking import details, looked_at, says, tab
 from tests.page.test_states import Held
-from tests.support.fake_control import FAILED, LIVE, FakeControl
+from tests.support.fake_control import FAILED, LIVE, FakeControl, ago
 from tests.support.served import LATE, control_of, peer, program, served
 
 MANY = 12
@@ -81,6 +82,72 @@ async def test_what_a_late_service_was_asked_for_is_asked_again_and_done_once(
     assert len(control.operations()) == 1
     assert codes[0] == 503
     assert codes[-1] == 202
+
+
+async def test_an_operation_behind_the_last_50_is_followed_to_its_end(page: Page) -> None:
+    """The status does not list it any more, so the page asks for it by its id."""
+    control = of_many()
+    async with served(control) as url:
+        await page.goto(url)
+        await tab(page, "Snapshots")
+        await page.get_by_role("button", name="Write snapshots").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Write snapshots").click()
+        await expect(page.locator(".notice")).to_contain_text("Snapshot: running")
+        (first,) = control.operations()
+        for _ in range(LISTED_MAX):
+            control.finish(control.perform(DrillPartition(partition=0)), "succeeded")
+        control.finish(first, "failed")
+        await expect(page.locator(".notice")).to_contain_text("Snapshot: failed")
+
+
+async def test_of_several_retries_the_refusal_of_one_stops_no_other(page: Page) -> None:
+    """It is said how many were begun, and of which one it is refused."""
+    control = of_many(*(msgspec.structs.replace(FAILED, partition=number) for number in range(3)))
+    async with served(control) as url:
+        await page.goto(url)
+        await page.get_by_role("button", name="Retry 3 partitions").click()
+        control.statuses[0] = LIVE
+        await page.get_by_role("dialog").get_by_role("button", name="Retry").click()
+        alert = page.get_by_role("dialog").get_by_role("alert")
+        await expect(alert).to_contain_text(
+            "Refused: partition 0 is live: there is nothing to retry. 2 of 3 were begun"
+        )
+    assert {part.partition for each in control.operations() for part in each.parts} == {1, 2}
+
+
+async def test_partitions_with_one_trouble_have_one_card(page: Page) -> None:
+    """However many they are. The command is for them, and for no other: that may be paused on purpose."""
+    reason = "topic ledger-snapshots does not exist"
+    async with served(of_many(recoverable=False, unrecoverable_reason=reason)) as url:
+        await page.goto(url)
+        await says(page, "✕ Partitions 0–11 are live, but could not be restored now")
+        cards = page.get_by_role("main").locator("article.problem")
+        await expect(cards).to_have_count(1)
+        await expect(cards).to_contain_text(f"Partition 0: {reason}")
+        await looked_at(page)
+    async with served(of_many(paused_since=ago(60), paused_reason="repairs")) as url:
+        await page.goto(url)
+        await says(page, re.compile("Partitions 0–11 are paused"))
+        await expect(cards).to_have_count(1)
+        command = "snapreplay resume" + "".join(f" --partition {number}" for number in range(12)) + f" --url {url}"
+        await expect(cards.locator("[data-copy]")).to_have_attribute("data-copy", command)
+
+
+async def test_what_matters_most_fits_a_phone(page: Page) -> None:
+    """Lags, and who carries out what, are seen without moving a table sideways."""
+    control = of_many()
+    control.peers = (peer("p2", "http://127.0.0.1:1"),)
+    control.perform(DrillPartition(0))
+    async with served(control) as url:
+        await page.set_viewport_size({"width": 360, "height": 900})
+        await page.goto(url)
+        await details(page, 0)
+        table = page.get_by_role("region", name="Inputs of partition 0: table")
+        assert await table.evaluate("it => it.scrollWidth <= it.clientWidth")
+        await tab(page, "Operations")
+        table = page.get_by_role("region", name="Operations: table")
+        await expect(table).to_contain_text("drill host-a")
+        assert await table.evaluate("it => it.scrollWidth <= it.clientWidth")
 
 
 async def test_a_read_that_is_not_answered_is_told_in_words(page: Page) -> None:

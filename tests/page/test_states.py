@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import Topology, TopologyInput
-from snapreplay.service.control.status import CallStatus, RecoveryStatus
+from snapreplay.service.control.status import CallStatus, InputStatus, RecoveryStatus
 from tests.page.looking import looked_at, says, tab
 from tests.support.fake_control import FAILED, LIVE, FakeControl
 from tests.support.served import served
@@ -53,6 +54,20 @@ class Held:
 
     def release(self) -> None:
         self._released.set()
+
+
+async def test_it_says_that_it_is_loading(page: Page) -> None:
+    """Before the first answer nothing is claimed, neither good nor bad."""
+    held = await Held.of(page)
+    async with served(healthy()) as url:
+        await page.route(ANSWERS, held.hold)
+        await page.goto(url)
+        await says(page, re.compile("Loading"))
+        await expect(page.locator("main")).to_contain_text("Asking the process.")
+        await expect(page.get_by_role("navigation")).to_have_count(0)
+        await looked_at(page)
+        held.release()
+        await says(page, re.compile("Healthy"))
 
 
 async def test_an_answer_that_does_not_come_is_told_and_its_last_one_greyed(page: Page) -> None:
@@ -122,6 +137,22 @@ async def test_a_network_that_is_down_is_told(page: Page) -> None:
         await says(page, re.compile("Healthy"))
 
 
+async def test_half_an_answer_is_none(page: Page) -> None:
+    """One that was cut on its way, with a success in its head, is not taken for a process without partitions."""
+
+    async def cut(route: Route) -> None:
+        await route.fulfill(status=200, body='{"partitions": [', content_type="application/json")
+
+    async with served(healthy()) as url:
+        await page.goto(url)
+        await says(page, re.compile("Healthy"))
+        await page.route("**/restore-status*", cut)
+        await says(page, re.compile("The process cannot be reached"))
+        await expect(page.locator(".band")).to_contain_text("Everything below is as of then")
+        await page.unroute("**/restore-status*")
+        await says(page, re.compile("Healthy"))
+
+
 @pytest.mark.parametrize("status", [None, 503], ids=["blocked", "refused"])
 async def test_without_the_stream_of_events_it_asks_on(page: Page, status: int | None) -> None:
     """A proxy may let no stream through. What changes is seen all the same, by the question every two seconds."""
@@ -160,6 +191,26 @@ async def test_where_there_is_nothing_it_says_so(page: Page) -> None:
             await expect(page.get_by_role("region", name=name, exact=True).locator(".empty")).to_have_text(said)
             await expect(page.locator("table")).to_have_count(0)
         await looked_at(page)
+
+
+async def test_the_zone_of_the_times_is_said_once(browser: Browser) -> None:
+    """The head of the page names it; each time has itself in UTC, for machines and for who points at it."""
+    async with served(healthy()) as url:
+        for zone, said in {
+            "Asia/Kolkata": "UTC+5:30 (Asia/Calcutta)",
+            "America/Phoenix": "UTC−7 (America/Phoenix)",
+            "UTC": "UTC",
+        }.items():
+            async with await browser.new_context(timezone_id=zone, locale="en-GB") as context:
+                page = await context.new_page()
+                await page.goto(url)
+                await says(page, re.compile("Healthy"))
+                await expect(page.locator(".zone")).to_have_text(f"· times in {said}")
+                await tab(page, "Partitions")
+                times = await page.locator("time").evaluate_all("them => them.map(it => [it.dateTime, it.title])")
+                assert times
+                for machine, title in times:
+                    assert title == f"{datetime.fromisoformat(machine).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 async def test_a_partition_that_waits_for_a_schema_needs_attention(page: Page) -> None:
@@ -208,3 +259,49 @@ async def test_the_topology_shows_lag_and_pending_calls_and_a_card_the_open_circ
         control.statuses[0] = msgspec.structs.replace(control.statuses[0], inputs=(handled, *others))
         await expect(nodes.nth(3)).to_contain_text(re.compile(r"on_payment\s+2.5 ms per record"))
         await expect(nodes.nth(4)).to_contain_text("offsets/s")
+
+
+async def test_the_partitions_of_a_broadcast_table_count_together(page: Page) -> None:
+    control = healthy()
+    topology = Topology((TopologyInput("payments", "on_payment"), TopologyInput("rates", "")), ())
+    control.service_facts = msgspec.structs.replace(control.service_facts, topology=topology)
+    parts = tuple(InputStatus(f"rates/{number}", 5, 7, 7) for number in range(3))
+    first = control.statuses[0].inputs[0]
+    control.statuses[0] = msgspec.structs.replace(control.statuses[0], inputs=(first, *parts))
+    async with served(control) as url:
+        await page.goto(url)
+        await expect(page.locator(".node").nth(1)).to_contain_text(re.compile(r"rates\s.*6 lag"))
+
+
+async def test_the_topology_knows_no_lag_while_a_partition_is_down_and_shows_which_pattern_fails(page: Page) -> None:
+    """What it had read when it failed is old; the topic of its record belongs to one of two patterns."""
+    control = healthy()
+    inputs = tuple(TopologyInput(topic, f"on_{topic[:4]}") for topic in ("payments", "rate.*", "order-.*"))
+    control.service_facts = msgspec.structs.replace(
+        control.service_facts, topology=Topology(inputs, ()), partition_count=2
+    )
+    assert FAILED.error is not None
+    error = msgspec.structs.replace(FAILED.error, record_id="order-eu-1-7")
+    control.statuses[1] = msgspec.structs.replace(FAILED, partition=1, error=error)
+    async with served(control) as url:
+        await page.goto(url)
+        nodes = page.locator(".node")
+        await expect(nodes).to_contain_text(
+            [
+                *(re.compile(rf"{name}.*– lag", re.DOTALL) for name in ("payments", "rate", "order")),
+                re.compile("on_paym.*no failure", re.DOTALL),
+                re.compile("on_rate.*no failure", re.DOTALL),
+                re.compile("on_orde.*1 failure", re.DOTALL),
+            ]
+        )
+        await expect(nodes.locator("[title]").first).to_have_attribute("title", "without partition 1, which is down")
+
+
+async def test_a_page_that_is_opened_at_a_partition_shows_it(page: Page) -> None:
+    """It has the focus, below the many others."""
+    control = FakeControl([msgspec.structs.replace(LIVE, partition=number) for number in range(120)])
+    control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=120)
+    async with served(control) as url:
+        await page.goto(f"{url}#partitions/117")
+        await expect(page.locator("#partition-117").get_by_role("button").first).to_be_focused()
+        await expect(page.locator("#partition-117")).to_be_in_viewport()

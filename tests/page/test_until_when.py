@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,8 +16,12 @@ from playwright.async_api import Page, expect
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.restore_plan import Forecast
 from snapreplay.service.control.status import PartitionStatus, Progress, RecoveryStatus
+from tests.page.looking import looked_at, says
+from tests.support import apps
 from tests.support.fake_control import LIVE, LOADING, FakeControl
+from tests.support.gates import Gate
 from tests.support.served import served
+from tests.support.stage import snapshot
 
 
 def restored(partition: int, predicted: float, took: float) -> PartitionStatus:
@@ -75,3 +82,57 @@ async def test_the_end_is_the_prediction_with_its_error(
         card = page.get_by_role("article", name=re.compile("being restored"))
         until = card.get_by_text("Until", exact=True).locator("xpath=following-sibling::dd")
         await expect(until).to_have_text(re.compile(said))
+
+
+async def test_of_several_restores_the_last_one_counts(page: Page) -> None:
+    """Each has its own end beside its stages. What is not known of one is said of all."""
+    control = FakeControl(
+        [
+            restored(0, 30.0, 21.0),
+            restored(1, 40.0, 66.0),
+            restoring(2, 45.0, later(60.0), eta=12.0),
+            restoring(3, 90.0, later(600.0), eta=200.0),
+            msgspec.structs.replace(LOADING, partition=4, restore=RecoveryStatus(attempts=1, started_at=wall_time())),
+        ]
+    )
+    control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=5)
+    async with served(control) as url:
+        await page.goto(url)
+        card = page.get_by_role("article", name="Partitions 2–4 are being restored")
+        await expect(card).to_contain_text(
+            re.compile(r"Partition 4: not known yet\. Partition 3 is the last of the others: in \d+\smin")
+        )
+        one = page.get_by_role("article", name="Restore of partition 2")
+        await expect(one).to_contain_text(
+            re.compile(r"Until live: in \d+\ss to .*2 restores took 0\.7 to 1\.\d times their prediction\.")
+        )
+        await expect(one).to_contain_text("about 10\u00a0s left in this stage")
+        await looked_at(page)
+
+
+@pytest.mark.kafka
+async def test_a_real_restore_that_stands_still_is_later_than_predicted(
+    stage: Any, unique: Any, children: Any, page: Page, tmp_path: Path
+) -> None:
+    """The snapshot is loaded, and nothing goes on. When it does, the partition is live and the prediction stays."""
+    here = await stage(apps.ledger(unique("until")))
+    async with here.running() as service:
+        await here.feed(200)
+        await here.all_processed(service)
+        await snapshot(service)
+    gate = Gate(tmp_path / "gate", "Advance")
+    with gate.armed():
+        child = children.start("ledger", here.app.app_id)
+    await asyncio.to_thread(child.wait_http)
+    await asyncio.to_thread(child.until, gate.reached, "the gate")
+    await page.goto(child.url)
+    await says(page, re.compile("Partition 0 is being restored"))
+    card = page.get_by_role("article", name="Partition 0 is being restored")
+    await expect(card).to_contain_text("Not known, as it takes longer than predicted (1\u00a0s).")
+    await expect(page.get_by_role("article", name="Restore of partition 0")).to_contain_text("longer than predicted")
+    await looked_at(page)
+    gate.open()
+    await says(page, re.compile("Healthy"))
+    forecast = child.partitions()[0]["forecast"]
+    assert forecast["seconds"] == pytest.approx(0.2, abs=0.05)
+    assert forecast["live_at"] < child.partitions()[0]["finished_at"]

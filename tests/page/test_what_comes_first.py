@@ -10,11 +10,12 @@ from playwright.async_api import Page, expect
 
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import Check
-from snapreplay.service.control.status import BlockedTopic, SnapshotState, SnapshotStatus
+from snapreplay.service.control.status import BlockedTopic, RecoveryStatus, SnapshotState, SnapshotStatus
 from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.phase import Phase
-from tests.page.looking import looked_at, says
+from tests.page.looking import details, looked_at, says, tab
 from tests.page.test_refusals import of_many
+from tests.page.test_until_when import later, restoring
 from tests.support.fake_control import FAILED, LIVE, FakeControl, ago
 from tests.support.served import peer, served
 
@@ -98,6 +99,19 @@ async def test_a_process_that_was_just_seen_is_no_outage(page: Page) -> None:
         assert ["↻ Process name-p2 on host-p2 has not answered yet", "↻ not reached yet"] in said, said
 
 
+async def test_of_many_restores_some_are_shown(page: Page) -> None:
+    """The rest of the page is not pushed out of reach; what is not restored yet has no size."""
+    control = of_many(*(restoring(number, 90.0, later(60.0)) for number in range(12)))
+    async with served(with_checks(control)) as url:
+        await page.goto(url)
+        restores = page.get_by_role("region", name="Restores", exact=True)
+        await expect(restores.get_by_role("article")).to_have_count(8)
+        await restores.get_by_role("button", name="Show all 12 restores").click()
+        await expect(restores.get_by_role("article")).to_have_count(12)
+        await tab(page, "Partitions")
+        await expect(page.locator("#partition-3 td:nth-child(6)")).to_have_text("–")
+
+
 async def test_what_an_alert_is_about_is_on_the_page(page: Page) -> None:
     """Whoever was called for too few copies, or for snapshots that fail, does not read "Healthy"."""
     failed = SnapshotStatus(0, "77aa", SnapshotState.FAILED, "interval", 55, ago(60), ago(59), error="no space left")
@@ -115,4 +129,18 @@ async def test_what_an_alert_is_about_is_on_the_page(page: Page) -> None:
         await expect(card).to_contain_text("No space left")
         command = f"snapreplay trigger-snapshot --wait --url {url}"
         await expect(card.get_by_role("button", name=f"Copy: {command}")).to_be_visible()
+        await looked_at(page)
+
+
+async def test_a_restore_that_has_failed_says_where(page: Page) -> None:
+    """It stands at its stage; nothing is said to be proven at its end, or to come from the beginning."""
+    run = RecoveryStatus(
+        attempts=1, started_at=ago(9), seconds_per_phase={"fencing": 0.1, "claiming": 0.2, "locating": 0.5}
+    )
+    async with served(of_many(msgspec.structs.replace(FIRST_FAILED, restore=run))) as url:
+        await page.goto(url)
+        detail = await details(page, 0)
+        await expect(detail.locator(".stages .done")).to_have_count(2)
+        await expect(detail.locator(".stages .failed")).to_contain_text("locating")
+        await expect(detail).to_contain_text("Nothing is loaded yet, 1 attempt, not ended. Not proven")
         await looked_at(page)

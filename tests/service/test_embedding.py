@@ -122,6 +122,17 @@ def test_what_would_lose_the_news_is_no_callback(callback, said):
         FailureNews().add(callback)
 
 
+def test_a_coroutine_that_a_callback_returns_is_told(caplog):
+    """A lambda around an `async def`: it cannot be seen before."""
+    news, heard = FailureNews(), []
+    news.add(lambda _, error: tell(1, error))  # type: ignore[arg-type] # refused, see above
+    news.add(lambda *given: heard.append(given))
+    error = RuntimeError("no")
+    news.tell(1, error)
+    assert heard == [(1, error)]
+    assert "it returned a coroutine, which is never awaited" in caplog.text
+
+
 @pytest.mark.kafka
 async def test_a_program_hears_of_each_partition_that_fails(stage, unique, caplog):
     """Partition and error, in its loop; what the callback raises is logged, and the next one is told all the same."""

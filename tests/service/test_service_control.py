@@ -13,7 +13,9 @@ from snapreplay.service import service_control
 from snapreplay.service import service_control as module
 from snapreplay.service.clock import time_of
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.control import status
 from snapreplay.service.control.operations import Busy, NotFailed, RetryPartition, TriggerSnapshot
+from snapreplay.service.control.protocol import Topology, TopologyInput
 from snapreplay.service.control.status import (
     PartitionError,
     PartitionStatus,
@@ -25,9 +27,11 @@ from snapreplay.service.control.status import (
 )
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
+from snapreplay.service.service import Service
 from snapreplay.service.service_control import ServiceControl
 from tests.support import apps
 from tests.support.deadlines import within
@@ -155,6 +159,23 @@ def test_only_who_is_heard_by_the_group_suspects_others(bench, caplog, trouble):
     assert all(why in caplog.text for why in trouble.values())
 
 
+def test_nobody_is_its_own_peer(bench):
+    """Nor is the process whose name it has: it was started again, and the group has not heard of that yet."""
+    me, other = bench.identity, Peer("p2", "two", "host", "")
+    former = Peer("p1", me.instance_id, me.host, "")
+    bench.membership.share = Share(peers=(former, other, Peer(me.process_id, me.instance_id, me.host, "")))
+    assert bench.control.document().peers == (other,)
+
+
+def test_the_facts_have_what_the_app_declares(bench):
+    """A call's answers come through an internal topic, which is an input, too."""
+    app = apps.priced("shop", apps.price_of)
+    control = ServiceControl(app, bench.identity, bench.board, Pulse(lambda: 0.0), Settings())
+    answers = TopologyInput("shop-internal-price-results", "on_price", is_internal=True)
+    inputs = (TopologyInput("payments-shop", "on_payment"), answers)
+    assert control.facts().topology == Topology(inputs, (answers.topic,), calls=("price",))
+
+
 async def test_alive_is_a_loop_that_turns(bench):
     """A handler may block for minutes; a loop that is silent for longer is dead. Ready needs one that turned lately."""
     bench.board.publish(PartitionStatus(2, Phase.LIVE))
@@ -215,6 +236,17 @@ def test_a_retry_is_for_failed_partitions_of_this_process(bench, partition, erro
     assert bench.retried == []
 
 
+def test_snapshots_are_remembered_newest_first_with_their_last_state(bench, monkeypatch):
+    """Only so many."""
+    monkeypatch.setattr(status, "SNAPSHOTS_KEPT", 2)
+    for number in range(3):
+        for state in ("writing", "pointed"):
+            taken = msgspec.structs.replace(SNAPSHOT, snapshot_id=f"s{number}", state=state)
+            bench.board.publish(PartitionStatus(0, Phase.LIVE, snapshot=taken))
+    found = [(s.snapshot_id, s.state) for s in bench.control.document().snapshots]
+    assert found == [("s2", "pointed"), ("s1", "pointed")]
+
+
 def test_the_snapshot_restored_from_is_listed_once_it_proved_itself(bench):
     """One that was tried and given up is not; what this process wrote itself keeps its own story."""
     used = SnapshotUsed("s0", 4, 17, entries=9, size_bytes=300, created_at=AT, chunks=2)
@@ -243,3 +275,27 @@ async def test_whoever_waits_hears_of_changes_from_other_threads(bench):
     bench.board.publish(news)
     await asyncio.sleep(0)
     assert not changed.is_set()
+
+
+def test_facts_of_the_cluster_are_there_once_it_was_reached(bench):
+    """Who we are is known before."""
+    before = Bench().control.facts()
+    assert (before.app_id, before.instance_id, before.partition_count) == ("ledger", "one", None)
+    after = bench.control.facts()
+    assert (after.cluster_id, after.partition_count) == ("cluster-1", 4)
+    assert after.app_version.startswith("code:")
+
+
+def test_the_service_answers_every_question_before_it_has_started():
+    """HTTP is up before the cluster is reached, so nothing may be missing then; what is asked for fails at once."""
+    control = Service(apps.ledger("idle"), Settings()).control
+    document = control.document()
+    assert document.facts.partition_count is None
+    assert (document.partitions, document.snapshots, document.operations) == ((), (), ())
+    assert [check.name for check in document.ready_checks if not check.ok] == ["cluster", "member"]
+    assert all(check.ok for check in document.live_checks)
+    assert control.operation("no such id") is None
+    bench = Bench()
+    bench.board.publish(PartitionStatus(2, Phase.FAILED))
+    (part,) = bench.control.perform(RetryPartition(2)).parts
+    assert (part.state, part.detail) == ("failed", "the service is not running")

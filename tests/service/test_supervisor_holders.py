@@ -308,6 +308,14 @@ async def test_a_look_that_refuses_nobody_is_followed_by_another(looks, supervis
     assert ("failed; trying again" in caplog.text) is isinstance(error, ZeroDivisionError)
 
 
+async def test_a_runner_that_cannot_be_told_does_not_end_the_watch(looks, supervisor):
+    """What it raises is logged, and the next look tells it again."""
+    supervisor.assigned({0})
+    vars(MADE[0]).update(view_seen=lambda _: 1 / 0, refuse=lambda _: 1 / 0)
+    for looks.found in (A_VIEW, StopError("one more")):
+        await looks.two_more()
+
+
 @pytest.mark.parametrize("error", [Unreachable("no broker"), ZeroDivisionError("a defect")])
 async def test_a_retry_that_cannot_look_at_the_cluster_ends(looks, supervisor, error):
     """With the reason, and the next one may do better."""
@@ -354,6 +362,22 @@ async def test_nothing_starts_after_stop(supervisor):
     await stopping
     supervisor.assigned({1})
     assert len(MADE) == 1
+
+
+async def test_who_cannot_look_before_a_release_says_so_once(supervisor, monkeypatch, caplog):
+    """It looks every second until the cluster answers."""
+    answers = [Unreachable("no broker")] * 3
+
+    async def ids(names):
+        if answers:
+            raise answers.pop()
+        return await topic_ids(names)
+
+    monkeypatch.setattr(CLUSTER, "topic_ids", ids)
+    await released(supervisor)
+    assert answers == []
+    said = [each for each in caplog.messages if "not released yet" in each]
+    assert said == ["partitions are not released yet: no broker"]
 
 
 # ---- what a runner owes the supervisor ---------------------------------------------------------

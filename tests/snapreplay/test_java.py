@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.java import JavaUnavailable, find_java
+from snapreplay.java import JavaUnavailable, environment, find_java
 
 
 @pytest.fixture
@@ -50,3 +50,17 @@ def test_a_java_that_will_not_do_is_refused(bin_dir: Path, script: str | None, s
     with pytest.raises(JavaUnavailable, match=says) as refused:
         find_java("it")
     assert "`apt-get install" in refused.value.hint
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
+@pytest.mark.parametrize("home", ["jdk", "gone", None])
+def test_java_17_and_newer_is_accepted(bin_dir: Path, monkeypatch: pytest.MonkeyPatch, version: str, home) -> None:
+    """That of JAVA_HOME wins; a stale JAVA_HOME hides nothing, and is not handed on: Maven and Spark would stop at
+    it."""
+    found = command(bin_dir / "java", java_that_says("11" if home == "jdk" else version))
+    if home == "jdk":
+        found = command(bin_dir / "jdk/bin/java", java_that_says(version))
+    if home is not None:
+        monkeypatch.setenv("JAVA_HOME", str(bin_dir / home))
+    assert find_java("it") == found
+    assert ("JAVA_HOME" in environment()) is (home == "jdk")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from snapreplay.api.cli.author_commands import CodeWatch
+from snapreplay.errors import UsageError
 from tests.support.deadlines import scaled
 from tests.support.waiting import eventually
 
@@ -195,6 +196,15 @@ def test_what_is_watched_are_the_modules_of_the_app(app_file, tmp_path, monkeypa
     after = watch.look()
     assert after.keys() == before.keys()
     assert [path.name for path in after if after[path] != before[path]] == ["reloaded.py"]
+
+
+def test_a_file_that_does_not_exist_is_refused(invoke):
+    """No change of it would start anything."""
+    refused = invoke("dev", "nowhere.py", "--reload")
+    assert refused.exit_code == 2
+    assert "nowhere.py does not exist" in refused.stderr
+    with pytest.raises(UsageError):
+        CodeWatch("nowhere.py")
 
 
 @pytest.mark.parametrize("options", [[], ["--reload"]])

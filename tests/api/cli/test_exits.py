@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import typer
 
 from snapreplay.api.cli.output import ExitCode, OperationRefused, code_of
+from snapreplay.api.cli.root import refused_unless_it_runs
 from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
 from snapreplay.errors import (
     RebuildError,
@@ -18,6 +20,8 @@ from snapreplay.errors import (
     UsageError,
 )
 from snapreplay.service.core.kafka_errors import ClockRefused, NotAuthenticated, NotAuthorized, RefusedRecord
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "cli.md"
 
 
 @pytest.mark.parametrize(
@@ -42,6 +46,15 @@ from snapreplay.service.core.kafka_errors import ClockRefused, NotAuthenticated,
 def test_every_class_has_its_code(error, code):
     """The class of an error alone decides what the command ends with."""
     assert code_of(error) == code
+
+
+def test_a_cluster_that_does_not_answer_has_a_remedy_in_judging_commands_too(capsys):
+    """As in every other command."""
+    with pytest.raises(typer.Exit), refused_unless_it_runs():
+        raise RetryableError("nobody answers")
+    assert "hint: check that the cluster is up, and give its address with --bootstrap-servers" in (
+        capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("command", ["doctor", "audit", "compact"])

@@ -61,6 +61,13 @@ def test_a_bad_line_is_named_by_its_number(line, why):
     assert len(fed(example)) == 1
 
 
+def test_only_the_first_bad_lines_are_listed():
+    """A wrong file has as many as it has lines."""
+    with pytest.raises(UsageError, match=r"(?s)25 lines cannot be fed.*line 10: .*and 15 more") as refused:
+        fed(*["x"] * 25)
+    assert "line 11" not in refused.value.message
+
+
 @pytest.mark.parametrize(
     ("codec", "data", "document"),
     [

@@ -26,6 +26,18 @@ def with_inputs(control, *inputs, held_by=None, blocked=False):
     control.statuses = {0: msgspec.structs.replace(LIVE, inputs=inputs, blocked_by_open_transaction=told)}
 
 
+def test_both_lags_of_each_input_are_shown(invoke, url, control):
+    """One row per input; nothing is held back, so the exit code is 0."""
+    with_inputs(control, InputStatus("payments", 500, 1520, 1560), InputStatus("rates", 7, 9, 9))
+    result = invoke("lag", "--url", url)
+    assert result.exit_code == 0
+    rows = [line.split() for line in result.stdout.splitlines() if " live " in line]
+    assert rows == [
+        ["0", "live", "payments", "500", "1,520", "1,020", "1,560", "1,060"],
+        ["0", "live", "rates", "7", "9", "2", "9", "2"],
+    ]
+
+
 @pytest.mark.parametrize(
     ("held_by", "who"),
     [
@@ -48,6 +60,20 @@ def test_a_lag_that_is_not_known_yet_is_no_lag_of_zero(invoke, url):
     result = invoke("lag", "--url", url)
     assert result.exit_code == 5
     assert ["1", "loading", *"------"] in [line.split() for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("changes", "recorded changes need no schema registry; a replay would need http://registry"),
+        ("replay", "a replay waits until the schema registry answers: http://registry"),
+    ],
+)
+def test_the_plan_names_the_registry_that_a_replay_needs(capsys, mode, said):
+    plan = RestorePlan(mode, None, Rates(), NOW, ("http://registry",))
+    (shown, *_) = views.restore_plans(app([msgspec.structs.replace(LIVE, restore_plan=plan, recoverable=True)])).items
+    print_plans(json.loads(msgspec.json.encode(views.RestorePlans((shown,)))))
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("state", [PeerState.DEAD, PeerState.UNREACHABLE, PeerState.REACHABLE])

@@ -39,6 +39,18 @@ def root_logger() -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize(("level", "seen"), [(Verbosity.INFO, False), (Verbosity.DEBUG, True)])
+def test_libraries_are_quiet_unless_debugging(capsys, level, seen):
+    """The client's news is noise, its warnings are not."""
+    configure(level)
+    logging.getLogger("aiokafka.consumer").info("news")
+    logging.getLogger("aiokafka.consumer").warning("warned")
+    logging.getLogger().handlers[0].flush()
+    written = capsys.readouterr().err
+    assert ("news" in written) is seen
+    assert "warned" in written
+
+
 def test_lines_carry_utc_time_level_and_name_wherever_the_machine_is(capsys, monkeypatch):
     """On standard error; lines of processes in different time zones can be put in one order."""
     monkeypatch.setenv("TZ", "Asia/Kolkata")
@@ -91,6 +103,23 @@ def test_no_exception_begins_a_line_of_its_own():
     assert any("ValueError: bad value" in line for line in lines)
 
 
+def kept_bytes(text: str, letter: str) -> int:
+    shown = {"\n": "\\n"}.get(letter, letter)
+    return text.partition(": ")[2].partition(" … ")[0].count(shown) * len(letter.encode())
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "\n"])
+def test_a_line_is_bounded(letter):
+    """And says how much it left out; the same for the text of an exception."""
+    text = formatted(letter * 10_000_000)
+    assert len(text.encode()) < LINE_BYTES_MAX + 100
+    left_out = int(text.rpartition(" … ")[2].split()[0].replace(",", ""))
+    assert left_out == 10_000_000 * len(letter.encode()) - kept_bytes(text, letter)
+    text = formatted("failed", ValueError(letter * 10_000_000))
+    assert max(len(line.encode()) for line in text.split("\n")) < LINE_BYTES_MAX + 100
+    assert text.endswith(" more bytes")
+
+
 @given(st.text(st.characters()))
 @example("half a pair: \ud800")
 @example(f"cannot decode 'a\n\u2028\x85{FORGED}'")
@@ -105,6 +134,18 @@ def test_json_is_one_line_that_every_reader_takes(text):
     assert escaped in said["exception"]
     assert (said["app"], said["level"], said["logger"]) == ("ledger", "ERROR", "snapreplay")
     assert abs(datetime.fromisoformat(said["time"]).timestamp() - time.time()) < 60
+
+
+def test_json_names_the_partition():
+    """By the template of the message, never by what is quoted in it."""
+
+    def partition(template, *values):
+        made = logging.LogRecord("snapreplay", logging.INFO, "", 0, template, values, None)
+        return msgspec.json.decode(JsonFormatter("ledger").format(made)).get("partition")
+
+    assert partition("partition %d: %s", 7, "x") == 7
+    assert partition("%s: the standby of partition %d failed", "x", 3) == 3
+    assert partition("%s", "partition 5") is None
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "\n", "\ud800"])

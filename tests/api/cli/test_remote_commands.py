@@ -14,10 +14,12 @@ import msgspec
 import pytest
 
 from snapreplay.api.cli import operation_commands
+from snapreplay.api.cli.client import Client, ServiceUnreachable
 from snapreplay.service.control.operations import TriggerSnapshot
 from snapreplay.service.control.protocol import Check
+from snapreplay.service.core.phase import Phase
 from tests.support.deadlines import scaled
-from tests.support.fake_control import LIVE
+from tests.support.fake_control import LIVE, LOADING
 
 
 @pytest.fixture
@@ -57,6 +59,30 @@ def test_restore_status_shows_every_partition(invoke, url):
     assert result.stdout.splitlines()[-1].startswith("ledger: 1 live, 1 loading")
 
 
+def test_restore_status_is_0_when_all_are_live(invoke, url, control):
+    """What a script waits for, also with --output json."""
+    control.statuses = {0: LIVE}
+    assert invoke("restore-status", "--url", url).exit_code == 0
+    control.statuses = {0: LIVE, 1: LOADING}
+    assert invoke("restore-status", "--url", url, "-o", "json").exit_code == 5
+
+
+def test_restore_status_without_partitions(invoke, url, control):
+    """Before any assignment it says so."""
+    control.statuses = {}
+    result = invoke("restore-status", "--url", url)
+    assert result.exit_code == 5
+    assert result.stdout == "ledger: no partition is assigned to this process\n"
+
+
+def test_restore_status_says_what_keeps_the_process_out(invoke, url, control):
+    """Whether it has partitions or not, as the process itself says."""
+    control.service_facts = msgspec.structs.replace(control.service_facts, trouble="group x is full (run fewer)")
+    for statuses in ({}, {0: LIVE}):
+        control.statuses = statuses
+        assert "\ntrouble: group x is full (run fewer)\n" in "\n" + invoke("restore-status", "--url", url).stdout
+
+
 @pytest.mark.parametrize("command", ["restore-status", "trigger-snapshot"])
 @pytest.mark.parametrize("extra", [[], ["--output", "json"]])
 def test_unreachable_is_3_and_names_the_url(invoke, nobody, command, extra):
@@ -77,6 +103,17 @@ def test_trigger_prints_the_operation(invoke, url, control):
     assert begun.reason == "deploy"
     assert result.stderr.endswith("partition 1 (loading), 2 (failed), 3 (assigned), 4 (unknown), 5 (unknown)\n")
     assert "left out" not in invoke("trigger-snapshot", "--url", url, "--partition", "0").stderr
+
+
+def test_an_operation_that_has_begun_is_printed_whatever_comes_then(invoke, url, control, monkeypatch):
+    """The service dies before it says which partitions were left out."""
+
+    def gone(*_):
+        raise ServiceUnreachable("gone")
+
+    monkeypatch.setattr(Client, "restore_status", gone)
+    result = invoke("trigger-snapshot", "--url", url)
+    assert (result.exit_code, control.operations()[0].id in result.stdout) == (0, True)
 
 
 @pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 1), ("cancelled", 1)])
@@ -143,6 +180,18 @@ def test_what_the_service_or_the_parser_refuses(invoke, url, command, partition,
     assert text in result.stderr
 
 
+def test_retry_without_partitions_is_for_all_that_failed(invoke, url, control):
+    """One operation for each, with its id; the table has a row per partition."""
+    control.statuses[1] = msgspec.structs.replace(control.statuses[1], phase=Phase.FAILED)
+    result = invoke("retry", "--url", url)
+    assert result.exit_code == 0
+    parts = [part.partition for operation in control.operations() for part in operation.parts]
+    assert sorted(parts) == [1, 2]
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["1", "pending", "-"] in rows
+    assert ["2", "pending", "-"] in rows
+
+
 def test_retry_goes_on_behind_one_that_is_refused(invoke, url, control):
     """What has begun is printed, and waited for; the refusal makes it 1."""
     with ended_once_asked(control, "succeeded"):
@@ -174,6 +223,25 @@ def test_health_without_an_answer_is_1(invoke, nobody, monkeypatch):
         result = invoke("health", *options)
         assert result.exit_code == 1
         assert said in result.stderr
+
+
+@pytest.mark.parametrize("wrong", [["--bogus"], ["--http-port", "x"], ["extra"]])
+def test_health_that_is_not_understood_is_1(invoke, wrong):
+    """Also a wrong option is told in a code that Docker understands; --help is no failure."""
+    result = invoke("health", *wrong)
+    assert result.exit_code == 1
+    assert wrong[0] in result.stderr
+    assert "hint: see `snapreplay health --help`" in result.stderr
+    assert invoke("health", "--help").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "command", [["health"], ["restore-status"], ["restore-status", "-o", "json"], ["trigger-snapshot"]]
+)
+def test_the_port_of_run_and_dev_is_taken_as_typed(invoke, url, command):
+    """Who started the service with --http-port finds it by the same option: one partition has failed."""
+    result = invoke(*command, "--http-port", url.rpartition(":")[2])
+    assert result.exit_code == (1 if command[0] == "restore-status" else 0), result.output
 
 
 def test_an_operation_of_no_partition_says_what_became_of_it(invoke, url):

@@ -69,6 +69,15 @@ def test_findings_are_1_each_with_its_remedy(invoke, ledger, reporting):
     assert document["looked_at"] == LOOKED_AT
 
 
+def test_without_an_app_the_cluster_alone(invoke, reporting):
+    """No app is loaded."""
+    asked = reporting(DoctorReport(None, LOOKED_AT, [], 0.1))
+    result = invoke("doctor")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1].startswith("cluster: no findings")
+    assert asked[0][0] is None
+
+
 def test_what_could_not_run_is_2(invoke, nobody_there):
     """No broker, a wrong app: never 1, which means findings. A defect: tests/api/cli/test_exits.py."""
     nobody = invoke("doctor", "--bootstrap-servers", nobody_there)
@@ -90,6 +99,13 @@ def test_nothing_is_assumed(invoke, ledger, missing):
     result = invoke("accept", ledger, *(word for pair in given.items() for word in pair))
     assert result.exit_code == 2
     assert missing in result.stderr
+
+
+def test_an_empty_reason_is_none(invoke, ledger):
+    """Exit code 2, before any call to Kafka."""
+    result = invoke("accept", ledger, *GIVEN, "--reason", " ")
+    assert result.exit_code == 2
+    assert "no reason was given" in result.stderr
 
 
 @pytest.fixture
@@ -131,6 +147,16 @@ def test_the_plan_is_printed_then_where_the_decision_stands(accepting):
     assert said.endswith("Now run `snapreplay retry --partition 0`")
 
 
+def test_a_dry_run_has_no_offset(accepting):
+    """It ends with the plan; for a script it is one document, as is what was done."""
+    assert accepting("--dry-run") == [*PLAN, "dry run: nothing was written"]
+    (done,), (dry,) = accepting("-o", "json"), accepting("-o", "json", "--dry-run")
+    document = json.loads(done)
+    assert (document["finding"], document["problem"]) == (GIVEN[-1], "InputTrimmed: gone")
+    assert (document["dry_run"], document["batch"], document["offset"]) == (False, 9, 27)
+    assert (json.loads(dry)["dry_run"], json.loads(dry)["offset"]) == (True, None)
+
+
 # ---- patch
 
 
@@ -154,6 +180,13 @@ def test_the_lines_that_take_a_patch_back_are_not_written_over(invoke, ledger, t
     result = invoke("patch", ledger, file_of(tmp_path), "--yes", "--undo", undo)
     assert (result.exit_code, undo.read_text()) == (2, "{}")
     assert f"{undo} exists" in result.stderr
+
+
+def test_a_file_that_cannot_be_read_is_named(invoke, ledger, tmp_path):
+    """Exit code 2, with the reason of the system."""
+    result = invoke("patch", ledger, tmp_path / "none.jsonl", "--yes")
+    assert result.exit_code == 2
+    assert "none.jsonl cannot be read: No such file or directory" in result.stderr
 
 
 def answered(words, answer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -40,6 +41,30 @@ def shown(*statuses: Any) -> Json:
 def test_line_says_what_matters_in_its_phase(status, line):
     """Amounts while they move, attempts when there were several, errors when there are some."""
     assert restore_view.line(shown(status)["partitions"][0]) == line
+
+
+def test_summary_counts_phases():
+    """How many in which phase, and how far on the whole: a failed partition is not at 0 %, nor the others at 50."""
+    assert restore_view.summary(shown(LIVE, LOADING)) == "1 live, 1 loading; 56.2 %"
+    assert restore_view.summary(shown(LIVE, FAILED)) == "1 live, 1 failed"
+
+
+def test_a_partition_that_failed_after_it_was_live_shows_nothing_of_its_restore(capsys):
+    """Neither a percentage nor a proof, which were of another time."""
+    late = msgspec.structs.replace(LIVE, phase=Phase.FAILED, error=FAILED.error)
+    restore_view.print_status(shown(late))
+    row = next(line for line in capsys.readouterr().out.splitlines() if " failed " in line)
+    assert row.split() == ["0", "failed", *["-"] * 9]
+
+
+@pytest.mark.parametrize(("status", "phase"), [(LIVE, "live, paused"), (FAILED, "failed, paused")])
+def test_a_pause_is_said_beside_the_phase(capsys, status, phase):
+    """One that failed has not become live by it."""
+    paused = msgspec.structs.replace(status, paused_since=datetime(2026, 3, 1, 4, 5, 6, tzinfo=UTC), paused_reason="")
+    restore_view.print_status(shown(paused))
+    said = capsys.readouterr().out
+    assert f" {phase} " in said
+    assert f"partition {status.partition}: paused since 2026-03-01 04:05:06 UTC: no reason was given" in said
 
 
 def test_what_is_waited_for_and_what_is_doubtful_is_said():
@@ -110,6 +135,22 @@ def test_missing_copies_are_counted_with_their_reason(capsys):
     ]
 
 
+def test_unequal_proof_shows_both_digests(capsys):
+    """A proof that failed names what was computed and what was recorded."""
+    status = shown(LIVE)
+    status["partitions"][0]["proof"] |= {"computed": "7:a:b", "equal": False}
+    restore_view.print_status(status)
+    assert "7:a:b is not 1100:0a:0b" in capsys.readouterr().out
+
+
+def test_another_mode_than_preferred_says_why():
+    """The newest snapshot was used, so none is named."""
+    partition = shown(LIVE)["partitions"][0]
+    partition |= {"fallback_from": None, "fallback_reason": "x-0 offset 7: crc32"}
+    (line,) = restore_view.troubles(partition)
+    assert line == "partition 0: the preferred mode was not usable: x-0 offset 7: crc32"
+
+
 # ---- --watch
 
 ADVANCED = msgspec.structs.replace(LOADING, phase=Phase.LIVE, restore=LIVE.restore)
@@ -147,6 +188,27 @@ def test_lines_until_all_are_live(url, scripted, capsys):
         "partition 1 loading 1,024 / 4,096 bytes 12 % 512/s attempt 2",
         "partition 1 live",
     ]
+
+
+def test_failed_partition_ends_it_when_the_rest_is_live(url, scripted, capsys):
+    """Nothing will change any more without an operator: exit code 1, and the hint says once what to do."""
+    scripted([LOADING, FAILED], [ADVANCED, FAILED])
+    with Client(url) as client:
+        assert restore_view.follow(client, Format.TABLE) == ExitCode.FINDINGS
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "partition 2 failed RecordError: handler failed",
+        "partition 2: hint: deploy a fixed handler",
+        "partition 1 live",
+    ]
+
+
+def test_json_is_a_document_per_change(url, scripted, capsys):
+    """--output json: one document per line, repeated looks left out."""
+    scripted([], [], [LOADING], [LOADING], [ADVANCED])
+    with Client(url) as client:
+        assert restore_view.follow(client, Format.JSON) == ExitCode.OK
+    documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [len(each["partitions"]) for each in documents] == [0, 1, 1]
 
 
 def test_silence_is_endured_for_a_while(scripted, monkeypatch):

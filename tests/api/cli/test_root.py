@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+import snapreplay
+from snapreplay.api.cli import main
 from snapreplay.api.cli.explaining import REACTIONS
 from snapreplay.api.cli.output import message_of
 from snapreplay.errors import SnapreplayError
@@ -23,6 +27,13 @@ def test_version_imports_nothing_heavy():
     assert shown.stdout.splitlines()[-1] == "[]"
 
 
+def test_unknown_command_is_usage_with_the_nearest(invoke):
+    """A typing error: exit code 2 and the command that was meant."""
+    result = invoke("restore-statu")
+    assert result.exit_code == 2
+    assert "restore-status" in result.stderr
+
+
 def test_error_is_one_block_without_traceback(invoke):
     """What an operator sees of an error: message and hint, the class's exit code, no traceback but with --debug."""
     result = invoke("run", "no_such_module:app")
@@ -33,6 +44,15 @@ def test_error_is_one_block_without_traceback(invoke):
 
     result = invoke("--debug", "run", "no_such_module:app")
     assert isinstance(result.exception, SnapreplayError)
+
+
+def test_main_ends_the_process(monkeypatch, capsys):
+    """The entry point of the distribution runs the tree and exits with its code."""
+    monkeypatch.setattr(sys, "argv", ["snapreplay", "version"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"snapreplay {snapreplay.__version__}"
 
 
 def test_an_error_is_explained_by_its_name(invoke):

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from snapreplay import UsageError, run
 from snapreplay.api.cli.author_commands import INSTEAD
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
@@ -44,6 +45,11 @@ def test_two_apps_with_the_same_id_are_refused(invoke, ledger, command):
     result = invoke(*command, ledger, "twin.py")
     assert result.exit_code == 2, result.output
     assert result.stderr.startswith("error: two of the apps have the id 'ledger': each would take the partitions of")
+
+
+def test_no_app_is_refused():
+    with pytest.raises(UsageError, match="no app to run"):
+        run([])
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -209,3 +215,13 @@ def test_run_begins_a_new_app_in_one_command_and_imports_only_what_it_needs(
     assert not FOR_OTHERS & {name.partition(".")[0] for name in imported}
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=scaled(30)) == 0
+
+
+@pytest.mark.kafka
+@pytest.mark.usefixtures("input_topic")
+def test_run_that_must_not_wait_ends_with_4(on_broker):
+    """For scripts: an operator is needed; nothing was created."""
+    refused = on_broker("run", then=("--no-wait", "--http-port", "0"))
+    assert refused.exit_code == 4, refused.output
+    assert "has not begun" in refused.stderr
+    assert "has not begun" in on_broker("run", then=("--no-wait", "--http-port", "0")).stderr

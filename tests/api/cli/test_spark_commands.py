@@ -3,6 +3,7 @@ tests/snapshots/jobs."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,13 +15,22 @@ import pytest
 from snapreplay.api.cli.output import Format
 from snapreplay.api.cli.spark_commands import print_audit, print_compaction
 from snapreplay.snapshots.jobs.compaction import CompactionReport, Outcome, PartitionResult
-from snapreplay.snapshots.proof.report import AuditReport, Level, Violation
+from snapreplay.snapshots.proof.report import AuditReport, Level, RecordedDecision, Violation
 
 CLEAN = AuditReport("ledger", 4, {"increments": 1200}, [], {"orphans": 1}, 8.25)
 VIOLATION = Violation("crc32", "ledger-snapshots", 2, 17, "differs")
 FOUND = AuditReport("ledger", 4, {"increments": 3}, [VIOLATION], {}, 1)
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_table_says_what_was_checked(capsys):
+    """A clean audit shows what it looked at: "no findings" alone could mean that it saw nothing."""
+    print_audit(CLEAN, Format.TABLE)
+    shown = capsys.readouterr().out
+    assert "1,200" in shown
+    assert "note: orphans" in shown
+    assert shown.splitlines()[-1] == "ledger: no findings in 4 partitions (8.2 s)"
 
 
 def test_table_says_where_a_finding_is(capsys):
@@ -30,6 +40,29 @@ def test_table_says_where_a_finding_is(capsys):
     row = next(line for line in shown.splitlines() if "crc32" in line)
     assert " ".join(row.split()) == "crc32 ledger-snapshots 2 17 differs"
     assert "ledger: 1 finding in" in shown
+
+
+def test_table_tells_what_operators_accepted(capsys):
+    """No findings, but not without a word: partition, offset, who and why."""
+    decision = RecordedDecision(2, 17, "input-gap-1", "goes on at 130", "outage", "ada@here")
+    print_audit(AuditReport("ledger", 4, {}, [], {}, 1, [decision]), Format.TABLE)
+    shown = capsys.readouterr().out
+    row = next(line for line in shown.splitlines() if "input-gap-1" in line)
+    assert " ".join(row.split()) == "2 17 input-gap-1 ada@here outage goes on at 130"
+    assert "no findings" in shown
+
+
+def test_an_audit_without_spark_has_the_same_verdicts(invoke, monkeypatch):
+    """Its engine is named."""
+    asked = []
+
+    def audit(*arguments, **options):
+        asked.append((*arguments[1:], options))
+        return FOUND
+
+    monkeypatch.setattr("snapreplay.snapshots.jobs.audit.audit", audit)
+    assert invoke("audit", "--app-id", "ledger", "--engine", "python").exit_code == 1
+    assert asked == [("ledger", "integrity", None, {})]
 
 
 @pytest.mark.parametrize("command", ["audit", "compact"])
@@ -106,3 +139,24 @@ def test_compaction_table_says_what_became_of_each_partition(capsys):
         " hint: name the app",
         "ledger: 2 partitions: 1 proposed, 1 not possible (8.2 s)",
     ]
+
+
+def test_json_is_the_whole_report(capsys):
+    """Nothing is lost on the way to a script."""
+    print_audit(FOUND, Format.JSON)
+    print_compaction(REPORT, Format.JSON)
+    audited, compacted = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (audited["findings"][0]["offset"], audited["checked"]) == (17, {"increments": 3})
+    assert compacted["partitions"][0]["manifest_offset"] == 61
+    assert compacted["partitions"][1]["outcome"] == "not possible"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"), [([], 0), (["proposed", "superseded", "nothing to do"], 0), (["not possible"], 1)]
+)
+def test_exit_code_is_that_of_the_report(invoke, monkeypatch, outcomes, code):
+    """0: every partition has a proposal or needs none."""
+    results = [PartitionResult(n, Outcome(each)) for n, each in enumerate(outcomes)]
+    report = CompactionReport("ledger", results, 1.0)
+    monkeypatch.setattr("snapreplay.spark.compact", lambda *_, **__: report)
+    assert invoke("compact", "--app-id", "ledger").exit_code == code

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from examples.demo import verify
-from examples.demo.verify import Input, Output, Truth
+from examples.demo.verify import Input, Output, State, Truth
 from snapreplay.state import digest as service_digest
 
 
@@ -63,6 +63,13 @@ def test_fold_by_hand(truth: Truth) -> None:
     assert truth.outputs[0, 0].stats["flights"] == 1, "an earlier output is not changed later"
 
 
+def test_right_outputs_are_right(truth: Truth, outputs: list[Output]) -> None:
+    """Nothing differs when nothing is wrong."""
+    checked = verify.check_outputs(truth, outputs)
+    assert (checked.findings.count, checked.count) == (0, 4)
+    assert verify.check_final_state(truth, checked.last).count == 0
+
+
 def duplicate(outputs: list[Output]) -> None:
     outputs += [outputs[1]._replace(offset=9)] * 8
 
@@ -102,6 +109,16 @@ def test_what_is_not_once_and_in_order_is_named(
     assert (findings.count, findings.first) == (count, says)
 
 
+def test_wrong_content(truth: Truth, outputs: list[Output]) -> None:
+    """An output that counts a flight twice is named, with what it should be."""
+    stats = outputs[3].value["stats"]
+    stats["flights"] = 3
+    checked = verify.check_outputs(truth, outputs)
+    assert checked.findings.count == 1
+    assert "output 0-3 of record 0-2" in checked.findings.first[0]
+    assert verify.check_final_state(truth, checked.last).first[0].startswith("partition 0 N1: {")
+
+
 def test_digest_is_the_documented_one(truth: Truth) -> None:
     """By the msgpack library and the formula, brute force arrives at what the service computes."""
     import msgspec
@@ -114,3 +131,15 @@ def test_digest_is_the_documented_one(truth: Truth) -> None:
             for key, stats in state.items()
         ]
         assert verify.digest(state) == str(service_digest.digest_of(entries))
+
+
+def test_wrong_digest(truth: Truth) -> None:
+    """A digest of another state, or of no state, is named with both values."""
+    right_ones: dict[int, str | None] = {number: verify.digest(state) for number, state in truth.states.items()}
+    assert verify.check_digests(truth, right_ones).count == 0
+    wrong: State = {"N1": truth.outputs[0, 0].stats, "N2": truth.states[0]["N2"]}
+    found = verify.check_digests(truth, {**right_ones, 0: verify.digest(wrong)})
+    assert found.count == 1
+    assert "partition 0: the service says 2:" in found.first[0]
+    assert verify.check_digests(truth, {0: right_ones[0]}).count == 1, "one was not reported"
+    assert verify.check_digests(truth, {**right_ones, 1: None}).count == 1

@@ -1,6 +1,7 @@
 """The settings as they are shown: where each was given, and no secret."""
 
-from snapreplay.service.config.settings import effective, load_settings
+from snapreplay.service.config.groups import HttpSettings
+from snapreplay.service.config.settings import Settings, effective, load_settings
 
 
 def shown(settings):
@@ -25,3 +26,10 @@ def test_each_setting_says_where_it_was_given(tmp_path):
     assert password == ("***", "SNAPREPLAY_KAFKA__SASL_PLAIN_PASSWORD in the environment")
     assert found["batch.records_max"] == (5000, "default")
     assert "hunter2" not in str(found)
+
+
+def test_what_a_program_gives_is_said_to_be_its():
+    """Settings that were not loaded have no file and no variable."""
+    found = shown(Settings(http=HttpSettings(port=0), kafka={"client.id": "ledger"}))
+    assert (found["http.port"], found["kafka.client.id"]) == ((0, "by the program"), ("ledger", "by the program"))
+    assert found["http.host"] == ("127.0.0.1", "default")

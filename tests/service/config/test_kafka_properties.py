@@ -33,6 +33,14 @@ def test_every_property_of_the_clients_is_accepted_or_refused_with_a_reason():
     assert not set(PROPERTIES) & set(OWNED)
 
 
+@pytest.mark.parametrize("name", [n for n, known in PROPERTIES.items() if known.client != "ssl"])
+def test_a_property_goes_to_a_client_that_takes_it(name):
+    """Common ones to all of them."""
+    client = PROPERTIES[name].client
+    for taker in CLIENTS.values() if client == "common" else [CLIENTS[client]]:
+        assert name in names_of(taker)
+
+
 @pytest.mark.parametrize(
     ("name", "here"),
     [

@@ -4,7 +4,7 @@ import pytest
 
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import load_settings
-from snapreplay.service.config.sources import environment_tree, file_tree, unfold
+from snapreplay.service.config.sources import environment_tree, file_tree, merged, unfold
 
 
 def test_kubernetes_service_variables_are_somebody_elses():
@@ -61,6 +61,14 @@ def test_all_spellings_of_a_name_are_one_also_in_a_nested_mapping(name):
     assert tree == {"http": {"port": 1}, "kafka": kafka, "batch": {"linger_ms": 0}}
 
 
+def test_a_file_in_the_working_directory_is_found(tmp_path, monkeypatch):
+    """snapreplay.toml counts without being named; none is fine too."""
+    monkeypatch.chdir(tmp_path)
+    assert file_tree(None) == {}
+    (tmp_path / "snapreplay.toml").write_text("[http]\nport = 7\n")
+    assert load_settings(environment={}).http.port == 7
+
+
 def test_a_named_file_must_exist_and_be_toml(tmp_path):
     """A config file that silently does not count is worse than none."""
     with pytest.raises(UsageError, match=r"missing\.toml \(--config\) cannot be read: No such file"):
@@ -68,3 +76,12 @@ def test_a_named_file_must_exist_and_be_toml(tmp_path):
     (tmp_path / "bad.toml").write_text("port 1")
     with pytest.raises(UsageError, match=r"bad\.toml is not valid TOML"):
         file_tree(tmp_path / "bad.toml")
+
+
+def test_the_first_tree_that_has_a_value_gives_it():
+    """Inside a table, too; a value that stands where a table must be is not lost, but refused later."""
+    cli, environment = {"http": {"port": 1}}, {"http": {"port": 2, "host": "b"}}
+    file = {"http": {"host": "c"}, "instance_id": "one", "batch": 7}
+    assert merged(cli, environment, file) == {"http": {"port": 1, "host": "b"}, "instance_id": "one", "batch": 7}
+    assert merged({"batch": 7}, {"batch": {"linger_ms": 1}}) == {"batch": 7}
+    assert file == {"http": {"host": "c"}, "instance_id": "one", "batch": 7}

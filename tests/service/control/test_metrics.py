@@ -11,10 +11,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from snapreplay.service.clock import time_of
 from snapreplay.service.control.counters import EVENTS, PartitionMetrics, Result
 from snapreplay.service.control.metrics import DocumentCollector
-from snapreplay.service.control.status import BlockedTopic, InputStatus, OpenTransactionStatus
+from snapreplay.service.control.status import BlockedTopic, InputStatus, OpenTransactionStatus, StandbyStatus
 from snapreplay.service.core.assignment import Copies
-from snapreplay.service.core.phase import Phase
-from tests.support.fake_control import ASSIGNED, LIVE, FakeControl
+from snapreplay.service.core.phase import CopyState, Phase
+from tests.support.fake_control import ASSIGNED, LIVE, LOADING, FakeControl
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -62,6 +62,26 @@ def test_a_store_has_its_own_series():
             assert found.get((f"snapreplay_{name}", labels(0, store=store))) == value
 
 
+def test_copies_are_counted_by_state():
+    """Each state has a series; a copy shows how far it is behind, and how often it was proven."""
+    copies = (StandbyStatus(4, CopyState.WARM, lag_offsets=7, digests_compared=12), StandbyStatus(5))
+    document = msgspec.structs.replace(FakeControl().document(), standbys=copies)
+    found = {
+        (sample.name, sample.labels.get("state") or sample.labels.get("partition")): sample.value
+        for family in DocumentCollector(document, CollectorRegistry()).collect()
+        for sample in family.samples
+        if "standby" in sample.name
+    }
+    states = {
+        ("snapreplay_standbys", "loading"): 1,
+        ("snapreplay_standbys", "warm"): 1,
+        ("snapreplay_standbys", "ahead"): 0,
+    }
+    behind = {("snapreplay_standby_lag_offsets", "4"): 7, ("snapreplay_standby_lag_offsets", "5"): 0}
+    proven = {("snapreplay_standby_digests_total", "4"): 12, ("snapreplay_standby_digests_total", "5"): 0}
+    assert found == states | behind | proven
+
+
 def test_missing_copies_are_counted_over_the_partitions_of_a_process():
     """Four partitions are to have two copies each, and have one. Before anybody has said so, nothing is."""
     control = FakeControl()
@@ -73,6 +93,13 @@ def test_missing_copies_are_counted_over_the_partitions_of_a_process():
     }
     assert (found["wanted"], found["missing"], found["on_owners_rack"]) == (8, 4, 3)
     assert not [name for name, _ in scrape(control) if "snapreplay_copies" in name]
+
+
+def test_phase_is_one_of_all():
+    """Exactly one phase of a partition is 1, and every phase has a series."""
+    found = scrape(FakeControl([LOADING]))
+    phases = {phase: found["snapreplay_partition_phase", labels(1, phase=phase)] for phase in Phase}
+    assert [phase for phase, value in phases.items() if value] == [Phase.LOADING]
 
 
 def test_unknown_values_have_no_sample():
@@ -149,3 +176,9 @@ def test_events_are_counted_per_partition():
     assert found["snapreplay_restore_seconds_count", labels(77)] == 1
     assert found["snapreplay_fences_total", labels(77)] == 1
     assert found["snapreplay_failures_total", labels(77, kind="UsageError", reaction="refuse")] == 1
+
+
+def test_fences_start_at_zero():
+    """The first fence must show as an increase, so the series exists before it."""
+    PartitionMetrics("ledger", 78)
+    assert scrape(FakeControl())["snapreplay_fences_total", labels(78)] == 0

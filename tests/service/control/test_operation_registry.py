@@ -9,6 +9,7 @@ from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.operations import (
     AdoptSnapshot,
     Busy,
+    CreateSavepoint,
     DrainProcess,
     DrillPartition,
     NotCancellable,
@@ -128,3 +129,14 @@ def test_what_goes_on_whatever_is_asked_says_why(command, state, why):
     assert found(operations, made) == before
     with pytest.raises(NotCancellable, match="it is not known here"):
         operations.cancel("nothing", "")
+
+
+@pytest.mark.parametrize(
+    "command", [TriggerSnapshot(), RetryPartition(0), DrillPartition(0), DrainProcess(), CreateSavepoint("before-42")]
+)
+def test_what_can_be_cancelled_before_it_begins(command):
+    """It has an end then."""
+    operations = OperationRegistry()
+    made = operations.create(command, [0])
+    after, _ = operations.cancel(made.id, "")
+    assert (after.state, after.finished_at is not None) == ("cancelled", True)

@@ -25,6 +25,23 @@ def test_progress_is_a_percentage_of_its_own_span(progress, percent, remaining):
 
 
 @pytest.mark.parametrize(
+    ("phase", "percent"),
+    [
+        (Phase.FENCING, 0.0),
+        (Phase.LOADING, 20.0),
+        (Phase.ADVANCING, 70.0),
+        (Phase.LIVE, 100.0),
+        (Phase.FAILED, None),
+        (Phase.FENCED, None),
+    ],
+)
+def test_loading_is_one_half_of_the_way_and_advancing_the_other(phase, percent):
+    """The same 40 % of a phase are 20 or 70 % of the way; who failed is not on the way."""
+    restore = RecoveryStatus(1, AT, progress=Progress("bytes", 0, 40, 100))
+    assert PartitionStatus(0, phase, restore=restore).restored_percent == percent
+
+
+@pytest.mark.parametrize(
     ("phase", "finished_at", "shown"),
     [
         (Phase.ADVANCING, None, True),

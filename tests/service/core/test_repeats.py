@@ -13,6 +13,16 @@ def test_the_first_one_is_said_at_once_and_then_a_sum_a_minute():
     assert lines == [(0, 1, 0), (60, 61, 60), (120, 121, 60)]
 
 
+def test_a_line_says_how_often_it_was_left_out():
+    """A new one does not; in between there is none."""
+    repeats = Repeats()
+    lines = [(second, repeats.line("lost", float(second))) for second in range(61)]
+    assert [each for each in lines if each[1] is not None] == [
+        (0, "lost"),
+        (60, "lost (repeated 60 times in the last 60 s)"),
+    ]
+
+
 def test_each_cause_is_said_for_itself():
     """What is new is never left out."""
     repeats = Repeats()

@@ -277,6 +277,14 @@ def test_how_long_whose_transaction_may_be_open(name, transactional_id, seconds_
     assert bool(list(checks.pinned(held(name, opened(transactional_id, seconds_ago))))) == wrong
 
 
+def test_a_new_app_has_neither_of_its_topics():
+    """Both are created and the app is initialised; while processes run they write them, and nothing is initialised."""
+    seen = without_topic("x-increments", "x-snapshots")
+    assert ["`snapreplay init MODULE:APP`" in each.remedy for each in checks.existence(seen)] == [True, True]
+    running = list(checks.existence(replace(seen, members=2)))
+    assert ["init" in each.remedy for each in running] == [False, False]
+
+
 def matching_too(**changed):
     """The app has a pattern, too, which a topic of three partitions matches."""
     app: App[Any] = App("x", inputs=[Topic("payments-x"), Topic.matching("more-.*")], state=lambda: MapState(str, int))
@@ -334,6 +342,12 @@ def test_a_report_counts_what_was_examined_and_has_the_findings_of_all_checks():
     counted = {"brokers": 3, "topics": 5, "partitions": 10, "states": 2}
     assert report.looked_at == {"checks": len(CHECKS), **counted}
     assert [f.check for f in report_of(without_topic("balances-x"), 0).findings] == ["topics"]
+
+
+def test_an_app_recovers_by_replay_when_it_keeps_no_changes():
+    """By its settings."""
+    assert not facts().by_replay
+    assert facts(settings=LEAN).by_replay
 
 
 @pytest.mark.parametrize("broadcast", [False, True])

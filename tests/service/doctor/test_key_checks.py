@@ -99,6 +99,25 @@ def test_a_producer_that_does_not_partition_as_declared_is_named():
     assert "1 of 61 keys" in found.problem
 
 
+def test_a_finding_has_a_key_as_proof():
+    """One that both inputs have, with both partitions; else where murmur2 would put it. Bytes are shown as such."""
+    app: App[Any] = App("x", inputs=[Topic("a"), Topic("b")], state=apps.accounts)
+    topics = {name: topic(name, partition_count=COUNT) for name in ("a", "b")}
+
+    def problem(right: dict[bytes, int]) -> str:
+        (found,) = keyed_alike(facts(app=app, topics=topics, keys={"a": placed(java), "b": right}))
+        return found.problem
+
+    apart = min(key for key in NAMES if java(key) != librdkafka(key))
+    both = f"key {apart.decode()!r} is in partition {librdkafka(apart)}, but in partition {java(apart)} of a"
+    assert both in problem(placed(librdkafka))
+    assert "librdkafka unless configured otherwise does (crc32)" in problem(placed(librdkafka))
+    odd = [bytes((255, number)) for number in range(60)]
+    first = min(key for key in odd if java(key) != librdkafka(key))
+    told = f"key {first!r} is in partition {librdkafka(first)}, but murmur2 gives partition {java(first)}; "
+    assert told in problem(placed(librdkafka, odd))
+
+
 @pytest.mark.kafka
 async def test_what_librdkafka_sends_is_told_from_what_java_sends(broker, unique):
     """Real records; null and empty keys are no proof. The remedy: with another partitioner, into another topic."""

@@ -8,7 +8,8 @@ import pytest
 import zstandard
 
 from snapreplay.errors import RecordError, RecordId, StopError
-from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.clock import wall_time
+from snapreplay.service.control.status import BlockedTopic, DigestProof, SnapshotUsed, StatusBoard
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.retained import Warm
@@ -32,6 +33,14 @@ def test_an_error_is_shown_with_kind_hint_reaction_and_record():
     assert (problem.reaction, problem.record_id) == ("stop", "payments-0-7")
     assert problem_of(RecordError("bad", record_id=RecordId("a", 1, 2))).record_id == "a-1-2"
     assert problem_of(StopError("stopped")).record_id == ""
+
+
+def test_an_error_outside_the_tree_is_called_a_defect():
+    """Nobody is sent to look at their cluster for a bug of ours."""
+    problem = problem_of(ZeroDivisionError("1/0"))
+    assert problem.kind == "ZeroDivisionError"
+    assert problem.reaction == "stop"
+    assert "defect" in problem.hint
 
 
 @pytest.mark.parametrize(
@@ -58,10 +67,56 @@ async def test_every_change_is_published_whole(board, reporter):
     assert (status.batch, status.records_total, status.skipped_total) == (7, 15, 1)
 
 
+async def test_an_outlook_is_no_progress(reporter):
+    """A partition that stands still is not made young by being looked at."""
+    before = reporter.status.updated_at
+    reporter.note(
+        recoverable=False, unrecoverable_reason="gone", blocked_by_open_transaction=(BlockedTopic("t", 5, 2),)
+    )
+    status = reporter.status
+    assert (status.recoverable, status.unrecoverable_reason) == (False, "gone")
+    assert status.blocked_by_open_transaction[0].offsets == 2
+    assert status.updated_at == before
+
+
+async def test_seconds_are_added_up_per_phase_of_a_recovery(reporter):
+    """Over attempts too; LIVE is no part of it."""
+    reporter.started()
+    for phase in (Phase.FENCING, Phase.CLAIMING, Phase.FENCING, Phase.CLAIMING, Phase.LOCATING):
+        reporter.phase(phase)
+    spent = reporter.status.restore.seconds_per_phase
+    assert set(spent) == {"fencing", "claiming"}
+    assert all(0 <= seconds < 5 for seconds in spent.values())
+
+
 async def test_a_phase_that_cannot_follow_is_a_defect(reporter):
     """From ASSIGNED nobody is LIVE at once."""
     with pytest.raises(AssertionError, match="assigned cannot be followed by live"):
         reporter.phase(Phase.LIVE)
+
+
+async def test_progress_gives_rate_and_time_left(reporter):
+    """None until something moved; gone with the phase it was of."""
+    reporter.started()
+    reporter.phase(Phase.FENCING)
+    reporter.progress("bytes", 0, 0, 1000)
+    assert reporter.status.restore.progress.rate_per_second is None
+    reporter.progress("bytes", 0, 250, 1000)
+    progress = reporter.status.restore.progress
+    assert progress.percent == 25.0
+    assert progress.eta_seconds == pytest.approx(750 / progress.rate_per_second)
+    reporter.phase(Phase.CLAIMING)
+    assert reporter.status.restore.progress is None
+
+
+async def test_a_new_recovery_forgets_the_last_one(reporter):
+    """Snapshot, proof and seconds are those of the recovery that runs."""
+    reporter.started()
+    reporter.restore(snapshot=SnapshotUsed("s1", 4, 9, 100, 5000, wall_time()))
+    reporter.restore(proof=DigestProof("a", "a", 1))
+    reporter.started()
+    restore = reporter.status.restore
+    assert (restore.snapshot, restore.proof, restore.seconds_per_phase) == (None, None, {})
 
 
 async def test_a_restore_from_memory_says_what_became_of_the_batch_in_doubt(board, reporter):
@@ -108,6 +163,15 @@ def test_what_is_tried_again_is_said_once_and_summed_up(bench):
         ("WARNING", "partition 3: Unreachable: no broker (repeated 6 times in the last 60 s); trying again"),
         ("INFO", "partition 3: recovered after 8 failures in 80.0 s, the last one Unreachable: no broker"),
     ]
+
+
+def test_another_cause_is_said_at_once(bench):
+    """Whatever was said before."""
+    failures, lines, _ = bench
+    failures.retried(LOST)
+    failures.retried(Unreachable("no leader"))
+    failures.retried(LOST)
+    assert len(lines()) == 2
 
 
 def test_failed_is_said_with_its_class_and_its_hint(bench):

@@ -1,13 +1,19 @@
 """Tests that changed code has another version; the same code has the same one, in every process."""
 
+import ast
 import functools
+import gc
+import importlib
 import itertools
+import sys
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from snapreplay.app.code_version import code_version
+from snapreplay.app.code_version import _parsed, code_version, own_modules, place_of
+from snapreplay.errors import UsageError
 from tests.support.files import app_in, changed
 
 
@@ -51,6 +57,15 @@ def test_what_a_closure_holds_counts():
     others = {code_version([made(double, 2)]), code_version([made(triple, 1)])}
     assert code_version([made(double, 1)]) not in others
     assert len(others) == 2
+
+
+def test_place_names_function_file_and_line():
+    """A message can send its reader there."""
+    line = test_place_names_function_file_and_line.__code__.co_firstlineno
+    assert place_of(test_place_names_function_file_and_line) == (
+        f"test_place_names_function_file_and_line (test_code_version.py:{line})"
+    )
+    assert place_of(print) == "print"
 
 
 Files = dict[str, str]
@@ -129,6 +144,31 @@ def test_a_change_in_any_module_of_the_app_is_another_version(version_in, name, 
     assert version_in(changed(FILES, name, old, new)) != version_in(FILES)
 
 
+def test_it_makes_no_difference_what_has_been_imported(tmp_path, monkeypatch):
+    """The same modules before any of them is imported and after all of them are; asking imports nothing."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = own_modules(["shop"])
+    expected = {name.removesuffix(".py").replace("/", ".") for name in FILES} - {"unused"}
+    assert set(before) == {name.removesuffix(".__init__") for name in expected}
+    assert not set(before) & set(sys.modules)
+    try:
+        for name in before:
+            importlib.import_module(name)
+        assert own_modules(["shop"]) == before
+    finally:
+        for name in ("far", "far.off", *before):
+            sys.modules.pop(name, None)
+
+
+def test_half_a_file_is_named(version_in):
+    """Somebody is writing it: no SyntaxError without a place."""
+    with pytest.raises(UsageError, match=r"late\.py, a module of the app, .*line 1"):
+        version_in(FILES | {"late.py": "LIMIT = (\n"})
+
+
 @pytest.mark.parametrize(
     "files",
     [
@@ -156,3 +196,45 @@ def test_what_is_installed_is_not_the_authors(version_in, tmp_path, monkeypatch)
         monkeypatch.syspath_prepend(str(library.parent))
         found.add(version_in(files))
     assert len(found) == 1
+
+
+def test_of_an_installed_app_its_own_modules_count(version_in):
+    """Its top-level package; what else is installed does not."""
+    installed = {
+        name: version_in(files, "lib/site-packages")
+        for name, files in {
+            "as it is": FILES,
+            "app": changed(FILES, "shop.py", 'RATES["a"]', 'RATES["a"] * 2'),
+            "other": changed(FILES, "tables.py", "3", "4"),
+        }.items()
+    }
+    assert installed["app"] != installed["as it is"] == installed["other"]
+
+
+def test_a_collection_that_parses_does_not_disturb_the_version():
+    """CPython 3.11 fails then: "AST constructor recursion depth mismatch"."""
+
+    class Garbage:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            ast.parse("1")
+
+    source = b"def function():\n    return 1\n" * 300
+    expected = _parsed(source, "")
+    gc.collect()
+    with collecting_often():
+        Garbage()
+        assert _parsed(source, "") == expected
+
+
+@contextmanager
+def collecting_often():
+    """Let the collector look at young objects each time that a few hundred are made."""
+    before = gc.get_threshold()
+    gc.set_threshold(300, 1000, 1000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

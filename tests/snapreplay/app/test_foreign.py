@@ -106,3 +106,20 @@ def test_whatever_the_bytes_are_the_answer_is_a_sentence_or_none(data, codec):
     found = seen_in("value", codec, data)
     assert found is None or (found.what and found.hint)
     assert codec != "mine" or found is None
+
+
+def test_null_and_bytes_that_hold_a_null_are_told_apart():
+    """A tombstone is passed on as one; the JSON null, which was passed on as a tombstone, is the record's error."""
+    read, sent, harness = harness_of(policy=ErrorPolicy.DEAD_LETTER)
+    harness.feed_raw(read, b"tombstone", None)
+    harness.feed_raw(read, b"null", b"null")
+    harness.feed_raw(read, b"inside", b'{"a":null}')
+    assert [(each.key, each.value) for each in harness.outputs(sent)] == [("tombstone", None), ("inside", {"a": None})]
+    assert [(each.key, each.value) for each in harness.dead_letters] == [(b"null", b"null")]
+    assert "forwarding None deletes the key" in harness.errors[0].message
+
+
+def test_what_is_deep_is_judged_without_a_crash():
+    read, _, harness = harness_of()
+    with pytest.raises(RecordError, match="cannot be read as json"):
+        harness.feed_raw(read, b"k", b"[" * 100_000 + b"]" * 100_000)

@@ -30,6 +30,18 @@ def test_what_is_no_codec_is_refused_with_the_way_out(given, remedy):
     assert remedy in caught.value.hint
 
 
+@pytest.mark.parametrize("given", ["consistent_random", "", 2, "MURMUR2"])
+def test_a_partitioner_is_one_that_is_known(given):
+    """The hint has the names that librdkafka has for them."""
+    assert Topic("t", partitioner="crc32").partitioner == "crc32"
+    assert Topic("t").partitioner is None
+    with pytest.raises(UsageError) as caught:
+        Topic("t", partitioner=given)
+    assert "crc32 (librdkafka's default consistent_random" in caught.value.hint
+    with pytest.raises(UsageError, match="outputs are partitioned by murmur2, not crc32"):
+        App("app", inputs=[Topic("in")], outputs=[Topic("t", partitioner="crc32")], state=lambda: MapState(str, int))
+
+
 def test_a_pattern_matches_whole_names_and_none_of_kafkas_own():
     """What matches can be named, for a producer or a test, with the codecs of the pattern."""
     orders = Topic.matching("orders-.*", key=i64)
@@ -41,6 +53,16 @@ def test_a_pattern_matches_whole_names_and_none_of_kafkas_own():
     assert repr(orders) == "Topic.matching('orders-.*', key=i64, value=json(Any))"
     with pytest.raises(UsageError, match="'bills-eu' does not match 'orders-"):
         orders.named("bills-eu")
+
+
+def test_a_prefix_stands_in_front_of_every_alternative():
+    """As the test harness gives one to the topics of an app."""
+    some = Topic.matching("(?i)orders|bills")
+    some.put_in_front("t.1-")
+    assert [each for each in ("t.1-bills", "t.1-ORDERS", "bills", "tx1-bills") if some.matches(each)] == [
+        "t.1-bills",
+        "t.1-ORDERS",
+    ]
 
 
 def test_what_is_no_expression_is_refused():

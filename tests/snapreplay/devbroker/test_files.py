@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from snapreplay.devbroker.errors import LocalBrokerUnavailable
 from snapreplay.devbroker.files import KafkaFiles
 
 META = "#\n#Sat Nov 21 01:39:41 UTC 2026\nnode.id=1\ndirectory.id=AAA\nversion=1\ncluster.id=BBB\n"
@@ -42,6 +43,18 @@ def test_each_data_directory_gets_its_own_ids(kafka: KafkaFiles, tmp_path: Path)
     assert (tmp_path / "x" / "bootstrap.checkpoint").read_bytes() == b"features"
     kafka.format(tmp_path / "x", 1, "second")
     assert meta(tmp_path / "x") == x
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("a,b", "a,b: Kafka reads a comma"), ("a\udcff", r"a\\udcff: its name is not UTF-8")]
+)
+def test_a_name_that_would_be_read_otherwise_is_refused(
+    kafka: KafkaFiles, tmp_path: Path, name: str, said: str
+) -> None:
+    """Kafka or Java would write elsewhere, without a word."""
+    with pytest.raises(LocalBrokerUnavailable, match=said):
+        kafka.format(tmp_path / name, 1, "CLUSTER")
+    assert not (tmp_path / name).exists()
 
 
 def test_an_archive_is_taken_over_whole_or_not_at_all(kafka: KafkaFiles, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,19 @@ def test_the_end_is_bounded_and_leaves_nothing(kept: KeptProcess, work_dir: Path
     assert not work_dir.exists()
     with pytest.raises(KeeperGone):
         kept.exit_code()
+
+
+def test_the_end_of_the_starting_thread_is_not_the_end_of_the_command(work_dir: Path, tmp_path: Path) -> None:
+    """A broker started from a worker thread lives on when that thread ends. Ending twice gives the same answer."""
+    with ThreadPoolExecutor(1) as pool:
+        kept = pool.submit(KeptProcess, work_dir).result()
+        pid = pool.submit(run, kept, SLEEP, tmp_path / "log").result()
+    try:
+        assert kept.exit_code() is None
+        assert is_running(pid)
+        assert kept.end(grace_s=0.0) == kept.end(grace_s=5.0) == -signal.SIGKILL
+    finally:
+        kept.close()
 
 
 def test_a_keeper_that_is_killed_takes_the_command_along(kept: KeptProcess, work_dir: Path, tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from snapreplay.devbroker import jars
-from snapreplay.devbroker.errors import LocalBrokerUnavailable
+from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
 from snapreplay.devbroker.files import KafkaFiles, new_id
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.node import LocalNode, StartDeadline, port_was_taken
@@ -63,6 +64,17 @@ def restart_refused(node: LocalNode, patience: StartDeadline, then: Callable[[],
         reaction.result()
 
 
+@pytest.fixture
+def frozen(kafka: KafkaFiles, make_node: Start, tmp_path: Path) -> LocalNode:
+    """A broker that will never have started, however long this process stands still."""
+    java = tmp_path / "java"
+    java.write_text(f'#!/bin/sh\nkill -STOP $$\nexec {kafka.java} "$@"\n')
+    java.chmod(0o755)
+    node = make_node(files=replace(kafka, java=java))
+    node.launch()
+    return node
+
+
 @pytest.mark.whole
 def test_a_restart_insists_on_its_port(make_node: Start) -> None:
     """A port that is taken for a moment is waited for: the clients know no other."""
@@ -71,6 +83,13 @@ def test_a_restart_insists_on_its_port(make_node: Start) -> None:
     squatter = socket.create_server(("127.0.0.1", node.address.port))
     restart_refused(node, patience(), squatter.close)
     assert node.bootstrap_server == before
+
+
+def test_a_broker_that_is_too_slow_is_a_failure(frozen: LocalNode) -> None:
+    """The wait ends at the deadline, with the log's last lines."""
+    with pytest.raises(LocalBrokerFailed, match="did not start in time"):
+        frozen.wait_started(patience(0.05))
+    frozen.kill()  # it does not hear of an orderly end
 
 
 @pytest.mark.whole
@@ -93,3 +112,24 @@ def test_a_given_data_directory_in_use_is_refused_before_a_second_broker_touches
         second = make_node(data_dir=data)
     second.launch()
     second.wait_started(patience())
+
+
+def test_a_data_directory_of_another_node_is_a_failure_that_says_so(
+    make_node: Start, kafka: KafkaFiles, tmp_path: Path
+) -> None:
+    """The cause is named, not only the exit code."""
+    kafka.format(tmp_path / "data", 7, new_id())
+    node = make_node(data_dir=tmp_path / "data")
+    node.launch()
+    with pytest.raises(LocalBrokerFailed, match="the data directory belongs to another broker"):
+        node.wait_started(patience())
+
+
+def test_without_a_keeper_there_is_no_broker(
+    kafka: KafkaFiles, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When no further process can be started the error says so, and no directory is left."""
+    monkeypatch.setattr("sys.executable", "/does/not/exist")
+    with pytest.raises(LocalBrokerUnavailable, match="its keeper process did not start"):
+        LocalNode(kafka, Node(1, *free_ports(2)), 256)
+    assert list(temporary.iterdir()) == []

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from snapreplay.state.correction import NotCorrected, correct, corrections_of, refusals
+from snapreplay.state.correction import LINES_MAX, NotCorrected, correct, corrections_of, refusals
 from snapreplay.state.digest import EMPTY
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
@@ -89,6 +89,29 @@ def test_the_line_in_the_hint_can_be_read():
     ]
 
 
+def test_an_entry_stands_in_one_line():
+    """Two lines for it would depend on their order. Another store or partition is another entry."""
+    with pytest.raises(NotCorrected, match=r"line 3: state\['a'\] is in line 1 already"):
+        read(GOOD, GOOD | {"key": "b"}, GOOD | {"value": 5})
+    assert len(read(GOOD | {"partition": 0}, GOOD | {"partition": 1})) == 2
+
+
+def test_a_file_without_lines_and_one_with_too_many_are_refused():
+    """A file is one decision, in one increment."""
+    with pytest.raises(NotCorrected, match="the file has no line"):
+        read(b"", b"  ")
+    with pytest.raises(NotCorrected, match="more than 10,000 lines"):
+        read(*(many := [GOOD | {"key": f"k{i}"} for i in range(LINES_MAX + 1)]))
+    assert [len(read(*part)) for part in (many[:LINES_MAX], many[LINES_MAX:])] == [LINES_MAX, 1]
+
+
+def test_each_line_needs_a_reason():
+    """Its own, or that of all; the log keeps it."""
+    with pytest.raises(NotCorrected, match="no reason was given"):
+        read(GOOD, reason=" ")
+    assert [each.reason for each in read(GOOD | {"reason": "a typo"}, GOOD | {"key": "b"})] == ["a typo", "why"]
+
+
 def test_values_are_read_by_their_declared_types():
     """UUID, time, set, bytes, null, tuples as keys: what a handler would have stored, and the same back."""
     number = uuid.UUID(int=7)
@@ -125,6 +148,19 @@ def test_a_value_that_cannot_be_stored_is_named_before_anything_is_asked(line, w
         read({"key": "a", "absent": True, "value": 1}, line, state=state)
 
 
+class Refusing(msgspec.Struct):
+    n: int
+
+    def __post_init__(self):
+        raise RuntimeError("not today")
+
+
+def test_what_a_users_type_raises_is_a_line_that_cannot_be_read():
+    """Whatever it is."""
+    with pytest.raises(NotCorrected, match="line 1: not today"):
+        read({"key": "a", "absent": True, "value": {"n": 1}}, state=MapState(str, Refusing))
+
+
 class Limits(msgspec.Struct, tag="limits", rename={"daily": "d"}):
     daily: int = 0
     parts: list[V2] = []
@@ -149,6 +185,12 @@ def test_a_field_that_the_type_has_not_is_not_dropped(value_type, value, field):
     """A typo would write the default."""
     with pytest.raises(NotCorrected, match=f"its type has no field {field}$|its type has no field {field} "):
         read({"key": "a", "absent": True, "value": value}, state=MapState(str, value_type))
+
+
+def test_fields_with_defaults_tags_and_other_names_are_read():
+    """All that msgspec reads."""
+    lines = [{"key": "a", "absent": True, "value": {"type": "limits", "d": 0}}]
+    assert read(*lines, state=MapState(str, Limits))[0].value == Limits()
 
 
 def test_values_are_the_same_only_if_they_are_stored_so():

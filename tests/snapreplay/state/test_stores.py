@@ -7,7 +7,7 @@ import pytest
 from snapreplay import App, MapState, Out, Record, Stores, Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.steps import all_of
-from snapreplay.state.stores import store_of
+from snapreplay.state.stores import maps_of, store_of
 from snapreplay.testing import Harness
 
 ORDERS, SHIPPED = Topic("orders"), Topic("shipped")
@@ -83,6 +83,25 @@ def refused_by(state: Stores) -> str:
     store.rollback()
     assert len(state.a) + len(state.b) == 0
     return refused.value.message
+
+
+def test_a_name_that_nobody_has_is_told_with_those_that_there_are() -> None:
+    """In handlers and in views."""
+    state = short()
+    with pytest.raises(AttributeError, match="Stores has no store 'itemz'; it has carts, items"):
+        _ = state.itemz
+    view = store_of(state).committed_view()
+    with pytest.raises(AttributeError, match="no store 'itemz'; it has carts, items"):
+        _ = view.itemz
+    assert dict(view.items) == {}
+
+
+def test_maps_are_in_the_order_of_their_names() -> None:
+    """Whatever the order in which they were made."""
+    assert list(maps_of(short())) == ["carts", "items"]
+    assert list(maps_of(MapState(str, int))) == [""]
+    assert maps_of(object()) == {}
+    assert repr(Shop()).startswith("<Shop carts=<MapState str → list, 0 entries>")
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapreplay import App, MapState, Out, Record, RecordError, Timer, Topic, UsageError
-from snapreplay.app.record import RawRecord
+from snapreplay import App, MapState, Out, Record, RecordError, Timer, Topic, UsageError, raw
+from snapreplay.app.record import Output, RawRecord
 from snapreplay.service.core.partitioners import murmur_positive
-from snapreplay.testing import Diverged, Harness, Pipeline, record
+from snapreplay.testing import Diverged, ErrorPolicy, Harness, Pipeline, record
 from tests.support import apps
 
 payments: Topic[str, int] = Topic("payments")
@@ -20,6 +20,7 @@ summaries: Topic[str, list[int]] = Topic("summaries")
 PERIOD_MS = 10
 
 Ledger = MapState[str, int]
+Payment = tuple[str, int, int]
 
 
 def ledger() -> App[Ledger]:
@@ -150,6 +151,48 @@ def test_internal_topics_and_calls_reach_their_partition() -> None:
     assert {key: value for each in found for key, value in each.items()} == dict(whole.state.items())
 
 
+def test_calls_of_each_app_are_answered() -> None:
+    app = apps.priced("priced", apps.price_sometimes)
+    (call,) = app.calls.values()
+    pipeline = Pipeline(app, summary(), calls={call: lambda made: 7})
+    pipeline.feed(app.inputs[0], key="ada", value={"amount": 1})
+    assert not pipeline.harness(app).pending(call)
+    assert pipeline.harness(app).state["ada"]["sum"] == 7
+    with pytest.raises(UsageError, match=r"is not a call of summary \(use their calls: they have none"):
+        Pipeline(summary(), calls={call: lambda made: 7})
+
+
+def test_dead_letters_are_records_of_their_topic() -> None:
+    letters: Topic[Any, Any] = Topic("ledger-dead-letters", value=raw)
+    reader = App("reader", inputs=[letters], state=lambda: MapState(str, int, default=int))
+
+    @reader.handler(letters)
+    def on_letter(record: Record[Any, Any], state: Ledger, out: Out) -> None:
+        state["letters"] += 1
+
+    pipeline = Pipeline(ledger(), reader, policy=ErrorPolicy.DEAD_LETTER)
+    pipeline.feed_raw(payments, b"ada", b"no json")
+    assert pipeline.harness(reader).state == {"letters": 1}
+
+
+def test_what_waits_behind_a_record_that_fails_is_handled_by_the_next_call() -> None:
+    """As in a service, where the other partitions continue."""
+    first, second = ledger(), summary()
+    picky = App("picky", inputs=[totals], state=lambda: MapState(str, int, default=int))
+
+    @picky.handler(totals)
+    def on_total(record: Record[str, int], state: Ledger, out: Out) -> None:
+        if record.value == 1:
+            raise ValueError("one")
+        state[record.key] = record.value
+
+    pipeline = Pipeline(first, picky, second)
+    with pytest.raises(RecordError, match="one"):
+        pipeline.feed(payments, key="ada", value=1)
+    pipeline.feed(payments, key="ada", value=1)
+    assert [sent.key for sent in pipeline.outputs(summaries)] == ["of-1", "of-2"]
+
+
 def test_apps_that_feed_each_other_for_ever_are_stopped() -> None:
     def echo(name: str, source: Topic[str, int], target: Topic[str, int]) -> App[Ledger]:
         app = App(name, inputs=[source], outputs=[target], state=lambda: MapState(str, int))
@@ -196,6 +239,27 @@ def test_what_is_wrong_is_named(use: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words) as caught:
         use()
     assert caught.value.hint
+
+
+def test_an_output_names_its_partition() -> None:
+    """One that the topic does not have is refused."""
+    app = App("placing", inputs=[payments], outputs=[totals], state=lambda: MapState(str, int))
+
+    @app.handler(payments)
+    def on_payment(record: Record[str, int], state: Ledger, out: Out) -> None:
+        out.send(totals, key=record.key, value=record.value, partition=record.value)
+
+    second = summary()
+    pipeline = Pipeline(app, second, partitions=2)
+    pipeline.feed(payments, key="ada", value=1)
+    assert not pipeline.harness(second, 0).records
+    assert [each.topic for each in pipeline.harness(second, 1).records] == ["totals"]
+    with pytest.raises(UsageError, match="placing: output to totals: there is no partition 5: each topic has 2"):
+        pipeline.feed(payments, key="ada", value=5)
+    assert isinstance(pipeline.all_outputs[0], Output)
+    alone = Pipeline(app)
+    alone.feed(payments, key="ada", value=7)  # how many partitions a topic has that no app reads, it does not know
+    assert [each.partition for each in alone.all_outputs] == [7]
 
 
 @pytest.mark.parametrize(("fails", "error"), [(False, UsageError), (True, RecordError)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections import defaultdict
@@ -12,8 +13,9 @@ import pytest
 from snapreplay import Record
 from snapreplay.errors import UnknownPartition, UsageError
 from snapreplay.testing import Diverged, Expected, RealHarness, ServiceEnded, real_harness, record
+from tests.support.apps import price_of
 from tests.support.deadlines import is_running, scaled
-from tests.support.tested import app, balances, payments
+from tests.support.tested import app, balances, payments, priced, rekeyed
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kafka
@@ -60,6 +62,14 @@ async def test_nothing_is_lost_or_repeated_over_kills(harness_of):
         await harness.compare(added_up)
 
 
+async def test_records_are_fed_by_several_tasks_at_once(harness_of):
+    """Each is written once, at an offset of its own."""
+    async with harness_of(app, partitions=1) as harness:
+        fed = await asyncio.gather(*(harness.feed(payments, key="a", value={"amount": n}) for n in range(20)))
+        assert sorted(each.offset for each in fed) == [*range(20)]
+        await harness.compare(added_up)
+
+
 async def test_a_process_is_killed_alone(harness_of):
     """The other one takes over its partitions; what is fed meanwhile is not lost, and a partition is chosen by hand. A
     wrong fold is refused."""
@@ -81,6 +91,52 @@ async def test_a_process_is_killed_alone(harness_of):
         await harness.stop()
         with pytest.raises(UsageError, match="does not run"):
             await harness.stop()
+
+
+@pytest.mark.parametrize(
+    ("standbys", "settings", "replicas", "session_ms"),
+    [
+        (2, {}, 2, 3000),
+        (2, {"group": {"rebalance_timeout_ms": 40_000}}, 2, 3000),
+        (2, {"standby": {}, "group": {"session_timeout_ms": 4000}}, 2, 4000),
+        (0, {"standby": {"replicas": 1}}, 1, 3000),
+    ],
+)
+def test_settings_change_only_what_they_name(harness_of, standbys, settings, replicas, session_ms):
+    made = harness_of(app, standbys=standbys, settings=settings)._settings
+    assert (made.standby.replicas, made.group.session_timeout_ms) == (replicas, session_ms)
+
+
+def test_two_numbers_of_warm_copies_are_refused(harness_of):
+    with pytest.raises(UsageError, match=r"standbys=2, and settings has standby\.replicas=1"):
+        harness_of(app, standbys=2, settings={"standby": {"replicas": 1}})
+
+
+async def test_what_is_sent_to_an_internal_topic_is_waited_for(harness_of):
+    """Caught up, the app has handled what its records have led to in other partitions, over SIGKILLs, too."""
+    (orders, by_customer), balances_of_customers = rekeyed.inputs, rekeyed.outputs[0]
+    samples = [record(orders, key=f"o{n}", value={"amount": n}) for n in range(26)]
+    async with harness_of(rekeyed, partitions=2) as harness:
+        await harness.feed_all(samples, kills=1)
+        await harness.compare(lambda _: Expected({f"c{n}": {"n": 2, "sum": 2 * n + 13} for n in range(13)}))
+        assert len(await harness.outputs(by_customer)) == len(await harness.outputs(balances_of_customers)) == 26
+
+
+@pytest.mark.whole
+async def test_pending_calls_are_waited_for(harness_of):
+    """Over SIGKILLs, too. Half of the attempts fail."""
+    (asked, _), answers = priced.inputs, defaultdict[str, dict[str, Any]](lambda: {"sum": 0, "errors": [], "seen": 0})
+
+    def by_hand(records: list[Record[str, Any]]) -> Expected:
+        for each in records:
+            answers[each.key]["sum"] += price_of(each.value)
+            answers[each.key]["seen"] += 1
+        return Expected(answers)
+
+    samples = [record(asked, key=f"k{n % 5}", value={"amount": n}) for n in range(20)]
+    async with harness_of(priced, partitions=2) as harness:
+        await harness.feed_all(samples, kills=1)
+        await harness.compare(by_hand)
 
 
 async def test_a_dead_letter_is_read(harness_of):

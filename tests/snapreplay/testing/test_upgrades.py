@@ -84,6 +84,29 @@ def test_a_type_that_cannot_read_old_values_is_found_at_the_first_cut_with_one()
         check_upgrade(ledger(), ledger(WithoutDefault), RECORDS)
 
 
+def test_a_new_handler_that_fails_names_the_cut():
+    """The old code applies the record."""
+    new = ledger()
+
+    def strict(record: Any, state: Any, out: Any) -> None:
+        if record.value == 4:
+            raise ValueError("no")
+
+    new.handlers[payments] = strict
+    with pytest.raises(Diverged, match=r"after 4 records: the new app fails.*payments-0-4"):
+        check_upgrade(ledger(), new, RECORDS)
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [({"app_id": "other"}, "another app id"), ({"schema_version": 2}, "no upgrade from schema_version 1 to 2")],
+)
+def test_what_the_service_would_refuse_is_refused(changed, what):
+    """Nothing is compared then."""
+    with pytest.raises(UsageError, match=what):
+        check_upgrade(ledger(), ledger(**changed), RECORDS)
+
+
 class Cents(msgspec.Struct):
     cents: int = 0
 
@@ -115,6 +138,20 @@ def test_an_upgrade_that_disagrees_is_named_by_its_records():
     """A third of what the handler books, but for the first record, which books nothing."""
     report = check_upgrade(ledger(), in_cents(lambda key, old: (key, Cents(old.total * 100 // 3))), RECORDS)
     assert len(report.other_state) == 7
+
+
+def test_an_upgrade_that_fails_is_named_with_its_entry():
+    """After the record that made the entry."""
+
+    def fails(key: str, old: Old) -> Any:
+        raise ValueError("no rate")
+
+    with pytest.raises(Diverged, match=r"after 1 record: .*state\['k0'\] cannot be upgraded: .*ValueError: no rate"):
+        check_upgrade(ledger(), in_cents(fails), RECORDS)
+    nowhere = in_cents()
+    nowhere.upgrades.clear()
+    with pytest.raises(UsageError, match="no upgrade from schema_version 1 to 2"):
+        check_upgrade(ledger(), nowhere, RECORDS)
 
 
 def ringing(name: str) -> App[Any]:
@@ -163,6 +200,12 @@ def test_an_added_and_a_retired_input_are_checked() -> None:
     back = check_upgrade(with_refunds(refunds), ledger(), given)
     assert back.other_inputs[0].startswith("input refunds is retired")
     assert (back.other_outputs, back.other_state) == ((), ())
+
+
+def test_a_handler_of_an_added_input_that_fails_on_the_old_state_is_found() -> None:
+    """Before it is deployed: the key is not there yet."""
+    with pytest.raises(Diverged, match="after 0 records: the new app fails"):
+        check_upgrade(ledger(), with_refunds(refunds), [record(refunds, key="k9", value=1), *RECORDS])
 
 
 def of_stores(

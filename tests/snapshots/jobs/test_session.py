@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from snapreplay.errors import UsageError
-from snapreplay.snapshots.jobs.session import local_session
+from snapreplay.snapshots.jobs.session import cause, local_session
 from tests.support.deadlines import scaled
 from tests.support.stage import until
 
@@ -35,6 +35,21 @@ def test_it_listens_on_loopback_only(spark) -> None:
     assert conf.get("spark.driver.bindAddress") == "127.0.0.1"
     assert conf.get("spark.driver.host") == "127.0.0.1"
     assert spark.sparkContext.uiWebUrl is None
+
+
+def test_its_log_settings_are_read(spark) -> None:
+    """Named by a URI, which no space in a path cuts in two."""
+    jvm = spark.sparkContext._jvm
+    named = jvm.System.getProperty("log4j2.configurationFile")
+    assert named.startswith("file:///")
+    context = jvm.org.apache.logging.log4j.LogManager.getContext(False)
+    silent = context.getConfiguration().getLoggerConfig("org.apache.spark.executor").getLevel()
+    assert str(silent) == "OFF"
+
+
+def test_a_process_has_one_session(spark) -> None:
+    """A second call gives the running one."""
+    assert local_session("another").sparkContext is spark.sparkContext
 
 
 def test_a_jvm_that_does_not_start_is_one_error(monkeypatch) -> None:
@@ -91,6 +106,17 @@ async def test_interrupted_while_it_starts_it_leaves_nothing(tmp_path, number) -
     assert list(tmp_path.iterdir()) == []
 
 
+WORKER = """An exception was thrown from the Python worker. Please see the stack trace below.
+'Traceback (most recent call last):
+  File "/x/worker.py", line 1, in main
+    raise Error
+{}
+'. SQLSTATE: 38000
+JVM stacktrace:
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+"""
+
+
 class Java:
     def __init__(self, says, under=None):
         self._says, self._under = says, under
@@ -100,3 +126,71 @@ class Java:
 
     def toString(self):  # noqa: N802 - as above
         return self._says
+
+
+class JavaError(Exception):
+    def __init__(self, java):
+        super().__init__("An error occurred while calling o1.collect:\n: stack")
+        self.java_exception = java
+
+
+def of_java(*causes):
+    """An error whose causes, the last one last, say this."""
+    java = None
+    for says in reversed(causes):
+        java = Java(says, java)
+    return JavaError(java)
+
+
+@pytest.mark.parametrize(
+    ("error", "says", "hint"),
+    [
+        *(
+            (RuntimeError(WORKER.format(raised)), raised, hint)
+            for raised, hint in (
+                ("ModuleNotFoundError: No module named 'snapreplay'", "install snapreplay[spark]"),
+                ("ModuleNotFoundError: No module named 'pyarrow'", "install snapreplay[spark]"),
+                (
+                    "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker",
+                    "set PYSPARK_PYTHON to a Python of the driver's minor version",
+                ),
+                ("ValueError: x", ""),
+            )
+        ),
+        *(
+            (
+                of_java("SparkException: Job aborted", last),
+                f"a Python worker of Spark was ended from outside: {last}",
+                "",
+            )
+            for last in (
+                "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+                "java.io.IOException: Broken pipe",
+                "java.net.SocketException: Connection reset",
+                "java.io.EOFException",
+            )
+        ),
+        (
+            of_java("SparkException: Job aborted", "java.net.ConnectException: refused\nmore"),
+            "java.net.ConnectException: refused",
+            "",
+        ),
+        (
+            of_java(
+                "org.apache.spark.SparkException: Job aborted",
+                'java.io.IOException: Cannot run program "/no/python"',
+                "IOException: error=2",
+            ),
+            'java.io.IOException: Cannot run program "/no/python"',
+            "set PYSPARK_PYTHON",
+        ),
+        (RuntimeError(""), "no reason given", ""),
+    ],
+)
+def test_the_cause_is_told_in_one_line(error, says, hint) -> None:
+    """What a Python worker raised, and not the stack traces; a known cause, else Java's last one; never an empty
+    line."""
+    told = cause(error)
+    assert told[0] == says
+    assert told[1].startswith(hint)
+    assert ("more memory" in told[1]) is ("ended from outside" in says)
