@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from zlib import crc32
 
 import httpcore2
@@ -93,36 +93,44 @@ class SharedBroker:
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[SharedBroker]:
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> SharedBroker:
     """One broker for the whole run; every test that uses it is marked `kafka`."""
     given = os.environ.get(BOOTSTRAP_VARIABLE)
     if given:
-        yield SharedBroker(given)
-        return
+        return SharedBroker(given)
+    # The worker that needs it first starts it, and outlives the others: each of them holds the second file. It waits
+    # for them after its last test, whose time limit would count that.
+    place = tmp_path_factory.getbasetemp()
+    place = place if worker_id == "master" else place.parent
+    users = (place / "broker-users").open("w")
+    request.config.add_cleanup(users.close)
+    fcntl.flock(users, fcntl.LOCK_SH)
+    with (place / "broker").open("a+") as address:
+        fcntl.flock(address, fcntl.LOCK_EX)
+        address.seek(0)
+        bootstrap_servers = address.read()
+        if not bootstrap_servers:
+            local = _started_broker()
+            bootstrap_servers = local.bootstrap_servers
+            address.write(bootstrap_servers)
+            request.config.add_cleanup(lambda: _end(local, users))
+    return SharedBroker(bootstrap_servers)
+
+
+def _started_broker() -> LocalBroker:
     # Every five minutes by default: a test that sets a short retention could lose its records, or not.
     # An idle broker would take some hundredths of a core.
     quiet = {"metadata.max.idle.interval.ms": "0", "broker.heartbeat.interval.ms": "2000"}
     unasked = {"log.retention.check.interval.ms": str(86_400_000), **quiet}
     local = LocalBroker(deadline_s=scaled(60), properties=KEEPS_LEADERS | unasked)
-    # The worker that needs it first starts it, and outlives the others: each of them holds the second file.
-    place = tmp_path_factory.getbasetemp()
-    place = place if worker_id == "master" else place.parent
-    with (place / "broker").open("a+") as address, (place / "broker-users").open("w") as users:
-        fcntl.flock(users, fcntl.LOCK_SH)
-        fcntl.flock(address, fcntl.LOCK_EX)
-        address.seek(0)
-        bootstrap_servers = address.read()
-        if is_mine := not bootstrap_servers:
-            local.start()
-            bootstrap_servers = local.bootstrap_servers
-            address.write(bootstrap_servers)
-            address.flush()
-        fcntl.flock(address, fcntl.LOCK_UN)
-        yield SharedBroker(bootstrap_servers)
-        if is_mine:
-            fcntl.flock(users, fcntl.LOCK_EX)
-            local.kill()  # its data is not needed, and an orderly stop closes all topics, which takes long
-            local.stop()
+    local.start()
+    return local
+
+
+def _end(local: LocalBroker, users: IO[str]) -> None:
+    fcntl.flock(users, fcntl.LOCK_EX)
+    local.kill()  # its data is not needed, and an orderly stop closes all topics, which takes long
+    local.stop()
 
 
 @pytest.fixture(scope="session")
