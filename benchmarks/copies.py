@@ -21,7 +21,7 @@ from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.phase import CopyState
 from snapreplay.service.decisions.first_start import begun
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.connection import Connection
+from snapreplay.service.kafka.connection import AnyRequest, Connection
 from snapreplay.service.runtime.context import Identity
 from snapreplay.service.supervisor import Supervisor
 
@@ -31,10 +31,10 @@ SENT: Counter[str] = Counter()
 _send = Connection.send
 
 
-def _counted(self: Connection, request: Any, **how: Any) -> Any:
+async def _counted(self: Connection, request: AnyRequest, kept_s: float = 0.0) -> Any:
     """Count what a connection sends."""
     SENT[type(request).__name__.partition("Request")[0]] += 1
-    return _send(self, request, **how)
+    return await _send(self, request, kept_s)
 
 
 async def main(servers: str, partitions: int, module: str = "benchmarks.ledger_app") -> None:

@@ -1,7 +1,4 @@
-"""Topics and a watch for them, cluster facts, trimming and group members, through aiokafka's admin client.
-
-That client returns raw responses and raises almost nothing: every error code is checked here.
-"""
+"""Topics and a watch for them, cluster facts, trimming and group members. Every error code is checked here."""
 
 from __future__ import annotations
 
@@ -13,21 +10,25 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
-from aiokafka.admin import NewTopic as ClientNewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.admin.config_resource import ConfigResourceType
 from aiokafka.coordinator.protocol import ConsumerProtocol
 from aiokafka.errors import (
     IncompatibleBrokerVersion,
     KafkaError,
+    LeaderNotAvailableError,
     OffsetOutOfRangeError,
     PolicyViolationError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     for_code,
 )
+from aiokafka.protocol.admin import (
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
+)
 from aiokafka.protocol.metadata import MetadataRequest
-from aiokafka.structs import TopicPartition as ClientPartition
 from msgspec import Struct
 
 from snapreplay.app.names import alter, increments_topic
@@ -37,13 +38,11 @@ from snapreplay.service.core.kafka_errors import GroupInUse, OffsetBeyondEnd
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.kafka.assignor import StandbyAssignor, peer_in
-from snapreplay.service.kafka.clients import KeptAdmin, admin_client, anybody, first_answer
-from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, translated
+from snapreplay.service.kafka.log_ends import NO_LEADER
 from snapreplay.service.kafka.requests import DeleteGroup, DescribeConsumerGroup, DescribeGroup, TopicIds
-from snapreplay.service.kafka.shared import Shared
-from snapreplay.service.kafka.shutdown import close_client
+from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition
 
 log = logging.getLogger("snapreplay.topics")
@@ -104,12 +103,12 @@ class KafkaAdmin:
     def __init__(self, settings: Settings, shared: Shared | None = None) -> None:
         """Take `shared`, of this loop; None: a call shares nothing."""
         self._settings = settings
-        self._shared = shared
+        self._shared = shared or Shared(settings)
         self._deadline_s = 3 * settings.request_timeout_ms / 1000
 
     async def topics(self, names: Iterable[str], optional: Collection[str] = ()) -> dict[str, TopicFacts]:
         wanted = {*names, *optional}
-        async with self._client("describing topics", "DescribeConfigs") as client:
+        async with self.client("describing topics", "DescribeConfigs") as client:
             found = await self._found(client, wanted)
             denied = await self._denied(client, sorted(found.keys() & set(optional)))
             config = await _topic_config(client, sorted(found.keys() - denied.keys()))
@@ -128,22 +127,27 @@ class KafkaAdmin:
 
     async def partition_count(self, name: str) -> int:
         """Return the number of partitions, 0 when no broker knows the topic. Needs Describe only."""
-        async with self._client("describing topics", name=name) as client:
+        async with self.client("describing topics", name=name) as client:
             return len((await self._found(client, {name})).get(name, ()))
 
     async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
-        async with self._client(_ASKING_IDS) as client:
+        async with self.client(_ASKING_IDS) as client:
             return await _topic_ids(client, sorted(names))
 
     async def topic_names(self) -> list[str]:
-        async with self._client("listing topics") as client:
+        async with self.client("listing topics") as client:
             return sorted(entry["topic"] for entry in await self._listing(client))
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> None:
         if not topics:
             return
-        async with self._client("creating topics", "Create") as client:
-            answer = await client.create_topics([_client_topic(topic) for topic in topics])
+        async with self.client("creating topics", "Create") as client:
+            made: list[Any] = [
+                (t.name, t.partition_count, t.replication_factor, [], list(t.config.items())) for t in topics
+            ]
+            answer = await client.ask_controller(
+                CreateTopicsRequest(made, self._settings.request_timeout_ms, validate_only=False)
+            )
             for name, code, reason in answer.topic_errors:
                 if code == _FORBIDDEN:
                     raise TopicAuthorizationFailedError(name)
@@ -157,8 +161,8 @@ class KafkaAdmin:
     async def delete_topics(self, names: Sequence[str]) -> None:
         if not names:
             return
-        async with self._client("deleting topics", "Delete") as client:
-            answer = await client.delete_topics(list(names))
+        async with self.client("deleting topics", "Delete") as client:
+            answer = await client.ask_controller(DeleteTopicsRequest(list(names), self._settings.request_timeout_ms))
             for name, code in answer.topic_error_codes:
                 if code == _FORBIDDEN:
                     raise TopicAuthorizationFailedError(name)
@@ -174,9 +178,9 @@ class KafkaAdmin:
             await self._on_all_brokers(client, lambda found: found.keys().isdisjoint(names))
 
     async def delete_group(self, group_id: str) -> None:
-        async with self._client(f"deleting group {group_id}", "Delete", group_id) as client:
-            node = await client.find_coordinator(group_id)
-            answer = await client._send_request_to_node(node, DeleteGroup(group_id))
+        async with self.client(f"deleting group {group_id}", "Delete", group_id) as client:
+            node = await client.coordinator(group_id)
+            answer = await client.send(node, DeleteGroup(group_id))
             ((_, code, *_),) = answer.results
             if code == _NON_EMPTY_GROUP:
                 raise GroupInUse(f"group {group_id} has members")
@@ -184,11 +188,10 @@ class KafkaAdmin:
                 raise for_code(code)(group_id)
 
     async def facts(self) -> ClusterFacts:
-        async with self._client("asking for cluster facts", "DescribeConfigs") as client:
-            cluster = await client.describe_cluster()
-            node = str(await anybody(client._client))
-            config = (await _config(client, ConfigResourceType.BROKER, [node]))[node]
-        return ClusterFacts(cluster_id=cluster["cluster_id"] or "", broker_config=config)
+        async with self.client("asking for cluster facts", "DescribeConfigs") as client:
+            node, answer = await client.ask_any(MetadataRequest([]))
+            config = await _config(client, ConfigResourceType.BROKER, [str(node)], node)
+        return ClusterFacts(cluster_id=answer.cluster_id or "", broker_config=config[str(node)])
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
         """Trim as `ports.Cluster.delete_records` says.
@@ -200,10 +203,17 @@ class KafkaAdmin:
         """
         if before_offset < 0:
             raise ValueError(f"delete_records needs an explicit offset, not {before_offset}")
-        source = ClientPartition(*partition)
-        async with self._client(f"trimming {partition}", "Delete", partition.topic) as client:
+        topic, number = partition
+        async with self.client(f"trimming {partition}", "Delete", topic) as client:
+            await client.shared.refresh([topic])
+            if (leader := client.leader(partition)) == NO_LEADER:
+                raise LeaderNotAvailableError(partition)
+            request = DeleteRecordsRequest([(topic, [(number, before_offset)])], self._settings.request_timeout_ms)
+            answer = await client.send(leader, request)
+            ((_, ((_, start_offset, code, *_),), *_),) = answer.topics
             try:
-                starts = await client.delete_records({source: RecordsToDelete(before_offset)})
+                if code:
+                    raise for_code(code)(topic)
             except PolicyViolationError as error:
                 raise StopError(
                     f"{partition} cannot be trimmed: its cleanup.policy is not delete",
@@ -217,7 +227,7 @@ class KafkaAdmin:
                     partition=partition.partition,
                     offset=before_offset,
                 ) from error
-        return int(starts[source])
+        return int(start_offset)
 
     async def group_members(self, group_id: str) -> list[GroupMember]:
         """Return the members that are processes of an app, with their partitions, from the group's coordinator; empty
@@ -232,9 +242,9 @@ class KafkaAdmin:
 
     async def _described(self, group_id: str) -> list[_Described]:
         """Return the members of a group. The protocol is empty while the group rebalances."""
-        async with self._client(f"describing group {group_id}") as client:
-            node = await client.find_coordinator(group_id)
-            answer = await client._send_request_to_node(node, DescribeGroup(group_id))
+        async with self.client(f"describing group {group_id}") as client:
+            node = await client.coordinator(group_id)
+            answer = await client.send(node, DescribeGroup(group_id))
             ((code, _, state, kind, protocol, members, *_),) = answer.groups
             if code:
                 raise for_code(code)(group_id)
@@ -257,20 +267,18 @@ class KafkaAdmin:
         ]
 
     @asynccontextmanager
-    async def _client(
-        self, doing: str, operation: str = "Describe", name: str = ""
-    ) -> AsyncIterator[AIOKafkaAdminClient]:
+    async def client(self, doing: str, operation: str = "Describe", name: str = "") -> AsyncIterator[Client]:
         """Start a client and translate its errors; `operation` on `name` is what needs a permission."""
-        client = admin_client(client_arguments(self._settings), self._shared)
+        client = Client(self._shared)
         try:
             asked = Asked(self._settings, operation, name)
-            async with translated(doing, asked), client._client.writing(self._deadline_s):
+            async with translated(doing, asked), client.writing(self._deadline_s):
                 await entered(client.start(), self._settings)
                 yield client
         finally:
-            await close_client(client._client)
+            await client.close()
 
-    async def _found(self, client: AIOKafkaAdminClient, wanted: set[str]) -> dict[str, list[Any]]:
+    async def _found(self, client: Client, wanted: set[str]) -> dict[str, list[Any]]:
         """Name → partitions. A broker that lags behind the controllers does not know the newest topics, so the others
         are asked for what the first one does not name.
 
@@ -280,31 +288,29 @@ class KafkaAdmin:
         found = _partitions(await self._listing(client), wanted)
         if wanted <= found.keys():
             return found
-        for broker in (await client.describe_cluster())["brokers"]:
+        for broker in client.cluster.brokers():
             with contextlib.suppress(*CLIENT_ERRORS):  # it is away
-                request = MetadataRequest(None)
-                answer = await client._send_request_to_node(broker["node_id"], request)
+                answer = await client.send(broker.nodeId, MetadataRequest(None))
                 found = _partitions(_known(answer), wanted) | found
         await self._check_hidden(client, sorted(wanted - found.keys()))
         return found
 
-    async def _check_hidden(self, client: AIOKafkaAdminClient, names: Sequence[str]) -> None:
+    async def _check_hidden(self, client: Client, names: Sequence[str]) -> None:
         """Ask by name for hidden topics: only then Kafka says that one is forbidden."""
         if not names:
             return
-        request = MetadataRequest(list(names), allow_auto_topic_creation=False)
-        answer = await client._send_request(request)
+        _, answer = await client.ask_any(MetadataRequest(list(names), allow_auto_topic_creation=False))
         for entry in answer.to_object()["topics"]:
             if entry["error_code"] == _FORBIDDEN:
                 error = TopicAuthorizationFailedError(entry["topic"])
                 doing = "looking for it (without this permission Kafka does not say whether it exists)"
                 raise client_error(error, doing, Asked(self._settings, "Describe"))
 
-    async def _denied(self, client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, SnapreplayError]:
+    async def _denied(self, client: Client, names: Sequence[str]) -> dict[str, SnapreplayError]:
         """Map those that this user may not read and describe to the error that says so."""
         if not names:
             return {}
-        answer = await client._send_request(TopicIds(names, operations=True))
+        _, answer = await client.ask_any(TopicIds(names, operations=True))
         return {
             name: client_error(TopicAuthorizationFailedError(name), "asking for it", Asked(self._settings, operation))
             for _, name, *_, allowed, _ in answer.topics
@@ -312,30 +318,24 @@ class KafkaAdmin:
             if allowed >= 0 and not allowed & 1 << bit  # negative: the broker does not tell
         }
 
-    async def _listing(self, client: AIOKafkaAdminClient) -> list[dict[str, Any]]:
+    async def _listing(self, client: Client) -> list[dict[str, Any]]:
         """List all topics: asking for one by name would create it on a cluster that still auto-creates."""
-        return [entry for entry in await client.describe_topics() if not entry["error_code"]]
+        return _known((await client.ask_any(MetadataRequest(None)))[1])
 
-    async def _on_all_brokers(self, client: AIOKafkaAdminClient, holds: Callable[[dict[str, list[int]]], bool]) -> None:
+    async def _on_all_brokers(self, client: Client, holds: Callable[[dict[str, list[int]]], bool]) -> None:
         """Wait until this holds of the topics, with the leaders of their partitions, on all brokers that answer, within
         the client's deadline: they learn one after another, and the next request may go to the last of them."""
-        for broker in (await client.describe_cluster())["brokers"]:
+        for broker in client.cluster.brokers():
             with contextlib.suppress(*CLIENT_ERRORS):  # it is away: nobody else will ask it either
                 while True:
-                    if holds(await _leaders(client, broker["node_id"])):
+                    if holds(await _leaders(client, broker.nodeId)):
                         break
                     await asyncio.sleep(0.02)
 
 
-def _client_topic(topic: NewTopic) -> ClientNewTopic:
-    made = ClientNewTopic(topic.name, topic.partition_count, 1, topic_configs=topic.config)
-    made.replication_factor = topic.replication_factor  # the constructor refuses -1, the cluster's default
-    return made
-
-
-async def _leaders(client: AIOKafkaAdminClient, node_id: int) -> dict[str, list[int]]:
+async def _leaders(client: Client, node_id: int) -> dict[str, list[int]]:
     """Return the topics that this broker knows, each with the leader of every partition."""
-    answer = await client._send_request_to_node(node_id, MetadataRequest(None))
+    answer = await client.send(node_id, MetadataRequest(None))
     return {entry["topic"]: [partition["leader"] for partition in entry["partitions"]] for entry in _known(answer)}
 
 
@@ -351,14 +351,14 @@ def all_led(leaders: Sequence[int], partition_count: int) -> bool:
     return len(leaders) == partition_count and all(leader >= 0 for leader in leaders)
 
 
-async def _topic_config(client: AIOKafkaAdminClient, names: Sequence[str]) -> Mapping[str, dict[str, str]]:
+async def _topic_config(client: Client, names: Sequence[str]) -> Mapping[str, dict[str, str]]:
     if not names:
         return {}
     full = await _config(client, ConfigResourceType.TOPIC, names)
     return {name: {key: config[key] for key in TOPIC_CONFIG if key in config} for name, config in full.items()}
 
 
-async def _topic_ids(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, str]:
+async def _topic_ids(client: Client, names: Sequence[str]) -> dict[str, str]:
     """Name → id; topics that vanished meanwhile are absent."""
     told = await told_ids(client, names, {}) if names else Told({}, {})
     for hidden in told.hidden.values():
@@ -367,17 +367,18 @@ async def _topic_ids(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[
 
 
 async def _config(
-    client: AIOKafkaAdminClient, kind: ConfigResourceType, names: Sequence[str]
+    client: Client, kind: ConfigResourceType, names: Sequence[str], node: int | None = None
 ) -> dict[str, dict[str, str]]:
-    """Name → config; topics that vanished meanwhile are absent."""
+    """Name → config, as this node tells it, or any; topics that vanished meanwhile are absent."""
+    request = DescribeConfigsRequest([(kind, name, None) for name in names])
+    answer = (await client.ask_any(request))[1] if node is None else await client.send(node, request)
     found = {}
-    for answer in await client.describe_configs([ConfigResource(kind, name) for name in names]):
-        for code, message, _, name, entries in answer.resources:
-            if code == UnknownTopicOrPartitionError.errno:
-                continue
-            if code:
-                raise for_code(code)(name if code == _FORBIDDEN else f"{name}: {message}")
-            found[name] = {entry[0]: entry[1] for entry in entries if entry[1] is not None}
+    for code, message, _, name, entries in answer.resources:
+        if code == UnknownTopicOrPartitionError.errno:
+            continue
+        if code:
+            raise for_code(code)(name if code == _FORBIDDEN else f"{name}: {message}")
+        found[name] = {entry[0]: entry[1] for entry in entries if entry[1] is not None}
     return found
 
 
@@ -388,10 +389,10 @@ def _assigned(assignment: bytes) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(*source) for source in decoded.partitions())
 
 
-async def _with_newer_members(client: AIOKafkaAdminClient, node: int, group_id: str) -> list[_Described]:
+async def _with_newer_members(client: Client, node: int, group_id: str) -> list[_Described]:
     """Return the members of a group that has one of the newer protocol. Those that read the increments topic, and only
     that, are processes of the app."""
-    answer = await client._send_request_to_node(node, DescribeConsumerGroup(group_id))
+    answer = await client.send(node, DescribeConsumerGroup(group_id))
     ((code, _, _, _, _, _, _, members, *_),) = answer.groups
     if code not in _NO_NEWER_MEMBERS:
         raise for_code(code)(group_id)
@@ -415,23 +416,28 @@ class Told(NamedTuple):
     hidden: dict[str, KafkaError]
 
 
-class KafkaTopicWatch(KeptAdmin):
+class KafkaTopicWatch:
     """A watch, `ports.TopicWatch`. Connects with the first question, and again after one without an answer."""
 
     def __init__(self, settings: Settings, shared: Shared | None = None) -> None:
-        super().__init__(settings, shared)
+        self._client = Client(shared or Shared(settings))
+        self._deadline_s = 3 * settings.request_timeout_ms / 1000
         self._asked = Asked(settings, "Describe")
         self._before: dict[str, str] = {}  # what was answered last
         self._repeats = Repeats()
 
     async def ids(self, names: Collection[str]) -> dict[str, str]:
         async with translated(_ASKING_IDS, self._asked, within_s=self._deadline_s, give_up=self.close):
-            told = await told_ids(await self._connected(), sorted(names), self._before)
+            await self._client.start()
+            told = await told_ids(self._client, sorted(names), self._before)
         for hidden in told.hidden.values():
             self._say(client_error(hidden, _ASKING_IDS, self._asked))
         as_before = {name: self._before.get(name, "") for name in told.hidden}
         self._before = told.ids | as_before
         return dict(self._before)
+
+    async def close(self) -> None:
+        await self._client.close()
 
     def _say(self, error: SnapreplayError) -> None:
         line = self._repeats.line(f"a topic cannot be watched: {error}", asyncio.get_running_loop().time())
@@ -439,20 +445,20 @@ class KafkaTopicWatch(KeptAdmin):
             log.warning("%s", line)
 
 
-async def told_ids(client: AIOKafkaAdminClient, names: Sequence[str], before: Mapping[str, str]) -> Told:
+async def told_ids(client: Client, names: Sequence[str], before: Mapping[str, str]) -> Told:
     """Ask a broker; one that lags behind the controllers does not know the newest topics, or still names an old id.
     If the first one does not name a topic, or names another id than `before`, the others are asked."""
-    first, answer = await first_answer(client._client, TopicIds(names))
+    first, answer = await client.ask_any(TopicIds(names))
     found, hidden = _told(answer)
     told = {name: [found[name]] for name in found if before.get(name, found[name]) != found[name]}
-    for broker in client._client.cluster.brokers():
+    for broker in client.cluster.brokers():
         asked = [name for name in names if name not in found | hidden or name in told]
         if not asked:
             break
         if broker.nodeId == first:
             continue
         with contextlib.suppress(*CLIENT_ERRORS):  # it is away
-            others = _told(await client._client.send(broker.nodeId, TopicIds(asked)))
+            others = _told(await client.send(broker.nodeId, TopicIds(asked)))
             hidden |= others.hidden
             for name, topic_id in others.ids.items():
                 told.get(name, []).append(topic_id)

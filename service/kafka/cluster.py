@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.client import CoordinationType
 from aiokafka.consumer.fetcher import READ_UNCOMMITTED
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
@@ -31,17 +30,15 @@ from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.core.kafka_errors import RefusedTopic, Unreachable
 from snapreplay.service.core.lineage import LastFence, Lineage
 from snapreplay.service.kafka.admin import KafkaAdmin, KafkaTopicWatch
-from snapreplay.service.kafka.clients import KeptAdmin
-from snapreplay.service.kafka.config import MIB, c_extension_loaded, client_arguments
-from snapreplay.service.kafka.connection import BareClient
+from snapreplay.service.kafka.config import MIB, c_extension_loaded
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, translated
 from snapreplay.service.kafka.feeding import KafkaAppender
+from snapreplay.service.kafka.log_ends import Together
 from snapreplay.service.kafka.producer import KafkaProducer
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.kafka.requests import COORDINATOR_AWAY, DescribeTransactions
-from snapreplay.service.kafka.shared import Shared, Together
-from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
+from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import NO_IDS, CommittedOffset, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -108,9 +105,9 @@ class KafkaCluster(KafkaAdmin):
 
     async def last_fence(self, transactional_id: str) -> LastFence | None:
         doing = f"asking who has fenced {transactional_id}"
-        async with self._client(doing, "Write", transactional_id) as client:
-            node = await client.find_coordinator(transactional_id, CoordinationType.TRANSACTION)
-            answer = await client._client.send(node, DescribeTransactions(transactional_id))
+        async with self.client(doing, "Write", transactional_id) as client:
+            node = await client.coordinator(transactional_id, CoordinationType.TRANSACTION)
+            answer = await client.send(node, DescribeTransactions(transactional_id))
             ((code, _, state, _, _, producer_id, epoch, *_),) = answer.transaction_states
             if code == _NO_SUCH_ID:
                 return None
@@ -167,15 +164,15 @@ class KafkaCluster(KafkaAdmin):
 
         Bounded by two request timeouts, never raises an error of the client.
         """
-        client = BareClient(**client_arguments(self._settings))
+        client = Client(Shared(self._settings))
         try:
             async with asyncio.timeout(2 * self._settings.request_timeout_ms / 1000):
-                await finish_despite_cancel(client.bootstrap())
+                await client.start()
                 return await _agreed_end_offset(client, partition)
         except CLIENT_ERRORS:
             return None
         finally:
-            await close_client(client)
+            await client.close()
 
     async def limits_of(self, topics: Collection[str]) -> dict[str, int]:
         """Return max.message.bytes of each, no older than metadata may be."""
@@ -203,7 +200,7 @@ async def committed_offsets(
     """Ask as `ports.Cluster.committed_offsets` says."""
     request = OffsetFetchRequest(group_id, _by_topic((each, each.partition) for each in partitions))
     doing = f"reading the committed offsets of group {group_id}"
-    async with KafkaAdmin(settings, shared)._client(doing, name=group_id) as client:
+    async with KafkaAdmin(settings, shared).client(doing, name=group_id) as client:
         answer = await _asked(client, group_id, request)
     return {
         TopicPartition(topic, number): CommittedOffset(offset, metadata or "")
@@ -213,12 +210,16 @@ async def committed_offsets(
     }
 
 
-class KafkaOffsetCommitter(KeptAdmin):
+class KafkaOffsetCommitter:
     """A committer, `ports.OffsetCommitter`. Connects with the first commit, and again after one without an answer."""
 
     def __init__(self, settings: Settings, group_id: str, shared: Shared | None = None) -> None:
-        super().__init__(settings, shared)
-        self._group_id = group_id
+        self._settings, self._group_id = settings, group_id
+        self._client = Client(shared or Shared(settings))
+        self._deadline_s = 3 * settings.request_timeout_ms / 1000
+
+    async def close(self) -> None:
+        await self._client.close()
 
     async def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         group_id = self._group_id
@@ -226,7 +227,8 @@ class KafkaOffsetCommitter(KeptAdmin):
         request = OffsetCommitRequest(group_id, _NO_GENERATION, _NO_MEMBER, TEN_YEARS_MS, topics)
         doing, asked = f"committing offsets of group {group_id}", Asked(self._settings, "Read", group_id)
         async with translated(doing, asked, within_s=self._deadline_s, give_up=self.close):
-            await _asked(await self._connected(), group_id, request)
+            await self._client.start()
+            await _asked(self._client, group_id, request)
 
 
 def _by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[tuple[str, list[Any]]]:
@@ -236,10 +238,10 @@ def _by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[tuple[str, 
     return list(topics.items())
 
 
-async def _asked(client: AIOKafkaAdminClient, group_id: str, request: Any) -> Any:
+async def _asked(client: Client, group_id: str, request: Any) -> Any:
     while True:
         node = await _coordinator(client, group_id)
-        answer = await client._send_request_to_node(node, request)
+        answer = await client.send(node, request)
         found = {(topic, code) for topic, code in _codes(answer) if code}
         if not any(code in COORDINATOR_AWAY for _, code in found):
             for topic, code in found:
@@ -248,11 +250,11 @@ async def _asked(client: AIOKafkaAdminClient, group_id: str, request: Any) -> An
         await asyncio.sleep(_PAUSE_S)
 
 
-async def _coordinator(client: AIOKafkaAdminClient, group_id: str) -> int:
+async def _coordinator(client: Client, group_id: str) -> int:
     """Find the coordinator; the first question ever makes the cluster create the coordinator's topic."""
     while True:
         try:
-            return int(await client.find_coordinator(group_id))
+            return await client.coordinator(group_id)
         except tuple(for_code(code) for code in COORDINATOR_AWAY):
             await asyncio.sleep(_PAUSE_S)
 
@@ -302,7 +304,7 @@ class LeaderView(NamedTuple):
     in_sync: frozenset[int]
 
 
-async def _agreed_end_offset(client: AIOKafkaClient, partition: TopicPartition) -> int | None:
+async def _agreed_end_offset(client: Client, partition: TopicPartition) -> int | None:
     views: dict[int, LeaderView | None] = {}
     asked = {broker.nodeId for broker in client.cluster.brokers()}
     while to_ask := asked - set(views):
@@ -318,9 +320,7 @@ async def _agreed_end_offset(client: AIOKafkaClient, partition: TopicPartition) 
     return int(end_offset) if code == NoError.errno else None
 
 
-async def leader_view(
-    client: AIOKafkaClient, node: int, partition: TopicPartition
-) -> tuple[LeaderView | None, set[int]]:
+async def leader_view(client: Client, node: int, partition: TopicPartition) -> tuple[LeaderView | None, set[int]]:
     """Ask a broker; also return the brokers that it knows, and make them known to the client."""
     answer = await client.send(node, MetadataRequest([partition.topic], allow_auto_topic_creation=False))
     told: dict[str, Any] = answer.to_object()

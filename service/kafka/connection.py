@@ -1,16 +1,8 @@
-"""Connections to brokers, as every client of ours has them. aiokafka 0.14.0
+"""A connection to a broker: requests in order, each with a deadline of its own, by aiokafka's protocol classes.
 
-- lets the brokers create each topic that it asks for, so a deleted one would be back at once;
-- takes a refused token for accepted, and gives no reason;
-- lets an error of a login library, such as an expired Kerberos ticket, end the task that renews the metadata;
-- counts the time that a fetch or a join waits at the broker as part of request.timeout.ms, and relies on that alone to
-  notice a network that drops all packets;
-- connects to the next address of a name only when the first has refused, and not where a firewall drops packets;
-- does not wait where a quota is used up (`throttling.py`);
-- connects with the certificates that were there when the client was made;
-- uses a connection until the broker closes it, as it does when a login is over (KIP-368): what is under way is lost.
-
-Only our clients are changed: a program that embeds a service may have others.
+Each name is tried at its next address while the first has not answered (RFC 8305): a firewall may drop packets. The
+kernel ends a connection whose other side acknowledges nothing. Another connection takes over before a login ends
+(KIP-368), with the certificates and the token of that moment.
 """
 
 from __future__ import annotations
@@ -21,173 +13,289 @@ import math
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager, suppress
-from types import FunctionType
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from io import BytesIO
+from typing import Any, Protocol, cast
 
-from aiokafka.client import AIOKafkaClient, ConnectionGroup
-from aiokafka.conn import AIOKafkaConnection, CloseReason
-from aiokafka.errors import KafkaError, SaslAuthenticationFailed
-from aiokafka.protocol.admin import SaslAuthenticateRequest
+from aiokafka.conn import OAuthAuthenticator, SaslGSSAPIAuthenticator, SaslPlainAuthenticator, ScramAuthenticator
+from aiokafka.errors import (
+    IncompatibleBrokerVersion,
+    KafkaConnectionError,
+    KafkaError,
+    RequestTimedOutError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+    for_code,
+)
+from aiokafka.protocol.admin import ApiVersionRequest, SaslAuthenticateRequest, SaslHandShakeRequest
 from aiokafka.protocol.api import RequestStruct
-from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
-from aiokafka.protocol.metadata import MetadataRequest
 
 from snapreplay.errors import described
 from snapreplay.service.kafka.config import renewed
-from snapreplay.service.kafka.fetches import Fetch
-from snapreplay.service.kafka.throttling import THROTTLING, ThrottledWait, wait_of
+
+log = logging.getLogger(__name__)
 
 LOGIN_SHARES = (0.6, 0.8)
 """Of the time of a login, after which a new connection takes over; at random, so that not all of them do at once."""
 _AGAIN_SHARE = 0.05
 _UNDERSTOOD = b"\x01"
 """What a client says to a refusal (RFC 7628); then the broker tells the reason."""
-
-
-def _hides_login(record: logging.LogRecord) -> bool:
-    """Leave passwords and tokens out of the client's log of requests, which is written at level debug."""
-    if isinstance(record.args, tuple):
-        record.args = tuple(
-            "SaslAuthenticate (hidden)"
-            if isinstance(each, RequestStruct) and each.API_KEY == SaslAuthenticateRequest.API_KEY
-            else each
-            for each in record.args
-        )
-    return True
-
-
-logging.getLogger(AIOKafkaConnection.__module__).addFilter(_hides_login)
-
-
 KERNEL_ENDS_SILENCE = hasattr(socket, "TCP_USER_TIMEOUT")
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2}
 """Where the system has these options: after so many seconds of silence, and then so often, the kernel asks."""
-
-
 NEXT_ADDRESS_SECONDS = 0.25
-"""After so long without an answer the next address of a name is tried beside the first (RFC 8305)."""
+CLOSE_S = 2.0
+"""For the bytes that are still to be sent when a connection is closed."""
+
+Arguments = Mapping[str, Any]
+"""As `config.client_arguments` returns them."""
 
 
-class _RacingLoop:
-    """The event loop, whose connections race for the first address of a name that answers."""
+class AnyRequest(Protocol):
+    """A request of aiokafka's, or of `requests.py`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loop, name)
-
-    async def create_connection(self, *place: Any, **given: Any) -> Any:
-        if not isinstance(self._loop, asyncio.BaseEventLoop):  # others, such as uvloop's, have no such option
-            return await self._loop.create_connection(*place, **given)
-        race = self._loop.create_connection(*place, happy_eyeballs_delay=NEXT_ADDRESS_SECONDS, **given)
-        connecting = asyncio.create_task(race)
-        try:
-            return await asyncio.shield(connecting)
-        except asyncio.CancelledError:
-            connecting.add_done_callback(_close_unwanted)
-            raise
+    def prepare(self, versions: dict[int, tuple[int, int]]) -> RequestStruct:
+        """Return its newest version that the broker speaks, by API key: the oldest and newest that it has."""
 
 
-def _close_unwanted(connecting: asyncio.Future[Any]) -> None:
-    """Close a connection that was made after its caller was cancelled. A race that is cancelled itself loses the socket
-    without closing it (CPython 3.11)."""
-    if not connecting.cancelled() and connecting.exception() is None:
-        connecting.result()[0].close()
+class Connection(asyncio.Protocol):
+    """A connection to a broker. Made by `connect`.
 
+    Attributes:
+        versions: the oldest and newest version of each request that the broker speaks, by API key.
+        muted_until: of the monotonic clock: before, the broker reads nothing, because a quota is used up.
+        used_at: of the monotonic clock: the last request or answer.
+        on_lost: called once when the connection ends and nobody has closed it.
+    """
 
-class Connection(AIOKafkaConnection):
-    """A connection that knows when its login ends, and takes the first address of a name that answers."""
+    def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
+        self.host, self.port = host, port
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.muted_until, self.used_at = 0.0, time.monotonic()
+        self.on_lost: Callable[[Connection], None] | None = None
+        self._client_id, self._timeout_s = client_id, timeout_s
+        self._transport: asyncio.Transport | None = None
+        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked: deque[tuple[int, RequestStruct, asyncio.Future[Any]]] = deque()
+        self._number = 0
+        self._received = bytearray()
+        self._login_s, self._due_at = 0.0, math.inf
+        self._is_over = False
+        self._error: BaseException | None = None
 
-    _loop: Any
-    _request_timeout: float
-    muted_until = 0.0
-    """Of the monotonic clock: before, the broker reads nothing of this connection, because a quota is used up."""
-    _login_s = 0.0
-    _due_at = math.inf
-    _rebalance_s = 0.0
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
 
-    async def connect(self) -> Any:
-        loop = self._loop
-        self._loop = _RacingLoop(loop)
-        try:
-            return await super().connect()
-        finally:
-            self._loop = loop
+    # ------------------------------------------------------------------------ what the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while len(self._received) >= 4:
+            end = 4 + int.from_bytes(self._received[:4], "big")
+            if len(self._received) < end:
+                return
+            with memoryview(self._received) as received:
+                frame = bytes(received[4:end])
+            del self._received[:end]
+            try:
+                self._answered(frame)
+            except Exception as error:  # noqa: BLE001 - a frame that is no answer raises whatever its bytes lead to
+                self.lose(KafkaConnectionError(f"the broker at {self} sent what is no answer: {described(error)}"))
+                return
+
+    def _answered(self, frame: bytes) -> None:
+        number, request, answer = self._asked[0]
+        data = BytesIO(frame)
+        if request.parse_response_header(data).correlation_id != number:
+            raise ValueError("of another request")
+        if not answer.done():  # else nobody waits for it any more
+            answer.set_result(request.RESPONSE_TYPE.decode(data))
+        self._asked.popleft()
+        self.used_at = time.monotonic()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lose(exc)
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    # ------------------------------------------------------------------------ what its user calls
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._is_over
+
+    @property
+    def oldest(self) -> object | None:
+        """The request that waits longest for its answer; None: nothing is under way."""
+        return self._asked[0] if self._asked else None
 
     @property
     def is_due(self) -> bool:
         """Whether its login ends soon, and nothing is under way."""
-        return not self._requests and time.monotonic() >= self._due_at
-
-    @property
-    def is_muted(self) -> bool:
-        """Whether the broker reads nothing of it now, because a quota is used up."""
-        return time.monotonic() < self.muted_until
+        return not self._asked and time.monotonic() >= self._due_at
 
     def put_off(self) -> None:
-        """Go on with this one: no other one could be made now."""
+        """Stay in use: no other connection could be made now."""
         self._due_at = time.monotonic() + _AGAIN_SHARE * self._login_s
 
-    def send(self, request: Any, **how: Any) -> Any:
-        if isinstance(request, MetadataRequest):
-            request._allow_auto_topic_creation = False
-        timeout_s = self._request_timeout
-        self._request_timeout += self._kept_s(request)
+    async def send(self, request: AnyRequest, kept_s: float = 0.0) -> Any:
+        """Send a request; return its answer. `kept_s`: how long the broker may keep it before it answers.
+
+        Raises:
+            RequestTimedOutError: there was no answer in time. The connection is lost.
+            KafkaConnectionError: the connection is lost or closed.
+            IncompatibleBrokerVersion: the broker does not speak it. Nothing was sent.
+        """
+        if self._transport is None or not self.is_open:
+            raise KafkaConnectionError(f"no connection to the broker at {self}") from self._error
         try:
-            answer = super().send(request, **how)
-        finally:
-            self._request_timeout = timeout_s
-        return self._logged_in(answer) if isinstance(request, SaslAuthenticateRequest) else answer
-
-    def _kept_s(self, request: Any) -> float:
-        """Return how long the broker may keep a request before it answers. A heartbeat is answered at once: with the
-        deadline of a join, a frozen coordinator would be noticed only after more than half a minute."""
-        match request:
-            case Fetch():
-                return request.wait_ms / 1000
-            case JoinGroupRequest():
-                self._rebalance_s = float(request._rebalance_timeout) / 1000
-                return self._rebalance_s
-            case SyncGroupRequest():
-                return self._rebalance_s
-            case _:
-                return 0.0
-
-    async def _do_sasl_handshake(self) -> None:
+            prepared = request.prepare(self.versions)
+        except NotImplementedError as error:
+            raise IncompatibleBrokerVersion(str(error)) from error
+        self._number = (self._number + 1) % 2**31
+        head = prepared.build_request_header(correlation_id=self._number, client_id=self._client_id)
+        body = head.encode() + prepared.encode()
+        log.debug("%s to %s", type(request).__name__, self)  # not what is in it: a login has a password
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked.append((self._number, prepared, answer))
+        self._transport.write(len(body).to_bytes(4, "big") + body)
+        self.used_at = time.monotonic()
         try:
-            await super()._do_sasl_handshake()
-        except (KafkaError, OSError):
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever the library of the mechanism raises
-            raise SaslAuthenticationFailed(described(error)) from None
+            async with asyncio.timeout(self._timeout_s + kept_s):
+                return await answer
+        except TimeoutError as error:
+            self.lose(error)
+            raise RequestTimedOutError(f"no answer from the broker at {self}") from error
 
-    async def _logged_in(self, answer: Awaitable[Any]) -> Any:
-        said = await answer
-        if self._sasl_mechanism == "OAUTHBEARER" and said.error_code == 0 and said.sasl_auth_bytes:
-            refused = await super().send(SaslAuthenticateRequest(_UNDERSTOOD))
-            raise SaslAuthenticationFailed(refused.error_message or said.sasl_auth_bytes.decode(errors="replace"))
-        self._login_s = getattr(said, "session_lifetime_ms", 0) / 1000  # brokers before 2.2 do not say
+    def lose(self, error: BaseException | None) -> None:
+        """End it at once, as a connection that was lost because of this error."""
+        on_lost, self.on_lost = self.on_lost, None
+        self._error = self._error or error
+        self._end(error)
+        if self._transport is not None:
+            self._transport.abort()
+        if on_lost is not None:
+            on_lost(self)
+
+    def close(self) -> asyncio.Future[None]:
+        """Close it. What is returned is done when its socket is closed."""
+        self.on_lost = None
+        self._end(None)
+        if self._transport is not None:
+            self._transport.close()
+            if not self._closed.done():  # a broker that reads nothing must not hold the socket
+                asyncio.get_running_loop().call_later(CLOSE_S, self._transport.abort)
+        return self._closed
+
+    def _end(self, error: BaseException | None) -> None:
+        self._is_over = True
+        for _, _, answer in self._asked:
+            if not answer.done():
+                lost = KafkaConnectionError(f"the connection to the broker at {self} was closed")
+                lost.__cause__ = error
+                answer.set_exception(lost)
+        self._asked.clear()
+
+    # ------------------------------------------------------------------------ its beginning
+
+    async def begin(self, given: Arguments) -> None:
+        """Ask for the versions, and log in. Raises as `connect` does."""
+        wire = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if wire is not None:  # else it is lost already
+            end_when_silent(wire, self._timeout_s)
+        answer = await self.send(ApiVersionRequest())
+        self.versions = {key: (lowest, newest) for key, lowest, newest in answer.api_versions}
+        if given.get("security_protocol", "").startswith("SASL"):
+            try:
+                await self._log_in(given)
+            except (KafkaError, OSError):
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever the library of the mechanism raises
+                raise SaslAuthenticationFailed(described(error)) from None
+
+    async def _log_in(self, given: Arguments) -> None:
+        mechanism = given.get("sasl_mechanism", "PLAIN")
+        offered = await self.send(SaslHandShakeRequest(mechanism))
+        if offered.error_code:
+            raise for_code(offered.error_code)(f"the broker at {self} offers {', '.join(offered.enabled_mechanisms)}")
+        if mechanism not in offered.enabled_mechanisms:
+            raise UnsupportedSaslMechanismError(mechanism)
+        authenticator, answer = authenticator_of(mechanism, self.host, given), None
+        while (step := await authenticator.step(None if answer is None else answer.sasl_auth_bytes)) is not None:
+            answer = await self.send(SaslAuthenticateRequest(step[0]))
+            if answer.error_code:
+                raise for_code(answer.error_code)(answer.error_message)
+            if mechanism == "OAUTHBEARER" and answer.sasl_auth_bytes:
+                refused = await self.send(SaslAuthenticateRequest(_UNDERSTOOD))
+                raise SaslAuthenticationFailed(refused.error_message or answer.sasl_auth_bytes.decode(errors="replace"))
+        self._login_s = getattr(answer, "session_lifetime_ms", 0) / 1000  # brokers before 2.2 do not say
         if self._login_s:
             self._due_at = time.monotonic() + random.uniform(*LOGIN_SHARES) * self._login_s
-        return said
 
 
-async def connect(host: str, port: int, **given: Any) -> Connection:
-    """Connect; arguments and errors are those of aiokafka's `create_conn`. A name that nobody can be asked for is that
-    of an unknown host: the client expects no other error."""
-    if given.get("ssl_context") is not None:
-        given["ssl_context"] = renewed(given["ssl_context"])
-    connection = Connection(host, port, **given)
+def authenticator_of(mechanism: str, host: str, given: Arguments) -> Any:
+    """Return aiokafka's part of a login: each `step` takes the broker's bytes and returns the next ones to send."""
+    loop = asyncio.get_running_loop()
+    user, password = given.get("sasl_plain_username"), given.get("sasl_plain_password")
+    match mechanism:
+        case "OAUTHBEARER":
+            return OAuthAuthenticator(sasl_oauth_token_provider=given["sasl_oauth_token_provider"])
+        case "GSSAPI":
+            at = given.get("sasl_kerberos_domain_name") or host
+            return SaslGSSAPIAuthenticator(
+                loop=loop, principal=f"{given.get('sasl_kerberos_service_name', 'kafka')}@{at}"
+            )
+        case "PLAIN":
+            return SaslPlainAuthenticator(loop=loop, sasl_plain_username=user, sasl_plain_password=password)
+        case _:
+            return ScramAuthenticator(
+                loop=loop, sasl_plain_username=user, sasl_plain_password=password, sasl_mechanism=mechanism
+            )
+
+
+async def connect(host: str, port: int, given: Arguments) -> Connection:
+    """Connect and log in.
+
+    Raises:
+        OSError, TimeoutError: nobody answers there, or the name has no address.
+        KafkaError: what answers is no broker, or it refuses this client.
+    """
+    context = given.get("ssl_context") if "SSL" in given.get("security_protocol", "").split("_") else None
+    timeout_s = given["request_timeout_ms"] / 1000
+    connection = Connection(host, port, given.get("client_id", ""), timeout_s)
+    loop = asyncio.get_running_loop()
+    # Other loops, such as uvloop's, have no such option.
+    race: dict[str, Any] = (
+        {"happy_eyeballs_delay": NEXT_ADDRESS_SECONDS} if isinstance(loop, asyncio.BaseEventLoop) else {}
+    )
+    ssl = None if context is None else renewed(context)
+    making = loop.create_task(loop.create_connection(lambda: connection, host, port, ssl=ssl, **race))
     try:
-        await connection.connect()
+        async with asyncio.timeout(timeout_s):
+            await asyncio.shield(making)
     except UnicodeError:
         raise socket.gaierror(socket.EAI_NONAME, f"{host!r} is not a host name") from None
-    if connection._writer is not None:  # None: it is closed already, and whoever uses it learns that
-        end_when_silent(connection._writer.get_extra_info("socket"), connection._request_timeout)
+    except BaseException:
+        # A race that is cancelled loses the socket without closing it (CPython 3.11).
+        making.add_done_callback(_close_unwanted)
+        raise
+    try:
+        await connection.begin(given)
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def _close_unwanted(making: asyncio.Future[Any]) -> None:
+    """Close a connection that was made after its caller had given up."""
+    if not making.cancelled() and making.exception() is None:
+        making.result()[0].close()
 
 
 def end_when_silent(wire: socket.socket, seconds: float) -> None:
@@ -200,87 +308,7 @@ def end_when_silent(wire: socket.socket, seconds: float) -> None:
                 wire.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-async def _connected(*place: Any, **given: Any) -> Connection:
-    return await connect(*place, **given)  # by its name: tests put a wire in between
-
-
-def _with_ours(method: Any) -> Any:
-    """Return a method of the client, which makes connections of ours and is its own otherwise."""
-    known = {**method.__globals__, "create_conn": _connected}
-    made = FunctionType(method.__code__, known, method.__name__)
-    made.__kwdefaults__ = method.__kwdefaults__
-    return made
-
-
-class BareClient(AIOKafkaClient):
-    """The client inside consumers, producers and admin clients; `bootstrap` it where that is enough. Its connections
-    are ours. Before a login ends, another connection takes over."""
-
-    _throttled_until = 0.0  # of the monotonic clock: before, what is written only lengthens the wait
-    _deadline: asyncio.Timeout | None = None  # which each wait moves
-    bootstrap = _with_ours(AIOKafkaClient.bootstrap)
-    _connected = _with_ours(AIOKafkaClient._get_conn)
-
-    async def _get_conn(
-        self, node_id: Any, *, group: int = ConnectionGroup.DEFAULT, no_hint: bool = False
-    ) -> Connection | None:
-        held: Connection | None = self._conns.get((node_id, group))
-        if held is None or not held.is_due:
-            return await self._connected(node_id, group=group, no_hint=no_hint)  # type: ignore[no-any-return]
-        held.put_off()  # until it is known whether another one can be made, also for whoever asks meanwhile
-        return await self._successor(held, node_id, group)
-
-    async def send(self, node_id: Any, request: Any, *, group: int = ConnectionGroup.DEFAULT) -> Any:
-        """Send as the client does, when the broker reads this connection again, and note what it says of a quota."""
-        held: Connection | None = self._conns.get((node_id, group))
-        if held is not None and (muted_seconds := held.muted_until - time.monotonic()) > 0:
-            await asyncio.sleep(muted_seconds)
-        answer = await super().send(node_id, request, group=group)
-        seconds = wait_of(answer)
-        if seconds:
-            self._throttled(self._conns.get((node_id, group)), request, seconds)
-        return answer
-
-    def _throttled(self, by: Connection | None, request: Any, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        if by is not None:
-            by.muted_until = max(by.muted_until, until)
-            name = type(request).__name__.removesuffix("Request")
-            THROTTLING.note(ThrottledWait(name, f"{by.host}:{by.port}", str(self._client_id), seconds, until))
-        if not isinstance(request, Fetch):
-            self._throttled_until = max(self._throttled_until, until)
-            if self._deadline is not None and not self._deadline.expired():
-                self._deadline.reschedule((self._deadline.when() or 0.0) + seconds)
-
-    @asynccontextmanager
-    async def writing(self, within_seconds: float) -> AsyncIterator[None]:
-        """Begin the block once no quota makes the broker wait. Its deadline is moved by each wait meanwhile.
-
-        Raises:
-            TimeoutError: the block has taken longer.
-        """
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(None) as deadline:
-                self._deadline = deadline
-                await asyncio.sleep(max(0.0, self._throttled_until - time.monotonic()))
-                deadline.reschedule(loop.time() + within_seconds)
-                yield
-        finally:
-            self._deadline = None
-
-    def end_writing(self) -> None:
-        """Let the block that is `writing` end now, with TimeoutError."""
-        if self._deadline is not None and not self._deadline.expired():
-            self._deadline.reschedule(asyncio.get_running_loop().time())
-
-    async def _successor(self, held: Connection, node_id: Any, group: int) -> Connection:
-        """Return a new connection in the place of this one, or this one if none can be made."""
-        del self._conns[node_id, group]
-        kept: Connection | None = None
-        try:
-            kept = await self._connected(node_id, group=group) or self._conns.setdefault((node_id, group), held)
-        finally:
-            if kept is not held:  # nobody else knows it, also where the one who asked is cancelled
-                held.close(CloseReason.SHUTDOWN)
-        return kept
+async def closed(connections: Collection[Connection]) -> None:
+    """Close them, and wait until the sockets are. Bounded."""
+    if ends := [each.close() for each in connections]:
+        await asyncio.wait(ends, timeout=2 * CLOSE_S)

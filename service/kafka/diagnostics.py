@@ -12,55 +12,60 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Self
 
 from aiokafka.client import CoordinationType
-from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
     LeaderNotAvailableError,
+    NodeNotReadyError,
     NoError,
     TransactionalIdAuthorizationFailed,
     for_code,
 )
-from aiokafka.protocol import admin as admin_requests
-from aiokafka.protocol import group as group_requests
-from aiokafka.protocol.api import Request
 from aiokafka.protocol.coordination import FindCoordinatorRequest
-from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.group import HeartbeatRequest
 from aiokafka.protocol.metadata import MetadataRequest
-from aiokafka.protocol.offset import OffsetRequest
-from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 from msgspec.structs import replace
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas
 from snapreplay.service.core.lineage import ENDING
-from snapreplay.service.kafka.clients import admin_client, anybody
-from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.connection import AnyRequest
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import Asked, translated
 from snapreplay.service.kafka.requests import (
     COORDINATOR_AWAY,
-    DescribeGroup,
     DescribeProducers,
     DescribeTransactions,
-    LeaveGroup,
     ListTransactions,
     TopicIds,
 )
-from snapreplay.service.kafka.shutdown import close_client
+from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import TopicPartition
 
-NEEDED: tuple[type[Request[Any]], ...] = (
-    *(ProduceRequest, FetchRequest, OffsetRequest, MetadataRequest, FindCoordinatorRequest),
-    *(InitProducerIdRequest, AddPartitionsToTxnRequest, EndTxnRequest),
-    *(group_requests.JoinGroupRequest, group_requests.SyncGroupRequest),
-    *(HeartbeatRequest, LeaveGroup),
-    *(admin_requests.CreateTopicsRequest, admin_requests.DeleteRecordsRequest),
-    *(admin_requests.DescribeConfigsRequest, DescribeGroup),
-    *(TopicIds, DescribeProducers, DescribeTransactions, ListTransactions),
-)
-"""What the service and `doctor` ask of brokers: all since Kafka 3.0. A fetch by id (3.1) can be one by name."""
+NEEDED = {
+    "Produce": (0, 7),
+    "Fetch": (1, 12),
+    "Offset": (2, 3),
+    "Metadata": (3, 5),
+    "TopicIds": (3, 11),
+    "JoinGroup": (11, 5),
+    "Heartbeat": (12, 1),
+    "LeaveGroup": (13, 4),
+    "SyncGroup": (14, 3),
+    "DescribeGroup": (15, 5),
+    "CreateTopics": (19, 3),
+    "DeleteRecords": (21, 2),
+    "InitProducerId": (22, 0),
+    "AddPartitionsToTxn": (24, 0),
+    "EndTxn": (26, 0),
+    "DescribeConfigs": (32, 2),
+    "DescribeProducers": (61, 0),
+    "DescribeTransactions": (65, 0),
+    "FindCoordinator": (10, 1),
+    "ListTransactions": (66, 0),
+}
+"""What the service and `doctor` ask of brokers: the API key, and a version that all have since Kafka 3.0. A fetch by id
+(3.1) can be one by name."""
 
 _NOBODY = -1  # no producer has this id
 _FORBIDDEN = {GroupAuthorizationFailedError.errno, TransactionalIdAuthorizationFailed.errno}
@@ -76,35 +81,31 @@ class KafkaDiagnostics:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._deadline_s = 3 * settings.request_timeout_ms / 1000
-        self._client = admin_client(client_arguments(settings))
+        self._client = Client(Shared(settings))
 
     async def __aenter__(self) -> Self:
-        try:
-            async with self._asking("connecting"):
-                await entered(self._client.start(), self._settings)
-        except BaseException:
-            await close_client(self._client._client)
-            raise
+        async with self._asking("connecting"):
+            await entered(self._client.start(), self._settings)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await close_client(self._client._client)
+        await self._client.close()
 
     async def brokers(self) -> list[Broker]:
         """Return all brokers that the cluster advertises, each connected to."""
         async with self._asking("listing brokers"):
-            cluster = await self._client.describe_cluster()
-        return [await self.broker(each) for each in cluster["brokers"]]
+            _, answer = await self._client.ask_any(MetadataRequest([]))
+        return [await self.broker(node, f"{host}:{port}") for node, host, port, _ in answer.brokers]
 
     async def replicas(self, topics: Collection[str]) -> dict[TopicPartition, Replicas]:
         """Return the replicas of those topics that exist."""
         async with self._asking("describing topics"):
-            listing = await self._client.describe_topics()
+            _, answer = await self._client.ask_any(MetadataRequest(None))
         return {
             TopicPartition(entry["topic"], each["partition"]): Replicas(
                 each["leader"], tuple(each["replicas"]), tuple(each["isr"])
             )
-            for entry in listing
+            for entry in answer.to_object()["topics"]
             if entry["topic"] in topics
             for each in entry["partitions"]
         }
@@ -114,7 +115,7 @@ class KafkaDiagnostics:
     ) -> OpenTransaction | None:
         """Return the open transaction that began first, None: none. `brokers`: those of which one coordinates it."""
         async with self._asking(f"describing the producers of {partition}"):
-            answer = await self._send(leader, DescribeProducers(*partition))
+            answer = await self._client.send(leader, DescribeProducers(*partition))
             ((_, ((_, code, message, producers, _),), _),) = answer.topics
             if code:
                 raise for_code(code)(f"no description of the producers of {partition}: {message}")
@@ -124,7 +125,7 @@ class KafkaDiagnostics:
             producer_id, epoch, _, last_at_ms, _, start_offset, _ = min(opened, key=lambda each: each[5])
             found = OpenTransaction(producer_id, epoch, start_offset, last_record_at_ms=last_at_ms)
             for node in brokers:
-                answer = await self._send(node, ListTransactions([producer_id]))
+                answer = await self._client.send(node, ListTransactions([producer_id]))
                 for transactional_id, _, _, _ in answer.transaction_states:
                     return await self._described(found, node, transactional_id)
             return found
@@ -132,7 +133,7 @@ class KafkaDiagnostics:
     async def holding(self, partition: TopicPartition) -> OpenTransaction | None:
         """Return what `open_transaction` does, of the leader and the brokers that any broker names."""
         async with self._asking(f"asking who leads {partition}"):
-            told = await self._send(await anybody(self._client._client), TopicIds([partition.topic]))
+            told = await self._client.send(await self._client.anybody(), TopicIds([partition.topic]))
             leaders = {each[1]: each[2] for topic in told.topics for each in topic[4]}
             if leaders.get(partition.partition, _NOBODY) == _NOBODY:
                 raise LeaderNotAvailableError(str(partition))
@@ -142,13 +143,13 @@ class KafkaDiagnostics:
         """Return those of the ids whose coordinator is ending a transaction now."""
         async with self._asking("asking for the ends of transactions"):
             found = {}
-            anywhere = await anybody(self._client._client)
+            anywhere = await self._client.anybody()
             for each in transactional_ids:
                 find = FindCoordinatorRequest(each, CoordinationType.TRANSACTION)
                 code, at = await self._asked(anywhere, find)
                 if code:
                     continue  # `refused` says why
-                answer = await self._send(at.coordinator_id, DescribeTransactions(each))
+                answer = await self._client.send(at.coordinator_id, DescribeTransactions(each))
                 ((code, _, state, _, started_at_ms, _, epoch, *_),) = answer.transaction_states
                 if not code and state in ENDING:
                     found[each] = EndingTransaction(state, epoch, started_at_ms)
@@ -162,7 +163,7 @@ class KafkaDiagnostics:
         """
         async with self._asking("probing"):
             refused: dict[str, str] = {}
-            anywhere = await anybody(self._client._client)
+            anywhere = await self._client.anybody()
             code, _ = await self._asked(anywhere, InitProducerIdRequest(None, 0))
             _note(refused, "idempotent writes", code)
             find = FindCoordinatorRequest(transactional_id, CoordinationType.TRANSACTION)
@@ -204,61 +205,43 @@ class KafkaDiagnostics:
     def _asking(self, doing: str) -> AbstractAsyncContextManager[None]:
         return translated(doing, Asked(self._settings, "Describe"), within_s=self._deadline_s)
 
-    async def broker(self, described: Mapping[str, Any]) -> Broker:
-        node, address = described["node_id"], f"{described['host']}:{described['port']}"
-        connection = await self._connection(node)
-        if connection is None:
-            return Broker(node, address, reachable=False)
-        apis = dict(connection._versions)
-        return Broker(node, address, missing=missing_requests(apis))
-
-    async def _connection(self, node: int) -> AIOKafkaConnection | None:
+    async def broker(self, node: int, address: str) -> Broker:
         try:
             async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
-                return await self._client._client._get_conn(node)
-        except TimeoutError:
-            return None
+                return Broker(node, address, missing=missing_requests(await self._client.versions(node)))
+        except (NodeNotReadyError, TimeoutError):
+            return Broker(node, address, reachable=False)
 
     async def _described(self, found: OpenTransaction, node: int, transactional_id: str) -> OpenTransaction:
-        answer = await self._send(node, DescribeTransactions(transactional_id))
+        answer = await self._client.send(node, DescribeTransactions(transactional_id))
         ((code, _, _, timeout_ms, started_at_ms, *_),) = answer.transaction_states
         if code:
             return replace(found, transactional_id=transactional_id)
         return replace(found, transactional_id=transactional_id, started_at_ms=started_at_ms, timeout_ms=timeout_ms)
 
-    async def _send(self, node: int, request: Request[Any]) -> Any:
-        return await self._client._client.send(node, request)
-
-    async def _at_coordinator(self, kind: int, name: str, request: Request[Any]) -> int:
+    async def _at_coordinator(self, kind: int, name: str, request: AnyRequest) -> int:
         """Return the error code of finding the coordinator, else of asking it."""
-        anywhere = await anybody(self._client._client)
+        anywhere = await self._client.anybody()
         find = FindCoordinatorRequest(name, kind)
         code, found = await self._asked(anywhere, find)
         if not code:
             code, _ = await self._asked(found.coordinator_id, request)
         return code
 
-    async def _asked(self, node: int, request: Request[Any]) -> tuple[int, Any]:
+    async def _asked(self, node: int, request: AnyRequest) -> tuple[int, Any]:
         """Ask; return the error code and the answer. Ask again for codes that only mean "not yet"."""
         while True:
-            answer = await self._send(node, request)
+            answer = await self._client.send(node, request)
             code = _error_code(answer)
             if code not in _AGAIN:
                 return code, answer
             await asyncio.sleep(_PAUSE_S)
 
 
-def missing_requests(apis: Mapping[int, tuple[int, int]]) -> tuple[str, ...]:
-    return tuple(
-        request.__name__.removesuffix("Request")
-        for request in NEEDED
-        if not any(_speaks(apis, struct.API_KEY, struct.API_VERSION) for struct in request._CLASSES)
-    )
-
-
-def _speaks(apis: Mapping[int, tuple[int, int]], key: int, version: int) -> bool:
-    lowest, highest = apis.get(key, (0, -1))
-    return lowest <= version <= highest
+def missing_requests(versions: Mapping[int, tuple[int, int]]) -> tuple[str, ...]:
+    """Return what a broker with these versions, the oldest and newest by API key, does not speak."""
+    known = {name: (version, *versions.get(key, (0, -1))) for name, (key, version) in NEEDED.items()}
+    return tuple(name for name, (version, oldest, newest) in known.items() if not oldest <= version <= newest)
 
 
 def _error_code(answer: Any) -> int:

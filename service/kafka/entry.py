@@ -7,7 +7,6 @@ Also the URL at which others reach this process: by the address that a broker se
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import socket
 import ssl
@@ -15,7 +14,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from aiokafka import errors as kafka
-from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
+from aiokafka.conn import collect_hosts
 from aiokafka.protocol.admin import SaslHandShakeRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
@@ -24,14 +23,12 @@ from snapreplay.service.config.kafka_properties import TOKEN_PROVIDER, provider_
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.address import Address
 from snapreplay.service.core.kafka_errors import NotAuthenticated
+from snapreplay.service.kafka import connection as connections
 from snapreplay.service.kafka.config import client_arguments
-from snapreplay.service.kafka.connection import connect
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, NobodyAnswers
-from snapreplay.service.kafka.shutdown import finish_despite_cancel
 from snapreplay.service.kafka.tokens import TOKEN_SECONDS, TokenFailure
 
 KNOCK_S, ALL_S = 2.0, 8.0  # one address; all of them
-_PARAMETERS = frozenset(inspect.signature(create_conn).parameters)
 _NAME_DIFFERS = {62, 64}  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and …_IP_ADDRESS_MISMATCH
 _BAD_LOGIN = (kafka.SaslAuthenticationFailed, kafka.AuthenticationFailedError, kafka.AuthenticationMethodNotSupported)
 
@@ -43,7 +40,7 @@ async def entered(start: Coroutine[Any, Any, object], settings: Settings) -> Non
         NotAuthenticated, NobodyAnswers: instead of the client's error, if this is the reason.
     """
     try:
-        await finish_despite_cancel(start)
+        await start
     except (kafka.KafkaConnectionError, kafka.NodeNotReadyError) as error:
         door = Door(settings)
         refused = await door.refusal_in_time()
@@ -72,10 +69,8 @@ class Door:
     """The way into one cluster with one set of credentials."""
 
     def __init__(self, settings: Settings) -> None:
-        given = client_arguments(settings)
-        self._places = [BrokerAddress(host, port) for host, port, _ in collect_hosts(given["bootstrap_servers"])]
-        self._arguments = {name: given[name] for name in _PARAMETERS & given.keys()}
-        self._arguments["request_timeout_ms"] = int(KNOCK_S * 1000)
+        self._arguments = {**client_arguments(settings), "request_timeout_ms": int(KNOCK_S * 1000)}
+        self._places = [BrokerAddress(host, port) for host, port, _ in collect_hosts(settings.bootstrap_servers)]
         self._protocol = str(settings.kafka.get("security.protocol", "PLAINTEXT"))
         self._mechanism = str(settings.kafka.get("sasl.mechanism", "PLAIN"))
         self._user = str(settings.kafka.get("sasl.plain.username", ""))
@@ -120,7 +115,7 @@ class Door:
 
     async def _knock(self, place: BrokerAddress) -> Sequence[BrokerAddress]:
         """Connect and ask for the cluster's brokers: some refusals come only after the first request."""
-        connection = await connect(*place, **self._arguments)
+        connection = await connections.connect(*place, self._arguments)
         try:
             answer = await connection.send(MetadataRequest([]))
         finally:
@@ -236,7 +231,7 @@ class Door:
         transport = "SSL" if "SSL" in self._protocol else "PLAINTEXT"
         try:
             bare = {**self._arguments, "security_protocol": transport}
-            connection = await connect(*place, **bare)
+            connection = await connections.connect(*place, bare)
             try:
                 answer = await connection.send(SaslHandShakeRequest(self._mechanism))
             finally:
@@ -246,11 +241,9 @@ class Door:
         return tuple(answer.enabled_mechanisms)
 
     async def _answers_plainly(self, place: BrokerAddress) -> bool:
-        bare = {**self._arguments, "security_protocol": "PLAINTEXT", "ssl_context": None}
-        connection = AIOKafkaConnection(*place, **bare)
         try:
-            await connection.connect()  # asks which versions the broker supports
-        except (*CLIENT_ERRORS, UnicodeError):
+            connection = await connections.connect(*place, {**self._arguments, "security_protocol": "PLAINTEXT"})
+        except CLIENT_ERRORS:
             return False
         connection.close()
         return True

@@ -5,9 +5,10 @@ With a transactional id all records of a `feed` count or none does, and the star
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import groupby
 
 from snapreplay.app.record import Output
@@ -18,10 +19,10 @@ from snapreplay.service.core.kafka_errors import CommitInDoubt, RefusedRecord
 from snapreplay.service.core.partitioners import murmur_positive
 from snapreplay.service.kafka.batching import CODECS, Batches, Place, TopicShape
 from snapreplay.service.kafka.config import batch_bytes_max
+from snapreplay.service.kafka.connection import CLOSE_S
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, commit_error, translated
 from snapreplay.service.kafka.shared import Shared
-from snapreplay.service.kafka.shutdown import CLOSE_S, bounded
 from snapreplay.service.kafka.sink import BatchesRefused, Sink
 from snapreplay.service.ports import LogRecord, TopicPartition
 from snapreplay.times import NO_TIMESTAMP
@@ -152,7 +153,9 @@ class KafkaFeeder(_Unowned):
     async def _give_up(self) -> None:
         """Abort, so that readers need not wait for the transaction's timeout; then send nothing more."""
         if self._transactional:
-            await bounded(self._sink.end(commit=False), CLOSE_S)
+            with suppress(*CLIENT_ERRORS):
+                async with asyncio.timeout(CLOSE_S):
+                    await self._sink.end(commit=False)
         await self.close()
 
     async def _send(self, outputs: Sequence[Output]) -> list[tuple[TopicPartition, int]]:

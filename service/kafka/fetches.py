@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import IncompatibleBrokerVersion, LeaderNotAvailableError, for_code
-from aiokafka.protocol.api import Request, RequestStruct
+from aiokafka.protocol.api import RequestStruct
 from aiokafka.protocol.types import CompactArray, CompactBytes, Int8, Int16, Int32, Int64
-from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.service.kafka.cursors import Answered
+from snapreplay.service.kafka.log_ends import NO_LEADER
 from snapreplay.service.kafka.records import batches_in
 from snapreplay.service.kafka.requests import NO_TAGS, TEXT, LeaderEpochEnds, TopicId, array_of, flexible, struct_of
 from snapreplay.service.ports import EpochEnd, LogBatch, TopicPartition
+
+if TYPE_CHECKING:
+    from snapreplay.service.kafka.shared import Client
 
 _OUT_OF_RANGE = 1
 _NO_EPOCH = _UNDEFINED = -1
@@ -103,7 +105,7 @@ class Wanted(NamedTuple):
     epoch_below: int = _NO_EPOCH
 
 
-class Fetch(Request[RequestStruct]):
+class Fetch:
     """A fetch of some partitions. By id if all ids are known: a broker that has another topic of this name then answers
     UNKNOWN_TOPIC_ID. By name, if one is not known or the broker is older than Kafka 3.1."""
 
@@ -175,9 +177,7 @@ def _answered(
 BY_NAME, BY_ID = _version(12, name=TEXT), _version(13, topic_id=TopicId)
 
 
-async def batch_at(
-    client: AIOKafkaClient, partition: TopicPartition, offset: int, ids: Mapping[str, str]
-) -> LogBatch | None:
+async def batch_at(client: Client, partition: TopicPartition, offset: int, ids: Mapping[str, str]) -> LogBatch | None:
     """Return the batch that holds this offset; None when it is gone, trimmed or compacted.
 
     Raises:
@@ -196,7 +196,7 @@ async def batch_at(
     return first if first is not None and first.base_offset <= offset < first.end_offset else None
 
 
-async def epoch_end(client: AIOKafkaClient, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:
+async def epoch_end(client: Client, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:
     """Return the newest leader epoch up to `leader_epoch` that the log has, and where it ends; None when the broker
     does not know or is too old to be asked.
 
@@ -214,13 +214,10 @@ async def epoch_end(client: AIOKafkaClient, partition: TopicPartition, leader_ep
     return EpochEnd(epoch, end_offset) if _UNDEFINED not in (epoch, end_offset) else None
 
 
-async def _leader(client: AIOKafkaClient, partition: TopicPartition) -> int:
-    await client.add_topic(partition.topic)
-    source = ClientPartition(*partition)
-    leader = client.cluster.leader_for_partition(source)
-    if leader is None or leader == _UNDEFINED:
-        await client.force_metadata_update()
-        leader = client.cluster.leader_for_partition(source)
-    if leader is None or leader == _UNDEFINED:
+async def _leader(client: Client, partition: TopicPartition) -> int:
+    await client.shared.track([partition.topic])
+    if client.leader(partition) == NO_LEADER:
+        await client.shared.refresh()
+    if client.leader(partition) == NO_LEADER:
         raise LeaderNotAvailableError(str(partition))
-    return int(leader)
+    return client.leader(partition)

@@ -8,13 +8,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
-from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.errors import described
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.kafka.cursors import PAUSE_S, Cursor
 from snapreplay.service.kafka.fetches import Fetch, Limits, Wanted
-from snapreplay.service.kafka.shared import SharingClient
+from snapreplay.service.kafka.log_ends import NO_LEADER
+from snapreplay.service.kafka.shared import Client
 
 LATE_S = 1.0
 """After the wait of a fetch, a broker that has not answered is silent."""
@@ -23,7 +23,6 @@ HELD_BACK_WAIT_MS = 50
 # 20 readers of a broker that is gone took 35 % of a core when they tried again every 20 ms (measured).
 _PAUSE_S_MAX = 1.0
 _CANCEL_S = 1.0
-_NO_LEADER = -1
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +34,7 @@ class Fetching:
         client: which sends them.
     """
 
-    def __init__(self, client: SharingClient, limits: Limits, wait_ms: Callable[[], int]) -> None:
+    def __init__(self, client: Client, limits: Limits, wait_ms: Callable[[], int]) -> None:
         """Take `wait_ms`: how long the next fetch may wait at the broker for records."""
         self.client = client
         self._limits, self._wait_ms = limits, wait_ms
@@ -64,7 +63,7 @@ class Fetching:
             task.cancel()
         self._under_way, self._late_at = {}, {}
         if self._cursors:
-            self.client.set_topics({each.partition.topic for each in self._cursors})
+            self.client.shared.track({each.partition.topic for each in self._cursors})
         self.fetch_due()
 
     def fetch_due(self) -> None:
@@ -90,15 +89,14 @@ class Fetching:
         self._timer = self._loop.call_at(again_s, self.fetch_due) if again_s < math.inf else None
 
     def _broker_of(self, cursor: Cursor, now_s: float) -> int:
-        cluster, replica = self.client.cluster, cursor.replica(now_s)
-        if replica is not None and cluster.broker_metadata(replica) is not None:
+        replica = cursor.replica(now_s)
+        if replica is not None and self.client.cluster.broker_metadata(replica) is not None:
             return replica
-        leader = cluster.leader_for_partition(ClientPartition(*cursor.partition))
-        return _NO_LEADER if leader is None else int(leader)
+        return self.client.leader(cursor.partition)
 
     async def _fetch(self, node: int, cursors: Sequence[Cursor], wait_ms: int) -> None:
         try:
-            if node == _NO_LEADER:
+            if node == NO_LEADER:
                 await self._look_up(cursors)
             else:
                 await self._ask(node, cursors, wait_ms)
@@ -149,7 +147,7 @@ class Fetching:
             if cursor.has_something or cursor.doubt:
                 self.wake()
         if is_stale:
-            self.client.force_metadata_update()
+            self.client.shared.doubt()
 
     def _failed(self, node: int, cursors: Sequence[Cursor], error: KafkaError) -> None:
         failures = self._failures[node] = self._failures.get(node, 0) + 1
@@ -166,15 +164,15 @@ class Fetching:
     async def _look_up(self, cursors: Sequence[Cursor]) -> None:
         """Look for the leaders of these cursors. A topic that no broker knows is missing."""
         try:
-            await self.client.set_topics({each.partition.topic for each in cursors})
-            if all(self._broker_of(each, 0.0) == _NO_LEADER for each in cursors):
-                await self.client.force_metadata_update()
+            await self.client.shared.track({each.partition.topic for each in cursors})
+            if all(self._broker_of(each, 0.0) == NO_LEADER for each in cursors):
+                await self.client.shared.refresh()
         except KafkaError as error:
-            self._failed(_NO_LEADER, cursors, error)
+            self._failed(NO_LEADER, cursors, error)
             return
         now_s, cluster = self._loop.time(), self.client.cluster
         for cursor in cursors:
-            if self._broker_of(cursor, now_s) == _NO_LEADER:
+            if self._broker_of(cursor, now_s) == NO_LEADER:
                 cursor.pause(now_s)
                 topic = cursor.partition.topic
                 if topic not in cluster.topics() and topic not in cluster.unauthorized_topics:

@@ -1,8 +1,8 @@
 """The group member that learns which partitions are ours, and reads nothing.
 
-It subscribes to the increments topic only, so that several inputs cannot be split over members, and pauses all of it.
-Restores and handlers run elsewhere, so heartbeats never wait for them. Membership is a hint about who works on what;
-safety comes from the fence. It is static (KIP-345) where `instance_id` is set.
+It subscribes to the increments topic only, so that several inputs cannot be split over members. aiokafka's coordinator
+speaks for it. Restores and handlers run elsewhere, so heartbeats never wait for them. Membership is a hint about who
+works on what; safety comes from the fence. It is static (KIP-345) where `instance_id` is set.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
+from contextlib import suppress
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+from aiokafka import ConsumerRebalanceListener
 from aiokafka import errors as kafka
 from aiokafka.client import ConnectionGroup
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import KafkaError
+from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.counted import some
@@ -33,13 +37,12 @@ from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.kafka.admin import NEWER_PROTOCOL, ForeignMember, KafkaAdmin
 from snapreplay.service.kafka.assignor import StandbyAssignor
-from snapreplay.service.kafka.clients import consumer_client
-from snapreplay.service.kafka.config import membership_arguments
+from snapreplay.service.kafka.config import retry_pause_s
+from snapreplay.service.kafka.connection import CLOSE_S, AnyRequest
 from snapreplay.service.kafka.entry import entered, refusal
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, GroupFull, client_error
 from snapreplay.service.kafka.requests import LeaveGroup
-from snapreplay.service.kafka.shared import Shared
-from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_consumer
+from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -49,7 +52,9 @@ Callback = Callable[[set[int]], Coroutine[Any, Any, None]]
 LEAVE_SECONDS = 5 * CLOSE_S  # the default; a stop with less time says so
 LOOK_SECONDS = 2.0
 _UNKNOWN_MEMBER_ID = 25  # aiokafka's own LeaveGroup of a dynamic member came first
-_POLL_MS = 200
+_LOOK_S = 0.2
+"""Between looks for an error that the coordinator has met."""
+_NEVER_MS = 2**31 - 1
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 10.0
 
 EVICTIONS_SUSPECT = 3
@@ -116,7 +121,7 @@ class Membership:
         self._introductions = Introductions()
         self._told_leaving = False
         self._given = asyncio.Event()  # an assignment to a member that is leaving
-        self._consumer: AIOKafkaConsumer | None = None
+        self._coordinator: Any = None
         self._leaving = asyncio.Event()
         self._ended = asyncio.Event()
         self._callbacks: set[asyncio.Task[None]] = set()
@@ -210,7 +215,9 @@ class Membership:
             return
         self._given.clear()
         self.rejoin()
-        await bounded(self._given.wait(), within_seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_seconds):
+                await self._given.wait()
 
     async def run(self) -> None:
         """Be a member until `leave`. Never gives up: an unreachable cluster is retried with back-off."""
@@ -249,7 +256,9 @@ class Membership:
         """Leave: the others get our partitions within a heartbeat. Release them before: nothing is called back any
         more. Bounded, never raises."""
         self._leaving.set()
-        await bounded(self._ended.wait(), within_seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_seconds):
+                await self._ended.wait()
 
     def _ask(self) -> None:
         self._asks += 1
@@ -276,28 +285,45 @@ class Membership:
             lags=dict(held.lags),
         )
 
-    @property
-    def _coordinator(self) -> Any:
-        """Read once by each caller: another thread may end the client meanwhile."""
-        consumer = self._consumer
-        return consumer._coordinator if consumer is not None else None
-
     async def _be_member(self) -> None:
         """Live one client's life: returns when we leave or stand aside, raises when the client is no longer usable."""
-        arguments = membership_arguments(self._settings, self._group_id)
-        arguments["partition_assignment_strategy"] = (self._assignor,)
-        consumer = consumer_client(arguments, Shared(self._settings))  # its metadata finds brokers that have all moved
+        client = _GroupClient(Shared(self._settings), self._settings.group.rebalance_timeout_ms / 1000)
+        coordinator: Any = None
         try:
-            await entered(consumer.start(), self._settings)
-            self._consumer = consumer
-            consumer.subscribe([self._topic], listener=_Listener(self, consumer))
-            polling = asyncio.create_task(self._poll(consumer))
+            await entered(client.start(), self._settings)
+            coordinator = self._coordinator = self._joining(client)
+            polling = asyncio.create_task(_raise_errors(coordinator))
             await self._until_leaving(polling, asyncio.create_task(self._look_why()))
             if self.stepped_down is None:  # else the membership is another process's now
-                await _leave_group(consumer, self._group_id, self._settings.instance_id or None)
+                await _leave_group(client, coordinator, self._group_id, self._settings.instance_id or None)
         finally:
-            self._consumer, self.assignment = None, frozenset()
-            await close_consumer(consumer)
+            self._coordinator, self.assignment = None, frozenset()
+            try:
+                if coordinator is not None:
+                    await _end(coordinator)
+            finally:
+                await client.close()
+
+    def _joining(self, client: _GroupClient) -> Any:
+        """Return a coordinator of aiokafka's that joins the group, as soon as the loop lets it."""
+        subscription = SubscriptionState()
+        subscription.subscribe({self._topic}, _Listener(self._revoked, self._assigned))
+        subscription.register_fetch_waiters(())  # nothing is fetched
+        client.set_topics([self._topic])
+        group = self._settings.group
+        return GroupCoordinator(
+            client,
+            subscription,
+            group_id=self._group_id,
+            group_instance_id=self._settings.instance_id or None,
+            session_timeout_ms=group.session_timeout_ms,
+            heartbeat_interval_ms=group.heartbeat_interval_ms,
+            rebalance_timeout_ms=group.rebalance_timeout_ms,
+            retry_backoff_ms=round(1000 * retry_pause_s(self._settings)),
+            enable_auto_commit=False,
+            assignors=(self._assignor,),
+            max_poll_interval_ms=_NEVER_MS,
+        )
 
     async def _lost(self, error: BaseException) -> None:
         """Say why there is no membership: the client wraps what the broker answered."""
@@ -346,11 +372,6 @@ class Membership:
             return error
         return None
 
-    async def _poll(self, consumer: AIOKafkaConsumer) -> None:
-        """Poll for ever: without polls the client would leave the group. Everything is paused: no records."""
-        while True:
-            await consumer.getmany(timeout_ms=_POLL_MS)
-
     async def _until_leaving(self, polling: asyncio.Task[None], looking: asyncio.Task[None]) -> None:
         ends = {asyncio.create_task(each.wait()) for each in (self._leaving, self._interrupted)}
         try:
@@ -358,7 +379,6 @@ class Membership:
             if polling.done():
                 polling.result()
         finally:
-            # A poll hangs in a rebalance; cutting it short harms only a client that lives on.
             for task in (polling, looking, *ends):
                 task.cancel()
             await asyncio.wait({polling, looking, *ends})
@@ -505,34 +525,74 @@ def _beyond_limits(settings: Settings, group_id: str, broker_config: dict[str, s
     )
 
 
+class _GroupClient(Client):
+    """A client as aiokafka's coordinator wants it: with the names, and without a part, of aiokafka's own."""
+
+    def __init__(self, shared: Shared, join_s: float) -> None:
+        """Take `join_s`: how long a join or what follows it may wait for the other members. A heartbeat is answered at
+        once: with that deadline, a frozen coordinator would be noticed only after more than half a minute."""
+        super().__init__(shared)
+        self._join_s = join_s
+
+    async def send(
+        self, node: int, request: AnyRequest, *, group: int = ConnectionGroup.DEFAULT, kept_s: float = 0.0
+    ) -> Any:
+        kept_s = self._join_s if isinstance(request, JoinGroupRequest | SyncGroupRequest) else kept_s
+        return await super().send(node, request, group=group, kept_s=kept_s)
+
+    async def coordinator_lookup(self, kind: int, name: str) -> int:
+        return await self.coordinator(name, kind)
+
+    def force_metadata_update(self) -> asyncio.Future[bool]:
+        return self.shared.refresh()
+
+    def set_topics(self, topics: Collection[str]) -> asyncio.Future[bool]:
+        return self.shared.track(topics)
+
+    async def _maybe_wait_metadata(self) -> None:
+        """Wait for the metadata of all topics that were asked for."""
+        await self.shared.pending()
+
+
 class _Listener(ConsumerRebalanceListener):
     """The callbacks of aiokafka, for one client of a Membership."""
 
-    def __init__(self, membership: Membership, consumer: AIOKafkaConsumer) -> None:
-        self._membership = membership
-        self._consumer = consumer
+    def __init__(self, on_revoked: Callback, on_assigned: Callback) -> None:
+        self._on_revoked, self._on_assigned = on_revoked, on_assigned
 
     async def on_partitions_revoked(self, revoked: set[ClientPartition]) -> None:
-        await self._membership._revoked({source.partition for source in revoked})
+        await self._on_revoked({source.partition for source in revoked})
 
     async def on_partitions_assigned(self, assigned: set[ClientPartition]) -> None:
-        # The first line of all: 50 ms later everything would have been fetched.
-        self._consumer.pause(*assigned)
-        await self._membership._assigned({source.partition for source in assigned})
+        await self._on_assigned({source.partition for source in assigned})
 
 
-async def _leave_group(consumer: AIOKafkaConsumer, group_id: str, instance_id: str | None) -> None:
-    """Leave the group as this consumer's member. Bounded, never raises. The client does it for dynamic members only."""
-    coordinator = consumer._coordinator
+async def _raise_errors(coordinator: Any) -> None:
+    """Raise what the coordinator cannot get over by itself."""
+    while True:
+        coordinator.check_errors()
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _end(coordinator: Any) -> None:
+    """End its tasks; a dynamic member leaves. Bounded, never raises."""
+    with suppress(*CLIENT_ERRORS, asyncio.CancelledError):
+        async with asyncio.timeout(CLOSE_S):
+            await coordinator.close()
+    coordinator.reset_generation()  # ends its heartbeats, also where the time was too short
+
+
+async def _leave_group(client: Client, coordinator: Any, group_id: str, instance_id: str | None) -> None:
+    """Leave the group as this member. Bounded, never raises. aiokafka's coordinator leaves for dynamic members only."""
     member_id, node = coordinator.member_id, coordinator.coordinator_id
-    # First its tasks end, or the next heartbeat would join again.
-    await bounded(coordinator.close(), CLOSE_S)
+    await _end(coordinator)  # or the next heartbeat would join again
     if node is None or not member_id:
         return
-    request = LeaveGroup(group_id, member_id, instance_id)
     try:
         async with asyncio.timeout(CLOSE_S):
-            answer = await consumer._client.send(node, request, group=ConnectionGroup.COORDINATION)
+            answer = await client.send(
+                node, LeaveGroup(group_id, member_id, instance_id), group=ConnectionGroup.COORDINATION
+            )
     except CLIENT_ERRORS as error:
         log.warning("cannot send LeaveGroup for %s: %s", group_id, described(error))
         return

@@ -10,7 +10,6 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TypeVar
 
 from aiokafka.cluster import ClusterMetadata
@@ -21,7 +20,6 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
     UnsupportedCodecError,
 )
-from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord
@@ -30,16 +28,16 @@ from snapreplay.counted import some
 from snapreplay.errors import DamagedError, SnapreplayError, StopError, described
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed, ReadStalled, TopicGone, Unreachable
-from snapreplay.service.kafka.config import FETCH_WAIT_MS, client_arguments, fetch_limits
+from snapreplay.service.kafka.config import FETCH_WAIT_MS, fetch_limits
 from snapreplay.service.kafka.connection import KERNEL_ENDS_SILENCE
 from snapreplay.service.kafka.cursors import Cursor, Reading
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import Asked, client_error, translated
 from snapreplay.service.kafka.fetches import batch_at, epoch_end
 from snapreplay.service.kafka.fetching import Fetching
+from snapreplay.service.kafka.log_ends import LogEnds
 from snapreplay.service.kafka.records import TooInflated
-from snapreplay.service.kafka.shared import Metadata, Shared, SharingClient
-from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
+from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import NO_ANCHORS, NO_IDS, Bounds, EpochEnd, LogBatch, TopicPartition
 
 SLICE_RECORDS = 5000
@@ -81,7 +79,7 @@ class KafkaReader:
         # Longer than one request and its retry: a slow answer is no reason for a new client.
         self._patience_s = 2.5 * settings.request_timeout_ms / 1000
         self._lag_s = min(LAG_SECONDS, self._progress_s)
-        self._metadata: Metadata | None = None
+        self._has_entered = False
         self._fetching: Fetching | None = None
         self._cursors: dict[TopicPartition, Cursor] = {}
         self._late: Exception | None = None  # for the next poll: records come first
@@ -101,11 +99,12 @@ class KafkaReader:
                 raise Unreachable("this reader is closed")
 
     async def _enter(self) -> None:
-        self._metadata = await self._shared.enter()
+        await self._shared.enter()
+        self._has_entered = True
 
     async def _leave(self) -> None:
-        metadata, self._metadata = self._metadata, None
-        if metadata is not None:
+        if self._has_entered:
+            self._has_entered = False
             await self._shared.leave()
 
     @property
@@ -131,8 +130,8 @@ class KafkaReader:
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         doing = f"asking where {some(map(str, partitions))} end"
-        async with self._asking(partitions, doing) as metadata:
-            return await metadata.log_ends.end_offsets(partitions, read_committed=self._how.read_committed)
+        async with self._asking(partitions, doing) as log_ends:
+            return await log_ends.end_offsets(partitions, read_committed=self._how.read_committed)
 
     async def first_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         return await self._asked(self._ask_time, partition, timestamp_ms)
@@ -312,12 +311,11 @@ class KafkaReader:
     async def close(self) -> None:
         self._closed = True
         fetching, self._fetching = self._fetching, None
-        await finish_despite_cancel(self._end(fetching))
-
-    async def _end(self, fetching: Fetching | None) -> None:
-        if fetching is not None:
-            await _closed(fetching)
-        await self._leave()
+        try:
+            if fetching is not None:
+                await _closed(fetching)
+        finally:
+            await self._leave()
 
     async def _poll_patiently(self, partition: TopicPartition) -> Sequence[InputRecord]:
         """Poll; an absent broker only means no progress: the progress timeout decides."""
@@ -335,12 +333,11 @@ class KafkaReader:
             self._fetching.begin(())
 
     async def _connect(self) -> Fetching:
-        client = SharingClient(**client_arguments(self._settings))
-        client.shared, client.is_reading = self._shared, True
-        async with translated("connecting a reader", give_up=partial(close_client, client)):
-            await entered(client.bootstrap(), self._settings)
+        client = Client(self._shared, is_reading=True)
+        async with translated("connecting a reader"):
+            await entered(client.start(), self._settings)
         if self._closed:  # meanwhile, by another task
-            await close_client(client)
+            await client.close()
             raise Unreachable("this reader is closed")
         self._disturbances += 1
         self._fetching = Fetching(client, self._limits, self._fetch_wait_ms)
@@ -379,23 +376,23 @@ class KafkaReader:
                 raise
 
     async def _ask_bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        async with self._asking(partitions, f"asking for the bounds of {some(map(str, partitions))}") as metadata:
-            return await metadata.log_ends.bounds(partitions, read_committed=self._how.read_committed)
+        async with self._asking(partitions, f"asking for the bounds of {some(map(str, partitions))}") as log_ends:
+            return await log_ends.bounds(partitions, read_committed=self._how.read_committed)
 
     @asynccontextmanager
-    async def _asking(self, partitions: Collection[TopicPartition], doing: str) -> AsyncIterator[Metadata]:
-        metadata = self._metadata
-        if metadata is None:
+    async def _asking(self, partitions: Collection[TopicPartition], doing: str) -> AsyncIterator[LogEnds]:
+        if not self._has_entered:
             raise Unreachable("this reader is closed")
         topics = {each.topic for each in partitions}
         asked = Asked(self._settings, "Read", next(iter(topics)) if len(topics) == 1 else "")
         async with translated(doing, asked, within_s=self._settings.request_timeout_ms / 1000):
-            check_allowed(await metadata.of(topics), topics, self._settings)
-            yield metadata
+            await self._shared.track(topics)
+            check_allowed(self._shared.cluster, topics, self._settings)
+            yield self._shared.log_ends
 
     async def _ask_time(self, partition: TopicPartition, timestamp_ms: int) -> int:
-        async with self._asking([partition], f"asking {partition} for a time") as metadata:
-            found = await metadata.log_ends.first_at(partition, timestamp_ms, read_committed=self._how.read_committed)
+        async with self._asking([partition], f"asking {partition} for a time") as log_ends:
+            found = await log_ends.first_at(partition, timestamp_ms, read_committed=self._how.read_committed)
         return (await self.bounds(partition)).end_offset if found is None else found
 
     async def _ask_batch(self, partition: TopicPartition, offset: int) -> LogBatch | None:
@@ -442,7 +439,7 @@ class KafkaReader:
 
     def _damaged(self, cursor: Cursor, error: Exception) -> DamagedError:
         partition, at = cursor.partition, cursor.position
-        leader = "unknown" if self._fetching is None else leader_of(self._fetching.client.cluster, partition)
+        leader = "unknown" if self._fetching is None else leader_of(self._fetching.client, partition)
         return DamagedError(
             f"{partition} offset {at}: the record batch was damaged {cursor.attempts} times in a row:"
             f" {described(error)}",
@@ -456,18 +453,20 @@ class KafkaReader:
 
 
 async def _closed(fetching: Fetching) -> None:
-    await fetching.close()
-    await close_client(fetching.client)
+    try:
+        await fetching.close()
+    finally:
+        await fetching.client.close()
 
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def leader_of(cluster: ClusterMetadata, partition: TopicPartition) -> str:
+def leader_of(client: Client, partition: TopicPartition) -> str:
     """Name the broker whose bytes were fetched, as far as it is known."""
-    node_id = cluster.leader_for_partition(ClientPartition(*partition))
-    node = None if node_id is None else cluster.broker_metadata(node_id)
+    node_id = client.leader(partition)
+    node = client.cluster.broker_metadata(node_id)
     return f"broker {node_id}" + ("" if node is None else f" at {node.host}:{node.port}")
 
 

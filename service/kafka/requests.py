@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import SEEK_CUR, BytesIO
 from struct import Struct
 from typing import Any, ClassVar
 
-from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.errors import IncompatibleBrokerVersion
+from aiokafka.protocol.api import RequestStruct, Response
 from aiokafka.protocol.types import (
     AbstractType,
     Boolean,
@@ -111,17 +112,19 @@ def struct_of(name: str, key: int, version: int, asked: Schema, answered: Schema
     return type(f"{name}Request_v{version}", (RequestStruct,), numbers | more)
 
 
-class OwnRequest(Request[RequestStruct]):
+class OwnRequest:
     """A request in the versions that we know, the newest last. All of them are flexible and have the same fields."""
 
-    API_KEY = -1
+    API_KEY: ClassVar[int]
     VERSIONS: ClassVar[tuple[int, ...]] = (0,)
     ASKED: ClassVar[Schema]
     ANSWERED: ClassVar[Schema]
 
+    STRUCTS: ClassVar[tuple[type[RequestStruct], ...]]
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls._CLASSES = tuple(
+        cls.STRUCTS = tuple(
             struct_of(cls.__name__, cls.API_KEY, each, cls.ASKED, cls.ANSWERED) for each in cls.VERSIONS
         )
 
@@ -129,8 +132,12 @@ class OwnRequest(Request[RequestStruct]):
         """Take the values of the fields, in their order, without the tags."""
         self._values = values
 
-    def build(self, request_struct_class: type[RequestStruct]) -> RequestStruct:
-        return request_struct_class(*self._values, NO_TAGS)
+    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
+        oldest, newest = versions.get(self.API_KEY, (0, -1))
+        for struct in reversed(self.STRUCTS):
+            if oldest <= struct.API_VERSION <= newest:
+                return struct(*self._values, NO_TAGS)
+        raise IncompatibleBrokerVersion(f"{type(self).__name__} {self.VERSIONS}: the broker has {oldest} to {newest}")
 
 
 class TopicIds(OwnRequest):

@@ -1,5 +1,5 @@
-"""The resources that the Kafka clients of one event loop share: metadata, requests for the bounds of logs, and idle
-connections. With 200 partitions, clients of their own spent most of their time on decoding metadata and connecting.
+"""The client of brokers, and what the clients of one event loop share: metadata, requests for the bounds of logs, and
+idle connections. Without that, a process with 200 partitions spends most of its time on decoding metadata.
 
 A connection belongs to one client until it is given back: no request waits behind another client's.
 """
@@ -7,34 +7,64 @@ A connection belongs to one client until it is given back: no request waits behi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from functools import partial
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+import logging
+import random
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple
 
-from aiokafka.client import AIOKafkaClient, ConnectionGroup
+from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.cluster import ClusterMetadata
-from aiokafka.conn import CloseReason
-from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED
-from aiokafka.errors import KafkaConnectionError, KafkaError, LeaderNotAvailableError, for_code
-from aiokafka.protocol.offset import OffsetRequest
+from aiokafka.conn import collect_hosts
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    NodeNotReadyError,
+    RequestTimedOutError,
+    StaleMetadata,
+    for_code,
+)
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
+from snapreplay.counted import some
+from snapreplay.errors import described
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.repeats import Repeats
+from snapreplay.service.kafka import connection as connections
 from snapreplay.service.kafka.config import client_arguments
-from snapreplay.service.kafka.connection import BareClient, Connection
+from snapreplay.service.kafka.connection import AnyRequest, Connection, closed
+from snapreplay.service.kafka.log_ends import NO_LEADER, LogEnds
 from snapreplay.service.kafka.patience import Patience
-from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_client, finish_despite_cancel
-from snapreplay.service.ports import Bounds, TopicPartition
+from snapreplay.service.kafka.throttling import THROTTLING, ThrottledWait, wait_of
+from snapreplay.service.ports import TopicPartition
+
+log = logging.getLogger(__name__)
 
 FRESH_SECONDS = 1.0
 """A client that starts gets metadata that is no older: it may be there because another one met a stale leader."""
 REPEATED_SECONDS = 0.1
-"""Between an answer and the same question, as in Kafka's own clients. Without it, a client whose partition had no
-leader asked 2,700 times a second (measured, with aiokafka's fetcher)."""
+"""Between an answer and the same question, as in Kafka's own clients: without it, clients whose partition has no leader
+ask thousands of times a second."""
 IDLE_MAX = 32
-"""Connections to a broker that are kept although nobody uses them."""
+"""Connections to a broker that are kept although no client uses them."""
 DRAIN_SECONDS = 2.0
-"""For an answer that nobody waits for any more; then its connection is closed."""
+"""For an answer that no client waits for any more; then its connection is closed."""
+CONTROLLER_PAUSES_S = (0.0, *[0.2] * 14)
+"""Before each look for one: for a moment no broker is it, when all were too busy to say that they are alive."""
+_UNREACHED = (OSError, TimeoutError, KafkaError)
+_NO_ANSWER = (RequestTimedOutError, KafkaConnectionError, NodeNotReadyError)
+
+_SAID = Repeats()
+
+
+def _say(text: str) -> None:
+    line = _SAID.line(text, time.monotonic())
+    if line is not None:
+        log.warning("%s", line)
 
 
 class BrokerNode(NamedTuple):
@@ -45,498 +75,436 @@ class BrokerNode(NamedTuple):
     port: int
 
 
-class _NoTopics(frozenset[str]):
-    """Asks for no topic: the client takes an empty set for all of them."""
-
-    def __bool__(self) -> bool:
-        return True
-
-
-_NONE = -1  # no leader; no replica
-_EARLIEST, _LATEST = -2, -1
-_PAUSE_S = 0.02  # as the client's own
-_ONCE_S = 3.0
-"""For the answer of a leader that is asked once: a frozen one must not hold up what the others say for longer."""
-
-_Found: TypeAlias = Bounds | KafkaError
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class Together(Generic[K, V]):
-    """Asks for several tasks with one request. A task that comes while one is under way waits for the next: no answer
-    is older than its question."""
-
-    def __init__(self, ask: Callable[[frozenset[K]], Awaitable[Mapping[K, V]]]) -> None:
-        self._ask = ask
-        self._last: _Question[K, V] | None = None
-
-    async def ask(self, keys: Collection[K]) -> dict[K, V]:
-        """Return what is known of these keys; raise as the question does, whoever's key is to blame."""
-        last = self._last
-        if last is None or last.is_asked:
-            last = self._last = _Question(self._ask, last)
-        found = await last.answer(keys)
-        return {key: found[key] for key in keys if key in found}
-
-
-class _Question(Generic[K, V]):
-    def __init__(self, ask: Callable[[frozenset[K]], Awaitable[Mapping[K, V]]], before: _Question[K, V] | None) -> None:
-        self.is_asked = False
-        self._keys: set[K] = set()
-        self._waiting = 0
-        earlier = before.task if before is not None else None
-        self.task: asyncio.Task[Mapping[K, V]] = asyncio.create_task(self._asked(ask, earlier))
-
-    async def answer(self, keys: Collection[K]) -> Mapping[K, V]:
-        self._keys.update(keys)
-        self._waiting += 1
-        try:
-            return await asyncio.shield(self.task)
-        finally:
-            self._waiting -= 1
-            if not self._waiting and not self.task.done():
-                self.is_asked = True  # by nobody any more
-                self.task.cancel()
-                await asyncio.wait([self.task])
-
-    async def _asked(
-        self, ask: Callable[[frozenset[K]], Awaitable[Mapping[K, V]]], before: asyncio.Task[Mapping[K, V]] | None
-    ) -> Mapping[K, V]:
-        if before is not None and not before.done():
-            await asyncio.wait([before])
-        self.is_asked = True
-        return await ask(frozenset(self._keys))
-
-
-class LogEnds:
-    """Asks the leaders for the bounds of logs, each in its own request: a silent leader delays no other."""
-
-    def __init__(self, client: AIOKafkaClient) -> None:
-        self._client = client
-        self._asked: dict[tuple[int, int], Together[TopicPartition, _Found]] = {}
-
-    async def bounds(self, logs: Collection[TopicPartition], *, read_committed: bool) -> dict[TopicPartition, Bounds]:
-        """Ask until the leaders know; the caller has a deadline.
-
-        Raises:
-            KafkaError: a connection broke, or asking again is futile.
-        """
-        isolation = READ_COMMITTED if read_committed else READ_UNCOMMITTED
-        return await self._until_known(logs, lambda left: self._ask(left, isolation))
-
-    async def first_at(self, log: TopicPartition, timestamp_ms: int, *, read_committed: bool) -> int | None:
-        """Return the offset of the first record with this timestamp or a later one; None if there is none. Asks and
-        raises as `bounds`."""
-        isolation = READ_COMMITTED if read_committed else READ_UNCOMMITTED
-
-        async def asked(logs: Collection[TopicPartition]) -> Mapping[TopicPartition, int | KafkaError]:
-            leader = self._client.cluster.leader_for_partition(ClientPartition(*log))
-            if leader is None or leader == _NONE:
-                return {log: LeaderNotAvailableError(log)}
-            return await _offsets(self._client, leader, isolation, logs, timestamp_ms)
-
-        found = (await self._until_known([log], asked))[log]
-        return found if found >= 0 else None
-
-    async def _until_known(
-        self,
-        logs: Collection[TopicPartition],
-        ask: Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, V | KafkaError]]],
-    ) -> dict[TopicPartition, V]:
-        known: dict[TopicPartition, V] = {}
-        while left := [log for log in logs if log not in known]:
-            met: KafkaError | None = None
-            for log, found in (await ask(left)).items():
-                if not isinstance(found, KafkaError):
-                    known[log] = found
-                elif not found.retriable:
-                    raise found
-                else:
-                    met = found
-            if met is not None:
-                if met.invalid_metadata:
-                    await self._client.force_metadata_update()
-                await asyncio.sleep(_PAUSE_S)
-        return known
-
-    async def end_offsets(self, logs: Collection[TopicPartition], *, read_committed: bool) -> dict[TopicPartition, int]:
-        """Ask each leader once, with one request. What is not answered is absent; a leader that has moved is looked
-        up for the next time."""
-        isolation = READ_COMMITTED if read_committed else READ_UNCOMMITTED
-
-        async def asked(leader: int, its_logs: Collection[TopicPartition]) -> Mapping[TopicPartition, int | KafkaError]:
-            try:
-                async with asyncio.timeout(_ONCE_S):
-                    return await _offsets(self._client, leader, isolation, its_logs, _LATEST)
-            except (KafkaError, TimeoutError):
-                return dict.fromkeys(its_logs, LeaderNotAvailableError(leader))
-
-        by_leader = self._by_leader(logs)
-        found: dict[TopicPartition, int | KafkaError] = dict.fromkeys(
-            by_leader.pop(_NONE, ()), LeaderNotAvailableError()
-        )
-        async with asyncio.TaskGroup() as group:
-            asking = [group.create_task(asked(*each)) for each in by_leader.items()]
-        ends = {log: end for answer in (found, *(each.result() for each in asking)) for log, end in answer.items()}
-        if any(isinstance(end, KafkaError) and end.invalid_metadata for end in ends.values()):
-            self._client.force_metadata_update()
-        return {log: end for log, end in ends.items() if isinstance(end, int)}
-
-    def _by_leader(self, logs: Collection[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        by_leader: dict[int, list[TopicPartition]] = {}
-        for log in logs:
-            leader = self._client.cluster.leader_for_partition(ClientPartition(*log))
-            by_leader.setdefault(_NONE if leader is None else leader, []).append(log)
-        return by_leader
-
-    async def _ask(self, logs: Collection[TopicPartition], isolation: int) -> dict[TopicPartition, _Found]:
-        by_leader = self._by_leader(logs)
-        found: dict[TopicPartition, _Found] = {log: LeaderNotAvailableError(log) for log in by_leader.pop(_NONE, ())}
-        for leader, its_logs in by_leader.items():
-            key = leader, isolation
-            if key not in self._asked:
-                self._asked[key] = Together(partial(_bounds, self._client, *key))
-            found |= await self._asked[key].ask(its_logs)
-        return found
-
-
-async def _bounds(
-    client: AIOKafkaClient, leader: int, isolation: int, logs: Collection[TopicPartition]
-) -> dict[TopicPartition, _Found]:
-    """Ask for both ends in two requests: a broker refuses one that names a partition twice."""
-    starts = await _offsets(client, leader, isolation, logs, _EARLIEST)
-    ends = await _offsets(client, leader, isolation, logs, _LATEST)
-    return {log: _bounds_of(starts[log], ends[log]) for log in starts}
-
-
-async def _offsets(
-    client: AIOKafkaClient, leader: int, isolation: int, logs: Collection[TopicPartition], at: int
-) -> dict[TopicPartition, int | KafkaError]:
-    wanted: dict[str, list[tuple[int, int]]] = {}
-    for topic, number in logs:
-        wanted.setdefault(topic, []).append((number, at))
-    return _offsets_in(await client.send(leader, OffsetRequest(_NONE, isolation, list(wanted.items()))))
-
-
-def _offsets_in(answer: Any) -> dict[TopicPartition, int | KafkaError]:
-    found: dict[TopicPartition, int | KafkaError] = {}
-    for topic, partitions in answer.topics:
-        for number, code, _, offset in partitions:
-            log = TopicPartition(topic, number)
-            found[log] = for_code(code)(log) if code else int(offset)
-    return found
-
-
-def _bounds_of(start: int | KafkaError, end: int | KafkaError) -> _Found:
-    if isinstance(start, int) and isinstance(end, int):
-        # Trimming between the two requests can put the start above a pinned end.
-        return Bounds(min(start, end), end)
-    return start if isinstance(start, KafkaError) else end
-
-
-class Metadata(BareClient):
-    """The client that asks for the metadata; when no known broker answers, it starts again from the addresses."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(**client_arguments(settings))
-        self._settings = settings
-        self._topics: frozenset[str] = _NoTopics()
-        self._asked_at = -FRESH_SECONDS
-        self._answered: tuple[Collection[str], float] = (), 0.0
-        self.log_ends = LogEnds(self)
-        """Asks for all clients, on a connection of its own to each leader."""
-
-    def is_old(self) -> None:
-        """Ask again before another client starts."""
-        self._asked_at = -FRESH_SECONDS
-
-    async def freshen(self) -> None:
-        """Make sure that the metadata is fresh.
-
-        Raises:
-            KafkaConnectionError: no broker answers.
-        """
-        if self._loop.time() - self._asked_at < FRESH_SECONDS:
-            return
-        if self._sync_task is None:
-            await self.bootstrap()
-            self._asked_at = self._loop.time()
-        elif not await self.force_metadata_update():
-            raise KafkaConnectionError(f"Unable to update metadata from {self.hosts}")
-
-    async def of(self, topics: Collection[str]) -> ClusterMetadata:
-        """Return what is known, of these topics, too."""
-        await self.track(topics)
-        return self.cluster
-
-    def track(self, topics: Collection[str]) -> asyncio.Future[Any]:
-        """Ask for these topics, too."""
-        if self._topics.issuperset(topics):
-            known: asyncio.Future[Any] = self._loop.create_future()
-            known.set_result(True)
-            return known
-        # Another set, not a larger one: the client compares them, to ask again when it has just asked.
-        self._topics = _NoTopics(self._topics.union(topics))
-        updated: asyncio.Future[Any] = self.force_metadata_update()
-        return updated
-
-    async def _metadata_update(self, cluster_metadata: ClusterMetadata, topics: Collection[str]) -> bool:
-        before, answered_at = self._answered
-        if topics == before:
-            await asyncio.sleep(answered_at + REPEATED_SECONDS - self._loop.time())
-        try:
-            return await self._updated(cluster_metadata, topics)
-        finally:
-            self._answered = topics, self._loop.time()
-
-    async def _updated(self, cluster_metadata: ClusterMetadata, topics: Collection[str]) -> bool:
-        asked_at = self._loop.time()
-        if not await super()._metadata_update(cluster_metadata, topics) and not await self._began_anew(topics):
-            return False
-        self._asked_at = asked_at
-        return True
-
-    def _close_first_connection(self) -> None:
-        """Close what the client kept because the broker named no brokers, as a fenced one does: it forgets it."""
-        kept = self._conns.pop(("bootstrap", ConnectionGroup.DEFAULT), None)
-        if kept is not None:
-            kept.close()
-
-    async def _began_anew(self, topics: Collection[str]) -> bool:
-        self._bootstrap_servers = client_arguments(self._settings)["bootstrap_servers"]  # shuffled
-        self._close_first_connection()
-        try:
-            await self.bootstrap()
-        except KafkaConnectionError:
-            return False
-        updated: bool = await super()._metadata_update(self.cluster, topics)
-        return updated
-
-
 class Shared:
-    """One per event loop. It holds nothing open while no client is, unless somebody holds it."""
+    """One per event loop. It holds nothing open while no client is, unless it is held.
+
+    Attributes:
+        cluster: the newest metadata, of all topics that a client has asked for.
+        log_ends: asks leaders for all clients, on a connection of its own to each.
+        users: the number of clients that are open.
+        patience: of the producers, by coordinator.
+    """
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._users = 0
-        self._metadata: Metadata | None = None
-        self._freshening: asyncio.Task[None] | None = None
-        self._ending: set[asyncio.Task[None]] = set()
-        self._idle: dict[BrokerNode, list[Connection]] = {}
+        self.cluster = ClusterMetadata()
+        self.users = 0
         self.patience: dict[int, Patience] = {}
-        """Of the producers, by coordinator."""
+        self.arguments: dict[str, Any] = {}
+        self._settings = settings
+        self._topics: frozenset[str] = frozenset()
+        self._asked_at = -FRESH_SECONDS
+        self._refreshed: asyncio.Future[bool] | None = None
+        self._wanted = asyncio.Event()
+        self._keeping: asyncio.Task[None] | None = None
+        self._own = Client(self)
+        self.log_ends = LogEnds(self._own)
+        self._idle: dict[BrokerNode, list[Connection]] = {}
 
-    @property
-    def users(self) -> int:
-        """The number of clients that share it."""
-        return self._users
-
-    def adopt(self, client: AIOKafkaClient) -> None:
-        """Make a client, which has not started, share."""
-        client.__class__ = SharingClient
-        client.shared = self
-
-    def client(self) -> SharingClient:
-        """Make a client that shares, and has not started."""
-        made = SharingClient(**client_arguments(self._settings))
-        made.shared = self
-        return made
+    # ------------------------------------------------------------------------ its life
 
     def hold(self) -> None:
         """Keep what is open, also while no client is; `leave` once afterwards."""
-        self._users += 1
+        self.users += 1
 
-    async def enter(self) -> Metadata:
-        """Begin to use it; `leave` once afterwards.
+    async def enter(self) -> None:
+        """Begin to use it, with metadata that is fresh; `leave` once afterwards.
 
         Raises:
             KafkaConnectionError: no broker answers; there is nothing to leave.
+            UsageError: a PEM file or the token provider cannot be loaded.
         """
-        self._users += 1
+        self.users += 1
         try:
-            metadata = self._metadata = self._metadata or Metadata(self._settings)
-            if self._freshening is None or self._freshening.done():
-                self._freshening = asyncio.create_task(finish_despite_cancel(metadata.freshen()))
-                self._freshening.add_done_callback(_look_at)
-            await asyncio.shield(self._freshening)
+            if self._keeping is None:
+                self.arguments = client_arguments(self._settings)
+                self._own.is_open = True
+                self._keeping = asyncio.create_task(self._keep_fresh())
+            if time.monotonic() - self._asked_at >= FRESH_SECONDS and not await self.refresh():
+                raise KafkaConnectionError(f"no broker answers: {some(self._settings.bootstrap_servers)}")
         except BaseException:
             await self.leave()
             raise
-        return metadata
 
     async def leave(self) -> None:
         """End using it; the last one closes everything."""
-        self._users -= 1
-        if self._users:
+        self.users -= 1
+        if self.users or self._keeping is None:
             return
-        metadata, self._metadata = self._metadata, None
-        freshening, self._freshening = self._freshening, None
-        idle = [each for connections in self._idle.values() for each in connections]
-        self._idle = {}
-        # Whoever closes a client gives up after a moment; what is shared is closed all the same.
-        ending = asyncio.create_task(_end(metadata, freshening, idle))
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
-        await asyncio.shield(ending)
+        keeping, self._keeping = self._keeping, None
+        keeping.cancel()
+        if self._refreshed is not None:
+            self._refreshed.set_result(False)
+        left = [each for idle in self._idle.values() for each in idle] + self._own.let_go()
+        self.cluster, self._idle, self._refreshed = ClusterMetadata(), {}, None
+        self._asked_at = -FRESH_SECONDS
+        await closed(left)
+        await asyncio.wait([keeping])
+
+    # ------------------------------------------------------------------------ metadata
+
+    def refresh(self, topics: Collection[str] = ()) -> asyncio.Future[bool]:
+        """Ask for the metadata, from now on also of these topics. What is returned says whether a broker has answered;
+        the answer is no older than this call."""
+        if self._keeping is None:
+            raise KafkaConnectionError("this client is closed")
+        self._topics = self._topics.union(topics)
+        if self._refreshed is None:
+            self._refreshed = asyncio.get_running_loop().create_future()
+            self._wanted.set()
+        return asyncio.shield(self._refreshed)
+
+    def track(self, topics: Collection[str]) -> asyncio.Future[bool]:
+        """Make sure that the metadata are also of these topics. What is returned is done when they are."""
+        if not self._topics.issuperset(topics):
+            return self.refresh(topics)
+        known: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        known.set_result(True)
+        return known
+
+    async def pending(self) -> None:
+        """Wait for the answer that was asked for last."""
+        if self._refreshed is not None:
+            await asyncio.shield(self._refreshed)
+
+    def doubt(self) -> None:
+        """Ask for the metadata soon: a broker was not reached, or a connection was lost."""
+        if self._keeping is not None and asyncio.current_task() is not self._keeping:
+            self.refresh()
 
     def distrust(self) -> None:
         """Take nothing for granted: a client made no progress with what is here."""
-        if self._metadata is not None:
-            self._metadata.is_old()
+        self._asked_at = -FRESH_SECONDS
         for place in list(self._idle):
             self.drop(place)
 
-    def drop(self, place: BrokerNode) -> None:
-        """Close what nobody uses there: a connection to this broker was lost."""
-        for connection in self._idle.pop(place, ()):
-            connection.close(CloseReason.SHUTDOWN)
+    async def _keep_fresh(self) -> None:
+        max_age_s = int(str(self._settings.kafka.get("metadata.max.age.ms", 30_000))) / 1000
+        answered: frozenset[str] | None = None
+        answered_at = 0.0
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max_age_s):
+                    await self._wanted.wait()
+            if self._topics == answered:
+                await asyncio.sleep(answered_at + REPEATED_SECONDS - time.monotonic())
+            self._wanted.clear()
+            refreshed, self._refreshed = self._refreshed, None
+            answered = self._topics
+            is_answered = await self._ask(answered)
+            answered_at = time.monotonic()
+            if refreshed is not None and not refreshed.done():
+                refreshed.set_result(is_answered)
+            self._drop_old()
 
-    def take(self, node: Any) -> Connection | None:
-        """Return a connection to this broker that nobody uses, the one that was used last."""
-        idle = self._idle.get(BrokerNode(*node[:3]), []) if node is not None else []
-        for connection in [each for each in idle if not each.connected() or each.is_due]:
+    async def _ask(self, topics: Collection[str]) -> bool:
+        """Ask the brokers one after the other, and where none answers that knows the others, the addresses."""
+        request, asked_at = MetadataRequest(sorted(topics), allow_auto_topic_creation=False), time.monotonic()
+        nodes = [each.nodeId for each in self.cluster.brokers()]
+        for node in random.sample(nodes, len(nodes)):
+            try:
+                if self._known(await self._own.send(node, request), asked_at):
+                    return True
+            except Exception as error:  # noqa: BLE001 - also a defect in a library: the next one is asked
+                _say(f"no metadata from broker {node}: {described(error)}")
+        for host, port, _ in collect_hosts(self._settings.bootstrap_servers):
+            try:
+                connection = await connections.connect(host, port, self.arguments)
+                try:
+                    if self._known(await connection.send(request), asked_at):
+                        return True
+                finally:
+                    connection.close()
+            except Exception as error:  # noqa: BLE001 - as above
+                _say(f"no metadata from {host}:{port}: {described(error)}")
+        return False
+
+    def _known(self, answer: Any, asked_at: float) -> bool:
+        """Take an answer. One that names no brokers is of a broker that the controllers have fenced."""
+        if answer.brokers:
+            self.cluster.update_metadata(answer)
+            self._asked_at = asked_at
+        return bool(answer.brokers)
+
+    # ------------------------------------------------------------------------ idle connections
+
+    def take(self, node: BrokerNode) -> Connection | None:
+        """Return a connection to this broker that no client uses, the one that was used last."""
+        idle = self._idle.get(node, [])
+        for connection in [each for each in idle if not each.is_open or each.is_due]:
             idle.remove(connection)
-            connection.close(CloseReason.CONNECTION_BROKEN)  # it holds a socket until then
+            connection.close()
         for index in reversed(range(len(idle))):
             # Others have an answer to come, to what a reader asked before it ended, or the broker does not read them.
-            if not idle[index]._requests and not idle[index].is_muted:
+            if idle[index].oldest is None and idle[index].muted_until <= time.monotonic():
                 return idle.pop(index)
         return None
 
     def give_back(self, node_id: int, connection: Connection) -> None:
-        connection._on_close_cb = None
         idle = self._idle.setdefault(BrokerNode(node_id, connection.host, connection.port), [])
-        if self._metadata is None or not connection.connected() or len(idle) >= IDLE_MAX:
-            connection.close(CloseReason.SHUTDOWN)
+        if not self.users or not connection.is_open or len(idle) >= IDLE_MAX:
+            connection.close()
             return
+        connection.on_lost = None
         idle.append(connection)
-        if connection._requests:
-            asyncio.get_running_loop().call_later(DRAIN_SECONDS, _close_unanswered, connection, connection._requests[0])
+        if (oldest := connection.oldest) is not None:
+            asyncio.get_running_loop().call_later(DRAIN_SECONDS, _close_unanswered, connection, oldest)
 
+    def drop(self, node: BrokerNode) -> None:
+        """Close what no client uses there: a connection to this broker was lost."""
+        for connection in self._idle.pop(node, ()):
+            connection.close()
 
-async def _end(metadata: Metadata | None, freshening: asyncio.Task[None] | None, idle: Iterable[Connection]) -> None:
-    await bounded(closed(idle), CLOSE_S)
-    if freshening is not None and not freshening.done():
-        freshening.cancel()
-        await asyncio.wait([freshening])
-    if metadata is not None:
-        await close_client(metadata)
+    def _drop_old(self) -> None:
+        """Close what has been idle for too long, before the broker does."""
+        unused_since = time.monotonic() - self.arguments.get("connections_max_idle_ms", 540_000) / 1000
+        for idle in self._idle.values():
+            for connection in [each for each in idle if each.used_at < unused_since]:
+                idle.remove(connection)
+                connection.close()
 
 
 def _close_unanswered(connection: Connection, request: object) -> None:
-    if connection._requests and connection._requests[0] is request:
-        connection.close(CloseReason.CONNECTION_TIMEOUT)
+    if connection.oldest is request:
+        connection.close()
 
 
-async def closed(connections: Iterable[Connection]) -> None:
-    """Close them, and wait until the sockets are."""
-    ends = [each.close(CloseReason.SHUTDOWN) for each in connections]
-    if ends:
-        await asyncio.wait(ends)
+class Client:
+    """Asks brokers for one user, on connections that only it uses, one per broker and lane (`ConnectionGroup`).
 
+    Attributes:
+        shared: what it shares.
+        is_open: whether it has started and is not closed; it may start again.
+        losses: connections that were lost.
+    """
 
-def _look_at(done: asyncio.Task[None]) -> None:
-    """Look at its error: whoever waited may be gone."""
-    if not done.cancelled():
-        done.exception()
+    def __init__(self, shared: Shared, *, is_reading: bool = False) -> None:
+        """Take `is_reading`: what is under way when it ends may be forgotten."""
+        self.shared = shared
+        self.is_open = False
+        self.losses = 0
+        self._is_reading = is_reading
+        self._held: dict[tuple[int, int], Connection] = {}
+        self._connecting: defaultdict[tuple[int, int], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._starting = asyncio.Lock()
+        self._throttled_until = 0.0  # of the monotonic clock: before, what is written only lengthens the wait
+        self._deadline: asyncio.Timeout | None = None  # which each wait moves
 
+    @property
+    def cluster(self) -> ClusterMetadata:
+        """The newest metadata."""
+        return self.shared.cluster
 
-class SharedView(ClusterMetadata):
-    """The shared metadata as one client has it, with listeners of its own."""
+    # ------------------------------------------------------------------------ its life
 
-    __slots__ = ("_ours",)
-
-    def __init__(self, shared: ClusterMetadata) -> None:
-        self.__dict__ = shared.__dict__  # type: ignore[misc]  # the one that its base class has
-        self._ours: list[Callable[[ClusterMetadata], None]] = []
-
-    def add_listener(self, listener: Callable[[ClusterMetadata], None]) -> None:
-        self._ours.append(listener)
-        super().add_listener(listener)
-
-    def update_metadata(self, metadata: Any) -> None:
-        self.__dict__ = {**self.__dict__, "_listeners": set(self._ours)}  # type: ignore[misc]  # as above
-        super().update_metadata(metadata)
-
-    def end(self) -> None:
-        """Tell the listeners nothing more."""
-        self._listeners.difference_update(self._ours)
-
-
-class SharingClient(BareClient):
-    """The client inside a consumer, producer or admin client. `Shared.adopt` makes one."""
-
-    shared: Shared
-    is_reading = False
-    """Whether what is under way when it closes may be forgotten."""
-    losses = 0
-    """Connections that were lost."""
-    _metadata: Metadata | None = None
-
-    async def bootstrap(self) -> None:
-        metadata = await self.shared.enter()
-        self._metadata, self.cluster = metadata, SharedView(metadata.cluster)
+    async def start(self) -> None:
+        """Make sure that it is open, with fresh metadata. Raises as `Shared.enter`."""
+        async with self._starting:
+            if not self.is_open:
+                await self.shared.enter()
+                self.is_open = True
 
     async def close(self) -> None:
-        metadata, self._metadata = self._metadata, None
-        self.give_back()
-        left = list(self._conns.values())
-        self._conns.clear()
-        if isinstance(self.cluster, SharedView):
-            self.cluster.end()
-        try:
-            await closed(left)
-        finally:
-            if metadata is not None:
+        """Close it. Bounded, never raises; done also where the caller is cancelled meanwhile."""
+        if self.is_open:
+            self.give_back()
+            left = self.let_go()
+            try:
+                await closed(left)
+            finally:
                 await self.shared.leave()
+
+    def let_go(self) -> list[Connection]:
+        """Send nothing more; return the connections, which the caller closes."""
+        self.is_open = False
+        left = list(self._held.values())
+        self._held.clear()
+        return left
 
     def give_back(self) -> None:
         """Give back every connection on which nothing is under way."""
-        for (node_id, group), connection in list(self._conns.items()):
-            if self.is_reading or not connection._requests:
-                del self._conns[node_id, group]
-                self.shared.give_back(node_id, connection)
+        for (node, group), connection in list(self._held.items()):
+            if self._is_reading or connection.oldest is None:
+                del self._held[node, group]
+                self.shared.give_back(node, connection)
 
-    def force_metadata_update(self) -> asyncio.Future[Any]:
-        updated: asyncio.Future[Any] = self._connected_metadata().force_metadata_update()
-        return updated
+    # ------------------------------------------------------------------------ questions
 
-    def add_topic(self, topic: str) -> asyncio.Future[Any]:
-        return self._connected_metadata().track([topic])
+    async def send(
+        self, node: int, request: AnyRequest, *, group: int = ConnectionGroup.DEFAULT, kept_s: float = 0.0
+    ) -> Any:
+        """Send to this broker, when it reads this connection again; return its answer. `kept_s`: how long the broker
+        may keep the request before it answers; without it, the request's own `wait_ms`.
 
-    def set_topics(self, topics: Collection[str]) -> asyncio.Future[Any]:
-        return self._connected_metadata().track(topics)
+        Raises:
+            NodeNotReadyError: no connection can be made. Nothing was sent.
+            IncompatibleBrokerVersion: the broker does not speak it. Nothing was sent.
+            RequestTimedOutError, KafkaConnectionError: no answer. The connection is lost.
+        """
+        connection = await self._connected(node, group)
+        if (muted_seconds := connection.muted_until - time.monotonic()) > 0:
+            await asyncio.sleep(muted_seconds)
+        answer = await connection.send(request, kept_s or getattr(request, "wait_ms", 0) / 1000)
+        if seconds := wait_of(answer):
+            self._throttled(connection, request, seconds)
+        return answer
 
-    async def _maybe_wait_metadata(self) -> None:
-        await self._connected_metadata()._maybe_wait_metadata()
+    async def ready(self, node: int, *, group: int = ConnectionGroup.DEFAULT) -> bool:
+        """Say whether a broker can be connected."""
+        try:
+            await self._connected(node, group)
+        except NodeNotReadyError:
+            return False
+        return True
 
-    def _connected_metadata(self) -> Metadata:
-        if self._metadata is None:
-            raise KafkaConnectionError("this client is closed")
-        return self._metadata
+    async def versions(self, node: int) -> dict[int, tuple[int, int]]:
+        """Return the oldest and newest version of each request that a broker speaks, by API key."""
+        return (await self._connected(node, ConnectionGroup.DEFAULT)).versions
 
-    def _on_connection_closed(self, conn: Any, reason: Any) -> None:
-        if reason is CloseReason.SHUTDOWN or self._metadata is None:
-            return
+    async def anybody(self, but: Collection[int] = ()) -> int:
+        """Return the node id of a broker that can be connected: for some time the cluster also lists brokers that are
+        gone.
+
+        Raises:
+            NodeNotReadyError: none can, except for those in `but`.
+        """
+        nodes = [broker.nodeId for broker in self.cluster.brokers() if broker.nodeId not in but]
+        for node in random.sample(nodes, len(nodes)):
+            if await self.ready(node):
+                return int(node)
+        where = some(f"{each.host}:{each.port}" for each in self.cluster.brokers())
+        raise NodeNotReadyError(
+            f"no broker answers at the addresses that they advertise (advertised.listeners): {where}"
+        )
+
+    async def ask_any(self, request: AnyRequest) -> tuple[int, Any]:
+        """Ask one broker after the other; return the node id of the first that answers, and its answer. A broker may
+        be connected and silent.
+
+        Raises:
+            NodeNotReadyError: none can be connected.
+            RequestTimedOutError, KafkaConnectionError: those that can stay silent.
+        """
+        silent: dict[int, KafkaError] = {}
+        while True:
+            try:
+                node = await self.anybody(silent)
+            except NodeNotReadyError:
+                if not silent:
+                    raise
+                raise silent.popitem()[1] from None
+            try:
+                return node, await self.send(node, request)
+            except _NO_ANSWER as error:
+                silent[node] = error
+
+    async def coordinator(self, name: str, kind: int = CoordinationType.GROUP) -> int:
+        """Return the node that coordinates this group or transactional id.
+
+        Raises:
+            KafkaError: as `ask_any`, or the broker's refusal; its text ends with the name.
+        """
+        _, answer = await self.ask_any(FindCoordinatorRequest(name, kind))
+        if answer.error_code:
+            raise for_code(answer.error_code)(f"no coordinator of {name}")
+        return int(answer.coordinator_id)
+
+    async def ask_controller(self, request: AnyRequest) -> Any:
+        """Ask the controller, as soon as there is one.
+
+        Raises:
+            NodeNotReadyError: no broker that answers knows one: brokers are starting, or gone.
+        """
+        for pause_s in CONTROLLER_PAUSES_S:
+            await asyncio.sleep(pause_s)
+            if pause_s or self.cluster.controller is None:
+                await self.shared.refresh()
+            if self.cluster.controller is not None:
+                with suppress(NodeNotReadyError):
+                    return await self.send(self.cluster.controller.nodeId, request)
+        raise NodeNotReadyError("no controller is known")
+
+    def leader(self, partition: TopicPartition) -> int:
+        """Return the node that leads a partition; NO_LEADER if none is known."""
+        leader = self.cluster.leader_for_partition(ClientPartition(*partition))
+        return NO_LEADER if leader is None else int(leader)
+
+    # ------------------------------------------------------------------------ connections
+
+    async def _connected(self, node: int, group: int) -> Connection:
+        key = node, group
+        held = self._held.get(key)
+        if held is not None and held.is_open and not held.is_due:
+            return held
+        async with self._connecting[key]:
+            held = self._held.get(key)
+            if held is not None and held.is_open and not held.is_due:
+                return held
+            if not self.is_open:
+                raise KafkaConnectionError("this client is closed")
+            try:
+                made = await self._made(node)
+            except _UNREACHED as error:
+                if held is not None and held.is_open:
+                    held.put_off()
+                    return held
+                self.shared.doubt()
+                _say(f"no connection to broker {node}: {described(error)}")
+                raise NodeNotReadyError(f"no connection to broker {node}: {described(error)}") from error
+            if held is not None:
+                held.close()
+            if not self.is_open:  # closed meanwhile, by another task
+                made.close()
+                raise KafkaConnectionError("this client is closed")
+            made.on_lost = self._lost
+            self._held[key] = made
+            return made
+
+    async def _made(self, node: int) -> Connection:
+        known = self.cluster.broker_metadata(node)
+        if known is None:
+            raise StaleMetadata(f"broker {node} is not in the metadata")
+        idle = self.shared.take(BrokerNode(node, known.host, known.port))
+        return idle or await connections.connect(known.host, known.port, self.shared.arguments)
+
+    def _lost(self, lost: Connection) -> None:
         self.losses += 1
-        for (node_id, _), connection in self._conns.items():
-            if connection is conn:
-                self.shared.drop(BrokerNode(node_id, conn.host, conn.port))
-        super()._on_connection_closed(conn, reason)
+        for node, group in [key for key, each in self._held.items() if each is lost]:
+            del self._held[node, group]
+            self.shared.drop(BrokerNode(node, lost.host, lost.port))
+        self.shared.doubt()
 
-    async def _get_conn(
-        self, node_id: Any, *, group: int = ConnectionGroup.DEFAULT, no_hint: bool = False
-    ) -> Connection | None:
-        key = node_id, group
-        held = self._conns.get(key)
-        if (held is None or not held.connected()) and not self._get_conn_lock.locked():
-            idle = self.shared.take(self.cluster.broker_metadata(node_id))
-            if idle is not None:
-                idle._on_close_cb = self._on_connection_closed
-                self._conns[key] = idle
-                if held is not None:
-                    held.close(CloseReason.CONNECTION_BROKEN)
-                return idle
-        return await super()._get_conn(node_id, group=group, no_hint=no_hint)
+    # ------------------------------------------------------------------------ quotas
+
+    def _throttled(self, by: Connection | None, request: object, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        if by is not None:
+            by.muted_until = max(by.muted_until, until)
+            name = type(request).__name__.removesuffix("Request")
+            client_id = str(self.shared.arguments.get("client_id", ""))
+            THROTTLING.note(ThrottledWait(name, str(by), client_id, seconds, until))
+        if not self._is_reading:
+            self._throttled_until = max(self._throttled_until, until)
+            if self._deadline is not None and not self._deadline.expired():
+                self._deadline.reschedule((self._deadline.when() or 0.0) + seconds)
+
+    @asynccontextmanager
+    async def writing(self, within_seconds: float) -> AsyncIterator[None]:
+        """Begin the block once no quota makes the broker wait. Its deadline is moved by each wait meanwhile.
+
+        Raises:
+            TimeoutError: the block has taken longer.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as deadline:
+                self._deadline = deadline
+                await asyncio.sleep(max(0.0, self._throttled_until - time.monotonic()))
+                deadline.reschedule(loop.time() + within_seconds)
+                yield
+        finally:
+            self._deadline = None
+
+    def end_writing(self) -> None:
+        """Let the block that is `writing` end now, with TimeoutError."""
+        if self._deadline is not None and not self._deadline.expired():
+            self._deadline.reschedule(asyncio.get_running_loop().time())

@@ -19,21 +19,19 @@ from typing import Any, TypeAlias
 from aiokafka import errors as kafka
 from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.errors import KafkaError, for_code
-from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
-from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.errors import described
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.kafka.batching import Batch
-from snapreplay.service.kafka.clients import anybody, first_answer
 from snapreplay.service.kafka.config import retry_pause_s
+from snapreplay.service.kafka.connection import CLOSE_S
+from snapreplay.service.kafka.log_ends import NO_LEADER
 from snapreplay.service.kafka.patience import Patience
 from snapreplay.service.kafka.requests import COORDINATOR_AWAY
-from snapreplay.service.kafka.shared import Shared
-from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_client, finish_despite_cancel
+from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -43,7 +41,6 @@ MARKERS_PAUSE_S = 0.002
 20 ms would limit a producer to 60 transactions/s."""
 
 _ALL_REPLICAS = -1
-_NO_LEADER = -1
 _CONCURRENT, _NOT_ATTEMPTED = 51, 55
 _SAME_COORDINATOR = {3, 14, _CONCURRENT}
 """The coordinator does not know a topic yet, is loading, or is still ending the previous transaction: the same node is
@@ -83,7 +80,7 @@ class Sink:
         self._transactional_id = transactional_id
         self._pause_s = retry_pause_s(settings)
         self._shared = shared
-        self._client = shared.client()
+        self._client = Client(shared)
         self._coordinator: int | None = None
         self._sequences: dict[TopicPartition, int] = {}
         self._ended_at = -math.inf  # of the loop's clock: the last transaction
@@ -95,7 +92,7 @@ class Sink:
     async def start(self) -> None:
         """Connect, and get a producer id. With a transactional id this is the fence: the open transaction of an older
         producer is aborted, and it can write nothing more."""
-        await self._client.bootstrap()
+        await self._client.start()
         timeout_ms = self._settings.timeouts.transaction_ms if self._transactional_id else 0
         request = InitProducerIdRequest(self._transactional_id, timeout_ms)
         answer, _ = await self._coordinated(request, watched=False)
@@ -128,15 +125,14 @@ class Sink:
         raises."""
         if not self._closed:
             self._closed = True
-            await finish_despite_cancel(self._close())
-
-    async def _close(self) -> None:
-        self._client.end_writing()
-        try:
-            if await bounded(self._working.acquire(), CLOSE_S):
-                self._working.release()
-        finally:
-            await close_client(self._client)
+            self._client.end_writing()
+            try:
+                async with asyncio.timeout(CLOSE_S), self._working:
+                    pass
+            except TimeoutError:
+                pass
+            finally:
+                await self._client.close()
 
     # ------------------------------------------------------------------------ what it does
 
@@ -148,14 +144,14 @@ class Sink:
         """
         client, loop = self._client, asyncio.get_running_loop()
         until = loop.time() + self._settings.request_timeout_ms / 1000
-        await client.add_topic(topic)
+        await client.shared.track([topic])
         while not (partitions := client.cluster.partitions_for_topic(topic)):
             if topic in client.cluster.unauthorized_topics:
                 raise kafka.TopicAuthorizationFailedError(topic)
             if loop.time() > until:
                 raise kafka.UnknownTopicOrPartitionError(topic)
             await asyncio.sleep(self._pause_s)
-            await client.force_metadata_update()
+            await client.shared.refresh()
         return len(partitions)
 
     def available(self, topic: str) -> list[int]:
@@ -223,10 +219,9 @@ class Sink:
         """Send each batch once, those of a leader in one request. Return each one's base offset, or its error."""
         by_leader: dict[int, dict[TopicPartition, Bytes]] = {}
         for target, batch in batches.items():
-            leader = self._client.cluster.leader_for_partition(ClientPartition(*target))
-            by_leader.setdefault(_NO_LEADER if leader is None else leader, {})[target] = batch
+            by_leader.setdefault(self._client.leader(target), {})[target] = batch
         found: dict[TopicPartition, Stored] = dict.fromkeys(
-            by_leader.pop(_NO_LEADER, ()), kafka.LeaderNotAvailableError()
+            by_leader.pop(NO_LEADER, ()), kafka.LeaderNotAvailableError()
         )
         async with asyncio.TaskGroup() as group:
             asking = [group.create_task(self._produce(*each)) for each in by_leader.items()]
@@ -255,7 +250,7 @@ class Sink:
         trouble = ", ".join(f"{described(error)} ({target})" for target, error in errors.items())
         self._note(trouble, next(iter(errors.values())))
         if any(each.invalid_metadata for each in errors.values()):
-            await self._client.force_metadata_update()
+            await self._shared.refresh()
         await asyncio.sleep(self._pause_s)
 
     async def _coordinated(self, request: Any, *, watched: bool = True) -> tuple[Any, set[int]]:
@@ -277,7 +272,7 @@ class Sink:
                     raise
                 self._coordinator = None
                 self._note(described(error), error, usual=isinstance(error, kafka.GroupCoordinatorNotAvailableError))
-                await self._client.force_metadata_update()
+                await self._shared.refresh()
                 await asyncio.sleep(self._pause_s)
                 continue
             codes = _codes_in(answer)
@@ -286,7 +281,7 @@ class Sink:
                 return answer, met
             for code, topic in codes.items():
                 if code not in _AGAIN:
-                    raise self._error(code, topic)
+                    raise _error_of(code, topic, self._transactional_id)
             met |= codes.keys()
             met_now = [for_code(code)() for code in codes]
             self._note(", ".join(map(described, met_now)), met_now[0], usual=True)
@@ -300,19 +295,14 @@ class Sink:
         """Return the node that coordinates the transactional id; without one, any that answers."""
         name = self._transactional_id
         if name is None:
-            return await anybody(self._client)
+            return await self._client.anybody()
         self._guard()
-        _, answer = await first_answer(self._client, FindCoordinatorRequest(name, CoordinationType.TRANSACTION))
-        if answer.error_code:
-            raise self._error(answer.error_code, "")
-        return int(answer.coordinator_id)
+        return await self._client.coordinator(name, CoordinationType.TRANSACTION)
 
     async def _send(self, node: int, request: Any, group: int, *, watched: bool = True) -> Any:
         self._guard()
         try:
             return await self._client.send(node, request, group=group)
-        except NotImplementedError as error:
-            raise kafka.IncompatibleBrokerVersion(str(error)) from error
         except (kafka.NodeNotReadyError, kafka.IncompatibleBrokerVersion):
             raise  # nothing was sent
         except BaseException:
@@ -331,13 +321,6 @@ class Sink:
         """Nothing is sent after `close`, also where a cancellation was lost."""
         if self._closed:
             raise _closed()
-
-    def _error(self, code: int, topic: str) -> KafkaError:
-        made = for_code(code)
-        if made is kafka.TransactionalIdAuthorizationFailed:
-            return kafka.TransactionalIdAuthorizationFailed(self._transactional_id)
-        error: KafkaError = made(topic) if topic and made is kafka.TopicAuthorizationFailedError else made()
-        return error
 
     def _built(self, target: TopicPartition, batch: Batch) -> Bytes:
         sequence = self._sequences.get(target, 0)
@@ -362,10 +345,14 @@ def _codes_in(answer: Any) -> dict[int, str]:
 
 def _stored(topic: str, code: int, offset: int) -> Stored:
     """Return the base offset of a batch; -1 for a duplicate too old for the broker to know its offset."""
-    if code in (0, kafka.DuplicateSequenceNumber.errno):
-        return int(offset)
+    return int(offset) if code in (0, kafka.DuplicateSequenceNumber.errno) else _error_of(code, topic)
+
+
+def _error_of(code: int, topic: str, transactional_id: str | None = None) -> KafkaError:
+    """Return the error with this code, with the name of what may not be used."""
     made = for_code(code)
-    error: KafkaError = made(topic) if made is kafka.TopicAuthorizationFailedError else made()
+    named = {kafka.TransactionalIdAuthorizationFailed: transactional_id, kafka.TopicAuthorizationFailedError: topic}
+    error: KafkaError = made(named[made]) if named.get(made) else made()
     return error
 
 

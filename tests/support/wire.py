@@ -184,11 +184,9 @@ def detour(ports: Mapping[str, int]) -> Any:
     """
     connect = connection.connect
 
-    async def by_wire(host: str, port: int, **keywords: Any) -> Any:
+    async def by_wire(host: str, port: int, given: connection.Arguments) -> Any:
         wire = ports.get(f"{host}:{port}")
-        if wire is None:
-            return await connect(host, port, **keywords)
-        return await connect(HOST, wire, **keywords)
+        return await (connect(host, port, given) if wire is None else connect(HOST, wire, given))
 
     return mock.patch.object(connection, "connect", by_wire)
 

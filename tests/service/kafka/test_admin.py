@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.protocol.group import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 
@@ -16,6 +15,7 @@ from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, Unreachable
 from snapreplay.service.kafka import admin
 from snapreplay.service.kafka.admin import TOPIC_CONFIG, GroupMember, KafkaAdmin
 from snapreplay.service.kafka.requests import DescribeConsumerGroup, TopicIds, struct_of
+from snapreplay.service.kafka.shared import Client
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 from tests.support.deadlines import scaled
 from tests.support.kafka import until_async
@@ -46,7 +46,7 @@ async def test_brokers_that_are_too_old_are_refused_by_their_name(cluster, new_t
     """The client only says that it has no code for it."""
     topic = await new_topic(1)
     future = struct_of("TopicIds", TopicIds.API_KEY, 99, TopicIds.ASKED, TopicIds.ANSWERED)
-    monkeypatch.setattr(TopicIds, "_CLASSES", (future,))
+    monkeypatch.setattr(TopicIds, "STRUCTS", (future,))
     with pytest.raises(StopError, match="the version of a request") as refused:
         await cluster.topics([topic])
     assert "Kafka 3.0" in refused.value.hint
@@ -59,7 +59,7 @@ async def test_a_topic_is_missing_only_if_no_broker_knows_it(cluster, new_topic,
         return []
 
     topic, missing = await new_topic(3), unique("missing")
-    monkeypatch.setattr(AIOKafkaAdminClient, "describe_topics", behind)
+    monkeypatch.setattr(KafkaAdmin, "_listing", behind)
     facts = await cluster.topics([topic, missing])
     assert list(facts) == [topic]
     assert facts[topic].partition_count == 3
@@ -164,9 +164,9 @@ async def member(admin: KafkaAdmin, group_id: str, kind: str, protocol: str) -> 
     they give a length that goes far beyond them."""
     assert await members(admin, group_id) == []
     foreign = b"\x00\x01\x7f\xff\xff\xff{}"
-    async with admin._client("joining") as client:
-        node = await client.find_coordinator(group_id)
-        send, joining = client._send_request_to_node, (kind, [(protocol, foreign)])
+    async with admin.client("joining") as client:
+        node = await client.coordinator(group_id)
+        send, joining = client.send, (kind, [(protocol, foreign)])
         joined = await send(node, JoinGroupRequest(group_id, 30_000, 30_000, "", None, *joining))
         member_id = joined.member_id
         if joined.error_code == MEMBER_ID_REQUIRED:
@@ -190,15 +190,15 @@ async def test_a_member_of_another_protocol_is_foreign(settings, cluster, unique
 @pytest.mark.parametrize("code", [15, 16, 30], ids=["no coordinator", "moved", "forbidden"])
 async def test_an_error_about_the_newer_members_is_not_taken_for_none(cluster, unique, monkeypatch, code):
     """The group may have members, which nobody has seen."""
-    send = AIOKafkaAdminClient._send_request_to_node
+    send = Client.send
 
-    async def failing(client, node, request):
-        answer = await send(client, node, request)
+    async def failing(client, node, request, **how):
+        answer = await send(client, node, request, **how)
         if isinstance(request, DescribeConsumerGroup):
             answer.groups = [(code, *answer.groups[0][1:])]
         return answer
 
-    monkeypatch.setattr(AIOKafkaAdminClient, "_send_request_to_node", failing)
+    monkeypatch.setattr(Client, "send", failing)
     with pytest.raises(SnapreplayError):
         await cluster.group_members(unique("g"))
 

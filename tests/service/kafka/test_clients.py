@@ -5,23 +5,25 @@ import gc
 import socket
 import sys
 from collections import Counter
+from typing import Any
 
 import pytest
 from aiokafka.cluster import ClusterMetadata
+from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.structs import BrokerMetadata
 from confluent_kafka.admin import AdminClient
 
 from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.kafka.clients import admin_client, anybody, consumer_client
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.config import client_arguments, membership_arguments
-from snapreplay.service.kafka.connection import BareClient, _RacingLoop
-from snapreplay.service.kafka.shutdown import close_client
+from snapreplay.service.kafka.connection import connect
+from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
+from tests.service.kafka.test_membership import Member
 from tests.support.deadlines import scaled
 from tests.support.kafka import until_async
+from tests.support.stage import until
 from tests.support.steady import KEEPS_LEADERS
 from tests.support.tampering import delete
 
@@ -49,11 +51,9 @@ async def test_a_deleted_topic_is_not_brought_back_by_its_clients(creating, uniq
     await reader.follow({TopicPartition(topic, 0): 0})
     await producer.commit(0, [], [LogRecord(topic, b"there")])
     await until_async(lambda: reader.poll(1, 100), bool)
-    member = consumer_client(membership_arguments(creating, unique("group")))
-    await member.start()
-    member.subscribe([topic])
+    member = Member(servers, unique("group"), topic)
     try:
-        await until_async(member.getmany, lambda _: bool(member.assignment()))
+        await until(lambda: member.owns)
         await asyncio.to_thread(delete, servers, topic)
         told: Counter[int] = Counter()
         update = ClusterMetadata.update_metadata
@@ -71,7 +71,8 @@ async def test_a_deleted_topic_is_not_brought_back_by_its_clients(creating, uniq
 
         await until_async(refreshed, lambda clients: clients >= CLIENTS)
     finally:
-        await member.stop()
+        await member.membership.leave()
+        await member.crash()
         await reader.close()
         await producer.discard()
 
@@ -80,41 +81,42 @@ async def test_a_deleted_topic_is_not_brought_back_by_its_clients(creating, uniq
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have other options")
 async def test_the_kernel_ends_a_connection_whose_other_side_is_silent(broker):
     """When nothing was acknowledged for as long as a request may take, also while nothing is asked."""
-    client = BareClient(bootstrap_servers=broker.bootstrap_servers, request_timeout_ms=7000)
-    await client.bootstrap()
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    connection = await connect(host, int(port), {"request_timeout_ms": 7000})
     try:
-        (node,) = (each.nodeId for each in client.cluster.brokers())
-        connection = await client._get_conn(node)
-        assert connection is not None
-        wire = connection._writer.get_extra_info("socket")
+        transport: Any = connection._transport
+        wire = transport.get_extra_info("socket")
         assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7000
         assert 0 < wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) < 10
     finally:
-        await client.close()
+        await connection.close()
 
 
 @pytest.mark.kafka
-async def test_a_question_for_any_broker_goes_to_one_that_is_there(broker, closed_port):
+async def test_a_question_for_any_broker_goes_to_one_that_is_there(broker, closed_port, monkeypatch):
     """Although the cluster lists another one, as it does for some seconds after a broker has died."""
-    settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})
-    admin = admin_client(client_arguments(settings))
-    client = admin._client
-    await admin.start()
+    client = Client(Shared(Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})))
+    await client.start()
+    dead = BrokerMetadata(DEAD, "127.0.0.1", closed_port, None)
+    there = client.cluster.brokers()
+    monkeypatch.setattr(ClusterMetadata, "brokers", lambda _: {*there, dead})
+    known = ClusterMetadata.broker_metadata
+    monkeypatch.setattr(
+        ClusterMetadata, "broker_metadata", lambda self, node: dead if node == DEAD else known(self, node)
+    )
     try:
         for _ in range(20):  # whom it asks is chance
-            known = client.cluster._brokers
-            known[DEAD] = BrokerMetadata(DEAD, "127.0.0.1", closed_port, None)
-            assert len((await admin.describe_cluster())["brokers"]) == 1
-            known[DEAD] = BrokerMetadata(DEAD, "127.0.0.1", closed_port, None)
-            assert await anybody(client) != DEAD
+            node, answer = await client.ask_any(MetadataRequest([]))
+            assert (node, len(answer.brokers)) != (DEAD, 1)
+            assert await client.anybody() != DEAD
     finally:
-        await close_client(client)
+        await client.close()
 
 
 async def test_a_quota_that_is_told_of_too_late_moves_no_deadline():
     """The answer to a request that had waited for too long is the one of a request as any other."""
-    client = BareClient(bootstrap_servers="127.0.0.1:1")
+    client = Client(Shared(Settings()))
 
     async def answered_late():
         try:
@@ -133,14 +135,11 @@ async def test_a_quota_that_is_told_of_too_late_moves_no_deadline():
 async def test_a_connection_that_is_cancelled_leaves_no_socket(steps):
     """Wherever the cancel meets it. A socket that nobody closes is a warning, and fails the test."""
 
-    async def connect():
-        transport, _ = await _RacingLoop(asyncio.get_running_loop()).create_connection(asyncio.Protocol, *place)
-        transport.close()
-
     async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
-        place = server.sockets[0].getsockname()
+        host, port = server.sockets[0].getsockname()
+        making = connect(host, port, {"request_timeout_ms": 10_000})
         before = asyncio.all_tasks()
-        connecting = asyncio.create_task(connect())
+        connecting = asyncio.create_task(making)
         for _ in range(steps):
             await asyncio.sleep(0)
         connecting.cancel()

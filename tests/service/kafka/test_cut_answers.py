@@ -10,7 +10,7 @@ import pytest
 from snapreplay.service.core.kafka_errors import ReadStalled
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.fetches import Fetch
-from snapreplay.service.kafka.shared import SharingClient
+from snapreplay.service.kafka.shared import Client
 from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.deadlines import within
 from tests.support.kafka import hasty
@@ -36,7 +36,7 @@ async def source(cluster, new_topic):
 
 def cutting(monkeypatch, is_cut: Callable[[], bool]) -> list[int]:
     """Cut the records of each answer that `is_cut`. Returns the sizes of what was left, in bytes."""
-    send, cuts = SharingClient.send, []
+    send, cuts = Client.send, []
 
     def shorter(answered: tuple[Any, ...]) -> tuple[Any, ...]:
         at = next((number for number, each in enumerate(answered) if isinstance(each, bytes) and each), None)
@@ -51,7 +51,7 @@ def cutting(monkeypatch, is_cut: Callable[[], bool]) -> list[int]:
             answer.topics = [(t[0], [shorter(each) for each in t[1]], *t[2:]) for t in answer.topics]
         return answer
 
-    monkeypatch.setattr(SharingClient, "send", cut)
+    monkeypatch.setattr(Client, "send", cut)
     return cuts
 
 

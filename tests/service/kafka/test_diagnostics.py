@@ -56,7 +56,7 @@ async def test_brokers_are_connected_to_one_by_one(broker):
     """Each with what it speaks; nothing of what we need is missing."""
     async with asking(broker.bootstrap_servers) as ask:
         (found,) = await ask.brokers()
-        nobody = await ask.broker({"node_id": 77, "host": "127.0.0.1", "port": 9})
+        nobody = await ask.broker(77, "127.0.0.1:9")
     assert found.reachable
     assert found.address == broker.bootstrap_servers
     assert found.missing == ()

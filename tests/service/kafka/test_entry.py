@@ -10,15 +10,13 @@ from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import NotAuthenticated, Unreachable
-from snapreplay.service.kafka import entry
+from snapreplay.service.kafka import connection, entry
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.config import client_arguments
-from snapreplay.service.kafka.connection import BareClient, Connection
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.entry import BrokerAddress, Door, refusal
 from snapreplay.service.kafka.feeding import KafkaAppender
-from snapreplay.service.kafka.shared import Metadata
+from snapreplay.service.kafka.shared import Client, Shared
 from tests.support.deadlines import scaled, within
 from tests.support.guarded import Guarded, guarded_broker
 from tests.support.wire import detour, listening, refusing
@@ -136,14 +134,16 @@ async def test_a_client_that_was_made_before_connects_with_the_renewed_certifica
     """The group's member has one client for as long as the process lives, and a certificate ends before."""
     trusted = tmp_path / "trusted.pem"
     trusted.write_bytes((here.folder / "other.pem").read_bytes())
-    client = BareClient(**client_arguments(Settings(kafka=here.by_certificate(ssl_cafile=str(trusted)))))
+    shared = Shared(Settings(kafka=here.by_certificate(ssl_cafile=str(trusted))))
+    shared.hold()
+    client = Client(shared)
     with pytest.raises(KafkaConnectionError):
-        await client.bootstrap()
+        await client.start()
     trusted.write_bytes((here.folder / "ca.pem").read_bytes())
-    await client.bootstrap()
-    (broker,) = client.cluster.brokers()
-    assert await client.ready(broker.nodeId)
+    await client.start()
+    assert await client.ready(await client.anybody())
     await client.close()
+    await shared.leave()
 
 
 async def test_a_broker_that_is_down_hides_nobody_s_refusal(here, closed_port):
@@ -218,20 +218,20 @@ async def test_an_error_of_the_library_that_makes_the_login_is_a_refusal(here, m
     """As of a Kerberos ticket that was not renewed. The task that asks for the metadata outlives it: when the ticket is
     good again, so are all clients."""
     settings = Settings(kafka=here.as_user(mechanism="PLAIN"))
-    metadata = Metadata(settings)
-    await metadata.freshen()
+    shared = Shared(settings)
+    await shared.enter()
     with monkeypatch.context() as patch:
-        patch.setattr(Connection, "authenticator_plain", lambda _: Expired())
+        patch.setattr(connection, "SaslPlainAuthenticator", lambda **_: Expired())
         refused = await refusal(settings)
         assert isinstance(refused, NotAuthenticated)
         assert "LookupError: the ticket has expired" in refused.message
-        for each in metadata._conns.values():
+        for each in shared._own._held.values():
             each.close()
         async with within(30):
-            assert not await metadata.force_metadata_update()
+            assert not await shared.refresh()
     async with within(30):
-        assert await metadata.force_metadata_update()
-    await metadata.close()
+        assert await shared.refresh()
+    await shared.leave()
 
 
 @contextmanager

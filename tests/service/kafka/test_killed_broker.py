@@ -11,7 +11,7 @@ from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.core.kafka_errors import CommitInDoubt, Unreachable
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.fetches import Fetch
-from snapreplay.service.kafka.shared import SharingClient
+from snapreplay.service.kafka.shared import Client
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 from tests.support.deadlines import scaled
 from tests.support.kafka import Since, hasty, overtaken, values_of
@@ -91,14 +91,14 @@ async def test_a_reader_tries_a_broker_that_is_gone_less_and_less_often(mortal, 
     """Each partition has a reader: twenty of them took a third of a core. When the broker is back, it reads on."""
     cluster, source = KafkaCluster(settings_for(mortal)), TopicPartition(unique("gone"), 0)
     await cluster.create_topics([NewTopic(source.topic, 1)])
-    loop, send, tried = asyncio.get_running_loop(), SharingClient.send, list[object]()
+    loop, send, tried = asyncio.get_running_loop(), Client.send, list[object]()
 
     async def noted(client, node, request, **more):
         if isinstance(request, Fetch):
             tried.append(request)
         return await send(client, node, request, **more)
 
-    monkeypatch.setattr(SharingClient, "send", noted)
+    monkeypatch.setattr(Client, "send", noted)
     reader = await cluster.reader(patient=True)
     await reader.follow({source: 0})
     assert await reader.poll(1, 100) == {}

@@ -77,8 +77,8 @@ async def test_what_was_answered_is_there_once_and_all_or_nothing(three, unique,
         if role == "leader":
             victim = await asyncio.to_thread(leader_of, servers, log)
         else:
-            async with cluster._client("asking", "Write", "id") as client:
-                victim = await client.find_coordinator(f"{log}-id", CoordinationType.TRANSACTION) - 1
+            async with cluster.client("asking", "Write", "id") as client:
+                victim = await client.coordinator(f"{log}-id", CoordinationType.TRANSACTION) - 1
         writing = asyncio.create_task(writer.write(60))
         await asyncio.to_thread(three.kill, victim)
         await writing

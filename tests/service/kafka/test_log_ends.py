@@ -4,11 +4,11 @@ import asyncio
 from collections import Counter
 
 import pytest
-from aiokafka.conn import AIOKafkaConnection
 from aiokafka.protocol.offset import OffsetRequest
 
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.connection import Connection
 from snapreplay.service.ports import Bounds, LogRecord, TopicPartition
 from tests.support.inside import send_uncommitted
 from tests.support.kafka import hasty
@@ -21,15 +21,15 @@ MANY = 20
 def asked(monkeypatch):
     """Counts the requests for offsets, and the logs that they name."""
     counted: Counter[str] = Counter()
-    send = AIOKafkaConnection.send
+    send = Connection.send
 
-    def counting(self, request, **keywords):
+    def counting(self, request, *kept):
         if isinstance(request, OffsetRequest):
             counted["requests"] += 1
             counted["logs"] += sum(len(partitions) for _, partitions in request._topics)
-        return send(self, request, **keywords)
+        return send(self, request, *kept)
 
-    monkeypatch.setattr(AIOKafkaConnection, "send", counting)
+    monkeypatch.setattr(Connection, "send", counting)
     return counted
 
 

@@ -4,7 +4,6 @@ import asyncio
 import time
 
 import pytest
-from aiokafka.cluster import ClusterMetadata
 from msgspec.structs import replace
 
 from snapreplay.service.config.groups import GroupSettings, TimeoutSettings
@@ -13,15 +12,11 @@ from snapreplay.service.core import owners
 from snapreplay.service.core.assignment import Holding
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.kafka.membership import Membership
-from snapreplay.service.kafka.shared import REPEATED_SECONDS
-from snapreplay.service.ports import LogRecord
 from tests.support import inside
 from tests.support.deadlines import scaled, within
 from tests.support.stage import session_ms, until
-from tests.support.wire import METADATA, Proxy
 
 pytestmark = pytest.mark.kafka
-FETCH = 1
 LONG_SESSION_MS = 60_000
 """Of a member whose session nobody waits for, however busy the machine is."""
 
@@ -214,40 +209,6 @@ async def test_who_stood_aside_is_back_when_the_other_one_is_gone(looks_often, g
     await two.membership.leave()
     await until(lambda: one.owns == {0, 1, 2, 3})
     assert one.membership.aside is None
-
-
-async def test_nothing_is_ever_fetched(broker, cluster, new_topic, unique):
-    """Paused in the first line of the callback: not one Fetch request, over a rebalance too."""
-    app, topic, proxy = unique("app"), await new_topic(4), Proxy(broker.bootstrap_servers)
-    producer = await cluster.fence(app)
-    for partition in range(4):
-        await producer.commit(partition, [], [LogRecord(topic, b"x" * 10_000)] * 20)
-    await producer.discard()
-    async with proxy.through():
-        one = Member(broker.bootstrap_servers, app, topic, "one")
-        await until(lambda: one.owns == {0, 1, 2, 3})
-        two = Member(broker.bootstrap_servers, app, topic, "two")
-        await until(lambda: len(one.owns) == len(two.owns) == 2)
-        await two.membership.leave()
-        await until(lambda: one.owns == {0, 1, 2, 3})
-        await one.membership.leave()
-    assert proxy.seen[11] > 2, "JoinGroup went through the proxy"
-    assert proxy.seen.get(FETCH, 0) == 0
-
-
-async def test_a_partition_without_a_leader_is_not_asked_for_on_and_on(broker, new_topic, unique, monkeypatch):
-    """The client's fetcher would ask for its leader as fast as brokers answer, and so would all processes."""
-    proxy, loop = Proxy(broker.bootstrap_servers), asyncio.get_running_loop()
-    async with proxy.through():
-        one = Member(broker.bootstrap_servers, unique("app"), await new_topic(4))
-        await until(lambda: one.owns == {0, 1, 2, 3})
-        monkeypatch.setattr(ClusterMetadata, "leader_for_partition", lambda *_: -1)
-        asked, began = proxy.seen[METADATA], loop.time()
-        await until(lambda: proxy.seen[METADATA] > asked + 5, "it asks for it")
-        assert loop.time() - began > 4 * REPEATED_SECONDS
-        monkeypatch.undo()
-        await one.membership.leave()
-        await one.crash()
 
 
 async def test_a_revocation_that_hangs_holds_nobody_up(group, caplog):

@@ -26,7 +26,7 @@ from tests.support.tampering import topic_id
 async def test_topic_ids_are_asked_for_in_both_versions(settings, broker, new_topic, version, monkeypatch):
     """11 for a broker before Kafka 3.1."""
     only = struct_of("TopicIds", TopicIds.API_KEY, version, TopicIds.ASKED, TopicIds.ANSWERED)
-    monkeypatch.setattr(TopicIds, "_CLASSES", (only,))
+    monkeypatch.setattr(TopicIds, "STRUCTS", (only,))
     name = await new_topic(1)
     found = await KafkaAdmin(settings).topic_ids([name])
     assert found == {name: topic_id(broker.bootstrap_servers, name)}

@@ -1,16 +1,17 @@
 """Clients of one loop share some things and do not share others, on a real broker."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.shared import BrokerNode, Metadata, Shared
+from snapreplay.service.kafka.shared import REPEATED_SECONDS, BrokerNode, Shared
 from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.kafka import Since, hasty
 from tests.support.stage import until
-from tests.support.wire import Proxy
+from tests.support.wire import METADATA, Proxy
 
 pytestmark = pytest.mark.kafka
 FETCH = 1
@@ -56,39 +57,54 @@ async def test_what_is_held_stays_open_between_one_client_and_the_next(alone, br
     await until(lambda: not since.sockets)
 
 
+async def test_what_has_just_been_answered_is_not_asked_at_once(broker):
+    """All clients whose partition has no leader ask as fast as brokers answer."""
+    proxy, loop = Proxy(broker.bootstrap_servers), asyncio.get_running_loop()
+    async with proxy.through():
+        shared = Shared(hasty(broker.bootstrap_servers, 5000))
+        await shared.enter()
+        asked, began = proxy.seen[METADATA], loop.time()
+        for _ in range(5):
+            both = shared.refresh(), shared.refresh(["another"])
+            assert await asyncio.gather(*both) == [True, True]
+        assert proxy.seen[METADATA] == asked + 5
+        assert loop.time() - began > 4 * REPEATED_SECONDS
+        await shared.leave()
+
+
 async def test_a_broker_that_names_no_brokers_is_asked_on_one_connection(broker, monkeypatch):
     """However often: a broker that the controller has fenced answers so."""
     since = Since(broker.bootstrap_servers)
-    metadata = Metadata(hasty(broker.bootstrap_servers, 5000))
+    shared = Shared(hasty(broker.bootstrap_servers, 5000))
+    await shared.enter()
     with monkeypatch.context() as patch:
-        patch.setattr(metadata.cluster, "brokers", set)
+        patch.setattr(shared, "_known", lambda *_: False)
         for _ in range(3):
-            await metadata._began_anew(())
+            assert not await shared.refresh()
     await until(lambda: len(since.sockets) == 1)
-    await metadata.close()
+    await shared.leave()
 
 
 def test_a_connection_that_was_lost_while_nobody_used_it_is_closed():
     """It holds a socket for as long as nobody does. So is one whose login ends. The next one that is whole is taken."""
 
     class Connection:
-        host, port, closed, is_muted = "h", 1, False, False
+        host, port, closed, muted_until, oldest = "h", 1, False, 0.0, None
 
-        def __init__(self, whole: bool, is_due: bool = False) -> None:
-            self.whole, self.is_due, self._requests = whole, is_due, ()
+        def __init__(self, is_open: bool, is_due: bool = False) -> None:
+            self.is_open, self.is_due = is_open, is_due
 
-        def connected(self) -> bool:
-            return self.whole
-
-        def close(self, _: object) -> None:
+        def close(self) -> None:
             self.closed = True
 
     shared, lost, due, whole = Shared(Settings()), Connection(False), Connection(True, is_due=True), Connection(True)
     idle: list[Any] = [whole, lost, due]
-    shared._idle[BrokerNode(7, "h", 1)] = idle
-    assert shared.take((7, "h", 1, None)) is whole
+    node = BrokerNode(7, "h", 1)
+    shared._idle[node] = idle
+    taken: Any = shared.take(node)
+    assert taken is whole
     assert (lost.closed, due.closed, whole.closed) == (True, True, False)
-    assert shared.take((7, "h", 1, None)) is None
+    assert shared.take(node) is None
 
 
 async def test_a_client_does_not_wait_behind_another_ones_request(broker, new_topic, unique):

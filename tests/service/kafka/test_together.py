@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from snapreplay.service.kafka.shared import Together
+from snapreplay.service.kafka.log_ends import Together
 
 
 class Asked:

@@ -8,15 +8,13 @@ import threading
 from typing import Any
 
 import pytest
-from aiokafka.conn import AIOKafkaConnection
 
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings, effective
 from snapreplay.service.core.kafka_errors import NotAuthenticated
-from snapreplay.service.kafka import tokens
-from snapreplay.service.kafka.config import client_arguments
-from snapreplay.service.kafka.connection import BareClient
+from snapreplay.service.kafka import connection, tokens
 from snapreplay.service.kafka.entry import refusal
+from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.kafka.tokens import TokenFailure, tokens_of
 from tests.service.kafka.test_entry import patient
 from tests.service.test_access import Restricted, here, not_ready
@@ -112,7 +110,7 @@ async def test_a_service_goes_on_while_its_logins_end(here, unique, caplog):
     provider = Provider()
     stage = await ByTokens(here, apps.ledger(unique("renewed")), provider).allowed()
     caplog.set_level(logging.INFO, logger="snapreplay.partition")
-    caplog.set_level(logging.DEBUG, logger=AIOKafkaConnection.__module__)  # the last one is for all
+    caplog.set_level(logging.DEBUG, logger=connection.__name__)  # the last one is for all
     loop = asyncio.get_running_loop()
     async with stage.running() as service:
         began = loop.time()
@@ -126,7 +124,7 @@ async def test_a_service_goes_on_while_its_logins_end(here, unique, caplog):
     assert len(provider.told) > 3 * RENEWALS
     assert provider.threads == {"snapreplay-tokens"}
     logged = caplog.text + repr(effective(stage.settings()))
-    assert "SaslAuthenticate (hidden)" in logged
+    assert "SaslAuthenticateRequest" in logged
     assert "test_tokens.Provider" in logged
     assert not [each for each in provider.told if each in logged]
 
@@ -172,22 +170,25 @@ async def test_a_token_that_the_broker_refuses_is_told_with_its_reason(here):
 async def test_a_connection_stays_while_no_token_can_be_had(here):
     """Until its login ends. With a token again, another one takes over."""
     provider = Provider(seconds=60.0)
-    client = BareClient(**client_arguments(Settings(kafka=here.by_tokens(provider))))
-    await client.bootstrap()
+    client = Client(Shared(Settings(kafka=here.by_tokens(provider))))
+    await client.start()
     try:
-        (node,) = (each.nodeId for each in client.cluster.brokers())
-        first = await client._get_conn(node)
-        assert first is not None
-        assert await client._get_conn(node) is first
+        node = await client.anybody()
+        (first,) = client._held.values()
+        assert await client.ready(node)
+        assert [*client._held.values()] == [first]
         first._due_at = 0.0
         provider.given = raises
-        assert await client._get_conn(node) is first
+        assert await client.ready(node)
+        assert [*client._held.values()] == [first]
         assert not first.is_due
         provider.given, first._due_at = None, 0.0
-        second = await client._get_conn(node)
+        assert await client.ready(node)
+        (second,) = client._held.values()
         assert second is not first
-        assert not first.connected()
-        assert await client._get_conn(node) is second
+        assert not first.is_open
+        assert await client.ready(node)
+        assert [*client._held.values()] == [second]
     finally:
         await client.close()
 

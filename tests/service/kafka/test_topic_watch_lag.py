@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from aiokafka.errors import RequestTimedOutError
 
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.admin import told_ids
+from snapreplay.service.kafka.shared import Client, Shared
 
 
 def client(*told: str | None) -> Any:
@@ -23,8 +25,9 @@ def client(*told: str | None) -> Any:
         return True
 
     nodes = [SimpleNamespace(nodeId=node, host="h", port=node) for node in range(len(told))]
-    inner = SimpleNamespace(ready=ready, send=send, cluster=SimpleNamespace(brokers=lambda: nodes))
-    return SimpleNamespace(_client=inner)
+    made: Any = Client(Shared(Settings()))
+    made.send, made.ready, made.shared.cluster = send, ready, SimpleNamespace(brokers=lambda: nodes)
+    return made
 
 
 @pytest.mark.parametrize(
