@@ -1,4 +1,4 @@
-"""Arguments of every aiokafka client, from the settings.
+"""What clients need to know, from the settings.
 
 Sizes and pauses are measured on a real broker: reads are fastest at 1 MiB per fetch for small records and
 2 MiB for snapshot chunks (bigger answers block the loop while they are decoded); a fence behind an open
@@ -8,7 +8,6 @@ transaction costs one `retry_backoff_ms`.
 from __future__ import annotations
 
 import logging
-import random
 import ssl
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,14 +44,12 @@ _PROPERTIES: WeakKeyDictionary[ssl.SSLContext, Properties] = WeakKeyDictionary()
 
 
 def client_arguments(settings: Settings) -> dict[str, Any]:
-    """Return the arguments of all clients. The addresses are shuffled anew, so that a new client tries another one.
+    """Return what connections are made with, under aiokafka's names of the properties.
 
     Raises:
         UsageError: a PEM file or the token provider cannot be loaded.
     """
     arguments = _arguments(settings, "common")
-    servers = settings.bootstrap_servers
-    arguments["bootstrap_servers"] = random.sample(servers, len(servers))
     arguments["request_timeout_ms"] = settings.request_timeout_ms
     tokens = tokens_of(settings)
     if tokens is not None:
@@ -77,22 +74,6 @@ def fetch_limits(settings: Settings, *, read_committed: bool, large: bool, patie
         rack=given.get("client_rack", ""),
         checks_crcs=given.get("check_crcs", True),
     )
-
-
-def membership_arguments(settings: Settings, group_id: str) -> dict[str, Any]:
-    """Return the arguments of the paused member."""
-    group = settings.group
-    return {
-        **client_arguments(settings),
-        "group_id": group_id,
-        "group_instance_id": settings.instance_id or None,
-        "session_timeout_ms": group.session_timeout_ms,
-        "heartbeat_interval_ms": group.heartbeat_interval_ms,
-        "rebalance_timeout_ms": group.rebalance_timeout_ms,
-        "max_partition_fetch_bytes": 1024,
-        "auto_offset_reset": "latest",  # nothing is ever fetched; "none" would log an error
-        "enable_auto_commit": False,
-    }
 
 
 def retry_pause_s(settings: Settings) -> float:

@@ -178,7 +178,7 @@ class Shared:
             self.drop(place)
 
     async def _keep_fresh(self) -> None:
-        max_age_s = int(str(self._settings.kafka.get("metadata.max.age.ms", 30_000))) / 1000
+        max_age_s = self.arguments["metadata_max_age_ms"] / 1000
         answered: frozenset[str] | None = None
         answered_at = 0.0
         while True:
