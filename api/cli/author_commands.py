@@ -4,20 +4,13 @@ README), and dev, which runs an app with a local broker, on this machine, until 
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
-import signal
-import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
 from string import Template
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from snapreplay.api.cli import options
@@ -50,7 +43,7 @@ def new(name: options.ProjectName) -> None:
     for path in made:
         print(f"created {path}")
     tests = "pip install pytest pytest-asyncio; python -m pytest"
-    print(f"next: cd {name}; {tests}; snapreplay dev {module_of(name)}.py --reload")
+    print(f"next: cd {name}; {tests}; snapreplay dev {module_of(name)}.py")
 
 
 def make_project(name: str, parent: Path) -> list[Path]:
@@ -120,41 +113,16 @@ def dev(
     partitions: options.NewPartitions = 4,
     data_dir: options.DataDir = None,
     kafka_port: options.KafkaPort = 0,
-    reload: options.Reload = False,
-    on_broker: options.OnBroker = None,
     http_port: options.HttpPort = None,
     config: options.Config = None,
     overrides: options.Overrides = None,
     log_level: options.LogLevel = Verbosity.INFO,
 ) -> int:
     """Run one app or several with a local broker and their topics, until Ctrl-C."""
-    if reload:
-        from snapreplay.app.load import check_together
-
-        # What is wrong with the settings no change of the code repairs: it is refused here.
-        settings_from(config, overrides, None, http_port)
-        check_together(apps)
-        return _on_local_broker(data_dir, kafka_port, _reloading(apps))
     programs = options.load_apps(apps)
     settings = settings_from(config, overrides, None, http_port)
     configure(log_level)
 
-    def serve(servers: str) -> int:
-        return _serve_apps(programs, settings, servers, partitions)
-
-    if on_broker is not None:
-        _end_with_parent()
-        return serve(on_broker)
-    return _on_local_broker(data_dir, kafka_port, serve)
-
-
-def _on_local_broker(data_dir: Path | None, kafka_port: int, serve: Callable[[str], int]) -> int:
-    """Run a local broker while `serve`, given its address, blocks; return what `serve` returns.
-
-    Raises:
-        LocalBrokerUnavailable: Java, Maven or the jars are missing, or the broker failed.
-        UsageError: the port is taken.
-    """
     from snapreplay.devbroker.broker import KEEP_OLD_RECORDS, LocalBroker
     from snapreplay.devbroker.errors import ToolsMissing
 
@@ -165,7 +133,7 @@ def _on_local_broker(data_dir: Path | None, kafka_port: int, serve: Callable[[st
             note(f"Kafka:    {servers}" + (f" in {data_dir}" if data_dir else ""))
             if data_dir is not None:
                 (data_dir / PORT_FILE).write_text(servers.rpartition(":")[2])
-            return serve(servers)
+            return _serve_apps(programs, settings, servers, partitions)
     except ToolsMissing as error:
         error.or_else(INSTEAD)
         raise
@@ -198,19 +166,6 @@ def _serve_apps(apps: Sequence[App[Any]], settings: Settings, servers: str, part
     return run(apps, here, http=announced_http(apps))
 
 
-def _end_with_parent() -> None:
-    """Stop as by SIGTERM when standard input ends, as it does when the parent dies."""
-
-    def wait() -> None:
-        with suppress(OSError):
-            # Not by sys.stdin: at the end of the process this thread would still hold its lock.
-            while os.read(0, 4096):
-                pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
 async def _prepare(apps: Sequence[App[Any]], settings: Settings, partitions: int) -> None:
     from snapreplay.app.ways import app_name
     from snapreplay.service.decisions.init import init_app
@@ -231,112 +186,3 @@ async def _prepare(apps: Sequence[App[Any]], settings: Settings, partitions: int
             note(f"feed it:  snapreplay feed {name} {topic_name} {at}")
         for topic in app.outputs[:1]:
             note(f"watch it: snapreplay tail {name} {topic.name} --follow {at}")
-
-
-LOOK_S = 0.25
-
-Stamps = dict[Path, tuple[int, int]]
-
-
-class CodeWatch:
-    """The files of apps: their modules and those of the same author that they import, found without running them."""
-
-    def __init__(self, *apps: str) -> None:
-        """Watch the files of these apps, or raise UsageError: there is no such file, and none will be started by a
-        change of it."""
-        self._modules: list[str] = []
-        self._files: set[Path] = set()
-        for app in apps:
-            place = app.rpartition(":")[0] or app
-            path = Path(place)
-            is_file = place.endswith(".py") or "/" in place
-            if is_file and not path.is_file():
-                raise UsageError(f"app file {path} does not exist")
-            self._modules.append(path.stem if is_file else place)
-            folder = path.resolve().parent if is_file else Path.cwd()
-            if str(folder) not in sys.path:
-                sys.path.insert(0, str(folder))
-            self._files |= {path.resolve()} if is_file else set(folder.glob("*.py"))
-
-    def look(self) -> Stamps:
-        """Look when each file was written, and at its size. A file that cannot be compiled now keeps those that
-        were known."""
-        from snapreplay.app.code_version import own_files
-
-        for module in self._modules:
-            with suppress(UsageError):  # the service says what is wrong with it
-                self._files |= {Path(file).resolve() for file in own_files([module])}
-        return {file: _stamp(file) for file in self._files}
-
-
-def _stamp(file: Path) -> tuple[int, int]:
-    try:
-        status = file.stat()
-    except OSError:  # it is being replaced
-        return (0, 0)
-    return status.st_mtime_ns, status.st_size
-
-
-class _Stopped(Exception):
-    """Ctrl-C or SIGTERM."""
-
-
-def _keep_running(watch: CodeWatch, command: Sequence[str]) -> int:
-    """Run `command` until Ctrl-C or SIGTERM; after each change of the app's files, stop it gracefully and start it
-    again. If it ends by itself, wait for the next change. Returns the last exit code.
-    """
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise _Stopped
-
-    former = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
-    child: subprocess.Popen[bytes] | None = None
-    try:
-        while True:
-            stamps = watch.look()
-            # Ctrl-C in the terminal is for this process only: it decides what stops first.
-            child = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-            changed = _until_changed(child, watch, stamps)
-            note(f"code changed: {', '.join(changed)}; the service starts again with its state")
-            _end(child)
-    except _Stopped:
-        for each in former:
-            signal.signal(each, signal.SIG_IGN)  # a second one changes nothing
-        return _end(child) if child is not None else 0
-    finally:
-        for each, handler in former.items():
-            signal.signal(each, handler)
-
-
-def _until_changed(child: subprocess.Popen[bytes], watch: CodeWatch, stamps: Stamps) -> list[str]:
-    """Wait for a change; return the names of the files that are other ones now."""
-    told = False
-    while (now := watch.look()) == stamps:
-        if child.poll() is not None and not told:
-            told = True
-            note(f"the service ended with exit code {child.returncode}; the next change starts it")
-        time.sleep(LOOK_S)  # between two looks at the files
-    changed = [file.name for file in now if now[file] != stamps.get(file)]
-    return sorted(changed)
-
-
-def _end(child: subprocess.Popen[bytes]) -> int:
-    """End gracefully: a last snapshot is written. The service has a deadline of its own."""
-    child.terminate()
-    code = child.wait()
-    if child.stdin is not None:
-        child.stdin.close()
-    return code
-
-
-def _reloading(apps: Sequence[str]) -> Callable[[str], int]:
-    """Return what `_on_local_broker` is to serve: `dev` as it was typed again, on the broker that runs already."""
-
-    def serve(servers: str) -> int:
-        typed = [each for each in sys.argv[1:] if each != "--reload"]
-        at = typed.index("dev") + 1  # behind a `--` there are no options
-        words = [*typed[:at], "--on-broker", servers, *typed[at:]]
-        return _keep_running(watch, [sys.executable, "-m", "snapreplay.api.cli", *words])
-
-    watch = CodeWatch(*apps)
-    return serve

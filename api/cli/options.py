@@ -244,8 +244,6 @@ KafkaPort = Annotated[
         most=65535,
     ),
 ]
-Reload = Annotated[bool, Option("--reload", "Restart the service, with its state, when its code changes.")]
-OnBroker = Annotated[str | None, Option("--on-broker", "", hidden=True)]
 
 
 # ---- what is made of them
@@ -446,7 +444,7 @@ def carry_out(function: Callable[..., Any], given: Mapping[str, Any]) -> int:
     done = function(**arguments)
     if isinstance(done, Coroutine):
         done = asyncio.run(done)
-    return ExitCode.OK if done is None else int(done)  # `dev --reload` has that of its child
+    return ExitCode.OK if done is None else int(done)
 
 
 def _parameters(function: Callable[..., object]) -> Iterable[Parameter]:
