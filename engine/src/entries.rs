@@ -1,6 +1,6 @@
 //! Entries of a map: digests and writes, as in `snapreplay/state/digest.py` and `shards.py`.
 
-use crate::shard::Shard;
+use crate::shard::{Shard, warm};
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyBytes, PyDict, PyList, PyTuple};
 use xxhash_rust::xxh64::xxh64;
@@ -33,6 +33,14 @@ pub fn write<'py>(
     unchanged: &Bound<'py, PyList>,
 ) -> PyResult<(i64, u64, u64, i64)> {
     let (mut count, mut a, mut b, mut size) = (0i64, 0u64, 0u64, 0i64);
+    let mut places = Vec::with_capacity(block.len());
+    for entry in block {
+        let place = entry.cast::<PyTuple>()?.get_item(0)?.cast_into::<PyTuple>()?;
+        let target = targets.get_item(place.get_item(2)?.extract()?)?.cast_into::<Shard>();
+        places.push((place.get_item(0)?.cast_into::<PyBytes>()?, target.ok()));
+    }
+    let entries = places.iter().filter_map(|(key, target)| Some((target.as_ref()?.try_borrow().ok()?, key.as_bytes())));
+    warm(&entries.collect::<Vec<_>>());
     for entry in block {
         let entry = entry.cast_into::<PyTuple>()?;
         let place = entry.get_borrowed_item(0)?.cast::<PyTuple>()?.to_owned();
