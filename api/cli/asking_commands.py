@@ -32,17 +32,13 @@ def last_heard(row: Json) -> str:
     return f"(last known: its process {row['process_id']} is {row['process_state']})"
 
 
-def restore_status(
-    *, watch: options.Watch = False, client: options.Running, output: options.Output = Format.TABLE
-) -> ExitCode:
+def restore_status(*, client: options.Running, output: options.Output = Format.TABLE) -> ExitCode:
     """Show the recovery progress of each partition of a running app. Ask any process.
 
     Exit code 0: all are live; 1: a partition failed; 5: not all are live yet, or none is assigned."""
     from snapreplay.api.cli import restore_view
 
     with client:
-        if watch:
-            return restore_view.follow(client, output)
         status = client.restore_status()
 
     return _shown(status, output, restore_view.print_status, restore_view.exit_code)

@@ -128,7 +128,6 @@ EntryLines = Annotated[int, Option("-n --lines", "Maximum number of entries; 0: 
 ChangeLines = Annotated[
     int, Option("-n --lines", "With --history: maximum number of changes of each partition.", least=1, most=100)
 ]
-Watch = Annotated[bool, Option("--watch", "Follow until every partition is live or failed.")]
 Follow = Annotated[bool, Option("--follow -f", "Also print what is written later, until Ctrl-C.")]
 FromStart = Annotated[Literal["earliest"] | None, Option("--from", "Begin at the start of the log.")]
 Prefix = Annotated[str | None, Option("--prefix", "Only keys that begin with this; ordered maps only.")]

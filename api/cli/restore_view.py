@@ -1,14 +1,10 @@
-"""A restore status as text. Takes the JSON of `GET /restore-status`. Followed, it is a line or a JSON document for each
-change."""
+"""A restore status as text. Takes the JSON of `GET /restore-status`."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-
-from snapreplay.api.cli.asking_commands import ANSWERING, last_heard
-from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
-from snapreplay.api.cli.output import ExitCode, Format, OperationRefused, code_of, console, print_json, table
+from snapreplay.api.cli.asking_commands import ANSWERING
+from snapreplay.api.cli.client import Json
+from snapreplay.api.cli.output import ExitCode, console, table
 from snapreplay.counted import counted, some
 from snapreplay.service.core.phase import ON_THE_WAY
 
@@ -200,91 +196,3 @@ def hint_line(partition: Json) -> str | None:
     """Tell what a person can do about its error, if there is one."""
     hint = (partition["error"] or {}).get("hint")
     return f"partition {partition['partition']}: hint: {hint}" if hint else None
-
-
-def line(partition: Json) -> str:
-    """Write one partition in one line, for logs and pipes."""
-    parts = [f"partition {partition['partition']} {partition['phase'] or 'unknown'}", last_heard(partition)]
-    if partition["phase"] in ("loading", "advancing"):
-        parts += [amount(partition) or "", f"{partition['percent']:.0f} %"]
-        parts += [_rate(partition["progress"] or {}) or "", partition["waiting_for"]]
-    if partition["attempts"] > 1:
-        parts.append(f"attempt {partition['attempts']}")
-    if partition["error"]:
-        parts.append(f"{partition['error']['kind']}: {partition['error']['message']}")
-    return " ".join(part for part in parts if part)
-
-
-POLL_S = 0.2
-PATIENCE_S = 30.0  # a service that was killed is started again meanwhile
-
-
-def follow(client: Client, output: Format) -> ExitCode:
-    """Follow until every partition is live (OK), or those that are not have failed (FINDINGS).
-
-    Raises:
-        ServiceUnreachable, OperationRefused: at once if it never answered, otherwise after half a minute of silence;
-            or at once, if it refuses to answer.
-    """
-    show = _each_change() if output is Format.JSON else _each_line()
-    status: Json = {}
-    for status in _statuses(client):
-        show(status)
-        phases = set(status["summary"]["partitions_by_phase"])
-        if phases and phases <= {"live", "failed"}:
-            break
-    return ExitCode.OK if status["summary"]["all_live"] else ExitCode.FINDINGS
-
-
-def _statuses(client: Client) -> Iterator[Json]:
-    yield client.restore_status()
-    answered_at = time.monotonic()
-    while True:
-        time.sleep(POLL_S)  # between two questions to the service
-        try:
-            status = client.restore_status()
-        except (ServiceUnreachable, OperationRefused) as error:  # it is frozen, or started again
-            if code_of(error) is not ExitCode.UNREACHABLE or time.monotonic() - answered_at > PATIENCE_S:
-                raise
-            continue
-        answered_at = time.monotonic()
-        yield status
-
-
-def _each_change() -> Callable[[Json], None]:
-    last: list[object] = [None]
-
-    def show(status: Json) -> None:
-        if (shown := _without_ages(status)) != last[0]:
-            last[0] = shown
-            print_json(status)
-
-    return show
-
-
-def _without_ages(node: object) -> object:
-    """Leave out what changes with every answer."""
-    if isinstance(node, dict):
-        return {name: _without_ages(each) for name, each in node.items() if name != "age_seconds"}
-    return [_without_ages(each) for each in node] if isinstance(node, list) else node
-
-
-def _each_line() -> Callable[[Json], None]:
-    last: dict[object, str | None] = {}
-
-    def tell(what: object, said: str | None) -> None:
-        if said is not None and last.get(what) != said:
-            print(said, flush=True)
-        last[what] = said
-
-    def show(status: Json) -> None:
-        waits = status.get("waiting_for", "")
-        tell("waiting", f"waiting: {waits}" if waits else last.get("waiting") and "begun")
-        trouble = status.get("trouble", "")
-        tell("trouble", f"trouble: {trouble}" if trouble else last.get("trouble") and "the trouble is over")
-        for partition in status["partitions"]:
-            number = partition["partition"]
-            tell(number, line(partition))
-            tell(("hint", number), hint_line(partition))
-
-    return show

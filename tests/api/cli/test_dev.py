@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.deadlines import scaled
+from tests.support.waiting import eventually
 
 COMMAND = [sys.executable, "-m", "snapreplay.api.cli", "dev"]
 
@@ -33,8 +34,7 @@ def dev(ledger: Path, invoke, *options: str, locale: str, live: Callable[[str], 
                 if line.startswith("HTTP API: "):
                     break
             url = lines[-1].split()[2]
-            watched = invoke("restore-status", "--watch", "--url", url)
-            assert watched.exit_code == 0, watched.output
+            eventually(lambda: invoke("restore-status", "--url", url).exit_code == 0, "all live")
             if live is not None:
                 live("".join(lines))
             process.send_signal(signal.SIGINT)

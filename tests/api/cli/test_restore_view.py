@@ -1,10 +1,8 @@
-"""A restore status as text, and followed by restore-status --watch."""
+"""A restore status as text."""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,34 +11,20 @@ import pytest
 
 from snapreplay.api import views
 from snapreplay.api.cli import restore_view
-from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
-from snapreplay.api.cli.output import ExitCode, Format, OperationRefused
-from snapreplay.service.control.status import PartitionStatus, StandbyStatus
+from snapreplay.api.cli.client import Json
+from snapreplay.api.cli.output import ExitCode
+from snapreplay.service.control.status import StandbyStatus
 from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.liveness import PeerState
 from snapreplay.service.core.phase import Phase
 from tests.api.test_owners import app
-from tests.support.fake_control import ASSIGNED, FAILED, LIVE, LOADING, FakeControl, alone
+from tests.support.fake_control import FAILED, LIVE, LOADING, alone
 
 
 def shown(*statuses: Any) -> Json:
     """Show statuses as the service sends them."""
     sent: Json = json.loads(msgspec.json.encode(views.restore_status(alone(statuses))))
     return sent
-
-
-@pytest.mark.parametrize(
-    ("status", "line"),
-    [
-        (LIVE, "partition 0 live"),
-        (LOADING, "partition 1 loading 1,024 / 4,096 bytes 12 % 512/s attempt 2"),
-        (FAILED, "partition 2 failed RecordError: handler failed"),
-        (ASSIGNED, "partition 3 assigned"),
-    ],
-)
-def test_line_says_what_matters_in_its_phase(status, line):
-    """Amounts while they move, attempts when there were several, errors when there are some."""
-    assert restore_view.line(shown(status)["partitions"][0]) == line
 
 
 def test_summary_counts_phases():
@@ -68,12 +52,11 @@ def test_a_pause_is_said_beside_the_phase(capsys, status, phase):
 
 
 def test_what_is_waited_for_and_what_is_doubtful_is_said():
-    """Below the table, and in the line of a pipe."""
+    """Below the table."""
     assert LOADING.restore
     waiting = msgspec.structs.replace(LOADING.restore, waiting_for="snapshot 5c1d is not visible")
     partition = shown(msgspec.structs.replace(LOADING, restore=waiting))["partitions"][0]
     assert restore_view.troubles(partition) == ["partition 1: snapshot 5c1d is not visible"]
-    assert "512/s snapshot 5c1d is not visible" in restore_view.line(partition)
     doubtful = msgspec.structs.replace(LIVE, ownership_doubt="it stood still")
     assert "partition 0: it stood still" in restore_view.troubles(shown(doubtful)["partitions"][0])
 
@@ -116,7 +99,6 @@ def test_the_app_is_shown_with_its_processes(capsys):
     assert "process name-p2 on host-p2: dead since 2026-11-18 11:06:40 UTC: why" in lines
     assert lines[-1] == "ledger: 1 live, 5 unknown"
     assert restore_view.exit_code(status) is ExitCode.NOT_YET
-    assert restore_view.line(status["partitions"][4]) == "partition 4 live (last known: its process p2 is dead)"
 
 
 def test_missing_copies_are_counted_with_their_reason(capsys):
@@ -149,90 +131,3 @@ def test_another_mode_than_preferred_says_why():
     partition |= {"fallback_from": None, "fallback_reason": "x-0 offset 7: crc32"}
     (line,) = restore_view.troubles(partition)
     assert line == "partition 0: the preferred mode was not usable: x-0 offset 7: crc32"
-
-
-# ---- --watch
-
-ADVANCED = msgspec.structs.replace(LOADING, phase=Phase.LIVE, restore=LIVE.restore)
-
-
-@pytest.fixture
-def scripted(control: FakeControl, monkeypatch: pytest.MonkeyPatch):
-    """The service shows these statuses, the next one at each look, and stays at the last."""
-    monkeypatch.setattr(restore_view, "POLL_S", 0.01)
-
-    def script(*looks: list[PartitionStatus]) -> None:
-        left = list(looks)
-        look = Client.restore_status
-
-        def turn_the_page(client: Client) -> Json:
-            status = look(client)
-            if len(left) > 1:
-                del left[0]
-            return status
-
-        # Others look too: the HTTP process does so once a second.
-        monkeypatch.setattr(control, "partitions", lambda: left[0])
-        monkeypatch.setattr(Client, "restore_status", turn_the_page)
-
-    return script
-
-
-def test_lines_until_all_are_live(url, scripted, capsys):
-    """In a pipe: a line per change, none per look, and 0 when all are live."""
-    scripted([LIVE, LOADING], [LIVE, LOADING], [LIVE, ADVANCED])
-    with Client(url) as client:
-        assert restore_view.follow(client, Format.TABLE) == ExitCode.OK
-    assert capsys.readouterr().out.splitlines() == [
-        "partition 0 live",
-        "partition 1 loading 1,024 / 4,096 bytes 12 % 512/s attempt 2",
-        "partition 1 live",
-    ]
-
-
-def test_failed_partition_ends_it_when_the_rest_is_live(url, scripted, capsys):
-    """Nothing will change any more without an operator: exit code 1, and the hint says once what to do."""
-    scripted([LOADING, FAILED], [ADVANCED, FAILED])
-    with Client(url) as client:
-        assert restore_view.follow(client, Format.TABLE) == ExitCode.FINDINGS
-    assert capsys.readouterr().out.splitlines()[1:] == [
-        "partition 2 failed RecordError: handler failed",
-        "partition 2: hint: deploy a fixed handler",
-        "partition 1 live",
-    ]
-
-
-def test_json_is_a_document_per_change(url, scripted, capsys):
-    """--output json: one document per line, repeated looks left out."""
-    scripted([], [], [LOADING], [LOADING], [ADVANCED])
-    with Client(url) as client:
-        assert restore_view.follow(client, Format.JSON) == ExitCode.OK
-    documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [len(each["partitions"]) for each in documents] == [0, 1, 1]
-
-
-def test_silence_is_endured_for_a_while(scripted, monkeypatch):
-    """A service that is killed and started again, or frozen for a moment, is followed on; a dead one ends it with 3."""
-    looks: list[Callable[[], Json]] = []
-    gone = threading.Event()
-
-    class Flaky(Client):
-        def restore_status(self, scope=None):
-            if looks:
-                return looks.pop(0)()
-            gone.set()
-            monkeypatch.setattr(restore_view, "PATIENCE_S", 0.0)
-            raise ServiceUnreachable("gone")
-
-    status: Json = {"summary": {"all_live": False, "partitions_by_phase": {}}, "partitions": []}
-
-    def silent():
-        raise ServiceUnreachable("restarting")
-
-    def frozen():
-        raise OperationRefused("the service process has not answered for 6 s", hint="", code=ExitCode.UNREACHABLE)
-
-    looks += [lambda: status, silent, frozen, lambda: status]
-    with Flaky("http://127.0.0.1:1") as client, pytest.raises(ServiceUnreachable, match="gone"):
-        restore_view.follow(client, Format.TABLE)
-    assert gone.is_set()

@@ -117,15 +117,15 @@ def input_topic(broker, app_id: str) -> None:
 
 
 def until_live(invoke: Any, url: str, *options: str) -> Any:
-    """Follow the restore to its end. On a busy machine the first answer may take longer than a command waits for it."""
-    watched: list[Any] = []
+    """Ask until all are live. On a busy machine the first answer may take longer than a command waits for it."""
+    shown: list[Any] = []
 
     def ended() -> bool:
-        watched[:] = [invoke("restore-status", "--watch", "--url", url, *options)]
-        return bool(watched[0].exit_code == 0)
+        shown[:] = [invoke("restore-status", "--url", url, *options)]
+        return bool(shown[0].exit_code == 0)
 
     eventually(ended, "all live")
-    return watched[0]
+    return shown[0]
 
 
 @pytest.fixture
