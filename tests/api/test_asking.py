@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from collections import Counter
@@ -28,6 +29,7 @@ from snapreplay.service.control.state_reads import (
 )
 from tests.support.deadlines import scaled
 from tests.support.fake_control import NO_CHANGES, NOW, FakeControl
+from tests.support.in_memory import virtual
 from tests.support.served import served
 from tests.support.stage import until
 
@@ -176,17 +178,13 @@ async def test_an_answer_that_cannot_be_converted_soon_is_refused(control):
     assert await asking.read(ReadKey("default", "ada"), as_it_is) == ANSWER
 
 
-async def test_a_read_in_which_garbage_was_collected_does_not_refuse_the_next(control):
+@virtual
+async def test_a_read_in_which_garbage_was_collected_does_not_refuse_the_next(monkeypatch):
     """A collection may take tenths of a second, for which the share of the loop would be paid with seconds."""
-
-    def read(_):
-        deadline = time.thread_time() + 0.5
-        while time.thread_time() < deadline:
-            pass
-        return ANSWER
-
-    control.reading = read
-    async with asyncio.timeout(scaled(20)):
-        asking = Asking(control, asyncio.get_running_loop())
-        for _ in range(2):
-            await asking.read(ReadKey("default", "ada", 0), as_it_is)
+    spent = itertools.count(0.0, 0.5)
+    monkeypatch.setattr(time, "thread_time", lambda: next(spent))
+    control = FakeControl()
+    control.reading = lambda _: ANSWER
+    asking = Asking(control, asyncio.get_running_loop())
+    for _ in range(2):
+        await asking.read(ReadKey("default", "ada", 0), as_it_is)

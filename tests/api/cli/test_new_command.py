@@ -33,11 +33,11 @@ def test_the_tests_of_a_new_project_pass(invoke, tmp_path, broker):
 
 def test_nothing_is_overwritten(invoke, tmp_path):
     """A folder of that name stays as it is."""
-    (tmp_path / "ledger").mkdir()
-    refused = invoke("new", "ledger")
+    (tmp_path / "my-ledger").mkdir()
+    refused = invoke("new", "my-ledger")
     assert refused.exit_code == 2
     assert "exists already: nothing was written" in refused.stderr
-    assert list((tmp_path / "ledger").iterdir()) == []
+    assert list((tmp_path / "my-ledger").iterdir()) == []
 
 
 @pytest.mark.parametrize(
