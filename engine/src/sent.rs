@@ -270,7 +270,7 @@ impl Outputs {
                 match each {
                     Each::Plain { topic, key, value, same_key, .. } => {
                         packed.push(0x97); // an array of seven
-                        put_text(&mut packed, topic.to_str()?);
+                        put_text(&mut packed, topic.to_str()?.as_bytes());
                         put_bytes(&mut packed, key);
                         put_bytes(&mut packed, value);
                         // No partition, and no time and no headers of its own.
@@ -337,17 +337,17 @@ impl Outputs {
     }
 }
 
-/// MessagePack of a text.
-fn put_text(packed: &mut Vec<u8>, text: &str) {
+/// MessagePack of a text in UTF-8.
+pub fn put_text(packed: &mut Vec<u8>, text: &[u8]) {
     match text.len() {
         length @ 0..32 => packed.push(0xa0 | length as u8),
         length => put_length(packed, 0xd9, length),
     }
-    packed.extend_from_slice(text.as_bytes());
+    packed.extend_from_slice(text);
 }
 
 /// MessagePack of bytes.
-fn put_bytes(packed: &mut Vec<u8>, data: &[u8]) {
+pub fn put_bytes(packed: &mut Vec<u8>, data: &[u8]) {
     put_length(packed, 0xc4, data.len());
     packed.extend_from_slice(data);
 }

@@ -12,6 +12,8 @@ use pyo3::exceptions::{PyKeyError, PyOverflowError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
+use crate::sent::{put_bytes, put_text};
+
 /// Keyed per process, as keys come from outside: made to collide, they would make a look-up slow.
 static HASHER: OnceLock<RandomState> = OnceLock::new();
 
@@ -108,22 +110,68 @@ impl Shard {
     }
 }
 
+/// The table of CRC-32, by which a key chooses its shard.
+const CRC: [u32; 256] = {
+    let (mut table, mut index) = ([0; 256], 0);
+    while index < 256 {
+        let (mut rest, mut bit) = (index as u32, 0);
+        while bit < 8 {
+            rest = (rest >> 1) ^ (0xedb8_8320 & (rest & 1).wrapping_neg());
+            bit += 1;
+        }
+        table[index] = rest;
+        index += 1;
+    }
+    table
+};
+
+fn crc32(data: &[u8]) -> u32 {
+    !data.iter().fold(!0, |crc, byte| CRC[usize::from(crc as u8 ^ byte)] ^ (crc >> 8))
+}
+
+/// Does `warm` for the keys that these texts (UTF-8) or bytes may be.
+#[pyfunction]
+pub fn expect(keys: &Bound<'_, PyList>, are_texts: bool, shards: &Bound<'_, PyList>) -> PyResult<usize> {
+    if shards.is_empty() {
+        return Ok(0);
+    }
+    let (mut encoded, mut ends) = (Vec::new(), Vec::with_capacity(keys.len()));
+    for key in keys {
+        if let Ok(key) = key.cast::<PyBytes>() {
+            if are_texts {
+                put_text(&mut encoded, key.as_bytes())
+            } else {
+                put_bytes(&mut encoded, key.as_bytes())
+            }
+            ends.push(encoded.len());
+        }
+    }
+    let starts = std::iter::once(&0).chain(&ends);
+    let keys: Vec<&[u8]> = starts.zip(&ends).map(|(&start, &end)| &encoded[start..end]).collect();
+    let mut found = Vec::with_capacity(keys.len());
+    for key in keys {
+        let shard = shards.get_item(crc32(key) as usize % shards.len())?;
+        found.push((shard.cast_into::<Shard>()?, key));
+    }
+    let entries = found.iter().filter_map(|(shard, key)| Some((shard.try_borrow().ok()?, *key)));
+    Ok(warm(&entries.collect::<Vec<_>>()))
+}
+
 /// Reads where these entries are and the beginning of each, so that what follows finds them in the CPU's caches. One by
 /// one, each of three reads would wait for the memory; here many wait together.
-pub fn warm(entries: &[(PyRef<'_, Shard>, &[u8])]) {
+///
+/// Returns how many probably exist.
+pub fn warm(entries: &[(PyRef<'_, Shard>, &[u8])]) -> usize {
     let hashes: Vec<u64> = entries.iter().map(|(_, key)| hash_of(key)).collect();
     let places = entries.iter().zip(hashes).map(|((shard, _), hash)| {
-        let mut place = 0; // of the first that may be it, which nearly always is it
-        shard.places.find(hash, |&each| {
-            place = each;
-            true
-        });
-        place as usize
+        // The first that may be it nearly always is it.
+        shard.places.find(hash, |_| true).map(|&place| place as usize)
     });
-    let places: Vec<usize> = places.collect();
+    let places: Vec<Option<usize>> = places.collect();
     let blocks: Vec<&[u8]> =
-        entries.iter().zip(places).filter_map(|((shard, _), place)| Some(&**shard.blocks.get(place)?)).collect();
+        entries.iter().zip(places).filter_map(|((shard, _), place)| Some(&**shard.blocks.get(place?)?)).collect();
     std::hint::black_box(blocks.iter().fold(0, |sum, block| sum ^ block.first().unwrap_or(&0)));
+    blocks.len()
 }
 
 #[pymethods]

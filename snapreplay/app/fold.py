@@ -20,10 +20,11 @@ from itertools import groupby, islice
 from operator import attrgetter, length_hint
 from typing import Any
 
+from snapreplay import engine
 from snapreplay.app.app import App
 from snapreplay.app.batch import Applied, ErrorPolicy, Feeding, Portion, Tried, halving
 from snapreplay.app.call import Calling, sourced
-from snapreplay.app.codecs import utf8
+from snapreplay.app.codecs import raw, utf8
 from snapreplay.app.failure import dead_letter, far_ahead, passes, record_error, returned_value, timer_dead_letter
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES, Out
@@ -35,11 +36,14 @@ from snapreplay.app.turns import NO_PORTION, OnFailure, Turns
 from snapreplay.errors import RecordError
 from snapreplay.state.composite import Store
 from snapreplay.state.gate import Gate
+from snapreplay.state.mapstore import MapStore
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.stores import maps_of
 from snapreplay.times import is_far_ahead
 
 SLICE_RECORDS = 256
+EXPECTED_MIN = 16
+"""Records whose keys are looked up in the maps beforehand, while most keys are found there."""
 _HEADERS = attrgetter("headers")
 
 
@@ -87,6 +91,7 @@ class Fold:
         self._far_moves_time = False
         self._recorded_ms: int | None = None
         self._began_at_ms = -1
+        self._expecting: list[MapStore[Any, Any]] = []
         self._outputs_xxh64: dict[str, int] = {}
         self._carries = carries
         self._seconds = clock
@@ -345,6 +350,7 @@ class Fold:
         self._far_moves_time = portion.is_recorded and self._has_moved_far(portion)
         self._recorded_ms = portion.to_ms if portion.is_recorded else None
         self._began_at_ms = self._clock.stream_time_ms
+        self._expecting = [] if engine.compiled is None else list(self._store.maps.values())
         self._out.cut()
         self._outputs_xxh64 = {}
         self._dead_letters: list[Output] = []
@@ -368,6 +374,10 @@ class Fold:
         looks, is_timed, rest = False, self._turns is not None, iter(run)
         apply = carrying(handler, self._contexts) if self._carries and any(map(_HEADERS, run)) else handler
         count, began = len(run), self._seconds()
+        if self._expecting and count >= EXPECTED_MIN:
+            kind = str if is_text_key else bytes if topic.key is raw else object
+            keys = [each.key for each in run]
+            self._expecting = [store for store in self._expecting if store.expect(keys, kind)]
         self._gate.open()
         try:
             for record in rest:

@@ -137,6 +137,10 @@ class MapStore(Generic[K, V]):
         self._places.append((encoded, below, index))
         return value
 
+    def expect(self, keys: list[bytes | None], kind: type) -> bool:
+        """Prepare for look-ups of what are perhaps keys: texts in UTF-8 (`str`), or `bytes`. Say whether it pays."""
+        return self._keys.type is kind and 2 * self.shards.expect(keys, are_texts=kind is str) > len(keys)
+
     def look(self, key: K) -> V | None:
         """Return the value of a key that the view does not check; None: there is none."""
         value: Any = self.live.get(key, ABSENT)

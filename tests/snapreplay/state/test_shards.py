@@ -5,7 +5,9 @@ from zlib import crc32
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import msgpack
 
+from snapreplay import engine
 from snapreplay.errors import DamagedError
 from snapreplay.state import shards as shards_module
 from snapreplay.state.contract import ShardSlice
@@ -37,6 +39,21 @@ def write(shards: Shards, changes: dict[bytes, bytes | None]) -> None:
 def content(shards: Shards) -> dict[bytes, bytes | None]:
     """All entries, each looked up as the hot path does."""
     return {key: shards.lookups[crc32(key) & shards.mask](key) for key in shards}
+
+
+@example({"", "ä" * 15, "a" * 31, "a" * 32, "a" * 255, "a" * 256, "a" * 65_535, "a" * 65_536}, True)
+@example({"", "a" * 255, "a" * 256, "a" * 65_535, "a" * 65_536}, False)
+@given(st.sets(st.text(max_size=40), max_size=30), st.booleans())
+def test_each_expected_key_is_found(keys: set[str], are_texts: bool) -> None:
+    """By its encoding, in its shard; so it is where the look-up reads. Nothing changes, and Python expects nothing."""
+    given_keys: list[bytes | None] = [None, *(key.encode() for key in keys)]
+    shards = Shards(8)
+    assert shards.expect(given_keys, are_texts=are_texts) == 0
+    entries = {msgpack.encode(key if are_texts else key.encode()): b"v" for key in keys}
+    shards.apply(entries)
+    assert shards.expect(given_keys, are_texts=are_texts) == (0 if engine.compiled is None else len(keys))
+    assert content(shards) == entries
+    assert Shards(8, compact=False).expect(given_keys, are_texts=are_texts) == 0
 
 
 STEPS = st.lists(st.one_of(CHANGES, st.sampled_from(["mark", "read", "release", "reset"])), max_size=25)
