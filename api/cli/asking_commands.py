@@ -216,18 +216,6 @@ def _seconds(since: str, now: datetime) -> str:
     return f"{max(0.0, (now - datetime.fromisoformat(since)).total_seconds()):,.0f}"
 
 
-def config(*, client: options.Running, output: options.Output = Format.TABLE) -> None:
-    """Show the settings that a running process uses, and the source of each. Secrets are masked."""
-    with client:
-        answer = client.items("config?scope=local")
-    if output is Format.JSON:
-        print_json(answer)
-        return
-    columns = ("name", "value", "origin")
-    rows = [[str(each[name]) for name in columns] for each in answer["items"][0]["settings"]]
-    console().print(table(columns, rows))
-
-
 SNAPSHOT_FIELDS = (
     *("started_at", "partition", "snapshot_id", "state", "reason", "batch", "entries", "size_bytes"),
     *("manifest_offset", "host", "error"),

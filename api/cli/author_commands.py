@@ -103,8 +103,6 @@ INSTEAD = (
     " `snapreplay topics ensure APP`, `snapreplay init APP` and `snapreplay run APP`,"
     " each with --bootstrap-servers HOST:PORT"
 )
-PORT_FILE = "snapreplay-dev-port"
-"""In the data directory: the port of the last time. Kafka ignores files that it does not know."""
 
 
 def dev(
@@ -126,34 +124,14 @@ def dev(
     from snapreplay.devbroker.broker import KEEP_OLD_RECORDS, LocalBroker
     from snapreplay.devbroker.errors import ToolsMissing
 
-    port = kafka_port or _last_port(data_dir)
     try:
-        with LocalBroker(data_dir=data_dir, port=port, properties=KEEP_OLD_RECORDS, report=note) as broker:
+        with LocalBroker(data_dir=data_dir, port=kafka_port, properties=KEEP_OLD_RECORDS, report=note) as broker:
             servers = broker.bootstrap_servers
             note(f"Kafka:    {servers}" + (f" in {data_dir}" if data_dir else ""))
-            if data_dir is not None:
-                (data_dir / PORT_FILE).write_text(servers.rpartition(":")[2])
             return _serve_apps(programs, settings, servers, partitions)
     except ToolsMissing as error:
         error.or_else(INSTEAD)
         raise
-
-
-def _last_port(data_dir: Path | None) -> int:
-    """Return the port of the last `dev` with this directory; 0 if there is none, or if another program listens
-    there now."""
-    if data_dir is None:
-        return 0
-    try:
-        port = int((data_dir / PORT_FILE).read_text())
-    except (OSError, ValueError):
-        return 0
-    from snapreplay.devbroker.free_ports import is_free_soon
-
-    if is_free_soon(port):
-        return port
-    note(f"Kafka:    port {port} of the last run is in use, so another one is used")
-    return 0
 
 
 def _serve_apps(apps: Sequence[App[Any]], settings: Settings, servers: str, partitions: int) -> int:

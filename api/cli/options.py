@@ -234,14 +234,7 @@ DataDir = Annotated[
     Path | None, Option("--data-dir", "Keep topics and state in this directory. Default: a temporary one.", "DIR")
 ]
 KafkaPort = Annotated[
-    int,
-    Option(
-        "--kafka-port",
-        "Port of the local broker. Default: the last one of --data-dir, or a free one.",
-        "PORT",
-        least=0,
-        most=65535,
-    ),
+    int, Option("--kafka-port", "Port of the local broker. Default: a free one.", "PORT", least=0, most=65535)
 ]
 
 

@@ -160,7 +160,7 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
         *(asking.restore_status, asking.plan, asking.lag, get, scan),
         *VERBS.values(),
         *(asking.processes, asking.operations, asking.snapshots, asking.history),
-        *(asking.health, asking.config, inputs, accept, patch, redrive, doctor, reset, delete),
+        *(asking.health, inputs, accept, patch, redrive, doctor, reset, delete),
     ),
     "Prove and compact": (audit, compact),
     "Other": (explain, version),

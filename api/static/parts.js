@@ -25,7 +25,7 @@ export function moment(text, nowMs, withAge = true) {
 const ASKING = [
   "restore-status", "plan", "lag", "get", "scan", "trigger-snapshot", "adopt", "retry", "pause", "resume",
   "drill", "processes", "operations", "snapshots", "history", "cancel", "drain", "undrain",
-  "health", "config",
+  "health",
 ];
 const ADDRESS = new URL(".", location.href).href.replace(/\/$/, "");
 const HERE = /^[\w:/.-]+$/.test(ADDRESS) ? ADDRESS : `'${ADDRESS.replaceAll("'", "%27")}'`;

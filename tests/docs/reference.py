@@ -72,7 +72,6 @@ SEE = {
     "cancel": "operators.md#cancel-an-operation",
     "processes": "http.md#one-process-or-the-whole-app",
     "history": "http.md#history-of-a-partition",
-    "config": "http.md#configuration",
     "inputs": "#inputs",
     "accept": "#accept",
     "patch": "#patch",
