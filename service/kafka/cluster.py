@@ -34,6 +34,7 @@ from snapreplay.service.kafka.config import MIB, c_extension_loaded
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, translated
 from snapreplay.service.kafka.feeding import KafkaAppender
+from snapreplay.service.kafka.idle_watch import Watches
 from snapreplay.service.kafka.log_ends import Together
 from snapreplay.service.kafka.producer import KafkaProducer
 from snapreplay.service.kafka.reader import KafkaReader
@@ -58,6 +59,7 @@ class KafkaCluster(KafkaAdmin):
 
     def __init__(self, settings: Settings) -> None:
         shared = self._of_this_loop = Shared(settings)
+        self._watches = Watches(settings, shared)
         super().__init__(settings, shared)
         self._limits: dict[str, tuple[int, float]] = {}
         self._asking_for_limits = asyncio.Lock()
@@ -92,6 +94,7 @@ class KafkaCluster(KafkaAdmin):
             patient=patient,
             topic_ids=topic_ids,
             shared=self._of_this_loop,
+            watches=self._watches if patient else None,
         )
         await reader.start()
         return reader

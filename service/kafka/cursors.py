@@ -122,6 +122,21 @@ class Cursor:
         below = self.batches.below(self.fetch_offset) if self.batches is not None else None
         return -1 if below is None else below.leader_epoch
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it follows a log that it has read to its end, and nothing waits, has failed or is in doubt."""
+        is_at_end = self.end_offset is not None and self.fetch_offset >= self.end_offset
+        is_odd = self._answers or self.is_unanswered or self.cut_since or self.missing_since or self.wants_leader
+        return is_at_end and self.batches is not None and self.wants_fetch and not is_odd
+
+    def is_news(self, answer: Answered) -> bool:
+        """Say whether an answer says more than the last one did."""
+        end_offset = answer.last_stable_offset if self._how.read_committed else answer.high_watermark
+        is_moved = (end_offset, answer.high_watermark) != (self.end_offset, self.high_watermark)
+        is_moved = is_moved and self.end_offset is not None
+        is_other = answer.error_code or answer.diverging is not None or answer.preferred_replica >= 0
+        return bool(is_moved or is_other or answer.records)
+
     def follow(self, anchor: PositionAnchor | None) -> None:
         """Remember what is fetched from here on: each fetch names what lies below it."""
         self.batches = FetchedBatches(self.fetch_offset, anchor)

@@ -11,8 +11,8 @@ it. The batch's head has the leader epoch under which it was written and the che
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from aiokafka.errors import IncompatibleBrokerVersion, LeaderNotAvailableError, for_code
 from aiokafka.protocol.api import RequestStruct
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _OUT_OF_RANGE = 1
 _NO_EPOCH = _UNDEFINED = -1
+_NO_SESSION = (0, -1)
 _DIVERGING_EPOCH_TAG = 0
 _EPOCH_END = struct.Struct(">iq")
 
@@ -105,6 +106,10 @@ class Wanted(NamedTuple):
     epoch_below: int = _NO_EPOCH
 
 
+Log: TypeAlias = tuple[str, int]
+"""Topic id, or name, and number of a partition."""
+
+
 class Fetch:
     """A fetch of some partitions. By id if all ids are known: a broker that has another topic of this name then answers
     UNKNOWN_TOPIC_ID. By name, if one is not known or the broker is older than Kafka 3.1."""
@@ -115,27 +120,49 @@ class Fetch:
         """Take `ids`: topic → id, "" if there is none."""
         self.wait_ms = limits.wait_ms
         self._limits, self._wanted, self._ids = limits, wanted, ids
-        self._by_id = all(ids.get(each.partition.topic) for each in wanted)
+        is_by_id = all(ids.get(each.partition.topic) for each in wanted)
+        self._structs = (BY_ID, BY_NAME) if is_by_id else (BY_NAME,)
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
         lowest, newest = versions.get(self.API_KEY, (0, -1))
-        for struct_class in (BY_ID, BY_NAME) if self._by_id else (BY_NAME,):
+        for struct_class in self._structs:
             if lowest <= struct_class.API_VERSION <= newest:
                 return self.build(struct_class)
-        raise IncompatibleBrokerVersion(f"Fetch {BY_NAME.API_VERSION}: the broker has {lowest} to {newest}")
+        oldest = self._structs[-1].API_VERSION
+        raise IncompatibleBrokerVersion(f"Fetch {oldest}: the broker has {lowest} to {newest}")
 
     def build(self, request_struct_class: type[RequestStruct]) -> RequestStruct:
-        limits, is_by_id = self._limits, request_struct_class is BY_ID
-        topics: dict[str, list[tuple[Any, ...]]] = {}
-        for (topic, number), offset, epoch_below in self._wanted:
+        is_by_id = request_struct_class is BY_ID
+        named = [
+            ((self._ids[each.partition.topic] if is_by_id else each.partition.topic, each.partition.partition), each)
+            for each in self._wanted
+        ]
+        return self._built(request_struct_class, named, _NO_SESSION, ())
+
+    def _built(
+        self,
+        struct_class: type[RequestStruct],
+        named: Iterable[tuple[Log, Wanted]],
+        session: tuple[int, int],
+        forgotten: Iterable[Log],
+    ) -> RequestStruct:
+        limits, no_replica = self._limits, -1
+        topics, dropped = dict[str, list[Any]](), dict[str, list[int]]()
+        for (topic, number), (_, offset, epoch_below) in named:
             asked = (number, _NO_EPOCH, offset, epoch_below, -1, limits.partition_bytes, NO_TAGS)
-            topics.setdefault(self._ids[topic] if is_by_id else topic, []).append(asked)
-        no_replica, no_session, forgotten = -1, (0, -1), list[Any]()
-        sizes = limits.min_bytes, limits.max_bytes
-        asked_topics = [(topic, partitions, NO_TAGS) for topic, partitions in topics.items()]
-        committed = int(limits.read_committed)
-        return request_struct_class(
-            no_replica, self.wait_ms, *sizes, committed, *no_session, asked_topics, forgotten, limits.rack, NO_TAGS
+            topics.setdefault(topic, []).append(asked)
+        for topic, number in forgotten:
+            dropped.setdefault(topic, []).append(number)
+        return struct_class(
+            no_replica,
+            self.wait_ms,
+            limits.min_bytes,
+            limits.max_bytes,
+            int(limits.read_committed),
+            *session,
+            *([(topic, numbers, NO_TAGS) for topic, numbers in each.items()] for each in (topics, dropped)),
+            limits.rack,
+            NO_TAGS,
         )
 
     def answers(self, answer: Any) -> dict[TopicPartition, Answered]:
@@ -152,6 +179,31 @@ class Fetch:
         return {
             TopicPartition(names.get(topic, topic), number): _answered(*rest)
             for topic, partitions, _ in answer.topics
+            for number, *rest in partitions
+        }
+
+
+class SessionFetch(Fetch):
+    """A fetch in a fetch session (KIP-227), by topic id only. The broker remembers the partitions of a session, and
+    answers for those only of which something has changed."""
+
+    def __init__(
+        self, limits: Limits, session: tuple[int, int], named: Mapping[Log, Wanted], forgotten: Collection[Log]
+    ) -> None:
+        """Take `session`: its id, and the number of this fetch in it. Number 0 begins another one, and ends this."""
+        super().__init__(limits, list(named.values()), {})
+        self._structs = (BY_ID,)
+        self._session, self._named, self._forgotten = session, named, forgotten
+
+    def build(self, request_struct_class: type[RequestStruct]) -> RequestStruct:
+        return self._built(request_struct_class, self._named.items(), self._session, self._forgotten)
+
+    @staticmethod
+    def changes(answer: Any) -> dict[Log, Answered]:
+        """Return the answer for each partition that the broker names."""
+        return {
+            (topic_id, number): _answered(*rest)
+            for topic_id, partitions, _ in answer.topics
             for number, *rest in partitions
         }
 

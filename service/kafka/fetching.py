@@ -13,11 +13,12 @@ from snapreplay.errors import described
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.kafka.cursors import PAUSE_S, Cursor
 from snapreplay.service.kafka.fetches import Fetch, Limits, Wanted
+from snapreplay.service.kafka.idle_watch import LATE_S, IdleWatch, Place, Watches, broker_of
 from snapreplay.service.kafka.log_ends import NO_LEADER
 from snapreplay.service.kafka.shared import Client
 
-LATE_S = 1.0
-"""After the wait of a fetch, a broker that has not answered is silent."""
+QUIET_S = 1.0
+"""After so long without news, partitions are watched together with those of other readers."""
 HELD_BACK_WAIT_MS = 50
 """For a fetch without a cursor of the same broker that may soon have room again: it would wait for this fetch."""
 # 20 readers of a broker that is gone took 35 % of a core when they tried again every 20 ms (measured).
@@ -34,19 +35,32 @@ class Fetching:
         client: which sends them.
     """
 
-    def __init__(self, client: Client, limits: Limits, wait_ms: Callable[[], int]) -> None:
-        """Take `wait_ms`: how long the next fetch may wait at the broker for records."""
+    def __init__(
+        self, client: Client, limits: Limits, wait_ms: Callable[[], int], watches: Watches | None = None
+    ) -> None:
+        """Take `wait_ms`: how long the next fetch of quiet partitions may wait at the broker for records while no watch
+        has them; and `watches`, None: quiet partitions are not watched."""
         self.client = client
-        self._limits, self._wait_ms = limits, wait_ms
+        self._limits, self._wait_ms, self._watches = limits, wait_ms, watches
         self._loop = asyncio.get_running_loop()
         self._cursors: Sequence[Cursor] = ()
         self._under_way: dict[int, asyncio.Task[None]] = {}  # by broker
         self._ended: set[asyncio.Task[None]] = set()  # that were cancelled
         self._late_at: dict[int, float] = {}  # when a broker that has not answered is silent
         self._failures: dict[int, int] = {}  # of a broker, in a row
+        self._quiet_since: dict[int, float] = {}  # when the first of its fetches in a row without news was sent
+        self._places: dict[int, Place] = {}  # in the watch of a broker
+        self._refused: set[int] = set()  # brokers whose watch takes nothing now
+        self._returned: set[int] = set()  # brokers whose watch has had these cursors until now
+        self._known_losses: dict[IdleWatch, int] = {}
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._said = Repeats()
+
+    @property
+    def losses(self) -> int:
+        """The number of connections that were lost: of its own, and of each watch since it has had these partitions."""
+        return self.client.losses + sum(watch.losses - known for watch, known in self._known_losses.items())
 
     @property
     def is_silent(self) -> bool:
@@ -62,6 +76,9 @@ class Fetching:
             task.add_done_callback(self._ended.discard)
             task.cancel()
         self._under_way, self._late_at = {}, {}
+        for node in list(self._places):
+            self._leave(node)
+        self._quiet_since, self._refused, self._returned = {}, set(), set()
         if self._cursors:
             self.client.shared.track({each.partition.topic for each in self._cursors})
         self.fetch_due()
@@ -75,29 +92,33 @@ class Fetching:
             node = self._broker_of(cursor, now_s)
             if cursor.is_held_back:
                 held_back.add(node)
-            if not cursor.wants_fetch or node in self._under_way:
+            if not cursor.wants_fetch:
+                continue
+            if node in self._under_way:
+                if node in self._places and cursor not in self._places[node].cursors.values():
+                    self._leave(node)  # to fetch this one, too
                 continue
             if cursor.not_before > now_s:
                 again_s = min(again_s, cursor.not_before)
             else:
                 due.setdefault(node, []).append(cursor)
         for node, cursors in due.items():
-            wait_ms = min(self._wait_ms(), HELD_BACK_WAIT_MS) if node in held_back else self._wait_ms()
+            wait_ms = self._wait_ms() if node in self._refused else self._limits.wait_ms
+            wait_ms = min(wait_ms, HELD_BACK_WAIT_MS) if node in held_back else wait_ms
             self._under_way[node] = self._loop.create_task(self._fetch(node, cursors, wait_ms))
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(again_s, self.fetch_due) if again_s < math.inf else None
 
     def _broker_of(self, cursor: Cursor, now_s: float) -> int:
-        replica = cursor.replica(now_s)
-        if replica is not None and self.client.cluster.broker_metadata(replica) is not None:
-            return replica
-        return self.client.leader(cursor.partition)
+        return broker_of(self.client, cursor, now_s)
 
     async def _fetch(self, node: int, cursors: Sequence[Cursor], wait_ms: int) -> None:
         try:
             if node == NO_LEADER:
                 await self._look_up(cursors)
+            elif node in self._places and self._places[node].is_watched:
+                await self._be_watched(node)
             else:
                 await self._ask(node, cursors, wait_ms)
         except Exception as error:  # noqa: BLE001 - raised by the next poll
@@ -112,13 +133,50 @@ class Fetching:
         if is_current:
             self.fetch_due()
 
+    async def _be_watched(self, node: int) -> None:
+        """Wait until there is news, without a connection."""
+        self.client.give_back(node)
+        try:
+            await self._places[node].over
+        finally:
+            self._leave(node)
+        self._returned.add(node)
+
+    def _leave(self, node: int) -> None:
+        place = self._places.pop(node, None)
+        if place is not None:
+            place.end()
+
+    def _may_watch(self, node: int, began_s: float, *, is_news: bool) -> None:
+        """Have the cursors of a broker watched, if its fetches have brought nothing for a while."""
+        now_s = self._loop.time()
+        here = [each for each in self._cursors if self._broker_of(each, now_s) == node]
+        if is_news or self._watches is None or not all(each.is_quiet for each in here):
+            self._quiet_since.pop(node, None)
+            self._refused.discard(node)
+            self._leave(node)
+        elif now_s - self._quiet_since.setdefault(node, began_s) >= QUIET_S:
+            if node in self._places and not self._places[node].over.done():
+                return
+            logs = {(each.topic_id, each.partition.partition): each for each in here}
+            watch = self._watches.of(node, read_committed=self._limits.read_committed)
+            place = watch.join(self, logs) if all(each.topic_id for each in here) else None
+            if place is None:
+                self._refused.add(node)
+                return
+            self._refused.discard(node)
+            self._known_losses.setdefault(watch, watch.losses)
+            self._places[node] = place
+
     async def _ask(self, node: int, cursors: Sequence[Cursor], wait_ms: int) -> None:
         wanted = [Wanted(each.partition, each.fetch_offset, each.epoch_below) for each in cursors]
         ids = {each.partition.topic: each.topic_id for each in cursors}
         # With a rack the leader would only name the replica again (KIP-392).
         rack = "" if any(each.wants_leader for each in cursors) else self._limits.rack
-        fetch = Fetch(self._limits._replace(wait_ms=wait_ms, rack=rack), wanted, ids)
-        self._late_at[node] = self._loop.time() + wait_ms / 1000 + LATE_S
+        min_bytes = 1 if node in self._returned else self._limits.min_bytes  # the watch has waited for more
+        fetch = Fetch(self._limits._replace(wait_ms=wait_ms, rack=rack, min_bytes=min_bytes), wanted, ids)
+        began_s = self._loop.time()
+        late_at = self._late_at[node] = began_s + wait_ms / 1000 + LATE_S
         try:
             answer = await self.client.send(node, fetch)
         except IncompatibleBrokerVersion:
@@ -134,12 +192,17 @@ class Fetching:
             self._failed(node, cursors, error)
             return
         self._failures.pop(node, None)
-        now_s, is_stale = self._loop.time(), False
+        now_s, is_stale, is_news = self._loop.time(), False, False
+        was_away = node in self._returned and now_s > late_at  # the connection may be newer than that
+        self._returned.discard(node)
         for cursor, (partition, offset, _) in zip(cursors, wanted, strict=True):
+            cursor.disturbances += was_away
             found = answers.get(partition)
             if found is None:
                 cursor.pause(now_s)
+                is_news = True
                 continue
+            is_news |= cursor.is_news(found)
             if found.error_code:
                 name, code = for_code(found.error_code).__name__, found.error_code
                 self._say(f"{partition} from offset {offset}", node, f"{name} ({code})")
@@ -148,12 +211,15 @@ class Fetching:
                 self.wake()
         if is_stale:
             self.client.shared.doubt()
+        self._may_watch(node, began_s, is_news=is_news)
 
     def _failed(self, node: int, cursors: Sequence[Cursor], error: KafkaError) -> None:
         failures = self._failures[node] = self._failures.get(node, 0) + 1
         pause_s = min(PAUSE_S * 2.0 ** min(failures - 1, 16), _PAUSE_S_MAX)
         for cursor in cursors:
             cursor.failed(self._loop.time(), pause_s)
+        self._quiet_since.pop(node, None)
+        self._leave(node)
         self._say("some partitions", node, described(error))
 
     def _say(self, what: str, node: int, why: str) -> None:
@@ -202,3 +268,5 @@ class Fetching:
         self.wake()
         if self._ended:
             await asyncio.wait(self._ended, timeout=_CANCEL_S)
+        for watch in self._known_losses:
+            await watch.part(self)

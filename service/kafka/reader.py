@@ -35,6 +35,7 @@ from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import Asked, client_error, translated
 from snapreplay.service.kafka.fetches import batch_at, epoch_end
 from snapreplay.service.kafka.fetching import Fetching
+from snapreplay.service.kafka.idle_watch import Watches
 from snapreplay.service.kafka.log_ends import LogEnds
 from snapreplay.service.kafka.records import TooInflated
 from snapreplay.service.kafka.shared import Client, Shared
@@ -64,10 +65,12 @@ class KafkaReader:
         patient: bool = False,
         topic_ids: Mapping[str, str] = NO_IDS,
         shared: Shared | None = None,
+        watches: Watches | None = None,
     ) -> None:
-        """Take `shared`, of this loop; None: it shares with nobody."""
+        """Take `shared` and `watches`, of this loop; None: it shares nothing, and quiet logs are not watched."""
         self._settings = settings
         self._shared = shared or Shared(settings)
+        self._watches = watches
         self._topic_ids = topic_ids
         self._disturbances = 0  # of earlier clients and positions
         self._patient = patient
@@ -109,7 +112,7 @@ class KafkaReader:
 
     @property
     def disturbances(self) -> int:
-        losses = self._fetching.client.losses if self._fetching is not None else 0
+        losses = self._fetching.losses if self._fetching is not None else 0
         return self._disturbances + losses + sum(each.disturbances for each in self._cursors.values())
 
     @property
@@ -340,15 +343,14 @@ class KafkaReader:
             await client.close()
             raise Unreachable("this reader is closed")
         self._disturbances += 1
-        self._fetching = Fetching(client, self._limits, self._fetch_wait_ms)
+        self._fetching = Fetching(client, self._limits, self._fetch_wait_ms, self._watches)
         self._fetching.begin(self._cursors.values())
         return self._fetching
 
     def _fetch_wait_ms(self) -> int:
-        """Return the wait of the next fetch; of one that is to tell where the log ends, Kafka's default."""
+        """Return the wait of the next fetch of a quiet log that no watch takes."""
         is_alone = self._patient and len(self._topic_ids) == 1  # no other input waits for its fetch
-        is_set = "fetch.max.wait.ms" in self._settings.kafka
-        if not is_alone or is_set or any(each.end_offset is None for each in self._cursors.values()):
+        if not is_alone or "fetch.max.wait.ms" in self._settings.kafka:
             return self._limits.wait_ms
         return max(FETCH_WAIT_MS, min(FETCH_MS_PER_CLIENT * self._shared.users, FETCH_WAIT_MS_MAX))
 
@@ -364,7 +366,7 @@ class KafkaReader:
         fetching, self._fetching = self._fetching, None
         self._shared.distrust()
         if fetching is not None:
-            self._disturbances += fetching.client.losses
+            self._disturbances += fetching.losses
             await _closed(fetching)
         await self._try_to_connect()
 

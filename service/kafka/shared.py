@@ -50,7 +50,8 @@ REPEATED_SECONDS = 0.1
 """Between an answer and the same question, as in Kafka's own clients: without it, clients whose partition has no leader
 ask thousands of times a second."""
 IDLE_MAX = 32
-"""Connections to a broker that are kept although no client uses them."""
+"""Connections to a broker that are kept although no client uses them, each for IDLE_SECONDS."""
+IDLE_SECONDS = 5.0
 DRAIN_SECONDS = 2.0
 """For an answer that no client waits for any more; then its connection is closed."""
 CONTROLLER_PAUSES_S = (0.0, *[0.2] * 14)
@@ -99,6 +100,7 @@ class Shared:
         self._own = Client(self)
         self.log_ends = LogEnds(self._own)
         self._idle: dict[BrokerNode, list[Connection]] = {}
+        self._sweep: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------------ its life
 
@@ -194,7 +196,6 @@ class Shared:
             answered_at = time.monotonic()
             if refreshed is not None and not refreshed.done():
                 refreshed.set_result(is_answered)
-            self._drop_old()
 
     async def _ask(self, topics: Collection[str]) -> bool:
         """Ask the brokers one after the other, and where none answers that knows the others, the addresses."""
@@ -246,6 +247,8 @@ class Shared:
             return
         connection.on_lost = None
         idle.append(connection)
+        if self._sweep is None:
+            self._close_unused()
         if (oldest := connection.oldest) is not None:
             asyncio.get_running_loop().call_later(DRAIN_SECONDS, _close_unanswered, connection, oldest)
 
@@ -254,13 +257,16 @@ class Shared:
         for connection in self._idle.pop(node, ()):
             connection.close()
 
-    def _drop_old(self) -> None:
-        """Close what has been idle for too long, before the broker does."""
-        unused_since = time.monotonic() - self.arguments.get("connections_max_idle_ms", 540_000) / 1000
+    def _close_unused(self) -> None:
+        """Close what has been idle for long, now and then until nothing is idle."""
+        idle_s = min(IDLE_SECONDS, self.arguments.get("connections_max_idle_ms", 540_000) / 1000)
+        unused_since = time.monotonic() - idle_s
         for idle in self._idle.values():
-            for connection in [each for each in idle if each.used_at < unused_since]:
+            for connection in [each for each in idle if each.used_at <= unused_since]:
                 idle.remove(connection)
                 connection.close()
+        is_any = any(self._idle.values())
+        self._sweep = asyncio.get_running_loop().call_later(idle_s / 2, self._close_unused) if is_any else None
 
 
 def _close_unanswered(connection: Connection, request: object) -> None:
@@ -320,10 +326,10 @@ class Client:
         self._held.clear()
         return left
 
-    def give_back(self) -> None:
-        """Give back every connection on which nothing is under way."""
+    def give_back(self, only: int | None = None) -> None:
+        """Give back every connection on which nothing is under way, or those to one broker."""
         for (node, group), connection in list(self._held.items()):
-            if self._is_reading or connection.oldest is None:
+            if only in (None, node) and (self._is_reading or connection.oldest is None):
                 del self._held[node, group]
                 self.shared.give_back(node, connection)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from aiokafka.protocol.admin import ApiVersionResponse_v0
 from aiokafka.protocol.metadata import MetadataResponse_v1
 
-from snapreplay.service.kafka.fetches import BY_ID
+from snapreplay.service.kafka.fetches import BY_ID, BY_NAME
 from tests.support.wire import HOST, Streams, listening, read_frame
 
 FETCH, METADATA, VERSIONS = 1, 3, 18
@@ -37,12 +37,14 @@ class Says(NamedTuple):
 
 class ScriptedBroker:
     """Brokers 1 and 2. `fetched` are the offsets asked for, by broker; `racks` are those of the clients; `leader` is
-    what the metadata say."""
+    what the metadata say of all partitions."""
 
     def __init__(self, script: Callable[[int, int, int], Says]) -> None:
         """Take `script`: broker, number of this fetch from zero, its offset."""
         self.script = script
         self.leader = 1
+        self.partitions = 1
+        self.newest_version = BY_ID.API_VERSION
         self.fetched: list[tuple[int, int]] = []
         self.fetched_at: list[float] = []  # by the loop's clock
         self.racks: list[str] = []
@@ -71,16 +73,17 @@ class ScriptedBroker:
             head = struct.pack(">i", correlation)
             match key:
                 case 18:
-                    known = [(FETCH, 4, 13), (METADATA, 0, 1), (VERSIONS, 0, 0)]
+                    known = [(FETCH, 4, self.newest_version), (METADATA, 0, 1), (VERSIONS, 0, 0)]
                     await self._send(client, head + ApiVersionResponse_v0(0, known).encode())
                 case 3:
                     brokers = [(number, HOST, port, None) for number, port in self._ports.items()]
-                    topics = [(0, TOPIC, False, [(0, 0, self.leader, [1, 2], [1, 2])])]
+                    led = [(0, number, self.leader, [1, 2], [1, 2]) for number in range(self.partitions)]
+                    topics = [(0, TOPIC, False, led)]
                     await self._send(client, head + MetadataResponse_v1(brokers, 1, topics).encode())
                 case 1:
-                    assert version == BY_ID.API_VERSION
+                    assert version == self.newest_version
                     body.read(1)  # no tags
-                    asked: Any = BY_ID.decode(body)
+                    asked: Any = (BY_ID if version == BY_ID.API_VERSION else BY_NAME).decode(body)
                     if not await self._answer(node, client, head + b"\0", asked):
                         return
                 case _:

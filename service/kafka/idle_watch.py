@@ -1,0 +1,249 @@
+"""Watches the quiet partitions of a process: one connection and one fetch session (KIP-227) for those of a broker.
+
+A watch delivers nothing. It says that there is news, and the reader fetches for itself again: only its own fetches
+read, judge and report. So whatever is odd about a watch ends it for the readers that it has, and nothing else.
+
+A reader gives its connection back while it is watched. That connection would have shown that the broker was away, and
+that what is read next may come from another log. So each connection that a watch loses is a loss for every reader that
+it has had, wherever its partitions are led now. And a broker that answers late counts as lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
+
+from snapreplay.errors import described
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.repeats import Repeats
+from snapreplay.service.kafka.config import fetch_limits
+from snapreplay.service.kafka.cursors import Answered, Cursor
+from snapreplay.service.kafka.fetches import Log, SessionFetch, Wanted
+from snapreplay.service.kafka.shared import Client, Shared
+from snapreplay.service.kafka.throttling import wait_of
+
+LATE_S = 1.0
+"""After the wait of a fetch, a broker that has not answered is silent."""
+LINGER_S = 10.0
+"""A watch keeps its connection for so long after the last partition has left: it may be back soon."""
+_GRACE_S = 0.1  # after a standstill of the process, the answer may be here already
+_REST_S, _REST_S_MAX = 1.0, 60.0
+_CLOSE_S = 1.0
+_EPOCH_MAX = 2**31 - 1
+_SESSION_ERRORS = {70, 71, 106}
+"""FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR: they say nothing of a log."""
+
+log = logging.getLogger(__name__)
+
+
+def broker_of(client: Client, cursor: Cursor, now_s: float) -> int:
+    """Return the broker that a cursor is to be fetched from: the replica that its leader prefers, or the leader."""
+    replica = cursor.replica(now_s)
+    if replica is not None and client.cluster.broker_metadata(replica) is not None:
+        return replica
+    return client.leader(cursor.partition)
+
+
+class Place:
+    """The quiet cursors of one reader in a watch.
+
+    Attributes:
+        cursors: by log.
+        wanted: what the broker is asked about each.
+        is_watched: whether the broker has said that nothing has come for any of them.
+        over: done once the reader has to fetch for itself.
+    """
+
+    def __init__(self, cursors: Mapping[Log, Cursor], client: Client) -> None:
+        self.cursors = cursors
+        self.wanted = {
+            key: Wanted(each.partition, each.fetch_offset, each.epoch_below) for key, each in cursors.items()
+        }
+        self.is_watched = False
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._leaders = {key: client.leader(each.partition) for key, each in cursors.items()}
+
+    def end(self) -> None:
+        self.is_watched = False
+        if not self.over.done():
+            self.over.set_result(None)
+
+    def judge(self, named: Mapping[Log, Wanted], found: Mapping[Log, Answered]) -> None:
+        """Take what a broker says: end when there is news or an error, or when it says nothing of a new partition."""
+        for key, cursor in self.cursors.items():
+            answer = found.get(key)
+            if answer is None:
+                if key in named:
+                    self.end()
+            elif cursor.is_news(answer):
+                cursor.disturbances += bool(answer.error_code)
+                self.end()
+        self.is_watched = not self.over.done()
+
+    def look_for_leaders(self, client: Client, node: int, now_s: float) -> None:
+        """End if a partition is to be fetched from another broker now."""
+        for key, cursor in self.cursors.items():
+            if broker_of(client, cursor, now_s) != node:
+                cursor.disturbances += client.leader(cursor.partition) != self._leaders[key]
+                self.end()
+
+
+class IdleWatch:
+    """The watch of one broker.
+
+    Attributes:
+        node: the broker.
+    """
+
+    def __init__(self, node: int, settings: Settings, shared: Shared, *, read_committed: bool) -> None:
+        self.node = node
+        limits = fetch_limits(settings, read_committed=read_committed, large=False, patient=True)
+        # A broker counts no more bytes of a partition than may be sent.
+        self._limits = limits._replace(partition_bytes=limits.min_bytes, max_bytes=limits.min_bytes, rack="")
+        self._client = Client(shared, is_reading=True)
+        self._losses = 0
+        self._readers: set[object] = set()
+        self._places: list[Place] = []
+        self._has: dict[Log, Wanted] = {}  # at the broker
+        self._session = (0, 0)
+        self._rests_until, self._failures = 0.0, 0
+        self._task: asyncio.Task[None] | None = None
+        self._has_places = asyncio.Event()
+        self._said = Repeats()
+
+    @property
+    def losses(self) -> int:
+        """The number of its connections that were lost, or whose broker was late."""
+        return self._losses + self._client.losses
+
+    def join(self, reader: object, cursors: Mapping[Log, Cursor]) -> Place | None:
+        """Watch these of a reader from the next fetch on; None: not now. `part` once afterwards."""
+        loop, place = asyncio.get_running_loop(), Place(cursors, self._client)
+        others = {key: wanted for each in self._places for key, wanted in each.wanted.items()}
+        if loop.time() < self._rests_until or any(others.get(key, at) != at for key, at in place.wanted.items()):
+            return None
+        self._readers.add(reader)
+        self._places.append(place)
+        self._has_places.set()
+        if self._task is None:
+            self._task = loop.create_task(self._run())
+        return place
+
+    async def part(self, reader: object) -> None:
+        """Count nothing for this reader any more. The last one ends the watch. Bounded."""
+        self._readers.discard(reader)
+        task = self._task
+        if task is not None and not self._readers:
+            task.cancel()
+            await asyncio.wait([task], timeout=_CLOSE_S)
+
+    async def _run(self) -> None:
+        try:
+            while await self._is_needed():
+                try:
+                    await self._client.start()
+                    await self._ask()
+                except Exception as error:  # noqa: BLE001 - any doubt about a watch only ends it for its readers
+                    self._fail(described(error), is_lost=True)
+        finally:
+            self._end()
+            self._session, self._has, self._task = (0, 0), {}, None
+            await self._client.close()
+
+    async def _is_needed(self) -> bool:
+        self._places = [each for each in self._places if not each.over.done()]
+        if self._places:
+            return True
+        self._has_places.clear()
+        try:
+            async with asyncio.timeout(LINGER_S):
+                return await self._has_places.wait()
+        except TimeoutError:
+            return False
+
+    async def _ask(self) -> None:
+        asked = list(self._places)
+        wanted = {key: each for place in asked for key, each in place.wanted.items()}
+        named = {key: each for key, each in wanted.items() if self._has.get(key) != each}
+        fetch = SessionFetch(self._limits, self._session, named, [key for key in self._has if key not in wanted])
+        try:
+            answer = await self._answer(fetch)
+        except IncompatibleBrokerVersion as error:
+            self._fail(described(error))
+            return
+        except (KafkaError, TimeoutError) as error:
+            self._fail(described(error), is_lost=True)
+            return
+        session_id, number = self._session
+        if answer.error_code:
+            why = f"{for_code(answer.error_code).__name__} ({answer.error_code})"
+            self._fail(why, is_lost=answer.error_code not in _SESSION_ERRORS)
+        elif seconds := wait_of(answer):
+            self._fail(f"its quota is used up for {seconds:.1f} s", rest_s=seconds)
+        elif not answer.session_id or (number and answer.session_id != session_id):
+            self._fail("it keeps no fetch session")
+        else:
+            self._failures = 0 if number else self._failures
+            found, now_s = fetch.changes(answer), asyncio.get_running_loop().time()
+            self._session = answer.session_id, number % _EPOCH_MAX + 1
+            self._has = {key: each for key, each in wanted.items() if key in found or key not in named}
+            for place in asked:
+                place.judge(named, found)
+            for place in self._places:
+                place.look_for_leaders(self._client, self.node, now_s)
+
+    async def _answer(self, fetch: SessionFetch) -> Any:
+        """Return the answer to a fetch; a new session's connection may take longer.
+
+        Raises:
+            KafkaError: there is none.
+            TimeoutError: it is late.
+        """
+        sending = asyncio.create_task(self._client.send(self.node, fetch))
+        try:
+            limit_s = fetch.wait_ms / 1000 + LATE_S if self._has else None
+            for seconds in (limit_s, _GRACE_S):
+                await asyncio.wait([sending], timeout=seconds)
+            if not sending.done():
+                raise TimeoutError(f"no answer within {limit_s} s")
+            return sending.result()
+        finally:
+            sending.cancel()
+
+    def _fail(self, why: str, *, is_lost: bool = False, rest_s: float = 0.0) -> None:
+        """End this for all readers, and rest. The next fetch begins another session, and ends this one."""
+        now_s = asyncio.get_running_loop().time()
+        self._losses += is_lost and bool(self._has)
+        self._end(is_unanswered=is_lost)
+        self._session, self._has = (self._session[0], 0), {}
+        self._rests_until = now_s + max(rest_s, min(_REST_S * 2.0 ** min(self._failures, 16), _REST_S_MAX))
+        self._failures += 1
+        line = self._said.line(f"watching the quiet partitions of broker {self.node} ended: {why}", now_s)
+        if line is not None:
+            log.info(line)
+
+    def _end(self, *, is_unanswered: bool = False) -> None:
+        places, self._places = self._places, []
+        for place in places:
+            for cursor in place.cursors.values():
+                cursor.is_unanswered |= is_unanswered and place.is_watched
+            place.end()
+
+
+class Watches:
+    """The watches of one event loop."""
+
+    def __init__(self, settings: Settings, shared: Shared) -> None:
+        self._settings, self._shared = settings, shared
+        self._made: dict[tuple[int, bool], IdleWatch] = {}
+
+    def of(self, node: int, *, read_committed: bool) -> IdleWatch:
+        """Return the watch of this broker."""
+        key = node, read_committed
+        if key not in self._made:
+            self._made[key] = IdleWatch(node, self._settings, self._shared, read_committed=read_committed)
+        return self._made[key]

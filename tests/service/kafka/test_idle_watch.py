@@ -1,0 +1,486 @@
+"""The watch of quiet partitions: who is watched, and what becomes of the readers when anything about it is odd. A
+scripted broker that keeps fetch sessions as KIP-227 says; and a real one."""
+
+import asyncio
+import struct
+from collections import Counter
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka import fetching, idle_watch, shared
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.cursors import Answered, Cursor, Reading
+from snapreplay.service.kafka.fetches import BY_ID, BY_NAME
+from snapreplay.service.kafka.shared import Client
+from snapreplay.service.ports import LogRecord, TopicPartition
+from tests.support import record_batches
+from tests.support.deadlines import scaled, within
+from tests.support.kafka import Since, hasty, sockets_to
+from tests.support.scripted_fetches import TOPIC, TOPIC_ID, Says, ScriptedBroker
+from tests.support.stage import until
+from tests.support.wire import Proxy, Streams
+
+OTHER_ID = "BBECAwQFBgcICQoLDA0ODw"
+LOGS = [TopicPartition(TOPIC, number) for number in range(3)]
+WAIT_MS = 60
+FETCH = 1
+HONEST = Says()
+_UNKNOWN_ID = 100
+
+Key = tuple[str, int]
+
+
+class Broker(ScriptedBroker):
+    """Brokers 1 and 2, which have the same logs of one record a batch.
+
+    Attributes:
+        own: the fetches without a session; `waiting` counts for which logs some wait.
+        in_session: the fetches in a session, of which only the newest is known; `watched` is what it has.
+        holds: whether the former are answered once `lets_go` is set.
+        fault: how a fetch in a session is answered; "absent": without what is new in it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(lambda *_: Says())
+        self.partitions = len(LOGS)
+        self.topics = {TOPIC_ID}
+        self.own: list[Any] = []
+        self.waiting: Counter[Key] = Counter()
+        self.in_session: list[Any] = []
+        self.watched: dict[Key, int] = {}
+        self.fault = HONEST
+        self.holds = False
+        self._ends: Counter[Key] = Counter()
+        self._said: dict[Key, Any] = {}
+        self._session = (0, 0)
+        self._changed = asyncio.Condition()
+
+    async def append(self, number: int, topic: str = TOPIC_ID) -> None:
+        async with self._changed:
+            self._ends[topic, number] += 1
+            self._changed.notify_all()
+
+    async def delete(self, topic: str) -> None:
+        async with self._changed:
+            self.topics.discard(topic)
+            self._changed.notify_all()
+
+    async def fail(self, fault: Says) -> None:
+        """Answer fetches in a session like this, also the one under way."""
+        async with self._changed:
+            self.fault = fault
+            self._changed.notify_all()
+
+    async def _answer(self, node: int, client: Streams, head: bytes, asked: Any) -> bool:
+        named = {(topic, number): offset for topic, some, _ in asked.topics for number, _, offset, *_ in some}
+        if asked.session_epoch >= 0:
+            return await self._answer_session(client, head, asked, named)
+        self.own.append(asked)
+        self.waiting.update(named.keys())
+        await self._wait(asked, lambda: self._has_news(named))
+        self.waiting.subtract(named.keys())
+        if self.holds:
+            await self.lets_go.wait()
+        await self._send(client, head + _answer_to(asked, {key: self._part(key, at) for key, at in named.items()}))
+        return True
+
+    async def _answer_session(self, client: Streams, head: bytes, asked: Any, named: dict[Key, int]) -> bool:
+        self.in_session.append(asked)
+        if asked.session_epoch == 0:
+            self._session, self.watched, self._said = (self._session[0] + 1, 1), {}, {}
+        else:
+            assert (asked.session_id, asked.session_epoch) == self._session
+            self._session = self._session[0], self._session[1] + 1
+        self.watched.update(named)
+        for topic, numbers, _ in asked.forgotten_topics_data:
+            for number in numbers:
+                del self.watched[topic, number]
+                self._said.pop((topic, number), None)
+        await self._wait(asked, lambda: self._is_odd() or self._has_news(self.watched))
+        says, parts = self.fault, {key: self._part(key, at) for key, at in self.watched.items()}
+        changed = {key: part for key, part in parts.items() if self._said.get(key) != part}
+        self._said = parts
+        if says.how in ("silent", "closed"):
+            return says.how == "silent"
+        hidden = changed if says.whole_code else named if says.how == "absent" else ()
+        found = {key: part for key, part in changed.items() if key not in hidden}
+        answer = head + _answer_to(asked, found, says, 0 if says.whole_code else self._session[0])
+        if says.how == "half":
+            client[1].write(struct.pack(">i", len(answer)) + answer[: len(answer) // 2])
+            await client[1].drain()
+            return False
+        await self._send(client, answer[: len(answer) // 2] if says.how == "short" else answer)
+        return True
+
+    async def _wait(self, asked: Any, is_over: Any) -> None:
+        async with self._changed:
+            try:
+                async with asyncio.timeout(asked.max_wait_time / 1000):
+                    await self._changed.wait_for(is_over)
+            except TimeoutError:
+                pass
+
+    def _is_odd(self) -> bool:
+        return self.fault != HONEST and self.fault.how != "absent"
+
+    def _has_news(self, fetched: dict[Key, int]) -> bool:
+        return any(key[0] not in self.topics or self._ends[key] > offset for key, offset in fetched.items())
+
+    def _part(self, key: Key, offset: int) -> tuple[Any, ...]:
+        if key[0] not in self.topics:
+            return (key[1], _UNKNOWN_ID, -1, -1, -1, [], -1, b"", {})
+        end = self._ends[key]
+        records = b"".join(record_batches.batch(at, at, [(at, b"k", b"%d" % at)]) for at in range(offset, end))
+        return (key[1], 0, end, end, 0, [], -1, records, {})
+
+
+def _answer_to(asked: Any, parts: dict[Key, Any], says: Says = HONEST, session_id: int = 0) -> bytes:
+    topics: dict[str, list[Any]] = {}
+    for (topic, _), part in parts.items():
+        topics.setdefault(topic, []).append(part)
+    named: list[Any] = [(topic, some, {}) for topic, some in topics.items()]
+    answer: bytes = asked.RESPONSE_TYPE(says.throttle_ms, says.whole_code, session_id, named, {}).encode()
+    return answer
+
+
+@pytest.fixture(autouse=True)
+def haste(monkeypatch):
+    """Partitions are quiet soon; a broker on a busy machine is not late."""
+    monkeypatch.setattr(fetching, "QUIET_S", 0.1)
+    monkeypatch.setattr(fetching, "LATE_S", scaled(10))
+    monkeypatch.setattr(idle_watch, "LATE_S", scaled(10))
+    monkeypatch.setattr(idle_watch, "_REST_S", 0.3)
+
+
+@asynccontextmanager
+async def following(broker, *places, **kafka):
+    """Provide readers of these logs. A place is a log and the id of its topic. Nothing is left of them afterwards."""
+    async with broker.running():
+        given = hasty(broker.address, 300).kafka
+        settings, since = Settings(kafka={**given, "fetch.max.wait.ms": WAIT_MS, **kafka}), Since(broker.address)
+        cluster, readers = KafkaCluster(settings), []
+        try:
+            for place, topic_id in places:
+                readers.append(await cluster.reader(patient=True, topic_ids={place.topic: topic_id}))
+                await readers[-1].follow({place: 0})
+            yield readers
+        finally:
+            for reader in readers:
+                await reader.close()
+        await until(lambda: not since.tasks and not since.sockets)
+
+
+@asynccontextmanager
+async def watched(broker, *places, **kafka):
+    """The same, once all of them are quiet and have no fetch of their own."""
+    async with following(broker, *places, **kafka) as readers:
+        await until(lambda: are_watched(readers))
+        yield readers
+
+
+def are_watched(readers: list[Any]) -> bool:
+    """Say whether all of them are, and have no fetch of their own."""
+    fetches = [each._fetching for each in readers]
+    places = [place for each in fetches for place in each._places.values()]
+    return len(places) == len(readers) and all(p.is_watched for p in places) and not any(f._late_at for f in fetches)
+
+
+async def read(reader, place, count=1):
+    """Poll until so many records came; return their offsets."""
+    found: list[int] = []
+    async with within(60):
+        while len(found) < count:
+            found += [each.offset for each in (await reader.poll(100, 1000)).get(place, ())]
+    return found
+
+
+async def test_what_comes_to_a_quiet_partition_is_read_by_its_own_fetch():
+    """Nobody else is disturbed, and it is watched again when it is quiet again."""
+    broker, places = Broker(), [(log, TOPIC_ID) for log in LOGS]
+    async with watched(broker, *places) as readers:
+        disturbances = [each.disturbances for each in readers]
+        for at in range(3):
+            own = len(broker.own)
+            await broker.append(1)
+            assert await read(readers[1], LOGS[1]) == [at]
+            assert {key for each in broker.own[own:] for key in named(each)} == {(TOPIC_ID, 1)}
+            await until(lambda: are_watched(readers))
+        assert [each.disturbances for each in readers] == disturbances
+        assert not any(each.is_silent for each in readers)
+
+
+def named(asked):
+    return [(topic, number) for topic, some, _ in asked.topics for number, *_ in some]
+
+
+@pytest.mark.parametrize("code", [70, 71, 106])
+async def test_a_session_that_the_broker_refuses_is_begun_again(code):
+    """It ends the former one. Nothing is known that disturbs what is read."""
+    broker, places = Broker(), [(log, TOPIC_ID) for log in LOGS[:2]]
+    async with watched(broker, *places) as readers:
+        disturbances, refused = [each.disturbances for each in readers], broker.in_session[-1].session_id
+        await broker.fail(Says(whole_code=code))
+        await until(lambda: broker.waiting[TOPIC_ID, 0] and broker.waiting[TOPIC_ID, 1])
+        await broker.append(0)
+        assert await read(readers[0], LOGS[0]) == [0]
+        fetches = len(broker.in_session)
+        await broker.fail(HONEST)
+        await until(lambda: are_watched(readers))
+        assert refused in [each.session_id for each in broker.in_session[fetches - 1 :] if each.session_epoch == 0]
+        assert [each.disturbances for each in readers] == disturbances
+
+
+ODD = {
+    "half a frame": Says(how="half"),
+    "a frame with half an answer": Says(how="short"),
+    "the connection ends": Says(how="closed"),
+    "refused": Says(whole_code=-1),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("is_counted", [True, False], ids=["lost", "closed without a word"])
+async def test_a_watch_that_is_lost_is_a_loss_for_all_its_readers(monkeypatch, name, is_counted):
+    """What they read next may come from another log. Also when the client has not seen its connection go."""
+    broker, places = Broker(), [(log, TOPIC_ID) for log in LOGS[:2]]
+    if not is_counted:
+        monkeypatch.setattr(Client, "losses", property(lambda _: 0, lambda *_: None), raising=False)
+    async with watched(broker, *places) as readers:
+        disturbances = [each.disturbances for each in readers]
+        await broker.fail(ODD[name])
+        await until(lambda: broker.waiting[TOPIC_ID, 0] and broker.waiting[TOPIC_ID, 1])
+        assert all(each.disturbances > before for each, before in zip(readers, disturbances, strict=True))
+        await broker.append(1)
+        assert await read(readers[1], LOGS[1]) == [0]
+        await broker.fail(HONEST)
+        await until(lambda: are_watched(readers))
+
+
+async def test_a_broker_that_does_not_answer_the_watch_is_silent(monkeypatch):
+    """As soon as for a fetch of its own; and it is a loss. The reader hears of it again by itself."""
+    broker = Broker()
+    async with watched(broker, (LOGS[0], TOPIC_ID)) as (reader,):
+        monkeypatch.setattr(idle_watch, "LATE_S", 0.3)
+        disturbances = reader.disturbances
+        await until(lambda: broker.in_session[-1].session_epoch > 2)
+        seen: list[bool] = []
+        await broker.fail(Says(how="silent"))
+        async with within(30):
+            while reader.disturbances == disturbances:
+                await asyncio.sleep(0)
+                seen.append(reader.is_silent)
+        assert reader.is_silent
+        assert not seen[0]
+        await until(lambda: not reader.is_silent)
+        await broker.append(0)
+        assert await read(reader, LOGS[0]) == [0]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Says(throttle_ms=400), *ODD.values(), Says(whole_code=70), Says(how="silent")],
+    ids=["throttled", *ODD, "no session", "silent"],
+)
+async def test_what_stays_odd_makes_no_tight_loop(monkeypatch, fault):
+    """The watch rests longer and longer, and its readers fetch for themselves."""
+    monkeypatch.setattr(idle_watch, "LATE_S", 0.1)
+    broker, loop = Broker(), asyncio.get_running_loop()
+    async with watched(broker, (LOGS[0], TOPIC_ID), (LOGS[1], TOPIC_ID)) as readers:
+        await broker.fail(fault)
+        began, fetches, own = loop.time(), len(broker.in_session), len(broker.own)
+        for at in range(12):
+            await broker.append(0)
+            assert await read(readers[0], LOGS[0]) == [at]
+            await asyncio.sleep(0.1)  # what is counted is in this time
+        waits = (loop.time() - began) * 1000 / WAIT_MS
+        assert len(broker.in_session) - fetches <= 2 * waits
+        assert len(broker.own) - own <= 2 * (2 * waits + 12)
+
+
+async def test_a_partition_that_the_broker_does_not_name_keeps_its_fetches():
+    """It is asked about again, but no faster than it fetches itself."""
+    broker = Broker()
+    broker.fault = Says(how="absent")
+    async with following(broker, (LOGS[0], TOPIC_ID)) as readers:
+        await until(lambda: len([each for each in broker.in_session if each.topics]) > 3)
+        assert not are_watched(readers)
+        assert len(broker.in_session) <= len(broker.own)
+        await broker.append(0)
+        assert await read(readers[0], LOGS[0]) == [0]
+        await broker.fail(HONEST)
+        await until(lambda: are_watched(readers))
+        assert readers[0].disturbances == 1, "only its client is new"
+
+
+async def test_a_quota_is_waited_for():
+    """The broker does not read the connection meanwhile. The readers fetch for themselves; it is no disturbance."""
+    broker, loop = Broker(), asyncio.get_running_loop()
+    async with watched(broker, (LOGS[0], TOPIC_ID)) as (reader,):
+        disturbances, fetches = reader.disturbances, len(broker.in_session)
+        await broker.fail(Says(throttle_ms=700))
+        began = loop.time()
+        await until(lambda: broker.waiting[TOPIC_ID, 0])
+        await broker.fail(HONEST)
+        fetches = len(broker.in_session)
+        await until(lambda: len(broker.in_session) > fetches)
+        assert loop.time() - began >= 0.65
+        assert reader.disturbances == disturbances
+
+
+async def test_a_topic_that_is_made_again_under_its_name_is_another_one():
+    """Both are watched under their ids. The end of one is told to its reader alone."""
+    broker, places = Broker(), [(LOGS[0], TOPIC_ID), (LOGS[0], OTHER_ID)]
+    broker.topics.add(OTHER_ID)
+    async with watched(broker, *places) as (former, later):
+        disturbances = former.disturbances, later.disturbances
+        await broker.append(0, OTHER_ID)
+        assert await read(later, LOGS[0]) == [0]
+        await broker.delete(TOPIC_ID)
+        await until(lambda: former.disturbances > disturbances[0] + 1)
+        assert later.disturbances == disturbances[1]
+        assert former.position(LOGS[0]) == 0
+        await broker.append(0, OTHER_ID)
+        assert await read(later, LOGS[0]) == [1]
+
+
+async def test_a_partition_that_two_readers_watch_is_one_in_the_session():
+    """Both read what comes, and what comes after one of them has closed."""
+    broker, place = Broker(), (LOGS[0], TOPIC_ID)
+    async with watched(broker, place, place) as readers:
+        await broker.append(0)
+        assert [await read(each, LOGS[0]) for each in readers] == [[0], [0]]
+        await until(lambda: are_watched(readers))
+        await readers[0].close()
+        await broker.append(0)
+        assert await read(readers[1], LOGS[0]) == [1]
+
+
+async def test_a_partition_is_not_watched_from_two_offsets():
+    """A session has one offset of it: news of the one would be old for the other."""
+    broker = Broker()
+    async with watched(broker, (LOGS[0], TOPIC_ID)) as (reader,):
+        watch = reader._watches.of(1, read_committed=True)
+        for offset, is_taken in ((7, False), (0, True)):
+            cursor = Cursor(LOGS[0], offset, Reading(), TOPIC_ID)
+            cursor.follow(None)
+            cursor.answered(offset, Answered(0, offset, offset), 0.0)
+            assert (watch.join(reader._fetching, {(TOPIC_ID, 0): cursor}) is not None) is is_taken
+
+
+async def test_a_loss_counts_when_the_leader_has_moved_meanwhile():
+    """The reader fetches from another broker by then; what it read before came from this one."""
+    broker = Broker()
+    async with watched(broker, (LOGS[0], TOPIC_ID)) as (reader,):
+        disturbances = reader.disturbances
+        broker.leader = 2
+        await reader._shared.refresh()
+        await until(lambda: reader.disturbances > disturbances)
+        await until(lambda: len(reader._watches._made) == 2)
+        before = reader.disturbances
+        await broker.fail(Says(how="closed"))
+        await until(lambda: reader.disturbances > before)
+
+
+async def test_a_late_answer_behind_the_watch_is_a_loss(monkeypatch):
+    """The broker may have been away, while the reader had no connection that would have shown it."""
+    broker = Broker()
+    async with watched(broker, (LOGS[0], TOPIC_ID)) as (reader,):
+        monkeypatch.setattr(fetching, "LATE_S", 0.1)
+        disturbances, broker.holds = reader.disturbances, True
+        await broker.append(0)
+        await until(lambda: reader.is_silent)
+        assert reader.disturbances == disturbances
+        broker.lets_go.set()
+        assert await read(reader, LOGS[0]) == [0]
+        assert reader.disturbances == disturbances + 1
+
+
+async def test_a_busy_partition_is_never_watched():
+    """It has a record each 20 ms, beside a quiet one."""
+    broker, loop = Broker(), asyncio.get_running_loop()
+    async with watched(broker, (LOGS[0], TOPIC_ID), (LOGS[1], TOPIC_ID)) as readers:
+        await broker.append(1)
+        assert await read(readers[1], LOGS[1]) == [0]
+        late = 0
+        for at in range(1, 60):
+            began = loop.time()
+            await broker.append(1)
+            assert await read(readers[1], LOGS[1]) == [at]
+            late += loop.time() - began > WAIT_MS / 1000
+            assert (TOPIC_ID, 1) not in broker.watched or late
+            await asyncio.sleep(0.02)  # the rate
+        assert late < 6, "a record has waited for a quiet partition"
+
+
+async def test_the_users_limits_are_kept():
+    """A broker counts no more bytes of a partition than may be sent. What the watch has waited for is fetched without
+    another wait."""
+    broker = Broker()
+    async with watched(broker, (LOGS[0], TOPIC_ID), **{"fetch.min.bytes": 1000, "fetch.max.wait.ms": 150}) as (reader,):
+        asked = broker.in_session[0]
+        ((_, ((*_, partition_bytes, _),), _),) = asked.topics
+        assert (asked.max_wait_time, asked.min_bytes, asked.max_bytes, partition_bytes) == (150, 1000, 1000, 1000)
+        own = len(broker.own)
+        await broker.append(0)
+        assert await read(reader, LOGS[0]) == [0]
+        await until(lambda: len(broker.own) >= own + 2)
+        assert [each.min_bytes for each in broker.own[own : own + 2]] == [1, 1000]
+        assert {each.max_wait_time for each in broker.own} == {150}
+
+
+async def test_a_broker_without_topic_ids_is_read_as_before():
+    """Kafka 3.0: a session would name topics by their names."""
+    broker = Broker()
+    broker.newest_version, broker.topics = BY_NAME.API_VERSION, {TOPIC}
+    assert BY_NAME.API_VERSION < BY_ID.API_VERSION
+    async with broker.running():
+        settings = hasty(broker.address, 300)
+        cluster = KafkaCluster(settings)
+        reader = await cluster.reader(patient=True, topic_ids={TOPIC: TOPIC_ID})
+        await reader.follow({LOGS[0]: 0})
+        await until(lambda: len(broker.own) > 3)
+        await broker.append(0, TOPIC)
+        assert await read(reader, LOGS[0]) == [0]
+        assert not broker.in_session
+        assert reader.disturbances == 1, "only its client is new"
+        await reader.close()
+
+
+async def test_an_idle_connection_is_closed_after_a_while(monkeypatch):
+    monkeypatch.setattr(shared, "IDLE_SECONDS", 0.1)
+    broker = Broker()
+    async with watched(broker, *((log, TOPIC_ID) for log in LOGS)):
+        await until(lambda: len(sockets_to(broker.address)) == 2)  # the metadata's, and that of the watch
+
+
+@pytest.mark.kafka
+async def test_a_real_broker_tells_of_what_comes(broker, new_topic):
+    """Twenty quiet partitions have one fetch together. Each gets what comes to it; and its loss is one for all."""
+    topic, proxy, count = await new_topic(20), Proxy(broker.bootstrap_servers), 20
+    async with proxy.through():
+        cluster = KafkaCluster(hasty(broker.bootstrap_servers, 5000))
+        ids = await cluster.topic_ids([topic])
+        places, readers = [TopicPartition(topic, number) for number in range(count)], []
+        for place in places:
+            readers.append(await cluster.reader(patient=True, topic_ids=ids))
+            await readers[-1].follow({place: 0})
+        await until(lambda: are_watched(readers))
+        appender = await cluster.appender()
+        for number in (3, 17):
+            await appender.append(LogRecord(topic, b"there"), number)
+            assert await read(readers[number], places[number]) == [0]
+            assert readers[number].end_offset(places[number]) == 1
+        before = [each.disturbances for each in readers]
+        assert set(before) == {1}, "only its client is new"
+        await until(lambda: are_watched(readers))
+        proxy.fault = lambda key: "reset before" if key == FETCH else "pass"
+        await until(lambda: all(each.disturbances > 1 for each in readers))
+        proxy.fault = lambda _: "pass"
+        await appender.append(LogRecord(topic, b"more"), 5)
+        assert await read(readers[5], places[5]) == [0]
+        await appender.close()
+        for reader in readers:
+            await reader.close()
