@@ -16,7 +16,17 @@ from snapreplay.app.ranges import SkippedRange
 from snapreplay.app.record import RawRecord
 from snapreplay.errors import RecordError, RecordId
 from snapreplay.service.runtime import cooperative as module
-from snapreplay.service.runtime.cooperative import YIELD_AFTER_SECONDS, Pauses, feeding, run_cooperatively, throttled
+from snapreplay.service.runtime.cooperative import (
+    EMPTY_TURN_SECONDS,
+    PAUSE_TURNS,
+    PAUSE_TURNS_MAX,
+    YIELD_AFTER_SECONDS,
+    Pauses,
+    feeding,
+    pause,
+    run_cooperatively,
+    throttled,
+)
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.state.shards import BLOCK
 from snapreplay.state.steps import all_of
@@ -118,6 +128,37 @@ async def test_other_tasks_turn_while_a_large_batch_is_staged_and_sealed(monkeyp
         applied = await run_cooperatively(fold.finishing())
         assert len(turns) >= 2 * keys / BLOCK * module.PAUSE_TURNS
     assert len(applied.sealed.changes["default"]) == keys
+
+
+async def test_a_pause_lasts_longer_while_others_have_work():
+    """A transaction of another partition is a chain of such steps. Endless work of others does not stop us."""
+    steps = 0
+
+    async def working():
+        nonlocal steps
+        while True:
+            until = time.perf_counter() + 5 * EMPTY_TURN_SECONDS
+            while time.perf_counter() < until:
+                pass
+            steps += 1
+            await asyncio.sleep(0)
+
+    others = asyncio.create_task(working())
+    await pause()
+    made = steps
+    await cancel_and_wait(others)
+    assert made == PAUSE_TURNS_MAX
+
+
+async def test_a_pause_is_short_where_no_other_task_has_work():
+    """At least one of many: the machine may be busy."""
+    lengths = []
+    async with turns_of_others() as turns:
+        for _ in range(500):
+            before = len(turns)
+            await pause()
+            lengths.append(len(turns) - before)
+    assert min(lengths) == PAUSE_TURNS
 
 
 async def test_pauses_are_made_when_they_are_due_and_not_more_often(monkeypatch):
