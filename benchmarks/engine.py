@@ -13,13 +13,17 @@ from collections.abc import Callable
 from statistics import median, quantiles
 
 from benchmarks import harness
+from benchmarks.ledger_app import Balance
 from snapreplay import engine
-from snapreplay.app.record import Output
+from snapreplay.app.codecs import json, utf8
+from snapreplay.app.out import Out
+from snapreplay.app.topic import Topic
 from snapreplay.service.kafka.batching import Batches, OpenBatch, TopicShape
 from snapreplay.service.kafka.records import Records
 from snapreplay.service.ports import TopicPartition
 from snapreplay.state.digest import digest_of
 from snapreplay.state.shards import Shards
+from snapreplay.state.steps import all_of
 
 RECORDS, KEYS = 5000, 100_000
 STAMP_MS = 1_700_000_000_000
@@ -37,20 +41,22 @@ def reading() -> Callable[[], object]:
     return lambda: Records(TopicPartition("in", 0), data, [], 0).take(RECORDS)
 
 
-def packing() -> Callable[[], object]:
-    """Return what makes the record batches of outputs, ready for the wire."""
-    shape = TopicShape(1, MIB, MIB)
-    outputs = [
-        Output("out", b"acct%07d" % n, b'{"count":%d,"sum":%d}' % (n, n), None, True, STAMP_MS + n)
-        for n in range(RECORDS)
-    ]
+def sending() -> Callable[[], object]:
+    """Return what a handler sends, from its values to record batches, ready for the wire."""
+    topic, shape = Topic("out", key=utf8, value=json(Balance)), TopicShape(1, MIB, MIB)
+    values = [(f"acct{n:07d}", Balance(n, n, STAMP_MS)) for n in range(RECORDS)]
 
-    def pack() -> object:
+    def send() -> object:
+        out = Out([topic], {})
+        out.at_ms = STAMP_MS
+        for key, value in values:
+            out.send(topic, key=key, value=value)
+        all_of(out.hashing())
         batches = Batches({"out": shape, "log": shape}, 0)
-        batches.add_outputs(outputs, "log", 0)
+        batches.add_outputs(out.take(), "log", 0)
         return [each.built(1, 2, 3) for run in batches.runs.values() for each in run]
 
-    return pack
+    return send
 
 
 def writing() -> Callable[[], object]:
@@ -89,7 +95,7 @@ def main() -> None:
     assert compiled is not None, why
     print(f"{rounds} rounds of {RECORDS:,}; {harness.machine()}")
     print(f"{'µs per record, median (half of the rounds)':44} {'Python':>20} {'engine':>20} {'ratio':>6}")
-    for make in (reading, packing, writing, hashing):
+    for make in (reading, sending, writing, hashing):
         do = make()
         found: dict[engine.Compiled | None, list[float]] = {None: [], compiled: []}
         for _ in range(rounds):
