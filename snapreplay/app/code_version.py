@@ -104,19 +104,9 @@ class _Place(NamedTuple):
 def own_modules(roots: Iterable[str]) -> dict[str, bytes]:
     """Return the author's modules that the module names in `roots` lead to: name → hash of the code. Raises UsageError:
     one of them is not valid Python."""
-    return {name: code for name, (code, _) in _own(roots).items()}
-
-
-def own_files(roots: Iterable[str]) -> set[str]:
-    """Return the files of `own_modules`. Raises as it does."""
-    return {file for _, file in _own(roots).values()}
-
-
-def _own(roots: Iterable[str]) -> dict[str, tuple[bytes, str]]:
-    """Name → hash of the code, file."""
     waiting = sorted(set(roots))
     tops = {_top(name) for name in waiting}
-    found: dict[str, tuple[bytes, str]] = {}
+    found: dict[str, bytes] = {}
     while waiting:
         name = waiting.pop()
         place = _place_of(name) if name not in found else None
@@ -125,8 +115,7 @@ def _own(roots: Iterable[str]) -> dict[str, tuple[bytes, str]]:
         source = _source_of(place)
         if source is None:
             continue
-        code, imported = _read(*source, place.package)
-        found[name] = code, source[0]
+        found[name], imported = _read(*source, place.package)
         waiting += imported
     return found
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
-from operator import methodcaller
 from struct import Struct
 from typing import Final, Generic, TypeVar, get_args
 
@@ -212,9 +211,6 @@ def shared_object(place: Place, other: Place) -> RecordError:
 
 _STAMP = Struct(">cq")
 _MARK = b"\xc1"
-
-is_marked = methodcaller("startswith", _MARK)
-"""Whether a value may have a stamp; `touched_at` says whether it has."""
 
 
 def stamped(touched_ms: int, value: bytes) -> bytes:
