@@ -18,6 +18,7 @@ from snapreplay.app.record import Carried, Output
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.core.kafka_errors import RefusedRecord
 from snapreplay.service.core.partitioners import murmur_positive
+from snapreplay.service.kafka.records import BEFORE_LENGTH_ENDS, FORMAT, NO_EPOCH
 from snapreplay.service.ports import LogRecord, TopicPartition
 
 BATCH_OVERHEAD_BYTES = 128
@@ -45,7 +46,7 @@ CODECS: dict[object, int] = {
 """Of `compression.type`."""
 
 _HEAD, _CHECKED = struct.Struct(">qiibI"), struct.Struct(">hiqqqhii")
-_FORMAT, _TRANSACTIONAL, _NO_EPOCH, _BEFORE_LENGTH_ENDS = 2, 0x10, -1, 12
+_TRANSACTIONAL = 0x10
 _ENCODERS: dict[int, Callable[[bytes], bytes]] = {1: gzip_encode, 2: snappy_encode, 3: lz4_encode, 4: zstd_encode}
 _NO_PRODUCER = (-1, -1, 0)
 """The place of a producer's id, epoch and base sequence."""
@@ -86,9 +87,9 @@ class PackedBatch:
         last = self.record_count - 1
         producer = producer_id, epoch, base_sequence
         checked = _CHECKED.pack(attributes, last, *self._times, *producer, last + 1) + body
-        length = _HEAD.size + len(checked) - _BEFORE_LENGTH_ENDS
+        length = _HEAD.size + len(checked) - BEFORE_LENGTH_ENDS
         checksum = self._compiled.crc32c(checked, 0, len(checked))
-        return _HEAD.pack(0, length, _NO_EPOCH, _FORMAT, checksum) + checked
+        return _HEAD.pack(0, length, NO_EPOCH, FORMAT, checksum) + checked
 
 
 class OpenBatch:
@@ -97,7 +98,7 @@ class OpenBatch:
     __slots__ = ("builder", "record_count")
 
     def __init__(self, size_bytes: int, compression: int, *, transactional: bool) -> None:
-        self.builder = DefaultRecordBatchBuilder(_FORMAT, compression, int(transactional), *_NO_PRODUCER, size_bytes)
+        self.builder = DefaultRecordBatchBuilder(FORMAT, compression, int(transactional), *_NO_PRODUCER, size_bytes)
         self.record_count = 0
 
     def built(self, producer_id: int, epoch: int, base_sequence: int) -> bytearray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aiokafka import errors as kafka
 
@@ -27,70 +27,24 @@ from snapreplay.service.core.kafka_errors import (
 )
 
 
-class InvalidRecord(kafka.BrokerResponseError):
-    """The broker refuses a record for what it is, such as one without a key for a compacted topic (Kafka 2.5).
-
-    aiokafka 0.14.0 does not know it: as an unknown error it would leave the batch in doubt, and be retried for ever.
-    """
-
-    errno = 87
-    message = "INVALID_RECORD"
-    description = "The broker refuses the record for what it is."
+def _learned(errno: int, name: str, *, retriable: bool = False, invalid_metadata: bool = False) -> Any:
+    """Make an error that aiokafka 0.14.0 does not know: an unknown one would leave a batch in doubt, and be retried for
+    ever. From here on `for_code` knows it."""
+    said = {"errno": errno, "message": name, "retriable": retriable, "invalid_metadata": invalid_metadata}
+    made = type("".join(map(str.title, name.split("_"))), (kafka.BrokerResponseError,), said)
+    kafka.kafka_errors[errno] = made
+    return made
 
 
-class GroupFull(kafka.BrokerResponseError):
-    """The coordinator takes no more members than `group.max.size` (Kafka 2.2). aiokafka 0.14.0 does not know it."""
-
-    errno = 81
-    message = "GROUP_MAX_SIZE_REACHED"
-    description = "The consumer group has reached its max size."
-
-
-class FencedLeaderEpoch(kafka.BrokerResponseError):
-    """The leader epoch in a request is older than the broker's (Kafka 2.1). aiokafka 0.14.0 does not know it."""
-
-    errno = 74
-    message = "FENCED_LEADER_EPOCH"
-    retriable = invalid_metadata = True
-
-
-class UnknownLeaderEpoch(kafka.BrokerResponseError):
-    """The leader epoch in a request is newer than the broker's (Kafka 2.1)."""
-
-    errno = 75
-    message = "UNKNOWN_LEADER_EPOCH"
-    retriable = True
-
-
-class OffsetNotAvailable(kafka.BrokerResponseError):
-    """A new leader does not know yet where its log ends (Kafka 2.2)."""
-
-    errno = 78
-    message = "OFFSET_NOT_AVAILABLE"
-    retriable = True
-
-
-class UnknownTopicId(kafka.BrokerResponseError):
-    """The broker has no topic with this id (Kafka 2.8)."""
-
-    errno = 100
-    message = "UNKNOWN_TOPIC_ID"
-    retriable = invalid_metadata = True
-
-
-class InconsistentTopicId(kafka.BrokerResponseError):
-    """The log of the broker has another topic id (Kafka 2.8)."""
-
-    errno = 103
-    message = "INCONSISTENT_TOPIC_ID"
-    retriable = invalid_metadata = True
-
-
-for _unknown in (
-    *(InvalidRecord, GroupFull, FencedLeaderEpoch, UnknownLeaderEpoch, OffsetNotAvailable, UnknownTopicId),
-    InconsistentTopicId,
-):
-    kafka.kafka_errors[_unknown.errno] = _unknown
+InvalidRecord = _learned(87, "INVALID_RECORD")
+"""A record is refused for what it is, such as one without a key for a compacted topic (Kafka 2.5)."""
+GroupFull = _learned(81, "GROUP_MAX_SIZE_REACHED")
+"""The coordinator takes no more members than `group.max.size` (Kafka 2.2)."""
+_learned(74, "FENCED_LEADER_EPOCH", retriable=True, invalid_metadata=True)
+_learned(75, "UNKNOWN_LEADER_EPOCH", retriable=True)
+_learned(78, "OFFSET_NOT_AVAILABLE", retriable=True)  # a new leader does not know yet where its log ends
+_learned(100, "UNKNOWN_TOPIC_ID", retriable=True, invalid_metadata=True)
+_learned(103, "INCONSISTENT_TOPIC_ID", retriable=True, invalid_metadata=True)
 
 _NOT_SPOKEN = (kafka.IncompatibleBrokerVersion, NotImplementedError)
 """The broker does not know the request, or none of the versions that we know."""
@@ -285,7 +239,7 @@ def _name_in(error: BaseException) -> str:
     if isinstance(error, kafka.ClusterAuthorizationFailedError):
         return ""
     name = named if isinstance(named, str) else min(named, default="")
-    return name.rpartition(" ")[2]  # "Unable to get coordinator id for NAME"
+    return name.rpartition(" ")[2]  # "no coordinator of NAME"
 
 
 def principal_of(settings: Settings) -> str:

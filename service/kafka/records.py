@@ -33,14 +33,14 @@ INFLATED_BYTES_MAX = 256 << 20
 # first and largest timestamp, producer id, producer epoch and first sequence, number of records.
 _HEAD = struct.Struct(">qiibIhiqqq6xi")
 _OF_ANY_FORMAT = struct.Struct(">qi4xb")
-_LENGTH, _BEFORE_LENGTH_ENDS = struct.Struct(">i"), 12  # bytes
-_LENGTH_MIN, _OLD_LENGTH_MIN = _HEAD.size - _BEFORE_LENGTH_ENDS, 14
+_LENGTH, BEFORE_LENGTH_ENDS = struct.Struct(">i"), 12  # bytes
+_LENGTH_MIN, _OLD_LENGTH_MIN = _HEAD.size - BEFORE_LENGTH_ENDS, 14
 _CHECKED_FROM, _ATTRIBUTES_AT = 21, 22  # the second byte of the attributes
-_FORMAT = 2  # since Kafka 0.11
+FORMAT = 2  # since Kafka 0.11
 _CODEC_MASK, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _HAS_DELETE_HORIZON = 0x40  # KIP-534: the cleaner sets it with the base timestamp
 _ABORT_MARKER = b"\0\0"
-_NO_EPOCH = _NO_TIMESTAMP = -1
+NO_EPOCH = _NO_TIMESTAMP = -1
 _PIECE_BYTES = 1 << 20
 
 
@@ -56,8 +56,8 @@ class Head(NamedTuple):
     ends_at: int
     base_offset: int
     next_offset: int  # of the batch behind it
-    leader_epoch: int = _NO_EPOCH
-    record_format: int = _FORMAT
+    leader_epoch: int = NO_EPOCH
+    record_format: int = FORMAT
     checksum: int = 0
     attributes: int = 0
     first_ms: int = 0
@@ -79,17 +79,17 @@ def heads_in(data: bytes) -> tuple[list[Head], str]:
     at, size, last_end = 0, len(data), -1
     while at + _OF_ANY_FORMAT.size <= size:
         base, length, record_format = _OF_ANY_FORMAT.unpack_from(data, at)
-        end = at + _BEFORE_LENGTH_ENDS + length
-        if length < (_LENGTH_MIN if record_format == _FORMAT else _OLD_LENGTH_MIN):
+        end = at + BEFORE_LENGTH_ENDS + length
+        if length < (_LENGTH_MIN if record_format == FORMAT else _OLD_LENGTH_MIN):
             return heads, f"a length of {length} bytes"
         if end > size:
             break
-        if record_format == _FORMAT:
+        if record_format == FORMAT:
             _, _, epoch, _, crc, attributes, delta, first_ms, largest_ms, producer_id, count = _HEAD.unpack_from(
                 data, at
             )
             times = first_ms, largest_ms
-            head = Head(at, end, base, base + delta + 1, epoch, _FORMAT, crc, attributes, *times, producer_id, count)
+            head = Head(at, end, base, base + delta + 1, epoch, FORMAT, crc, attributes, *times, producer_id, count)
         else:
             head = Head(at, end, base, base + 1, record_format=record_format)
         if base < last_end or head.next_offset <= base:
@@ -102,7 +102,7 @@ def heads_in(data: bytes) -> tuple[list[Head], str]:
 def batches_in(data: bytes | None) -> Iterator[LogBatch]:
     """Yield the whole batches that have a leader epoch, up to one whose length is damaged."""
     for head in heads_in(data or b"")[0]:
-        if head.record_format == _FORMAT:
+        if head.record_format == FORMAT:
             anchor = PositionAnchor(head.leader_epoch, head.checksum)
             yield LogBatch(head.base_offset, head.next_offset, anchor, head.is_cleaned)
 
@@ -117,7 +117,7 @@ class FetchedBatches:
         self._ends = [position]
         # A batch may hold one record: tuples cost half of what objects do.
         self._anchors = [None if anchor is None else (anchor.leader_epoch, anchor.crc32c)]
-        self.latest_epoch = anchor.leader_epoch if anchor is not None else _NO_EPOCH
+        self.latest_epoch = anchor.leader_epoch if anchor is not None else NO_EPOCH
 
     def add(self, heads: Sequence[Head]) -> bool:
         """Add the next answer.
@@ -128,7 +128,7 @@ class FetchedBatches:
         fell, latest, last_end = False, self.latest_epoch, self._ends[-1]
         for head in heads:
             epoch, end = head.leader_epoch, head.next_offset
-            if head.record_format != _FORMAT:
+            if head.record_format != FORMAT:
                 continue
             if epoch != latest:
                 fell = fell or epoch < latest
@@ -160,7 +160,7 @@ class FetchedBatches:
         if not self._ends:
             self._ends, self._anchors = [position], [None]
         last = self._anchors[-1]
-        self.latest_epoch = last[0] if last is not None else _NO_EPOCH
+        self.latest_epoch = last[0] if last is not None else NO_EPOCH
 
 
 class Records:
@@ -234,9 +234,9 @@ class Records:
 
     def _by_batch(self) -> Iterator[Sequence[RawRecord]]:
         for head in self.heads:
-            if head.record_format > _FORMAT or head.record_format < 0:
+            if head.record_format > FORMAT or head.record_format < 0:
                 raise CorruptRecordException(f"there is no record format {head.record_format}")
-            if head.record_format < _FORMAT:
+            if head.record_format < FORMAT:
                 yield from self._by_client(self._data[head.begins_at : head.ends_at])
             else:
                 if self._checks_crcs and _crc32c(self._data, head) != head.checksum:
@@ -300,7 +300,7 @@ class Records:
         position, lot = self.position, list[RawRecord]()
         try:
             batch: Any = MemoryRecords(data).next_batch()
-            is_old = data[16] < _FORMAT
+            is_old = data[16] < FORMAT
             if is_old and self._checks_crcs and not batch.validate_crc():
                 raise CorruptRecordException("its checksum is wrong")
             for record in batch:

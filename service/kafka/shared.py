@@ -418,16 +418,19 @@ class Client:
         """Ask the controller, as soon as there is one.
 
         Raises:
-            NodeNotReadyError: no broker that answers knows one: brokers are starting, or gone.
+            NodeNotReadyError: no broker that answers knows one that can be connected: brokers are starting, or gone.
         """
+        why = NodeNotReadyError("no controller is known")
         for pause_s in CONTROLLER_PAUSES_S:
             await asyncio.sleep(pause_s)
             if pause_s or self.cluster.controller is None:
                 await self.shared.refresh()
             if self.cluster.controller is not None:
-                with suppress(NodeNotReadyError):
+                try:
                     return await self.send(self.cluster.controller.nodeId, request)
-        raise NodeNotReadyError("no controller is known")
+                except NodeNotReadyError as error:
+                    why = error
+        raise why
 
     def leader(self, partition: TopicPartition) -> int:
         """Return the node that leads a partition; NO_LEADER if none is known."""

@@ -7,7 +7,7 @@ import pytest
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.shared import REPEATED_SECONDS, BrokerNode, Shared
+from snapreplay.service.kafka.shared import REPEATED_SECONDS, BrokerNode, Client, Shared
 from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.kafka import Since, hasty
 from tests.support.stage import until
@@ -128,3 +128,23 @@ async def test_a_client_does_not_wait_behind_another_ones_request(broker, new_to
             await reader.close()
         assert await stuck.poll(1, 0) == {}
         await stuck.close()
+
+
+async def test_what_is_idle_for_too_long_is_closed_before_the_broker_does_it(broker):
+    """After connections.max.idle.ms, when the metadata are asked for the next time."""
+    settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers, "connections.max.idle.ms": 1000})
+    shared = Shared(settings)
+    client = Client(shared)
+    shared.hold()
+    await client.start()
+    await shared.refresh()  # on a connection of its own
+    node = await client.anybody()
+    (held,) = client._held.values()
+    await client.close()
+    assert shared.take(BrokerNode(node, held.host, held.port)) is held
+    shared.give_back(node, held)
+    held.used_at -= 1.1
+    await shared.refresh()
+    assert not held.is_open
+    assert shared.take(BrokerNode(node, held.host, held.port)) is None
+    await shared.leave()
