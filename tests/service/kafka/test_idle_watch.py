@@ -5,6 +5,7 @@ import asyncio
 import struct
 from collections import Counter
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from snapreplay.service.kafka import fetching, idle_watch, shared
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.cursors import Answered, Cursor, Reading
 from snapreplay.service.kafka.fetches import BY_ID, BY_NAME
+from snapreplay.service.kafka.idle_watch import Place
 from snapreplay.service.kafka.shared import Client
-from snapreplay.service.ports import LogRecord, TopicPartition
+from snapreplay.service.ports import EpochEnd, LogRecord, TopicPartition
 from tests.support import record_batches
 from tests.support.deadlines import scaled, within
 from tests.support.kafka import Since, hasty, sockets_to
@@ -356,6 +358,29 @@ async def test_a_partition_that_two_readers_watch_is_one_in_the_session():
         await readers[0].close()
         await broker.append(0)
         assert await read(readers[1], LOGS[0]) == [1]
+
+
+SAID = [
+    (None, False, 0),
+    (Answered(0, 5, 5), False, 0),
+    (Answered(0, 6, 5), True, 0),
+    (Answered(0, 6, 6, records=b"?"), True, 0),
+    (Answered(0, 5, 5, diverging=EpochEnd(1, 2)), True, 0),
+    (Answered(6), True, 1),
+]
+"""What a broker says of a watched partition, whether that ends its watch, and how many disturbances it is."""
+
+
+@pytest.mark.parametrize(("answer", "is_over", "disturbances"), SAID)
+async def test_news_and_errors_end_the_watch(answer, is_over, disturbances):
+    cursor = Cursor(LOGS[0], 5, Reading(), TOPIC_ID)
+    cursor.follow(None)
+    cursor.answered(5, Answered(0, 5, 5), 0.0)
+    client: Any = SimpleNamespace(leader=lambda _: 1)
+    place = Place({(TOPIC_ID, 0): cursor}, client)
+    place.judge({}, {} if answer is None else {(TOPIC_ID, 0): answer})
+    assert (place.over.done(), cursor.disturbances) == (is_over, disturbances)
+    assert place.is_watched is not is_over
 
 
 async def test_a_partition_is_not_watched_from_two_offsets():
