@@ -307,7 +307,7 @@ async def test_a_partition_that_the_broker_does_not_name_keeps_its_fetches():
     broker = Broker()
     broker.fault = Says(how="absent")
     async with following(broker, (LOGS[0], TOPIC_ID)) as readers:
-        await until(lambda: len([each for each in broker.in_session if each.topics]) > 3)
+        await until(lambda: are_watched(readers) or len([each for each in broker.in_session if each.topics]) > 3)
         assert not are_watched(readers)
         assert len(broker.in_session) <= len(broker.own)
         await broker.append(0)
