@@ -12,6 +12,7 @@ from tests.service.test_state_reads import Asking
 from tests.service.test_two_processes import live
 from tests.support import apps
 from tests.support.deadlines import scaled
+from tests.support.kafka import until_async
 from tests.support.stage import snapshot, until
 
 pytestmark = pytest.mark.kafka
@@ -50,10 +51,8 @@ async def test_how_a_value_came_to_be_is_read_from_the_log(stage: Any, unique: A
                 await here.send([("ada", value)])
                 await here.all_processed(service)
             await snapshot(service)
-            later = await history()
-            async with asyncio.timeout(scaled(40)):
-                while len(later["items"]) > 1:  # the owner trims below the older one of two snapshots
-                    later = await history()
+            # The owner trims below the older one of two snapshots.
+            later = await until_async(history, lambda said: len(said["items"]) == 1)
             assert [each["value"] for each in later["items"]] == [4]
             assert (later["is_whole"], later["batches_without_changes"]) == (False, 0)
             assert whole["items"][0]["batch"] < later["from_batch"] <= later["items"][-1]["batch"]
