@@ -43,6 +43,7 @@ from snapreplay.service.kafka.throttling import THROTTLING, ThrottledWait, wait_
 from snapreplay.service.ports import TopicPartition
 
 log = logging.getLogger(__name__)
+log.addHandler(logging.NullHandler())  # a command without a log prints its error only
 
 FRESH_SECONDS = 1.0
 """A client that starts gets metadata that is no older: it may be there because another one met a stale leader."""
