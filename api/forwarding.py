@@ -129,5 +129,5 @@ def shares(covered: Covered, partitions: Sequence[int] | None) -> tuple[tuple[in
 def _live(covered: Covered) -> list[int]:
     live = [each.partition for each in held(covered) if each.phase_now == Phase.LIVE]
     if not live:
-        raise problems.nothing_live()
+        raise problems.ProblemError(problems.NOTHING_LIVE, "no partition is live: there is nothing to do")
     return live

@@ -97,7 +97,6 @@ def refusal(
         return problems.ProblemError(
             problems.FOREIGN_ORIGIN,
             f"a page of {(origin or 'another site')[:200]!r} may not ask this service to do anything",
-            hint="ask with curl or with `snapreplay`, which send no Origin",
         )
     media = headers.get("content-type")
     if media is not None and not _is_json(media):
@@ -162,7 +161,8 @@ class Guard:
             refused = asker
             self._say_refused(scope, f"{method} {path!a:.200s}", asker)
         if at_probes_port and path not in AT_PROBES_PORT:
-            refused = problems.not_at_this_port()
+            has = "this port (http.probes_port) has /healthz, /readyz, /startupz and /metrics only"
+            refused = problems.ProblemError(problems.OTHER_PORT, has)
         if isinstance(asker, Asker) and refused is None and asker.role < (needed := least_role(method, path)):
             log.warning("%s (%s) may not %s %.200s", asker.name, asker.role.name.lower(), method, ascii(path))
             refused = problems.role_too_low(asker.role.name.lower(), needed.name.lower())
@@ -210,7 +210,7 @@ class Guard:
         address = (scope.get("client") or ("?",))[0]
         certificate = scope.get("state", {}).get(CERTIFICATE, "")
         if self._tokens.needs_certificate and not certificate:
-            return problems.no_certificate()
+            return problems.ProblemError(problems.NO_CERTIFICATE, "this service asks for a client's certificate")
         if self._tokens.are_needed:
             given = headers.get("authorization", "")
             return self._tokens.asker(given) or problems.no_token(given)

@@ -97,7 +97,7 @@ async def _by_owners(here: ApiContext, covered: Covered, command: PartitionsComm
 async def _by_process(here: ApiContext, covered: Covered, command: ProcessCommand) -> Begun:
     who = next((each.process for each in covered.says if each.process.process_id == command.process_id), None)
     if who is None:
-        raise problems.unknown_process(command.process_id)
+        raise problems.ProblemError(problems.UNKNOWN_PROCESS, f"process {command.process_id!r} is not known here")
     if who == covered.says[0].process:
         return await _here(here, covered, command)
     if not who.can_be_asked:

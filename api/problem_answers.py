@@ -35,13 +35,6 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     SavepointsUnread: problems.SAVEPOINTS_UNREAD,
 }
 """Error of the service → kind of the problem that answers it."""
-_HINTS: dict[type[Exception], str] = {
-    NotFailed: "GET /restore-status shows its phase",
-    PartitionNotLive: "GET /restore-status shows which process has it, and its phase",
-    NotCancellable: "GET /api/v1/operations shows it",
-    ReadLate: "a handler keeps the partitions' loop to itself, or the process is frozen; GET /healthz says which",
-}
-"""For HTTP, where the hint of the error is for a program or the command line."""
 
 
 def install(app: Starlette, overview: str = "GET /openapi.json lists the paths and methods") -> None:
@@ -83,21 +76,13 @@ def of_service(error: Exception) -> ProblemError:
     members = {
         name: getattr(error, name) for name in ("partition", "operation_id") if getattr(error, name, None) is not None
     }
-    hint = _HINTS.get(type(error)) or getattr(error, "hint", "") or None
-    if isinstance(error, Busy):
-        operation = error.operation_id
-        hint = f"GET /api/v1/operations/{operation} shows it" if operation else "try again when it has ended"
+    # The kind's own hint comes first: the error's is for a program or the command line.
+    hint = kind.hint or getattr(error, "hint", "") or None
+    if isinstance(error, Busy) and error.operation_id:
+        hint = f"GET /api/v1/operations/{error.operation_id} shows it"
     if isinstance(error, PartitionNotLive):
         return ProblemError(kind, f"partition {error.partition}: {error.detail}", hint=hint, **members)
-    return ProblemError(kind, str(getattr(error, "message", error)), headers=_pause(error), hint=hint, **members)
-
-
-def _pause(error: Exception) -> dict[str, str]:
-    """Say in the headers when it is of use to ask again."""
-    if isinstance(error, LoopBlocked):
-        return {"Retry-After": "5"}
-    soon = (TooManyCommands, ReadLate, SavepointsUnread)
-    return {"Retry-After": "1"} if isinstance(error, soon) else {}
+    return ProblemError(kind, str(getattr(error, "message", error)), hint=hint, **members)
 
 
 def _not_readable(error: NotReadable) -> ProblemError:
@@ -105,14 +90,7 @@ def _not_readable(error: NotReadable) -> ProblemError:
         hint = "GET /restore-status?scope=app names the process that owns it, if one is known"
         return ProblemError(problems.NOT_HERE, error.message, partition=error.partition, hint=hint)
     hint = f"GET /restore-status says how far it is; it is {error.phase}"
-    return ProblemError(
-        problems.NOT_READABLE,
-        error.message,
-        partition=error.partition,
-        phase=error.phase,
-        headers={"Retry-After": "1"},
-        hint=hint,
-    )
+    return ProblemError(problems.NOT_READABLE, error.message, partition=error.partition, phase=error.phase, hint=hint)
 
 
 def _framework(request: Request, error: HTTPException) -> ProblemError:

@@ -24,11 +24,14 @@ URN = "urn:snapreplay:problem:"
 
 
 class ProblemKind(NamedTuple):
-    """One kind of problem; `name` ends its `type`."""
+    """One kind of problem; `name` ends its `type`. Its hint is that of a problem that has no other. With
+    `retry_seconds` it is of use to ask again."""
 
     name: str
     status: int
     title: str
+    hint: str | None = None
+    retry_seconds: int = 0
 
 
 class ProblemError(Exception):
@@ -45,45 +48,97 @@ class ProblemError(Exception):
         self.kind = kind
         self.detail = detail
         self.headers = dict(headers or {})
-        self.members = members
+        if kind.retry_seconds:
+            self.headers["Retry-After"] = str(kind.retry_seconds)
+        self.members = members | {"hint": members.get("hint") or kind.hint}
 
+
+_ITS_PHASE = "GET /restore-status says what each partition is doing, and which process owns it"
 
 UNKNOWN_PARTITION = ProblemKind("unknown-partition", 404, "No such partition")
 NOT_HERE = ProblemKind("partition-not-here", 404, "Partition not here")
-UNKNOWN_OPERATION = ProblemKind("unknown-operation", 404, "No such operation")
-NOT_OWNED = ProblemKind("partition-not-live", 409, "Partition not owned or not live")
-NOTHING_LIVE = ProblemKind("nothing-live", 409, "No live partition")
-BUSY = ProblemKind("operation-running", 409, "An operation of this kind is already running")
-NOT_FAILED = ProblemKind("partition-not-failed", 409, "Partition not failed")
+UNKNOWN_OPERATION = ProblemKind("unknown-operation", 404, "No such operation", "GET /api/v1/operations lists them")
+NOT_OWNED = ProblemKind("partition-not-live", 409, "Partition not owned or not live", _ITS_PHASE)
+NOTHING_LIVE = ProblemKind("nothing-live", 409, "No live partition", _ITS_PHASE)
+BUSY = ProblemKind(
+    "operation-running", 409, "An operation of this kind is already running", "try again when it has ended"
+)
+NOT_FAILED = ProblemKind("partition-not-failed", 409, "Partition not failed", "GET /restore-status shows its phase")
 NO_SUCCESSOR = ProblemKind("no-successor", 409, "Nobody would take the partitions")
-NOT_CANCELLABLE = ProblemKind("operation-not-cancellable", 409, "The operation cannot be cancelled")
-UNKNOWN_SAVEPOINT = ProblemKind("unknown-savepoint", 404, "No such savepoint")
-SAVEPOINTS_UNREAD = ProblemKind("savepoints-not-readable", 503, "The savepoints cannot be read now")
+NOT_CANCELLABLE = ProblemKind(
+    "operation-not-cancellable", 409, "The operation cannot be cancelled", "GET /api/v1/operations shows it"
+)
+UNKNOWN_SAVEPOINT = ProblemKind("unknown-savepoint", 404, "No such savepoint", "GET /api/v1/savepoints lists them")
+SAVEPOINTS_UNREAD = ProblemKind("savepoints-not-readable", 503, "The savepoints cannot be read now", retry_seconds=1)
 UNKNOWN_APP = ProblemKind("unknown-app", 404, "No such app")
-UNKNOWN_PROCESS = ProblemKind("unknown-process", 404, "No such process")
+UNKNOWN_PROCESS = ProblemKind("unknown-process", 404, "No such process", "GET /api/v1/processes lists them")
 MALFORMED = ProblemKind("malformed-body", 400, "The body is not JSON")
 TOO_LARGE = ProblemKind("body-too-large", 413, "The body is too large")
-MEDIA = ProblemKind("media-type", 415, "The body is not declared as JSON")
+MEDIA = ProblemKind(
+    "media-type",
+    415,
+    "The body is not declared as JSON",
+    "send that header: `curl -H 'Content-Type: application/json' ...`",
+)
 INVALID = ProblemKind("invalid-request", 422, "The request is not valid")
 TWO_LENGTHS = ProblemKind("two-lengths", 400, "Two lengths")
 MALFORMED_HEADER = ProblemKind("malformed-header", 400, "A header cannot be read")
-NO_TOKEN = ProblemKind("no-token", 401, "A token is needed")
-NO_CERTIFICATE = ProblemKind("no-certificate", 403, "A certificate is needed")
+NO_TOKEN = ProblemKind(
+    "no-token",
+    401,
+    "A token is needed",
+    "send `Authorization: Bearer TOKEN` with a line of the file http.token_file of the service",
+)
+NO_CERTIFICATE = ProblemKind(
+    "no-certificate",
+    403,
+    "A certificate is needed",
+    "show one that is signed by an authority in the file http.client_ca_file of the service: "
+    "`curl --cert FILE --key FILE ...`",
+)
 ROLE = ProblemKind("role-too-low", 403, "The role does not allow it")
-OTHER_PORT = ProblemKind("not-at-this-port", 404, "Not at this port")
+OTHER_PORT = ProblemKind(
+    "not-at-this-port", 404, "Not at this port", "ask at http.port, with a login if it demands one"
+)
 FOREIGN_HOST = ProblemKind("foreign-host", 403, "Foreign host")
-FOREIGN_ORIGIN = ProblemKind("foreign-origin", 403, "Foreign origin")
-LOOP_BLOCKED = ProblemKind("loop-blocked", 503, "The partitions' event loop is blocked")
-BUSY_LINE = ProblemKind("too-many-requests", 503, "Too many requests wait")
-TOO_MANY_STREAMS = ProblemKind("too-many-streams", 503, "Too many streams of events")
-NOT_REACHED = ProblemKind("cluster-not-reached", 503, "The Kafka cluster has not been reached yet")
-OWNER_AWAY = ProblemKind("owner-unreachable", 503, "The owner of the partition cannot be asked")
+FOREIGN_ORIGIN = ProblemKind(
+    "foreign-origin", 403, "Foreign origin", "ask with curl or with `snapreplay`, which send no Origin"
+)
+LOOP_BLOCKED = ProblemKind("loop-blocked", 503, "The partitions' event loop is blocked", retry_seconds=5)
+BUSY_LINE = ProblemKind("too-many-requests", 503, "Too many requests wait", retry_seconds=1)
+TOO_MANY_STREAMS = ProblemKind(
+    "too-many-streams",
+    503,
+    "Too many streams of events",
+    "GET /restore-status answers without a stream",
+    retry_seconds=10,
+)
+NOT_REACHED = ProblemKind(
+    "cluster-not-reached",
+    503,
+    "The Kafka cluster has not been reached yet",
+    "wait, because the service keeps trying; GET /readyz and the log say why it has not succeeded",
+    retry_seconds=5,
+)
+OWNER_AWAY = ProblemKind(
+    "owner-unreachable",
+    503,
+    "The owner of the partition cannot be asked",
+    "GET /api/v1/processes says which processes can be asked",
+    retry_seconds=5,
+)
 PARTLY = ProblemKind("partly-begun", 409, "Not begun for all partitions")
 INTERNAL = ProblemKind("internal", 500, "Internal error")
 UNKNOWN_STORE = ProblemKind("unknown-store", 404, "No such store")
 NO_KEY = ProblemKind("key-not-found", 404, "No such key")
-NOT_READABLE = ProblemKind("partition-not-readable", 503, "The partition cannot be read now")
-LATE = ProblemKind("read-late", 503, "The state was not read in time")
+NOT_READABLE = ProblemKind("partition-not-readable", 503, "The partition cannot be read now", _ITS_PHASE, 1)
+LATE = ProblemKind(
+    "read-late",
+    503,
+    "The state was not read in time",
+    "a handler keeps the partitions' loop to itself, or the process is frozen; GET /healthz says which",
+    retry_seconds=1,
+)
 
 
 OF_A_POST = (ROLE, TWO_LENGTHS, MALFORMED_HEADER, FOREIGN_HOST, FOREIGN_ORIGIN, MEDIA, BUSY_LINE, LOOP_BLOCKED)
@@ -128,7 +183,7 @@ def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
         known = {"description": HTTPStatus(kind.status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
         found = responses.setdefault(kind.status, known)
         found["description"] += f"{', ' if ':' in found['description'] else ': '}{kind.name}"
-        if kind in (NOT_REACHED, LOOP_BLOCKED, TOO_MANY_STREAMS, OWNER_AWAY):
+        if kind.retry_seconds:
             found["headers"] = RETRY_AFTER
     return responses
 
@@ -138,22 +193,13 @@ RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", "schema": {"ty
 
 def not_reached() -> ProblemError:
     """Make the error for a cluster that was not reached yet: nothing is known about partitions before."""
-    return ProblemError(
-        NOT_REACHED,
-        "no broker of kafka.bootstrap.servers has answered since this process started",
-        headers={"Retry-After": "5"},
-        hint="wait, because the service keeps trying; GET /readyz and the log say why it has not succeeded",
-    )
+    return ProblemError(NOT_REACHED, "no broker of kafka.bootstrap.servers has answered since this process started")
 
 
 def owner_away(process: Process, why: str) -> ProblemError:
     """Make the error for a request that its partition's owner cannot be asked."""
-    return ProblemError(
-        OWNER_AWAY,
-        f"process {process.process_id} on {process.host} ({process.state}) would have to do it: {why}",
-        headers={"Retry-After": "5"},
-        hint="GET /api/v1/processes says which processes can be asked",
-    )
+    who = f"process {process.process_id} on {process.host} ({process.state})"
+    return ProblemError(OWNER_AWAY, f"{who} would have to do it: {why}")
 
 
 def passed_back(process: Process, status: int, document: bytes) -> ProblemError:
@@ -197,19 +243,11 @@ def partly(operation_id: str, refused: Sequence[ProblemError]) -> ProblemError:
 
 
 def unknown_operation(operation_id: str) -> ProblemError:
-    """Make the error for an operation that no process knows."""
     return ProblemError(
         UNKNOWN_OPERATION,
         f"operation {operation_id!r} is not known: a process keeps its last 1,000 operations,"
         " and none from before its start",
-        hint="GET /api/v1/operations lists them",
     )
-
-
-def unknown_savepoint(name: str) -> ProblemError:
-    """Make the error for a savepoint that the app does not have."""
-    hint = "GET /api/v1/savepoints lists them"
-    return ProblemError(UNKNOWN_SAVEPOINT, f"the app has no savepoint {name}", hint=hint)
 
 
 def unknown_app(path: str, app_ids: Sequence[str]) -> ProblemError:
@@ -219,31 +257,6 @@ def unknown_app(path: str, app_ids: Sequence[str]) -> ProblemError:
         UNKNOWN_APP,
         f"this process runs {counted(len(found), 'app')}, and {path[:200]!r} names none of them",
         hint=f"use a path below {some(found)}; on the command line, add it to --url",
-    )
-
-
-def unknown_process(process_id: str) -> ProblemError:
-    """Make the error for a process that is not known here as one of the app."""
-    hint = "GET /api/v1/processes lists them"
-    return ProblemError(UNKNOWN_PROCESS, f"process {process_id!r} is not known here", hint=hint)
-
-
-def too_many_streams(readers: int) -> ProblemError:
-    """Make the error for a reader of events for whom there is no place."""
-    return ProblemError(
-        TOO_MANY_STREAMS,
-        f"{readers} readers of events are connected already",
-        headers={"Retry-After": "10"},
-        hint="GET /restore-status answers without a stream",
-    )
-
-
-def nothing_live() -> ProblemError:
-    """Make the error for what is asked of all live partitions, of which there are none."""
-    return ProblemError(
-        NOTHING_LIVE,
-        "no partition is live: there is nothing to do",
-        hint="GET /restore-status says what each partition is doing",
     )
 
 
@@ -264,26 +277,6 @@ def no_token(authorization: str) -> ProblemError:
         NO_TOKEN,
         "the token is not one of this service" if is_wrong else "this service asks for a token",
         headers={"WWW-Authenticate": 'Bearer realm="snapreplay"' + (', error="invalid_token"' if is_wrong else "")},
-        hint="send `Authorization: Bearer TOKEN` with a line of the file http.token_file of the service",
-    )
-
-
-def no_certificate() -> ProblemError:
-    """Make the error for a request on a connection without a client's certificate."""
-    return ProblemError(
-        NO_CERTIFICATE,
-        "this service asks for a client's certificate",
-        hint="show one that is signed by an authority in the file http.client_ca_file of the service: "
-        "`curl --cert FILE --key FILE ...`",
-    )
-
-
-def not_at_this_port() -> ProblemError:
-    """Make the error for a request at the port of the probes that is about something else."""
-    return ProblemError(
-        OTHER_PORT,
-        "this port (http.probes_port) has /healthz, /readyz, /startupz and /metrics only",
-        hint="ask at http.port, with a login if it demands one",
     )
 
 
@@ -298,11 +291,7 @@ def role_too_low(role: str, needed: str) -> ProblemError:
 
 def wrong_media(media: str) -> ProblemError:
     """Make the error for a body that is not declared as JSON, which a page of any site could send."""
-    return ProblemError(
-        MEDIA,
-        f"Content-Type is {media[:200]!r}, not 'application/json'",
-        hint="send that header: `curl -H 'Content-Type: application/json' ...`",
-    )
+    return ProblemError(MEDIA, f"Content-Type is {media[:200]!r}, not 'application/json'")
 
 
 def response(problem: ProblemError, path: str) -> JSONResponse:
@@ -351,6 +340,4 @@ def key_not_found(read: Sequence[int], not_read: Sequence[NotRead]) -> ProblemEr
         NOT_READABLE,
         f"the key was not found, but {counted(len(not_read), 'partition')} could not be read: {missing}",
         partitions=tuple(read),
-        headers={"Retry-After": "1"},
-        hint="GET /restore-status says what each partition is doing, and which process owns it",
     )

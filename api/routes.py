@@ -127,7 +127,7 @@ async def get_savepoint(
     """Read one from Kafka: its increments and manifests. `snapreplay savepoint show` proves every entry, too."""
     found = (await here.source.savepoints(name)).items
     if not found:
-        raise problems.unknown_savepoint(name)
+        raise problems.ProblemError(problems.UNKNOWN_SAVEPOINT, f"the app has no savepoint {name}")
     return views.answer(found[0])
 
 
@@ -206,7 +206,8 @@ async def follow_events(
     is_peer = any(each.process_id == follower for each in document.peers)
     places = connections_max()
     if here.events.readers >= (places if is_peer else places - places // 2):
-        raise problems.too_many_streams(here.events.readers)
+        taken = f"{here.events.readers} readers of events are connected already"
+        raise problems.ProblemError(problems.TOO_MANY_STREAMS, taken)
     return StreamingResponse(
         _while_known(here.events.stream(document), request.scope[IS_STILL_KNOWN]),
         media_type=events.MEDIA_TYPE,

@@ -251,11 +251,11 @@ class ForwardedRead(NamedTuple):
         if not problem.type.startswith(URN):
             raise problems.owner_away(process, "it is of a version that has no reads")
         members = problem.model_dump(exclude_none=True, exclude={"type", "title", "status", "detail", "instance"})
-        kind_of = ProblemKind(problem.type.removeprefix(URN), problem.status, problem.title)
+        again = int(problem.status == 503)
+        kind_of = ProblemKind(problem.type.removeprefix(URN), problem.status, problem.title, retry_seconds=again)
         if kind_of.name == problems.NOT_HERE.name:  # it has just moved
             kind_of = problems.NOT_READABLE
-        headers = {"Retry-After": "1"} if kind_of.status == 503 else {}
-        raise ProblemError(kind_of, f"process {process.process_id}: {problem.detail}", headers=headers, **members)
+        raise ProblemError(kind_of, f"process {process.process_id}: {problem.detail}", **members)
 
 
 def who_has(covered: Covered, partition: int, *, is_stale_allowed: bool) -> list[Process]:
