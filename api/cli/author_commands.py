@@ -130,7 +130,7 @@ def dev(
             note(f"Kafka:    {servers}" + (f" in {data_dir}" if data_dir else ""))
             return _serve_apps(programs, settings, servers, partitions)
     except ToolsMissing as error:
-        error.or_else(INSTEAD)
+        error.hint += f"; or {INSTEAD}"
         raise
 
 

@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 1
         except ToolsMissing as missing:
             show.say(missing.message, "bold red")
-            show.say(missing.or_else(INSTEAD).hint)
+            show.say(f"{missing.hint}; or {INSTEAD}")
             return 1
         except LocalBrokerUnavailable as unavailable:
             show.say(unavailable.message, "bold red")

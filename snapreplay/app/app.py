@@ -385,7 +385,7 @@ class App(Generic[S]):
 
         def register(closed: WindowHandler[K, A, S]) -> Windows[K, A, S]:
             check_handler(closed, "(closed, state, out)")
-            made = Windows(name, size_ms, every_ms or size_ms, grace_ms, store, late, closed)
+            made = Windows(name, grace_ms, store, late, closed, size_ms, every_ms or size_ms)
             self._closing(name, in_place_of(closed, made.close), store)
             self._kept.append(made)
             return made
@@ -419,7 +419,7 @@ class App(Generic[S]):
 
         def register(closed: WindowHandler[K, A, S]) -> Sessions[K, A, S]:
             check_handler(closed, "(closed, state, out)")
-            made = Sessions(name, gap_ms, grace_ms, merge, store, late, closed)
+            made = Sessions(name, grace_ms, store, late, closed, gap_ms, merge)
             self._closing(name, in_place_of(closed, made.close), store)
             self._kept.append(made)
             return made

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar, get_args, overload
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, get_args, overload
 
 import msgspec
 
@@ -66,14 +67,18 @@ class Closed(msgspec.Struct, Generic[K, A], frozen=True):
 WindowHandler = Callable[[Closed[K, A], S, Out], None]
 
 
+@dataclass(eq=False, repr=False)
 class _Windowed(Generic[K, A, S]):
-    """What windows and sessions have in common: a store, and a timer of their name that closes an entry of it."""
+    """A store, and a timer of the same name as the windows or sessions, which closes an entry of the store."""
 
-    def __init__(
-        self, name: str, grace_ms: int, store: str, late: Topic[Any, Any] | None, closed: WindowHandler[K, A, S]
-    ) -> None:
-        self.name, self.store, self.grace_ms = name, store, grace_ms
-        self._late, self._closed = late, closed
+    name: str
+    grace_ms: int
+    store: str
+    _late: Topic[Any, Any] | None
+    _closed: WindowHandler[K, A, S]
+
+    _kind: ClassVar[str]
+    _is_ordered: ClassVar[bool] = False
 
     def close(self, timer: Timer[tuple[K, int]], state: S, out: Out) -> None:
         value = store_in(state, self.store).pop(timer.key, _NOTHING)
@@ -84,10 +89,18 @@ class _Windowed(Generic[K, A, S]):
     def _end_ms(self, timer: Timer[tuple[K, int]]) -> int:
         """Return the end of the window that a timer closes."""
 
+    def check(self, state: object) -> None:
+        """Raise UsageError if the state has no store for it."""
+        check_store(str(self), state, self.store, "tuple[str, int]", is_ordered=self._is_ordered)
+
     def _note_late(self, record: Record[Any, Any], out: Out) -> None:
         note_late(self.name, self._late, record, out)
 
+    def __repr__(self) -> str:
+        return f"{self._kind} {self.name}"
 
+
+@dataclass(eq=False, repr=False)
 class Windows(_Windowed[K, A, S]):
     """The windows of an app under one name; made by `App.window`.
 
@@ -95,18 +108,10 @@ class Windows(_Windowed[K, A, S]):
     window's end, calls the decorated function and deletes the entry.
     """
 
-    def __init__(
-        self,
-        name: str,
-        size_ms: int,
-        every_ms: int,
-        grace_ms: int,
-        store: str,
-        late: Topic[Any, Any] | None,
-        closed: WindowHandler[K, A, S],
-    ) -> None:
-        super().__init__(name, grace_ms, store, late, closed)
-        self._size_ms, self._every_ms = size_ms, every_ms
+    _size_ms: int
+    _every_ms: int
+
+    _kind = "window"
 
     @overload
     def of(self, record: Record[K, Any], state: S, out: Out) -> list[tuple[K, int]]: ...
@@ -142,14 +147,8 @@ class Windows(_Windowed[K, A, S]):
     def _end_ms(self, timer: Timer[tuple[K, int]]) -> int:
         return timer.key[1] + self._size_ms
 
-    def check(self, state: object) -> None:
-        """Raise UsageError if the state has no store for it."""
-        check_store(str(self), state, self.store, "tuple[str, int]")
 
-    def __repr__(self) -> str:
-        return f"window {self.name}"
-
-
+@dataclass(eq=False, repr=False)
 class Sessions(_Windowed[K, A, S]):
     """The sessions of an app under one name; made by `App.session`.
 
@@ -157,18 +156,10 @@ class Sessions(_Windowed[K, A, S]):
     its last record, plus `grace_ms`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        gap_ms: int,
-        grace_ms: int,
-        merge: Callable[[Any, Any], Any],
-        store: str,
-        late: Topic[Any, Any] | None,
-        closed: WindowHandler[K, A, S],
-    ) -> None:
-        super().__init__(name, grace_ms, store, late, closed)
-        self._gap_ms, self._merge = gap_ms, merge
+    _gap_ms: int
+    _merge: Callable[[Any, Any], Any]
+
+    _kind, _is_ordered = "session", True
 
     @overload
     def of(self, record: Record[K, Any], state: S, out: Out) -> list[tuple[K, int]]: ...
@@ -218,13 +209,6 @@ class Sessions(_Windowed[K, A, S]):
 
     def _end_ms(self, timer: Timer[tuple[K, int]]) -> int:
         return max(timer.at_ms - self.grace_ms, timer.key[1] + self._gap_ms)
-
-    def check(self, state: object) -> None:
-        """Raise UsageError if the state has no store for it."""
-        check_store(str(self), state, self.store, "tuple[str, int]", is_ordered=True)
-
-    def __repr__(self) -> str:
-        return f"session {self.name}"
 
 
 def in_place_of(function: Callable[..., Any], called: Callable[[Any, Any, Out], None]) -> Callable[..., None]:

@@ -1,7 +1,6 @@
 """Errors of the local broker, worded for the person who typed the command."""
 
 from pathlib import Path
-from typing import Self
 
 from snapreplay.errors import UsageError
 
@@ -22,11 +21,6 @@ class LocalBrokerUnavailable(UsageError):
 
 class ToolsMissing(LocalBrokerUnavailable):
     """Java, Maven or the jars are missing."""
-
-    def or_else(self, alternative: str) -> Self:
-        """Add to the hint a way to do without the local broker, which only the command knows."""
-        self.hint = f"{self.hint}; or {alternative}"
-        return self
 
 
 class LocalBrokerFailed(LocalBrokerUnavailable):

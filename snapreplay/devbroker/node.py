@@ -294,11 +294,8 @@ class LocalNode:
     def _fail(self, what: str) -> NoReturn:
         """Raise; close() will then leave the log."""
         self._keep_log = True
-        cause = likely_cause(self.log_path, self._log_start)
-        last = last_lines(self.log_path)
-        message = f"the local broker failed: {what}. Likely cause: {cause}."
-        hint = f"read its log, {self.log_path}. It ends with:\n{last}"
-        raise LocalBrokerFailed(message, hint, self.log_path)
+        hint = f"read its log, {self.log_path}. It ends with:\n{last_lines(self.log_path)}"
+        raise LocalBrokerFailed(f"the local broker failed: {what}", hint, self.log_path)
 
 
 def _keeper_for(work_dir: Path) -> KeptProcess:
@@ -342,25 +339,6 @@ _TAIL_LINES = 12
 _TAIL_BYTES = 65_536
 _STARTED = "Kafka Server started"
 _PORT_TAKEN = "Address already in use"
-
-# The order matters: an entry may cause those below it. The last one is any other failure.
-_CAUSES: tuple[tuple[str, str], ...] = (
-    (_PORT_TAKEN, "the port is taken by another program"),
-    (r"Invalid cluster\.id|InconsistentClusterId|Stored node id", "the data directory belongs to another broker"),
-    (r"Error occurred during initialization of VM\n(.+)|(Unrecognized VM option.+)", "the JVM does not start"),
-    (r"(?:Exception|Error): (.+)", "the broker says"),
-)
-
-
-def likely_cause(log_path: Path, since: int = 0) -> str:
-    """Return one clause that names the likely cause, from the end of the log after byte `since`."""
-    text = _end_of(log_path, since)
-    for pattern, meaning in _CAUSES:
-        match = re.search(pattern, text)
-        if match:
-            said = next(filter(None, match.groups()), "").strip().rstrip(".")
-            return f"{meaning}: {said}" if said else meaning
-    return "unknown"
 
 
 def last_lines(log_path: Path) -> str:
