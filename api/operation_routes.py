@@ -185,7 +185,6 @@ def _in_path(kind: Any) -> Any:
 
 
 def _add(kind: type[Command]) -> None:
-    """Add the route of this command."""
     summary, _, text = (getdoc(kind) or "").partition("\n\n")
     types: dict[str, Any] = {"here": Here, "covered": Covers}
     types |= {

@@ -41,7 +41,6 @@ def owns(path: str) -> bool:
 
 
 def install(app: Starlette) -> None:
-    """Add the routes of the page."""
     site = Site.read()
     app.add_route("/", site.page, include_in_schema=False)
     app.add_route(FOLDER + "{digest}/{name:path}", site.file, include_in_schema=False)

@@ -62,7 +62,6 @@ def _as_problem(request: Request, error: Exception) -> ProblemError:
 
 
 def of_service(error: Exception) -> ProblemError:
-    """Return the problem of an error of the service."""
     if isinstance(error, UnknownPartition):
         count = error.partition_count
         return problems.not_reached() if count is None else problems.unknown_partition(error.partition, count)

@@ -197,7 +197,6 @@ def not_reached() -> ProblemError:
 
 
 def owner_away(process: Process, why: str) -> ProblemError:
-    """Make the error for a request that its partition's owner cannot be asked."""
     who = f"process {process.process_id} on {process.host} ({process.state})"
     return ProblemError(OWNER_AWAY, f"{who} would have to do it: {why}")
 
@@ -281,7 +280,6 @@ def no_token(authorization: str) -> ProblemError:
 
 
 def role_too_low(role: str, needed: str) -> ProblemError:
-    """Make the error for a request that the token does not allow."""
     return ProblemError(
         ROLE,
         f"the token is of the role {role}; this needs {needed}",
@@ -316,7 +314,6 @@ def wrong(where: str, why: str) -> ProblemError:
 
 
 def missing(partition: int, partition_count: int | None) -> ProblemError:
-    """Make the error for a partition that this process does not have."""
     if partition_count is None:
         return not_reached()
     if partition >= partition_count:

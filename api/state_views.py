@@ -75,7 +75,6 @@ class ShownChanges(Looked, frozen=True, kw_only=True):
 
 
 def changes(read: ReadKeyHistory, found: KeyHistory) -> ShownChanges:
-    """Return the history of a key."""
     items = [
         ShownChange(
             **{name: getattr(each, name) for name in ChangeAt.__struct_fields__},
@@ -95,7 +94,6 @@ def changes(read: ReadKeyHistory, found: KeyHistory) -> ShownChanges:
 
 
 def values(parts: Iterable[PartRead]) -> tuple[StateValue, ...]:
-    """Return the values that were found."""
     found = [(each.at, stored) for each in parts for _, stored in each.items]
     return tuple(StateValue(**_fields(at), value=shown_value(stored)) for at, stored in found)
 

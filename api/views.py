@@ -288,7 +288,6 @@ def config(covered: Covered) -> Config:
 
 
 def restore_plans(covered: Covered) -> RestorePlans:
-    """Return the plan of each partition."""
     return RestorePlans(
         tuple(
             PartitionPlan(

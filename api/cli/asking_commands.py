@@ -47,7 +47,6 @@ def restore_status(*, client: options.Running, output: options.Output = Format.T
 def _shown(
     found: Json, output: Format, show: Callable[[Json], None], exit_code: Callable[[Json], ExitCode]
 ) -> ExitCode:
-    """Print what was found, and return the exit code."""
     if output is Format.JSON:
         print_json(found)
     else:

@@ -187,7 +187,6 @@ class Owned(Struct, frozen=True):
 
 
 def increment_record(context: Context, increment: Increment) -> LogRecord:
-    """Return the record of an increment."""
     return LogRecord(context.increments.topic, encode(increment), headers=headers_for(RecordKind.INCREMENT))
 
 

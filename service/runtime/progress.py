@@ -42,11 +42,7 @@ SILENT = RestoreProgress()
 
 
 class RestoreRecord(RestoreProgress):
-    """The record of the running or last recovery.
-
-    Attributes:
-        recovery: None before the first one.
-    """
+    """The record of the running or last recovery; None before the first one."""
 
     def __init__(self) -> None:
         self.recovery: RecoveryStatus | None = None

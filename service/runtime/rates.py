@@ -34,11 +34,7 @@ class Work(StrEnum):
 
 
 class Worked:
-    """The seconds of a restore that were work. Its phases have waiting, too: for a place, for a topic.
-
-    Attributes:
-        seconds: of each work.
-    """
+    """The seconds of a restore that were work. Its phases have waiting, too: for a place, for a topic."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(Work, 0.0)

@@ -62,11 +62,7 @@ def problem_of(error: BaseException) -> PartitionError:
 
 class Facts(msgspec.Struct, frozen=True):
     """The facts about a partition of this process that decisions depend on; the status is never read for them.
-
-    Attributes:
-        owner_epoch: the offset of the newest claim; None before the first.
-        rejected_proposals: the newest first.
-        pointed: the newest snapshot that got its pointer in this process.
+    `owner_epoch`: the offset of the newest claim. `pointed`: the newest snapshot that got its pointer in this process.
     """
 
     phase: Phase = Phase.ASSIGNED
@@ -76,11 +72,8 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Reporter(RestoreRecord):
-    """Keeps the facts of one partition and publishes its status; only its runner, and what that runs, calls it.
-
-    Attributes:
-        facts: may be read by any thread.
-    """
+    """Keeps the facts of one partition and publishes its status; only its runner, and what that runs, calls it. Any
+    thread may read the `facts`."""
 
     def __init__(self, board: StatusBoard, partition: int, on_claim: Callable[[int], None] = lambda _: None) -> None:
         """Take `on_claim`, which is called with each new owner epoch."""

@@ -213,7 +213,6 @@ class Recorded(NamedTuple):
 
 
 def _present(recorded: StoredFields, store: str) -> set[str]:
-    """Return the paths of the fields that were not dropped."""
     return {path for path in recorded.get(store, ()) if not path.startswith(DROPPED)}
 
 

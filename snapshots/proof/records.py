@@ -65,7 +65,6 @@ class Judged(NamedTuple):
 
 
 def judge(record: InputRecord) -> Judged:
-    """Judge a record."""
     value = record.value or b""
     kind = value[5] if len(value) > 5 else None
     condition = _condition(value, record)
