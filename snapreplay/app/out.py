@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from snapreplay import engine
 from snapreplay.app.call import AsyncCall, Calling, NoCalls
-from snapreplay.app.codecs import Codec, unencoded, utf8
+from snapreplay.app.codecs import Codec, unchecked, unencoded, utf8
 from snapreplay.app.names import alter
 from snapreplay.app.record import PIECE_BYTES, Carried, Headers, Output, context_of, hashing, packed
 from snapreplay.app.topic import InternalTopic, Topic
@@ -97,7 +97,7 @@ class Out:
         return [
             (
                 *(topic, topic.name, None if is_text else encode_key),
-                *(getattr(value.encode, "__wrapped__", value.encode), hasattr(value.encode, "__wrapped__")),
+                *((plain, True) if (plain := unchecked(value.encode)) is not None else (value.encode, False)),
                 *(limit_bytes, may_stay),
             )
             for topic, (encode_key, is_text, value, limit_bytes, may_stay) in self._ways.items()

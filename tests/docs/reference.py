@@ -209,6 +209,7 @@ NOT_FOR_USERS = {
         "note_late",
         "mark",
         "cut",
+        "hashing",
         "take_late",
         "take",
         "staged",

@@ -9,8 +9,8 @@ happens at that point and no other.
     gate.open()
 
 A point is the name of an effect of the recovery (service/core/effects.py), held before it is performed, or of
-one of aiokafka's requests, held before it is sent. `passes` of them are let through first. Whoever else comes to a
-closed gate stands there too.
+a request to a broker, by its class, held before it is sent. `passes` of them are let through first. Whoever else comes
+to a closed gate stands there too.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from aiokafka.client import AIOKafkaClient
-
+from snapreplay.service.kafka.shared import Client
 from snapreplay.service.recovery.driver import RecoveryDriver
 
 VARIABLE = "TEST_GATE"
@@ -77,7 +76,7 @@ def install_from_environment() -> None:
     if told is None:
         return
     guard = _Guard(**json.loads(told))
-    send, perform = AIOKafkaClient.send, RecoveryDriver._perform
+    send, perform = Client.send, RecoveryDriver._perform
 
     async def guarded_send(client: Any, node_id: int, request: Any, **keywords: Any) -> Any:
         await guard.pass_by(request)
@@ -87,5 +86,5 @@ def install_from_environment() -> None:
         await guard.pass_by(effect)
         return await perform(recoverer, effect)
 
-    mock.patch.object(AIOKafkaClient, "send", guarded_send).start()
+    mock.patch.object(Client, "send", guarded_send).start()
     mock.patch.object(RecoveryDriver, "_perform", guarded_perform).start()

@@ -2,6 +2,7 @@
 
 import math
 from enum import StrEnum
+from functools import wraps
 from itertools import product
 from typing import Any
 
@@ -38,12 +39,19 @@ def shout(value):
     return bytearray(b"odd") if isinstance(value, str) else repr(value).encode()
 
 
+@wraps(json().encode)
+def sealed(value):
+    """Encode what another encoder gives, as a decorator does."""
+    return b"SEALED:" + json().encode(value)
+
+
 TOPICS: list[Any] = [
     Topic("rows", key=utf8, value=json(Row)),
     Topic("any", key=nullable(utf8), value=json()),
     Topic("packed", key=raw, value=msgpack()),
     Topic("numbers", key=i64, value=nullable(i64)),
     Topic("own", key=Codec("own", bytes, shout), value=Codec("own", bytes, shout)),
+    Topic("sealed", value=Codec("sealed", bytes, sealed)),
     InternalTopic("app", "within", key=utf8, value=raw),
 ]
 UNKNOWN = Topic("unknown")
