@@ -24,7 +24,7 @@ from tests.support.kafka import until_async
 from tests.support.stage import GROUP, Stage, processed, session_ms, settings_for, until
 from tests.support.tampering import delete
 
-pytestmark = [pytest.mark.kafka, pytest.mark.whole]  # a broker with ACLs of its own
+pytestmark = pytest.mark.kafka
 
 KAFKA_ACLS = r"`?(kafka-acls\.sh [^;`)]+)"
 
@@ -89,6 +89,7 @@ class Restricted(Stage):
         return None
 
 
+@pytest.mark.whole
 async def test_every_missing_acl_is_named_by_the_command_that_gives_it(here, unique):
     """From no permission at all each refusal's own command leads to the next one, and at last to a service that works.
     Given that way is what deploy/README.md asks for, without what only snapshots need."""
@@ -125,6 +126,7 @@ async def test_every_missing_acl_is_named_by_the_command_that_gives_it(here, uni
     assert {each for each in spared if "-snapshots" not in each[1] and each[2] != "DELETE"} == set()
 
 
+@pytest.mark.whole
 async def test_what_doctor_names_is_given_until_it_names_nothing(here, unique):
     """Each remedy as printed, with the user's name. Who asks for all of it fences no owner: its transaction goes on."""
     stage = await Restricted(here, apps.ledger(unique("doctor"))).made()
@@ -201,6 +203,7 @@ async def test_a_revoked_acl_stops_a_partition_until_it_is_given_back(here, uniq
             await stage.assert_exactly_once(service)
 
 
+@pytest.mark.whole
 async def test_a_topic_of_a_pattern_that_may_not_be_read_is_named_until_it_may(here, unique, monkeypatch, caplog):
     """The others go on, also after a restart, and each command that is named leads one step on."""
     monkeypatch.setattr("snapreplay.service.supervisor.WATCH_SECONDS", 0.2)
@@ -234,6 +237,7 @@ async def test_a_topic_of_a_pattern_that_may_not_be_read_is_named_until_it_may(h
         assert service.view(0).get("k0") == {"sum": 16, "from": [east, west]}
 
 
+@pytest.mark.whole
 async def test_one_topic_that_may_not_be_seen_does_not_hide_the_others(here, unique, caplog):
     """The watch tells of the rest, names the permission once, and takes nothing for missing. A reader that follows it
     would get nothing for ever, and no error of the client's: it is told."""
@@ -277,6 +281,7 @@ def not_ready(service) -> str:
     return "; ".join(check.detail for check in service.control.ready_checks() if not check.ok)
 
 
+@pytest.mark.whole
 async def test_a_changed_password_is_named_and_a_right_one_heals(here, unique):
     """It ends a start at once. When a broker restarts and its user has another one, status and readiness say so,
     nothing is FAILED, and with the old password in place again the same process goes on."""
