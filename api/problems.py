@@ -53,13 +53,18 @@ class ProblemError(Exception):
         self.members = members | {"hint": members.get("hint") or kind.hint}
 
 
-_ITS_PHASE = "GET /restore-status says what each partition is doing, and which process owns it"
-
 UNKNOWN_PARTITION = ProblemKind("unknown-partition", 404, "No such partition")
 NOT_HERE = ProblemKind("partition-not-here", 404, "Partition not here")
 UNKNOWN_OPERATION = ProblemKind("unknown-operation", 404, "No such operation", "GET /api/v1/operations lists them")
-NOT_OWNED = ProblemKind("partition-not-live", 409, "Partition not owned or not live", _ITS_PHASE)
-NOTHING_LIVE = ProblemKind("nothing-live", 409, "No live partition", _ITS_PHASE)
+NOT_OWNED = ProblemKind(
+    "partition-not-live",
+    409,
+    "Partition not owned or not live",
+    "GET /restore-status shows which process has it, and its phase",
+)
+NOTHING_LIVE = ProblemKind(
+    "nothing-live", 409, "No live partition", "GET /restore-status says what each partition is doing"
+)
 BUSY = ProblemKind(
     "operation-running", 409, "An operation of this kind is already running", "try again when it has ended"
 )
@@ -131,7 +136,13 @@ PARTLY = ProblemKind("partly-begun", 409, "Not begun for all partitions")
 INTERNAL = ProblemKind("internal", 500, "Internal error")
 UNKNOWN_STORE = ProblemKind("unknown-store", 404, "No such store")
 NO_KEY = ProblemKind("key-not-found", 404, "No such key")
-NOT_READABLE = ProblemKind("partition-not-readable", 503, "The partition cannot be read now", _ITS_PHASE, 1)
+NOT_READABLE = ProblemKind(
+    "partition-not-readable",
+    503,
+    "The partition cannot be read now",
+    "GET /restore-status says what each partition is doing, and which process owns it",
+    retry_seconds=1,
+)
 LATE = ProblemKind(
     "read-late",
     503,

@@ -64,10 +64,15 @@ def _those(client: Client, what: str, is_one: Callable[[Json], bool]) -> list[in
     return found
 
 
+def _partitions(default: str) -> Any:
+    text = f"State partition; repeatable. Default: all {default}."
+    return Annotated[list[int] | None, Option("--partition -p", text, least=0)]
+
+
 _WITHOUT_PARTITION = {
-    RetryPartition: (options.FailedPartitions, _in_phase("failed")),
-    ResumePartition: (options.PausedPartitions, _paused),
-    DrillPartition: (options.LivePartitions, _in_phase("live")),
+    RetryPartition: (_partitions("failed"), _in_phase("failed")),
+    ResumePartition: (_partitions("paused"), _paused),
+    DrillPartition: (_partitions("live"), _in_phase("live")),
 }
 """The commands that choose partitions themselves where none are named. Others need --partition."""
 
@@ -94,7 +99,7 @@ def _options(command: type[Command]) -> list[Parameter]:
     elif issubclass(command, ProcessCommand):
         found = {"host": (options.OnHost, "")} | found
     elif command is TriggerSnapshot:
-        found = {"partition": (options.LivePartitions, None)} | found
+        found = {"partition": (_partitions("live"), None)} | found
     elif command is CancelOperation:
         found = {"operation_id": (options.OperationId, Parameter.empty)}
     if command is not CancelOperation:

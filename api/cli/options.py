@@ -73,15 +73,6 @@ FailedPartition = Annotated[int, Option("--partition -p", "The FAILED partition.
 OnlyPartition = Annotated[int | None, Option("--partition -p", "Only this partition.", least=0)]
 AnyPartition = Annotated[int | None, Option("--partition -p", "State partition. Default: all.", least=0)]
 SomePartitions = Annotated[list[int], Option("--partition -p", "State partition; repeatable.", least=0)]
-LivePartitions = Annotated[
-    list[int] | None, Option("--partition -p", "State partition; repeatable. Default: all live.", least=0)
-]
-FailedPartitions = Annotated[
-    list[int] | None, Option("--partition -p", "State partition; repeatable. Default: all failed.", least=0)
-]
-PausedPartitions = Annotated[
-    list[int] | None, Option("--partition -p", "State partition; repeatable. Default: all paused.", least=0)
-]
 OnHost = Annotated[
     str, Option("--host", "All processes of the app on this host. Default: the process at --url.", "NAME")
 ]

@@ -30,7 +30,6 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
-from snapreplay.counted import counted
 from snapreplay.devbroker import properties
 from snapreplay.devbroker.errors import LocalBrokerUnavailable, ToolsMissing
 from snapreplay.devbroker.files import KafkaFiles
@@ -63,8 +62,7 @@ def ensure(report: Say = to_stderr, version: str | None = None) -> KafkaFiles:
     started = time.monotonic()
     kafka = KafkaFiles(_java(), cache_dir(version))
     if fill(kafka.root, pom(version), partial(_fetch, kafka, report, version)):
-        took_s = time.monotonic() - started
-        report(f"local broker: fetched {size_of(kafka.root / 'lib')}, in {took_s:.1f} s")
+        report(f"local broker: fetched in {time.monotonic() - started:.1f} s")
     return kafka
 
 
@@ -175,11 +173,6 @@ def fill(root: Path, pom: bytes, filler: Callable[[Path], None]) -> bool:
         finally:
             shutil.rmtree(beside, ignore_errors=True)
     return True
-
-
-def size_of(lib: Path) -> str:
-    sizes = [jar.stat().st_size for jar in lib.glob("*.jar")]
-    return f"{counted(len(sizes), 'jar')}, {sum(sizes) / 1e6:.1f} MB"
 
 
 def find_maven(version: str | None = None) -> str:
