@@ -162,10 +162,10 @@ def test_taken_ports_are_exchanged_for_others(temporary: Path, monkeypatch: pyte
 
 
 def test_a_bad_property_is_explained_and_its_log_kept(temporary: Path) -> None:
-    """The error names the cause, the log and its last lines; the data are removed."""
+    """The error names the log and its last lines, which have the cause; the data are removed."""
     with pytest.raises(LocalBrokerFailed) as caught:
         LocalBroker(properties={"process.roles": "observer"}).start()
-    assert "Invalid value observer for configuration process.roles" in caught.value.message
+    assert "Invalid value observer for configuration process.roles" in caught.value.hint
     assert caught.value.log_path.parent.parent == temporary
     assert str(caught.value.log_path) in caught.value.hint
     assert "ConfigException" in caught.value.hint
