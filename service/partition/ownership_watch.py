@@ -12,10 +12,11 @@ from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.kafka_errors import Fenced
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.snapshot_policy import spread
 from snapreplay.service.live.committer import Committer
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.service.runtime.tasks import cancel_and_wait
+from snapreplay.service.runtime.tasks import cancel_and_wait, within
 from snapreplay.service.topics.increments import newer_owner, why_claim_gone, why_gone
 from snapreplay.service.topics.reading import Patience, reading
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim
@@ -33,7 +34,7 @@ QUIET_SECONDS = 1.0
 LOOK_SECONDS = 15.0
 READ_EVERY_LOOKS = 4
 """The end of a log that was cut, and has grown again to the same end, says nothing: once a minute what we wrote last is
-read."""
+read. Each partition has its own turn in that minute, so that a process with many has few connections for it."""
 
 
 class OwnershipWatch:
@@ -64,6 +65,8 @@ class OwnershipWatch:
         self.doubt = ""
         self._since: float | None = None  # loop's clock: what was known before is not enough
         self._asking: asyncio.Task[None] | None = None
+        self._is_doubted = asyncio.Event()  # while a task is asking
+        self._share = spread(context.app.app_id, context.partition)
         self._last_look = 0
         self._judged_end = NO_OFFSET  # of the increments: nothing above our last commit is a newer owner's claim
         self._owned_at = asyncio.get_running_loop().time()  # an owner since later than this: it has not claimed yet
@@ -76,7 +79,7 @@ class OwnershipWatch:
 
     def went_live(self, committer: Committer) -> None:
         self._committer = committer
-        self._last_look, self._judged_end = _look_number(), NO_OFFSET
+        self._last_look, self._judged_end = self._look_number(), NO_OFFSET
         if self._since is not None:
             self._check(committer, "the process stood still while it recovered")
 
@@ -99,7 +102,7 @@ class OwnershipWatch:
         """Ask the log who owns the partition if it has grown, and from time to time anyway. Call every second.
 
         `end_offset`: of what is committed in the increments, None if no leader answers; `asked_at`: loop's clock."""
-        committer, number = self._committer, _look_number()
+        committer, number = self._committer, self._look_number()
         if committer is None or self._since is not None:
             return
         known = _known_end(committer), self._judged_end
@@ -113,6 +116,13 @@ class OwnershipWatch:
     def _doubted(self, why: str) -> None:
         self.doubt = why
         self._reporter.note(ownership_doubt=why)
+
+    def _look_number(self) -> int:
+        return int(self._turns())
+
+    def _turns(self) -> float:
+        """Return the looks that were due until now."""
+        return asyncio.get_running_loop().time() / LOOK_SECONDS + READ_EVERY_LOOKS * self._share
 
     def _quiet_seconds(self, committer: Committer) -> float:
         return asyncio.get_running_loop().time() - committer.last_began
@@ -134,6 +144,7 @@ class OwnershipWatch:
             self._asking = asyncio.get_running_loop().create_task(asking)
         else:
             asking.close()
+            self._is_doubted.set()
 
     async def _look(self, committer: Committer, end_offset: int | None) -> None:
         has_moved = end_offset is None or end_offset not in (_known_end(committer), self._judged_end)
@@ -142,7 +153,10 @@ class OwnershipWatch:
         if self._since is not None:
             await self._settle(committer)
             self._judged_end = end_offset or NO_OFFSET
-        elif self._last_look % READ_EVERY_LOOKS == self._context.partition % READ_EVERY_LOOKS:
+        elif self._last_look % READ_EVERY_LOOKS == 0:
+            # Those whose turns have come in the same second read one after the other.
+            self._is_doubted.clear()
+            await within(max(0.0, 1.0 - self._turns() % 1 * LOOK_SECONDS), self._is_doubted)
             try:
                 why = await self._why_lost(committer)
             except SnapreplayError:
@@ -174,11 +188,15 @@ class OwnershipWatch:
         log, chain = self._context.increments, committer.chain
         known_end = _known_end(committer)
         async with reading(self._context.cluster, read_committed=False) as reader:
-            end_offset = (await reader.bounds(log)).end_offset
-            if end_offset < known_end:
-                return f"{log} ends at offset {end_offset}, but this process has written up to offset {known_end}"
-            gone = await why_gone(reader, log, FoundIncrement(chain.last, chain.last_offset))
-            return gone or await why_claim_gone(reader, log, chain.owner_epoch, self._context.identity.process_id)
+            bounds = await reader.bounds(log)
+            if bounds.end_offset < known_end:
+                return (
+                    f"{log} ends at offset {bounds.end_offset}, but this process has written up to offset {known_end}"
+                )
+            # A log is cut from its end: while the newer of both is there, so is the other.
+            if chain.last_offset > chain.owner_epoch:
+                return await why_gone(reader, log, bounds, FoundIncrement(chain.last, chain.last_offset))
+            return await why_claim_gone(reader, log, bounds, chain.owner_epoch, self._context.identity.process_id)
 
     async def _settle(self, committer: Committer) -> None:
         loop, said = asyncio.get_running_loop(), Repeats()
@@ -241,8 +259,3 @@ def _last_offset(committer: Committer) -> int:
 def _known_end(committer: Committer) -> int:
     """Return where the log ends if nobody has written since: behind the marker of our last transaction."""
     return _last_offset(committer) + 2
-
-
-def _look_number() -> int:
-    """Return the number of the look that is due, for all partitions of a process the same."""
-    return int(asyncio.get_running_loop().time() / LOOK_SECONDS)

@@ -257,7 +257,7 @@ class Examiner:
         return newer
 
     async def _see_again(self, reader: Reader, known: FoundIncrement, newer: FoundIncrement | None) -> None:
-        why = await why_gone(reader, self._log, known)
+        why = await why_gone(reader, self._log, await reader.bounds(self._log), known)
         if why is None:
             return
         self._is_doubted = True

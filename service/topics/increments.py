@@ -124,7 +124,7 @@ async def increment_at(reader: Reader, log: TopicPartition, offset: int) -> Incr
         return None
 
 
-async def why_gone(reader: Reader, log: TopicPartition, known: FoundIncrement) -> str | None:
+async def why_gone(reader: Reader, log: TopicPartition, bounds: Bounds, known: FoundIncrement) -> str | None:
     """Say why an increment that the log had is not in it any more: it has lost its end, whatever was written since.
     None: it is there. What was trimmed or is damaged shows no lost end.
 
@@ -132,35 +132,40 @@ async def why_gone(reader: Reader, log: TopicPartition, known: FoundIncrement) -
         Unreachable, ReadStalled: it could not be found out.
     """
     named = f"batch {known.increment.batch}"
-    return await _why_another(reader, log, known.offset, named, lambda entry: entry == known.increment)
+    return await _why_another(reader, log, bounds, known.offset, named, lambda entry: entry == known.increment)
 
 
-async def why_claim_gone(reader: Reader, log: TopicPartition, offset: int, process_id: str) -> str | None:
+async def why_claim_gone(
+    reader: Reader, log: TopicPartition, bounds: Bounds, offset: int, process_id: str
+) -> str | None:
     """Say as `why_gone` why the claim of a process is not in the log any more."""
-    return await _why_another(
-        reader, log, offset, "our claim", lambda entry: isinstance(entry, Claim) and entry.process_id == process_id
-    )
+
+    def is_known(entry: object) -> bool:
+        return isinstance(entry, Claim) and entry.process_id == process_id
+
+    return await _why_another(reader, log, bounds, offset, "our claim", is_known)
 
 
 async def _why_another(
-    reader: Reader, log: TopicPartition, offset: int, named: str, is_known: Callable[[object], bool]
+    reader: Reader, log: TopicPartition, bounds: Bounds, offset: int, named: str, is_known: Callable[[object], bool]
 ) -> str | None:
     was = f"{named} was committed at offset {offset}"
-    start_offset, end_offset = await reader.bounds(log)
+    start_offset, end_offset = bounds
     if end_offset <= offset:
         return f"{log} ends at offset {end_offset}, but {was}"
     if start_offset > offset:
         return None
     try:
-        record = await reader.read_at(log, offset)
-        if record is None:
+        records = [each async for found in reader.read(log, offset, offset + 1) for each in found]
+        if not records:
             return f"{log} holds no record there any more, but {was}"
+        (record,) = records
         if not is_ours(record.value or b"", record.headers):
             return f"{log} holds a foreign record there, but {was}"
-        found = decode_as(object, record.value or b"", log, offset)
+        entry = decode_as(object, record.value or b"", log, offset)
     except (OffsetTrimmed, DamagedError):
         return None
-    return None if is_known(found) else f"{log} holds another record of the app there, but {was}"
+    return None if is_known(entry) else f"{log} holds another record of the app there, but {was}"
 
 
 def decision_of(increment: Increment, offset: int) -> Decision:
