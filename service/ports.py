@@ -1,4 +1,5 @@
-"""The interface of Kafka that the service needs: `service.kafka` implements it with aiokafka, the simulator in memory.
+"""The interface of Kafka that the service needs: `service.kafka` implements it for real brokers, the simulator in
+memory.
 
 Every call has a deadline. Errors are those of `snapreplay.errors` and `core.kafka_errors`, never the client's.
 """

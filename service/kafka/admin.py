@@ -369,7 +369,7 @@ async def _topic_ids(client: Client, names: Sequence[str]) -> dict[str, str]:
 async def _config(
     client: Client, kind: ConfigResourceType, names: Sequence[str], node: int | None = None
 ) -> dict[str, dict[str, str]]:
-    """Name → config, as this node tells it, or any; topics that vanished meanwhile are absent."""
+    """Name → config, from this node or any other. Topics that have vanished are absent."""
     request = DescribeConfigsRequest([(kind, name, None) for name in names])
     answer = (await client.ask_any(request))[1] if node is None else await client.send(node, request)
     found = {}

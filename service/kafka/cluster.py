@@ -1,4 +1,4 @@
-"""The aiokafka implementation of `ports.Cluster`."""
+"""`ports.Cluster` on a real cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from aiokafka.client import CoordinationType
-from aiokafka.consumer.fetcher import READ_UNCOMMITTED
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
     NoError,
@@ -317,7 +316,7 @@ async def _agreed_end_offset(client: Client, partition: TopicPartition) -> int |
     (view, *others) = set(views.values()) or (None,)  # one that the controllers have fenced names no brokers
     if others or view is None or not view.replicas <= set(views) or view.leader not in views:
         return None
-    request = OffsetRequest(-1, READ_UNCOMMITTED, [(partition.topic, [(partition.partition, _LATEST)])])
+    request = OffsetRequest(-1, 0, [(partition.topic, [(partition.partition, _LATEST)])])
     answer = await client.send(view.leader, request)
     ((_, ((_, code, _, end_offset),)),) = answer.topics
     return int(end_offset) if code == NoError.errno else None

@@ -1,4 +1,4 @@
-"""What clients need to know, from the settings.
+"""The settings of the Kafka clients.
 
 Sizes and pauses are measured on a real broker: reads are fastest at 1 MiB per fetch for small records and
 2 MiB for snapshot chunks (bigger answers block the loop while they are decoded); a fence behind an open
@@ -44,7 +44,7 @@ _PROPERTIES: WeakKeyDictionary[ssl.SSLContext, Properties] = WeakKeyDictionary()
 
 
 def client_arguments(settings: Settings) -> dict[str, Any]:
-    """Return what connections are made with, under aiokafka's names of the properties.
+    """Return the arguments of connections, by aiokafka's names.
 
     Raises:
         UsageError: a PEM file or the token provider cannot be loaded.

@@ -54,10 +54,10 @@ Arguments = Mapping[str, Any]
 
 
 class AnyRequest(Protocol):
-    """A request of aiokafka's, or of `requests.py`."""
+    """A request, of aiokafka or of `requests.py`."""
 
     def prepare(self, versions: dict[int, tuple[int, int]]) -> RequestStruct:
-        """Return its newest version that the broker speaks, by API key: the oldest and newest that it has."""
+        """Return the newest version that the broker speaks. `versions`: API key → its oldest and newest version."""
 
 
 class Connection(asyncio.Protocol):
@@ -65,9 +65,9 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         versions: the oldest and newest version of each request that the broker speaks, by API key.
-        muted_until: of the monotonic clock: before, the broker reads nothing, because a quota is used up.
-        used_at: of the monotonic clock: the last request or answer.
-        on_lost: called once when the connection ends and nobody has closed it.
+        muted_until: monotonic time until which a quota keeps the broker from reading this connection.
+        used_at: monotonic time of the last request or answer.
+        on_lost: called once when the connection ends without having been closed here.
     """
 
     def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
@@ -104,16 +104,16 @@ class Connection(asyncio.Protocol):
             del self._received[:end]
             try:
                 self._answered(frame)
-            except Exception as error:  # noqa: BLE001 - a frame that is no answer raises whatever its bytes lead to
-                self.lose(KafkaConnectionError(f"the broker at {self} sent what is no answer: {described(error)}"))
+            except Exception as error:  # noqa: BLE001 - the decoder raises anything on invalid bytes
+                self.lose(KafkaConnectionError(f"the broker at {self} sent an invalid response: {described(error)}"))
                 return
 
     def _answered(self, frame: bytes) -> None:
         number, request, answer = self._asked[0]
         data = BytesIO(frame)
         if request.parse_response_header(data).correlation_id != number:
-            raise ValueError("of another request")
-        if not answer.done():  # else nobody waits for it any more
+            raise ValueError("the response belongs to another request")
+        if not answer.done():  # else its caller has given up
             answer.set_result(request.RESPONSE_TYPE.decode(data))
         self._asked.popleft()
         self.used_at = time.monotonic()
@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
         return not self._asked and time.monotonic() >= self._due_at
 
     def put_off(self) -> None:
-        """Stay in use: no other connection could be made now."""
+        """Keep it in use, because no other connection could be made."""
         self._due_at = time.monotonic() + _AGAIN_SHARE * self._login_s
 
     async def send(self, request: AnyRequest, kept_s: float = 0.0) -> Any:
@@ -173,7 +173,7 @@ class Connection(asyncio.Protocol):
             raise RequestTimedOutError(f"no answer from the broker at {self}") from error
 
     def lose(self, error: BaseException | None) -> None:
-        """End it at once, as a connection that was lost because of this error."""
+        """End the connection at once as lost, with this error as the cause."""
         on_lost, self.on_lost = self.on_lost, None
         self._error = self._error or error
         self._end(error)
@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
                 await self._log_in(given)
             except (KafkaError, OSError):
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever the library of the mechanism raises
+            except Exception as error:  # noqa: BLE001 - each mechanism's library has its own errors
                 raise SaslAuthenticationFailed(described(error)) from None
 
     async def _log_in(self, given: Arguments) -> None:
@@ -262,8 +262,8 @@ async def connect(host: str, port: int, given: Arguments) -> Connection:
     """Connect and log in.
 
     Raises:
-        OSError, TimeoutError: nobody answers there, or the name has no address.
-        KafkaError: what answers is no broker, or it refuses this client.
+        OSError, TimeoutError: no answer, or the name has no address.
+        KafkaError: the other side is not a broker, or it refuses this client.
     """
     context = given.get("ssl_context") if "SSL" in given.get("security_protocol", "").split("_") else None
     timeout_s = given["request_timeout_ms"] / 1000

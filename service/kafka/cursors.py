@@ -124,7 +124,7 @@ class Cursor:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it follows a log that it has read to its end, and nothing waits, has failed or is in doubt."""
+        """Whether it follows a log and has read it to the end, with nothing waiting, failed or in doubt."""
         is_at_end = self.end_offset is not None and self.fetch_offset >= self.end_offset
         is_odd = self._answers or self.is_unanswered or self.cut_since or self.missing_since or self.wants_leader
         return is_at_end and self.batches is not None and self.wants_fetch and not is_odd

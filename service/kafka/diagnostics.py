@@ -48,6 +48,7 @@ NEEDED = {
     "Offset": (2, 3),
     "Metadata": (3, 5),
     "TopicIds": (3, 11),
+    "FindCoordinator": (10, 1),
     "JoinGroup": (11, 5),
     "Heartbeat": (12, 1),
     "LeaveGroup": (13, 4),
@@ -61,11 +62,9 @@ NEEDED = {
     "DescribeConfigs": (32, 2),
     "DescribeProducers": (61, 0),
     "DescribeTransactions": (65, 0),
-    "FindCoordinator": (10, 1),
     "ListTransactions": (66, 0),
 }
-"""What the service and `doctor` ask of brokers: the API key, and a version that all have since Kafka 3.0. A fetch by id
-(3.1) can be one by name."""
+"""Request → API key, and a version that every broker since Kafka 3.0 speaks. A fetch by id (3.1) can be one by name."""
 
 _NOBODY = -1  # no producer has this id
 _FORBIDDEN = {GroupAuthorizationFailedError.errno, TransactionalIdAuthorizationFailed.errno}
@@ -239,7 +238,7 @@ class KafkaDiagnostics:
 
 
 def missing_requests(versions: Mapping[int, tuple[int, int]]) -> tuple[str, ...]:
-    """Return what a broker with these versions, the oldest and newest by API key, does not speak."""
+    """Return the requests that a broker does not speak. `versions`: API key → its oldest and newest version."""
     known = {name: (version, *versions.get(key, (0, -1))) for name, (key, version) in NEEDED.items()}
     return tuple(name for name, (version, oldest, newest) in known.items() if not oldest <= version <= newest)
 

@@ -28,8 +28,8 @@ from snapreplay.service.core.kafka_errors import (
 
 
 def _learned(errno: int, name: str, *, retriable: bool = False, invalid_metadata: bool = False) -> Any:
-    """Make an error that aiokafka 0.14.0 does not know: an unknown one would leave a batch in doubt, and be retried for
-    ever. From here on `for_code` knows it."""
+    """Register an error that aiokafka 0.14.0 lacks. As an unknown error it would leave a batch in doubt and be retried
+    for ever."""
     said = {"errno": errno, "message": name, "retriable": retriable, "invalid_metadata": invalid_metadata}
     made = type("".join(map(str.title, name.split("_"))), (kafka.BrokerResponseError,), said)
     kafka.kafka_errors[errno] = made

@@ -21,7 +21,16 @@ from aiokafka.protocol.types import CompactArray, CompactBytes, Int8, Int16, Int
 from snapreplay.service.kafka.cursors import Answered
 from snapreplay.service.kafka.log_ends import NO_LEADER
 from snapreplay.service.kafka.records import batches_in
-from snapreplay.service.kafka.requests import NO_TAGS, TEXT, LeaderEpochEnds, TopicId, array_of, flexible, struct_of
+from snapreplay.service.kafka.requests import (
+    NO_TAGS,
+    TEXT,
+    LeaderEpochEnds,
+    TopicId,
+    array_of,
+    flexible,
+    spoken,
+    struct_of,
+)
 from snapreplay.service.ports import EpochEnd, LogBatch, TopicPartition
 
 if TYPE_CHECKING:
@@ -124,12 +133,7 @@ class Fetch:
         self._structs = (BY_ID, BY_NAME) if is_by_id else (BY_NAME,)
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
-        lowest, newest = versions.get(self.API_KEY, (0, -1))
-        for struct_class in self._structs:
-            if lowest <= struct_class.API_VERSION <= newest:
-                return self.build(struct_class)
-        oldest = self._structs[-1].API_VERSION
-        raise IncompatibleBrokerVersion(f"Fetch {oldest}: the broker has {lowest} to {newest}")
+        return self.build(spoken("Fetch", self._structs, versions))
 
     def build(self, request_struct_class: type[RequestStruct]) -> RequestStruct:
         is_by_id = request_struct_class is BY_ID
@@ -185,12 +189,13 @@ class Fetch:
 
 class SessionFetch(Fetch):
     """A fetch in a fetch session (KIP-227), by topic id only. The broker remembers the partitions of a session, and
-    answers for those only of which something has changed."""
+    answers only for those that have changed."""
 
     def __init__(
         self, limits: Limits, session: tuple[int, int], named: Mapping[Log, Wanted], forgotten: Collection[Log]
     ) -> None:
-        """Take `session`: its id, and the number of this fetch in it. Number 0 begins another one, and ends this."""
+        """Take `session`: its id, and the number of this fetch in it. Number 0 begins a new session, and ends this
+        one."""
         super().__init__(limits, list(named.values()), {})
         self._structs = (BY_ID,)
         self._session, self._named, self._forgotten = session, named, forgotten

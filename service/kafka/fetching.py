@@ -18,7 +18,7 @@ from snapreplay.service.kafka.log_ends import NO_LEADER
 from snapreplay.service.kafka.shared import Client
 
 QUIET_S = 1.0
-"""After so long without news, partitions are watched together with those of other readers."""
+"""After this long without news, partitions join the watch of their broker."""
 HELD_BACK_WAIT_MS = 50
 """For a fetch without a cursor of the same broker that may soon have room again: it would wait for this fetch."""
 # 20 readers of a broker that is gone took 35 % of a core when they tried again every 20 ms (measured).
@@ -38,8 +38,8 @@ class Fetching:
     def __init__(
         self, client: Client, limits: Limits, wait_ms: Callable[[], int], watches: Watches | None = None
     ) -> None:
-        """Take `wait_ms`: how long the next fetch of quiet partitions may wait at the broker for records while no watch
-        has them; and `watches`, None: quiet partitions are not watched."""
+        """Take `wait_ms`, which returns how long a fetch may wait at a broker whose watch has refused the partitions.
+        `watches` None: quiet partitions are not watched."""
         self.client = client
         self._limits, self._wait_ms, self._watches = limits, wait_ms, watches
         self._loop = asyncio.get_running_loop()
@@ -50,8 +50,8 @@ class Fetching:
         self._failures: dict[int, int] = {}  # of a broker, in a row
         self._quiet_since: dict[int, float] = {}  # when the first of its fetches in a row without news was sent
         self._places: dict[int, Place] = {}  # in the watch of a broker
-        self._refused: set[int] = set()  # brokers whose watch takes nothing now
-        self._returned: set[int] = set()  # brokers whose watch has had these cursors until now
+        self._refused: set[int] = set()  # brokers whose watch has refused the cursors
+        self._returned: set[int] = set()  # brokers whose watch has just ended
         self._known_losses: dict[IdleWatch, int] = {}
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -89,7 +89,7 @@ class Fetching:
         due: dict[int, list[Cursor]] = {}
         held_back: set[int] = set()
         for cursor in self._cursors:
-            node = self._broker_of(cursor, now_s)
+            node = broker_of(self.client, cursor, now_s)
             if cursor.is_held_back:
                 held_back.add(node)
             if not cursor.wants_fetch:
@@ -109,9 +109,6 @@ class Fetching:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(again_s, self.fetch_due) if again_s < math.inf else None
-
-    def _broker_of(self, cursor: Cursor, now_s: float) -> int:
-        return broker_of(self.client, cursor, now_s)
 
     async def _fetch(self, node: int, cursors: Sequence[Cursor], wait_ms: int) -> None:
         try:
@@ -150,7 +147,7 @@ class Fetching:
     def _may_watch(self, node: int, began_s: float, *, is_news: bool) -> None:
         """Have the cursors of a broker watched, if its fetches have brought nothing for a while."""
         now_s = self._loop.time()
-        here = [each for each in self._cursors if self._broker_of(each, now_s) == node]
+        here = [each for each in self._cursors if broker_of(self.client, each, now_s) == node]
         if is_news or self._watches is None or not all(each.is_quiet for each in here):
             self._quiet_since.pop(node, None)
             self._refused.discard(node)
@@ -173,7 +170,7 @@ class Fetching:
         ids = {each.partition.topic: each.topic_id for each in cursors}
         # With a rack the leader would only name the replica again (KIP-392).
         rack = "" if any(each.wants_leader for each in cursors) else self._limits.rack
-        min_bytes = 1 if node in self._returned else self._limits.min_bytes  # the watch has waited for more
+        min_bytes = 1 if node in self._returned else self._limits.min_bytes  # the watch has waited
         fetch = Fetch(self._limits._replace(wait_ms=wait_ms, rack=rack, min_bytes=min_bytes), wanted, ids)
         began_s = self._loop.time()
         late_at = self._late_at[node] = began_s + wait_ms / 1000 + LATE_S
@@ -193,7 +190,7 @@ class Fetching:
             return
         self._failures.pop(node, None)
         now_s, is_stale, is_news = self._loop.time(), False, False
-        was_away = node in self._returned and now_s > late_at  # the connection may be newer than that
+        was_away = node in self._returned and now_s > late_at  # a new connection would hide an outage
         self._returned.discard(node)
         for cursor, (partition, offset, _) in zip(cursors, wanted, strict=True):
             cursor.disturbances += was_away
@@ -231,14 +228,14 @@ class Fetching:
         """Look for the leaders of these cursors. A topic that no broker knows is missing."""
         try:
             await self.client.shared.track({each.partition.topic for each in cursors})
-            if all(self._broker_of(each, 0.0) == NO_LEADER for each in cursors):
+            if all(broker_of(self.client, each, 0.0) == NO_LEADER for each in cursors):
                 await self.client.shared.refresh()
         except KafkaError as error:
             self._failed(NO_LEADER, cursors, error)
             return
         now_s, cluster = self._loop.time(), self.client.cluster
         for cursor in cursors:
-            if self._broker_of(cursor, now_s) == NO_LEADER:
+            if broker_of(self.client, cursor, now_s) == NO_LEADER:
                 cursor.pause(now_s)
                 topic = cursor.partition.topic
                 if topic not in cluster.topics() and topic not in cluster.unauthorized_topics:

@@ -1,7 +1,7 @@
 """Watches the quiet partitions of a process: one connection and one fetch session (KIP-227) for those of a broker.
 
-A watch delivers nothing. It says that there is news, and the reader fetches for itself again: only its own fetches
-read, judge and report. So whatever is odd about a watch ends it for the readers that it has, and nothing else.
+A watch delivers no records. It signals news, and the reader then fetches for itself: only a reader's own fetches are
+read, judged and reported. So anything unusual about a watch only ends it for its readers.
 
 A reader gives its connection back while it is watched. That connection would have shown that the broker was away, and
 that what is read next may come from another log. So each connection that a watch loses is a loss for every reader that
@@ -29,7 +29,7 @@ from snapreplay.service.kafka.throttling import wait_of
 LATE_S = 1.0
 """After the wait of a fetch, a broker that has not answered is silent."""
 LINGER_S = 10.0
-"""A watch keeps its connection for so long after the last partition has left: it may be back soon."""
+"""How long a watch without partitions keeps its connection: one may soon be back."""
 _GRACE_S = 0.1  # after a standstill of the process, the answer may be here already
 _REST_S, _REST_S_MAX = 1.0, 60.0
 _CLOSE_S = 1.0
@@ -73,7 +73,7 @@ class Place:
             self.over.set_result(None)
 
     def judge(self, named: Mapping[Log, Wanted], found: Mapping[Log, Answered]) -> None:
-        """Take what a broker says: end when there is news or an error, or when it says nothing of a new partition."""
+        """Take the broker's answer. Ends on news, on an error, and if a new partition is missing from it."""
         for key, cursor in self.cursors.items():
             answer = found.get(key)
             if answer is None:
@@ -93,22 +93,18 @@ class Place:
 
 
 class IdleWatch:
-    """The watch of one broker.
-
-    Attributes:
-        node: the broker.
-    """
+    """The watch of one broker."""
 
     def __init__(self, node: int, settings: Settings, shared: Shared, *, read_committed: bool) -> None:
         self.node = node
         limits = fetch_limits(settings, read_committed=read_committed, large=False, patient=True)
-        # A broker counts no more bytes of a partition than may be sent.
+        # A broker never counts more bytes of a partition than it may send.
         self._limits = limits._replace(partition_bytes=limits.min_bytes, max_bytes=limits.min_bytes, rack="")
         self._client = Client(shared, is_reading=True)
         self._losses = 0
         self._readers: set[object] = set()
         self._places: list[Place] = []
-        self._has: dict[Log, Wanted] = {}  # at the broker
+        self._has: dict[Log, Wanted] = {}  # in the broker's session
         self._session = (0, 0)
         self._rests_until, self._failures = 0.0, 0
         self._task: asyncio.Task[None] | None = None
@@ -121,7 +117,7 @@ class IdleWatch:
         return self._losses + self._client.losses
 
     def join(self, reader: object, cursors: Mapping[Log, Cursor]) -> Place | None:
-        """Watch these of a reader from the next fetch on; None: not now. `part` once afterwards."""
+        """Watch these cursors from the next fetch on; None: not possible now. Call `part` once afterwards."""
         loop, place = asyncio.get_running_loop(), Place(cursors, self._client)
         others = {key: wanted for each in self._places for key, wanted in each.wanted.items()}
         if loop.time() < self._rests_until or any(others.get(key, at) != at for key, at in place.wanted.items()):
@@ -134,7 +130,7 @@ class IdleWatch:
         return place
 
     async def part(self, reader: object) -> None:
-        """Count nothing for this reader any more. The last one ends the watch. Bounded."""
+        """Remove a reader. The last one ends the watch. Bounded."""
         self._readers.discard(reader)
         task = self._task
         if task is not None and not self._readers:
@@ -183,9 +179,9 @@ class IdleWatch:
             why = f"{for_code(answer.error_code).__name__} ({answer.error_code})"
             self._fail(why, is_lost=answer.error_code not in _SESSION_ERRORS)
         elif seconds := wait_of(answer):
-            self._fail(f"its quota is used up for {seconds:.1f} s", rest_s=seconds)
+            self._fail(f"the quota throttles it for {seconds:.1f} s", rest_s=seconds)
         elif not answer.session_id or (number and answer.session_id != session_id):
-            self._fail("it keeps no fetch session")
+            self._fail("the broker keeps no fetch session for it (max.incremental.fetch.session.cache.slots)")
         else:
             self._failures = 0 if number else self._failures
             found, now_s = fetch.changes(answer), asyncio.get_running_loop().time()
@@ -215,14 +211,14 @@ class IdleWatch:
             sending.cancel()
 
     def _fail(self, why: str, *, is_lost: bool = False, rest_s: float = 0.0) -> None:
-        """End this for all readers, and rest. The next fetch begins another session, and ends this one."""
+        """End the watch for all readers, and pause. The next fetch begins a new session, which replaces this one."""
         now_s = asyncio.get_running_loop().time()
         self._losses += is_lost and bool(self._has)
         self._end(is_unanswered=is_lost)
         self._session, self._has = (self._session[0], 0), {}
         self._rests_until = now_s + max(rest_s, min(_REST_S * 2.0 ** min(self._failures, 16), _REST_S_MAX))
         self._failures += 1
-        line = self._said.line(f"watching the quiet partitions of broker {self.node} ended: {why}", now_s)
+        line = self._said.line(f"the watch of quiet partitions on broker {self.node} ended: {why}", now_s)
         if line is not None:
             log.info(line)
 

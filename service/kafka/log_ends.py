@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED
 from aiokafka.errors import KafkaError, LeaderNotAvailableError, for_code
 from aiokafka.protocol.offset import OffsetRequest
 
@@ -76,7 +75,7 @@ class _Question(Generic[K, V]):
 
 
 class LogEnds:
-    """Asks the leaders for the bounds of logs, each in its own request: a silent leader delays no other."""
+    """Asks the leaders for the bounds of logs; those who ask a leader at the same time share a request."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -88,13 +87,13 @@ class LogEnds:
         Raises:
             KafkaError: a connection broke, or asking again is futile.
         """
-        isolation = READ_COMMITTED if read_committed else READ_UNCOMMITTED
+        isolation = int(read_committed)
         return await self._until_known(logs, lambda left: self._ask(left, isolation))
 
     async def first_at(self, log: TopicPartition, timestamp_ms: int, *, read_committed: bool) -> int | None:
         """Return the offset of the first record with this timestamp or a later one; None if there is none. Asks and
         raises as `bounds`."""
-        isolation = READ_COMMITTED if read_committed else READ_UNCOMMITTED
+        isolation = int(read_committed)
 
         async def asked(logs: Collection[TopicPartition]) -> Mapping[TopicPartition, int | KafkaError]:
             leader = self._client.leader(log)
@@ -129,7 +128,7 @@ class LogEnds:
     async def end_offsets(self, logs: Collection[TopicPartition], *, read_committed: bool) -> dict[TopicPartition, int]:
         """Ask each leader once, with one request. What is not answered is absent; a leader that has moved is looked
         up for the next time."""
-        isolation = READ_COMMITTED if read_committed else READ_UNCOMMITTED
+        isolation = int(read_committed)
 
         async def asked(leader: int, its_logs: Collection[TopicPartition]) -> Mapping[TopicPartition, int | KafkaError]:
             try:

@@ -53,7 +53,7 @@ LEAVE_SECONDS = 5 * CLOSE_S  # the default; a stop with less time says so
 LOOK_SECONDS = 2.0
 _UNKNOWN_MEMBER_ID = 25  # aiokafka's own LeaveGroup of a dynamic member came first
 _LOOK_S = 0.2
-"""Between looks for an error that the coordinator has met."""
+"""Interval of looking for an error of the coordinator."""
 _NEVER_MS = 2**31 - 1
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 10.0
 
@@ -292,8 +292,8 @@ class Membership:
         try:
             await entered(client.start(), self._settings)
             coordinator = self._coordinator = self._joining(client)
-            polling = asyncio.create_task(_raise_errors(coordinator))
-            await self._until_leaving(polling, asyncio.create_task(self._look_why()))
+            failing = asyncio.create_task(_raise_errors(coordinator))
+            await self._until_leaving(failing, asyncio.create_task(self._look_why()))
             if self.stepped_down is None:  # else the membership is another process's now
                 await _leave_group(client, coordinator, self._group_id, self._settings.instance_id or None)
         finally:
@@ -305,7 +305,7 @@ class Membership:
                 await client.close()
 
     def _joining(self, client: _GroupClient) -> Any:
-        """Return a coordinator of aiokafka's that joins the group, as soon as the loop lets it."""
+        """Return aiokafka's coordinator, which joins the group by itself."""
         subscription = SubscriptionState()
         subscription.subscribe({self._topic}, _Listener(self._revoked, self._assigned))
         subscription.register_fetch_waiters(())  # nothing is fetched
@@ -372,16 +372,16 @@ class Membership:
             return error
         return None
 
-    async def _until_leaving(self, polling: asyncio.Task[None], looking: asyncio.Task[None]) -> None:
+    async def _until_leaving(self, failing: asyncio.Task[None], looking: asyncio.Task[None]) -> None:
         ends = {asyncio.create_task(each.wait()) for each in (self._leaving, self._interrupted)}
         try:
-            await asyncio.wait({polling, *ends}, return_when=asyncio.FIRST_COMPLETED)
-            if polling.done():
-                polling.result()
+            await asyncio.wait({failing, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            if failing.done():
+                failing.result()
         finally:
-            for task in (polling, looking, *ends):
+            for task in (failing, looking, *ends):
                 task.cancel()
-            await asyncio.wait({polling, looking, *ends})
+            await asyncio.wait({failing, looking, *ends})
 
     async def _until_gone(self) -> None:
         """Stand aside until no member has the same instance id, or we are leaving."""
@@ -526,11 +526,11 @@ def _beyond_limits(settings: Settings, group_id: str, broker_config: dict[str, s
 
 
 class _GroupClient(Client):
-    """A client as aiokafka's coordinator wants it: with the names, and without a part, of aiokafka's own."""
+    """The client that aiokafka's coordinator calls. It has the method names of aiokafka's client."""
 
     def __init__(self, shared: Shared, join_s: float) -> None:
-        """Take `join_s`: how long a join or what follows it may wait for the other members. A heartbeat is answered at
-        once: with that deadline, a frozen coordinator would be noticed only after more than half a minute."""
+        """Take `join_s`: how long a join or sync may wait for the other members. Other requests have the usual
+        deadline, or a frozen coordinator would be noticed after half a minute."""
         super().__init__(shared)
         self._join_s = join_s
 
@@ -568,7 +568,7 @@ class _Listener(ConsumerRebalanceListener):
 
 
 async def _raise_errors(coordinator: Any) -> None:
-    """Raise what the coordinator cannot get over by itself."""
+    """Raise the error that ends the coordinator."""
     while True:
         coordinator.check_errors()
         await asyncio.sleep(_LOOK_S)
@@ -579,7 +579,7 @@ async def _end(coordinator: Any) -> None:
     with suppress(*CLIENT_ERRORS, asyncio.CancelledError):
         async with asyncio.timeout(CLOSE_S):
             await coordinator.close()
-    coordinator.reset_generation()  # ends its heartbeats, also where the time was too short
+    coordinator.reset_generation()  # ends its heartbeats, also after a timeout
 
 
 async def _leave_group(client: Client, coordinator: Any, group_id: str, instance_id: str | None) -> None:

@@ -112,6 +112,25 @@ def struct_of(name: str, key: int, version: int, asked: Schema, answered: Schema
     return type(f"{name}Request_v{version}", (RequestStruct,), numbers | more)
 
 
+def spoken(
+    name: str, structs: Sequence[type[RequestStruct]], versions: Mapping[int, tuple[int, int]]
+) -> type[RequestStruct]:
+    """Return the first of these versions of a request that the broker speaks. `versions`: API key → its oldest and
+    newest version.
+
+    Raises:
+        IncompatibleBrokerVersion: it speaks none.
+    """
+    oldest, newest = versions.get(structs[0].API_KEY, (0, -1))
+    for struct in structs:
+        if oldest <= struct.API_VERSION <= newest:
+            return struct
+    if newest < oldest:
+        raise IncompatibleBrokerVersion(f"the broker does not know {name}")
+    wanted = " or ".join(str(each.API_VERSION) for each in structs)
+    raise IncompatibleBrokerVersion(f"{name} {wanted}: the broker has {oldest} to {newest}")
+
+
 class OwnRequest:
     """A request in the versions that we know, the newest last. All of them are flexible and have the same fields."""
 
@@ -119,7 +138,6 @@ class OwnRequest:
     VERSIONS: ClassVar[tuple[int, ...]] = (0,)
     ASKED: ClassVar[Schema]
     ANSWERED: ClassVar[Schema]
-
     STRUCTS: ClassVar[tuple[type[RequestStruct], ...]]
 
     def __init_subclass__(cls) -> None:
@@ -133,11 +151,7 @@ class OwnRequest:
         self._values = values
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
-        oldest, newest = versions.get(self.API_KEY, (0, -1))
-        for struct in reversed(self.STRUCTS):
-            if oldest <= struct.API_VERSION <= newest:
-                return struct(*self._values, NO_TAGS)
-        raise IncompatibleBrokerVersion(f"{type(self).__name__} {self.VERSIONS}: the broker has {oldest} to {newest}")
+        return spoken(type(self).__name__, self.STRUCTS[::-1], versions)(*self._values, NO_TAGS)
 
 
 class TopicIds(OwnRequest):

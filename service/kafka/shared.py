@@ -51,12 +51,12 @@ REPEATED_SECONDS = 0.1
 """Between an answer and the same question, as in Kafka's own clients: without it, clients whose partition has no leader
 ask thousands of times a second."""
 IDLE_MAX = 32
-"""Connections to a broker that are kept although no client uses them, each for IDLE_SECONDS."""
+"""Maximum number of unused connections that are kept per broker."""
 IDLE_SECONDS = 5.0
 DRAIN_SECONDS = 2.0
-"""For an answer that no client waits for any more; then its connection is closed."""
+"""How long a connection may wait for an answer that no client needs; then it is closed."""
 CONTROLLER_PAUSES_S = (0.0, *[0.2] * 14)
-"""Before each look for one: for a moment no broker is it, when all were too busy to say that they are alive."""
+"""Before each attempt. There may be no controller for a moment, when all were too busy for heartbeats."""
 _UNREACHED = (OSError, TimeoutError, KafkaError)
 _NO_ANSWER = (RequestTimedOutError, KafkaConnectionError, NodeNotReadyError)
 
@@ -78,7 +78,7 @@ class BrokerNode(NamedTuple):
 
 
 class Shared:
-    """One per event loop. It holds nothing open while no client is, unless it is held.
+    """What the clients of one event loop share. Nothing is open without a client, unless it is held.
 
     Attributes:
         cluster: the newest metadata, of all topics that a client has asked for.
@@ -146,8 +146,8 @@ class Shared:
     # ------------------------------------------------------------------------ metadata
 
     def refresh(self, topics: Collection[str] = ()) -> asyncio.Future[bool]:
-        """Ask for the metadata, from now on also of these topics. What is returned says whether a broker has answered;
-        the answer is no older than this call."""
+        """Refresh the metadata, from now on with these topics too. The future says whether a broker has answered; the
+        answer is no older than this call."""
         if self._keeping is None:
             raise KafkaConnectionError("this client is closed")
         self._topics = self._topics.union(topics)
@@ -157,7 +157,7 @@ class Shared:
         return asyncio.shield(self._refreshed)
 
     def track(self, topics: Collection[str]) -> asyncio.Future[bool]:
-        """Make sure that the metadata are also of these topics. What is returned is done when they are."""
+        """Include these topics in the metadata. The future is done once they are."""
         if not self._topics.issuperset(topics):
             return self.refresh(topics)
         known: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -175,7 +175,7 @@ class Shared:
             self.refresh()
 
     def distrust(self) -> None:
-        """Take nothing for granted: a client made no progress with what is here."""
+        """Trust nothing known: a client made no progress with it."""
         self._asked_at = -FRESH_SECONDS
         for place in list(self._idle):
             self.drop(place)
@@ -199,7 +199,7 @@ class Shared:
                 refreshed.set_result(is_answered)
 
     async def _ask(self, topics: Collection[str]) -> bool:
-        """Ask the brokers one after the other, and where none answers that knows the others, the addresses."""
+        """Ask the known brokers in turn, then the bootstrap addresses."""
         request, asked_at = MetadataRequest(sorted(topics), allow_auto_topic_creation=False), time.monotonic()
         nodes = [each.nodeId for each in self.cluster.brokers()]
         for node in random.sample(nodes, len(nodes)):
@@ -221,7 +221,7 @@ class Shared:
         return False
 
     def _known(self, answer: Any, asked_at: float) -> bool:
-        """Take an answer. One that names no brokers is of a broker that the controllers have fenced."""
+        """Take an answer. A broker that the controllers have fenced names no brokers: that is no answer."""
         if answer.brokers:
             self.cluster.update_metadata(answer)
             self._asked_at = asked_at
@@ -285,7 +285,7 @@ class Client:
     """
 
     def __init__(self, shared: Shared, *, is_reading: bool = False) -> None:
-        """Take `is_reading`: what is under way when it ends may be forgotten."""
+        """Take `is_reading`: requests under way may be dropped when it closes."""
         self.shared = shared
         self.is_open = False
         self.losses = 0
@@ -379,9 +379,7 @@ class Client:
             if await self.ready(node):
                 return int(node)
         where = some(f"{each.host}:{each.port}" for each in self.cluster.brokers())
-        raise NodeNotReadyError(
-            f"no broker answers at the addresses that they advertise (advertised.listeners): {where}"
-        )
+        raise NodeNotReadyError(f"no broker answers at its advertised address (advertised.listeners): {where}")
 
     async def ask_any(self, request: AnyRequest) -> tuple[int, Any]:
         """Ask one broker after the other; return the node id of the first that answers, and its answer. A broker may
@@ -485,13 +483,12 @@ class Client:
 
     # ------------------------------------------------------------------------ quotas
 
-    def _throttled(self, by: Connection | None, request: object, seconds: float) -> None:
+    def _throttled(self, by: Connection, request: object, seconds: float) -> None:
         until = time.monotonic() + seconds
-        if by is not None:
-            by.muted_until = max(by.muted_until, until)
-            name = type(request).__name__.removesuffix("Request")
-            client_id = str(self.shared.arguments.get("client_id", ""))
-            THROTTLING.note(ThrottledWait(name, str(by), client_id, seconds, until))
+        by.muted_until = max(by.muted_until, until)
+        name = type(request).__name__.removesuffix("Request")
+        client_id = str(self.shared.arguments.get("client_id", ""))
+        THROTTLING.note(ThrottledWait(name, str(by), client_id, seconds, until))
         if not self._is_reading:
             self._throttled_until = max(self._throttled_until, until)
             if self._deadline is not None and not self._deadline.expired():

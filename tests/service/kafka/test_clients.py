@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.connection import connect
+from snapreplay.service.kafka.connection import Connection, connect
 from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 from tests.service.kafka.test_membership import Member
@@ -122,7 +122,7 @@ async def test_a_quota_that_is_told_of_too_late_moves_no_deadline():
         try:
             await asyncio.Event().wait()
         finally:
-            client._throttled(None, ProduceRequest, 1.0)
+            client._throttled(Connection("h", 1, "", 1.0), ProduceRequest, 1.0)
 
     with pytest.raises(TimeoutError):
         async with client.writing(0.001):
