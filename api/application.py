@@ -75,8 +75,8 @@ class Application:
             group.create_task(self._hour.run(self._asking.last, self._peers))
 
     async def _load(self) -> None:
-        """Load the application after a moment: a quick restore and the first records go first. A request does not wait
-        for that."""
+        """Load the web framework after LOAD_AFTER_SECONDS, so that a quick restore goes first. A request loads it at
+        once."""
         await asyncio.sleep(LOAD_AFTER_SECONDS)
         await self._app.load()
 

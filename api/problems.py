@@ -24,8 +24,8 @@ URN = "urn:snapreplay:problem:"
 
 
 class ProblemKind(NamedTuple):
-    """One kind of problem; `name` ends its `type`. Its hint is that of a problem that has no other. With
-    `retry_seconds` it is of use to ask again."""
+    """A kind of problem. `name` is the last part of its `type`. `hint` is used where a problem has none of its own.
+    `retry_seconds` > 0 is sent as `Retry-After`."""
 
     name: str
     status: int
@@ -147,7 +147,7 @@ LATE = ProblemKind(
     "read-late",
     503,
     "The state was not read in time",
-    "a handler keeps the partitions' loop to itself, or the process is frozen; GET /healthz says which",
+    "a handler blocks the event loop, or the process is suspended; GET /healthz says which",
     retry_seconds=1,
 )
 

@@ -250,13 +250,13 @@ class Service(Generic[S]):
         self._bringing_up.add_done_callback(self._tell_refused)
         self._control.beat(loop)
         if self._http is not None:
-            if not self._path:
-                await self._a_moment(self._bringing_up)
+            if not self._path:  # an app with a path shares the port with others
+                await self._let_restore_go_first(self._bringing_up)
             self.http_address = await self._http.serve(self._control, self.settings.http, self._path)
 
-    async def _a_moment(self, bringing_up: asyncio.Task[None]) -> None:
-        """Let a quick restore go first: the import of what HTTP needs would hold the interpreter's lock. Until then
-        probes wait in the queue of the port."""
+    async def _let_restore_go_first(self, bringing_up: asyncio.Task[None]) -> None:
+        """Wait until all partitions are LIVE, at most HTTP_AFTER_SECONDS: importing the HTTP server would hold the
+        interpreter's lock. Until then requests wait in the port's queue."""
         with suppress(Exception):  # it is raised by `wait_started`
             async with asyncio.timeout(HTTP_AFTER_SECONDS):
                 await asyncio.shield(bringing_up)

@@ -47,7 +47,7 @@ class Outputs(Protocol):
     def __len__(self) -> int: ...
 
     def send(self, topic: Any, key: Any, value: Any, input_key: bytes | None, at_ms: int, /) -> bool:
-        """Encode an output that has nothing else and add it. False: Python is to do it."""
+        """Encode an output that has nothing else and add it. False: Python must do it."""
 
     def append(self, output: Any, at_ms: int, /) -> None: ...
 

@@ -92,7 +92,7 @@ impl Outputs {
         Ok(found)
     }
 
-    /// Adds one, unless Python is to look at it: it is unusual, or to be refused.
+    /// Adds one; `false`: Python must handle it.
     fn add(
         slf: &Bound<'_, Self>,
         topic: &Bound<'_, PyAny>,
@@ -165,7 +165,7 @@ impl Outputs {
         Outputs { make, encode, ways: Arc::new(ways), fixed_bytes, sent, data, is_taken: false, topics, hashed: 0 }
     }
 
-    /// Encodes an output and adds it. `False`: Python is to do it.
+    /// Encodes an output and adds it. `False`: Python must do it.
     fn send(
         slf: &Bound<'_, Self>,
         topic: &Bound<'_, PyAny>,
@@ -322,7 +322,7 @@ impl Outputs {
         Ok(found)
     }
 
-    /// Gives each output without a time that of its record. Nothing is added behind this.
+    /// Gives each output without a time that of its record. Nothing may be added afterwards.
     fn take(&mut self, py: Python<'_>) -> PyResult<()> {
         self.is_taken = true;
         for (sent, at_ms) in &self.sent {

@@ -129,7 +129,7 @@ fn crc32(data: &[u8]) -> u32 {
     !data.iter().fold(!0, |crc, byte| CRC[usize::from(crc as u8 ^ byte)] ^ (crc >> 8))
 }
 
-/// Does `warm` for the keys that these texts (UTF-8) or bytes may be.
+/// Prefetches the entries with these keys, UTF-8 texts or bytes.
 #[pyfunction]
 pub fn expect(keys: &Bound<'_, PyList>, are_texts: bool, shards: &Bound<'_, PyList>) -> PyResult<usize> {
     if shards.is_empty() {
@@ -157,8 +157,8 @@ pub fn expect(keys: &Bound<'_, PyList>, are_texts: bool, shards: &Bound<'_, PyLi
     Ok(warm(&entries.collect::<Vec<_>>()))
 }
 
-/// Reads where these entries are and the beginning of each, so that what follows finds them in the CPU's caches. One by
-/// one, each of three reads would wait for the memory; here many wait together.
+/// Reads each entry's place and first bytes into the CPU's caches. One by one, each would wait for memory three times;
+/// here the waits overlap.
 ///
 /// Returns how many probably exist.
 pub fn warm(entries: &[(PyRef<'_, Shard>, &[u8])]) -> usize {

@@ -19,8 +19,8 @@ T = TypeVar("T")
 YIELD_AFTER_SECONDS = 0.001
 # A transaction is a chain of steps in several tasks of the client, each in a turn of the loop. With one turn per pause
 # it outlasted the next batch, and a tenth of the time was idle; with three turns 1 to 3 % (measured). From an answer to
-# the next request it takes three to nine turns: with three per pause, quiet partitions beside a busy one waited through
-# two of its milliseconds for each request, and their chains took twice to three times as long as with this (measured).
+# the next request it takes three to nine turns. With three per pause, quiet partitions beside a busy one took two to
+# three times as long (measured).
 PAUSE_TURNS, PAUSE_TURNS_MAX = 3, 8
 EMPTY_TURN_SECONDS = 0.00002  # a turn that took longer had work
 

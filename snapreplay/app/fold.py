@@ -43,7 +43,8 @@ from snapreplay.times import is_far_ahead
 
 SLICE_RECORDS = 256
 EXPECTED_MIN = 16
-"""Records whose keys are looked up in the maps beforehand, while most keys are found there."""
+"""Minimum number of records in a run for a prefetch of their entries. It ends for a map in which fewer than half are
+found."""
 _HEADERS = attrgetter("headers")
 
 
@@ -374,8 +375,8 @@ class Fold:
         looks, is_timed, rest = False, self._turns is not None, iter(run)
         apply = carrying(handler, self._contexts) if self._carries and any(map(_HEADERS, run)) else handler
         count, began = len(run), self._seconds()
-        if self._expecting and count >= EXPECTED_MIN:
-            kind = str if is_text_key else bytes if topic.key is raw else object
+        if self._expecting and count >= EXPECTED_MIN and (is_text_key or topic.key is raw):
+            kind = str if is_text_key else bytes
             keys = [each.key for each in run]
             self._expecting = [store for store in self._expecting if store.expect(keys, kind)]
         self._gate.open()

@@ -93,7 +93,7 @@ class Out:
             self._columns.learn(self._columns_of())
 
     def _columns_of(self) -> list[tuple[Any, ...]]:
-        """Return the topics for the engine. Codecs of a registry may have to ask it, which is left to Python."""
+        """Return the topics that the engine encodes. Codecs of a registry stay in Python, because they may ask it."""
         return [
             (
                 *(topic, topic.name, None if is_text else encode_key),
@@ -105,7 +105,7 @@ class Out:
         ]
 
     def _begin(self) -> None:
-        """Stage nothing yet."""
+        """Start with nothing staged."""
         self._made: list[Output] = []
         self._times_ms: list[int] = []  # of each of these, unless it has a time of its own
         self._columns, self._send = None, None

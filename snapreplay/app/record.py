@@ -129,8 +129,7 @@ def counted_topics(outputs: Sequence[Output]) -> dict[str, int]:
     """Return how many of them go to each topic."""
     if isinstance(outputs, list | tuple):
         return dict(Counter(each.topic for each in outputs))
-    counts: dict[str, int] = cast("engine.Outputs", outputs).counts()
-    return counts
+    return cast("engine.Outputs", outputs).counts()
 
 
 def span_of(records: Sequence[RawRecord]) -> str:

@@ -138,7 +138,8 @@ class MapStore(Generic[K, V]):
         return value
 
     def expect(self, keys: list[bytes | None], kind: type) -> bool:
-        """Prepare for look-ups of what are perhaps keys: texts in UTF-8 (`str`), or `bytes`. Say whether it pays."""
+        """Prefetch the entries of these keys, if the map's keys are of this kind (`str`: UTF-8; `bytes`). Return
+        whether more than half exist."""
         return self._keys.type is kind and 2 * self.shards.expect(keys, are_texts=kind is str) > len(keys)
 
     def look(self, key: K) -> V | None:
