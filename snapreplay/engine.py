@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, cast
 
 from snapreplay.errors import UsageError
 
-INTERFACE = 5
+INTERFACE = 6
 """Of the functions below; `engine/src/lib.rs` has the same number."""
 VARIABLE = "SNAPREPLAY_ENGINE"
 _HINT = "`make setup` in a checkout builds it if cargo is there, `pip install ./engine` anywhere"
@@ -111,8 +111,8 @@ class Compiled(Protocol):
     def digest(self, entries: Iterable[tuple[bytes, bytes]], /) -> tuple[int, int, int]:
         """Return the number of entries and both sums of their digest."""
 
-    def expect(self, keys: list[bytes | None], are_texts: bool, shards: list[Any], /) -> int:  # noqa: FBT001 - as in Rust
-        """Bring the entries of these texts or bytes into the caches. Return how many there probably are."""
+    def prefetch(self, keys: list[bytes | None], are_texts: bool, shards: list[Any], /) -> int:  # noqa: FBT001 - as in Rust
+        """Read the entries of these texts or bytes into the CPU's caches. Return how many probably exist."""
 
     def write(
         self,

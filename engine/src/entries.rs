@@ -1,6 +1,6 @@
 //! Entries of a map: digests and writes, as in `snapreplay/state/digest.py` and `shards.py`.
 
-use crate::shard::{Shard, warm};
+use crate::shard::{Shard, prefetch_entries};
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyBytes, PyDict, PyList, PyTuple};
 use xxhash_rust::xxh64::xxh64;
@@ -40,7 +40,7 @@ pub fn write<'py>(
         places.push((place.get_item(0)?.cast_into::<PyBytes>()?, target.ok()));
     }
     let entries = places.iter().filter_map(|(key, target)| Some((target.as_ref()?.try_borrow().ok()?, key.as_bytes())));
-    warm(&entries.collect::<Vec<_>>());
+    prefetch_entries(&entries.collect::<Vec<_>>());
     for entry in block {
         let entry = entry.cast_into::<PyTuple>()?;
         let place = entry.get_borrowed_item(0)?.cast::<PyTuple>()?.to_owned();

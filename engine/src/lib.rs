@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 mod snapreplay_engine {
     /// Compared by `snapreplay/engine.py`. Raise both when a function changes its meaning.
     #[pymodule_export]
-    const INTERFACE: u32 = 5;
+    const INTERFACE: u32 = 6;
     #[pymodule_export]
     use super::entries::{digest, write};
     #[pymodule_export]
@@ -28,5 +28,5 @@ mod snapreplay_engine {
     #[pymodule_export]
     use super::sent::Outputs;
     #[pymodule_export]
-    use super::shard::{Shard, expect};
+    use super::shard::{Shard, prefetch};
 }

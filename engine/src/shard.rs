@@ -131,7 +131,7 @@ fn crc32(data: &[u8]) -> u32 {
 
 /// Prefetches the entries with these keys, UTF-8 texts or bytes.
 #[pyfunction]
-pub fn expect(keys: &Bound<'_, PyList>, are_texts: bool, shards: &Bound<'_, PyList>) -> PyResult<usize> {
+pub fn prefetch(keys: &Bound<'_, PyList>, are_texts: bool, shards: &Bound<'_, PyList>) -> PyResult<usize> {
     if shards.is_empty() {
         return Ok(0);
     }
@@ -154,14 +154,14 @@ pub fn expect(keys: &Bound<'_, PyList>, are_texts: bool, shards: &Bound<'_, PyLi
         found.push((shard.cast_into::<Shard>()?, key));
     }
     let entries = found.iter().filter_map(|(shard, key)| Some((shard.try_borrow().ok()?, *key)));
-    Ok(warm(&entries.collect::<Vec<_>>()))
+    Ok(prefetch_entries(&entries.collect::<Vec<_>>()))
 }
 
 /// Reads each entry's place and first bytes into the CPU's caches. One by one, each would wait for memory three times;
 /// here the waits overlap.
 ///
 /// Returns how many probably exist.
-pub fn warm(entries: &[(PyRef<'_, Shard>, &[u8])]) -> usize {
+pub fn prefetch_entries(entries: &[(PyRef<'_, Shard>, &[u8])]) -> usize {
     let hashes: Vec<u64> = entries.iter().map(|(_, key)| hash_of(key)).collect();
     let places = entries.iter().zip(hashes).map(|((shard, _), hash)| {
         // The first that may be it nearly always is it.

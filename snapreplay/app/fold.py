@@ -42,7 +42,7 @@ from snapreplay.state.stores import maps_of
 from snapreplay.times import is_far_ahead
 
 SLICE_RECORDS = 256
-EXPECTED_MIN = 16
+PREFETCH_MIN = 16
 """Minimum number of records in a run for a prefetch of their entries. It ends for a map in which fewer than half are
 found."""
 _HEADERS = attrgetter("headers")
@@ -92,7 +92,7 @@ class Fold:
         self._far_moves_time = False
         self._recorded_ms: int | None = None
         self._began_at_ms = -1
-        self._expecting: list[MapStore[Any, Any]] = []
+        self._prefetched: list[MapStore[Any, Any]] = []
         self._outputs_xxh64: dict[str, int] = {}
         self._carries = carries
         self._seconds = clock
@@ -351,7 +351,7 @@ class Fold:
         self._far_moves_time = portion.is_recorded and self._has_moved_far(portion)
         self._recorded_ms = portion.to_ms if portion.is_recorded else None
         self._began_at_ms = self._clock.stream_time_ms
-        self._expecting = [] if engine.compiled is None else list(self._store.maps.values())
+        self._prefetched = [] if engine.compiled is None else list(self._store.maps.values())
         self._out.cut()
         self._outputs_xxh64 = {}
         self._dead_letters: list[Output] = []
@@ -375,10 +375,10 @@ class Fold:
         looks, is_timed, rest = False, self._turns is not None, iter(run)
         apply = carrying(handler, self._contexts) if self._carries and any(map(_HEADERS, run)) else handler
         count, began = len(run), self._seconds()
-        if self._expecting and count >= EXPECTED_MIN and (is_text_key or topic.key is raw):
+        if self._prefetched and count >= PREFETCH_MIN and (is_text_key or topic.key is raw):
             kind = str if is_text_key else bytes
             keys = [each.key for each in run]
-            self._expecting = [store for store in self._expecting if store.expect(keys, kind)]
+            self._prefetched = [store for store in self._prefetched if store.prefetch(keys, kind)]
         self._gate.open()
         try:
             for record in rest:

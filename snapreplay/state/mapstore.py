@@ -137,10 +137,10 @@ class MapStore(Generic[K, V]):
         self._places.append((encoded, below, index))
         return value
 
-    def expect(self, keys: list[bytes | None], kind: type) -> bool:
+    def prefetch(self, keys: list[bytes | None], kind: type) -> bool:
         """Prefetch the entries of these keys, if the map's keys are of this kind (`str`: UTF-8; `bytes`). Return
         whether more than half exist."""
-        return self._keys.type is kind and 2 * self.shards.expect(keys, are_texts=kind is str) > len(keys)
+        return self._keys.type is kind and 2 * self.shards.prefetch(keys, are_texts=kind is str) > len(keys)
 
     def look(self, key: K) -> V | None:
         """Return the value of a key that the view does not check; None: there is none."""

@@ -184,12 +184,12 @@ class Shards:
         self._write(list(zip(places, changes.values(), strict=True)), [])
         self.keep()
 
-    def expect(self, keys: list[bytes | None], *, are_texts: bool) -> int:
-        """Let the next look-ups of these keys, texts in UTF-8 or bytes, wait for memory together. Return how many of
-        them there probably are; 0 without the engine."""
+    def prefetch(self, keys: list[bytes | None], *, are_texts: bool) -> int:
+        """Prefetch the entries of these keys, texts in UTF-8 or bytes. Return how many probably exist; 0 without the
+        engine."""
         if engine.compiled is None or self._new_shard is dict:
             return 0
-        return engine.compiled.expect(keys, are_texts, self._shards)
+        return engine.compiled.prefetch(keys, are_texts, self._shards)
 
     def keep(self) -> None:
         self._undo = None
