@@ -1,4 +1,4 @@
-"""Commands with which a person finds what is wrong, repairs it or decides: doctor, accept, patch, inputs; and
+"""Commands with which a person finds what is wrong, repairs it or decides: doctor, accept, patch, upgrade, inputs; and
 those that keep a state under a name, or give one up: savepoint, reset, delete."""
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from snapreplay.service.decisions.inputs import Proposed
     from snapreplay.service.decisions.patch import Patch
     from snapreplay.service.decisions.reset import Reset
+    from snapreplay.service.decisions.upgrade_trial import UpgradeTrial
     from snapreplay.service.doctor.checks import DoctorReport
     from snapreplay.service.publish.state import Begun
 
@@ -179,6 +180,69 @@ async def patch(
                 print(_patched(each, begun), flush=True)
     finally:
         await close(patches)
+
+
+async def upgrade(
+    app: options.Loaded,
+    *,
+    dry_run: options.DryRun = False,
+    settings: options.OfCluster,
+    output: options.Output = Format.TABLE,
+) -> ExitCode:
+    """Upgrade the stored entries of every partition in memory, and say which would fail. Nothing is written.
+
+    The old version may run. With the same schema_version every entry is read with this version's types.
+
+    Exit code 0: this version can take over all partitions; 1: not all of them; 2: could not run."""
+    from snapreplay.service.decisions.upgrade_trial import try_upgrade
+    from snapreplay.service.kafka.cluster import KafkaCluster
+
+    if not dry_run:
+        raise UsageError(
+            "upgrade without --dry-run does nothing: the owners upgrade their partitions when this version starts",
+            hint="try it first: `snapreplay upgrade APP --dry-run`; then start this version: `snapreplay run APP`",
+        )
+    trials = await try_upgrade(app, settings, KafkaCluster(settings), note)
+    if output is Format.JSON:
+        print_json([_tried_document(each) for each in trials])
+    else:
+        _print_trials(trials, app.schema_version)
+    failed = any(each.error for each in trials)
+    return ExitCode.FINDINGS if failed else ExitCode.OK
+
+
+def _print_trials(trials: Sequence[UpgradeTrial], schema_version: int) -> None:
+    for each in trials:
+        name = f"partition {each.partition}"
+        if each.error is not None:
+            print(f"{name}: {type(each.error).__name__}: {each.error.message}")
+            if each.error.hint:
+                print(f"{name}: hint: {each.error.hint}")
+        elif each.upgraded is None:
+            print(f"{name}: {counted(each.entries, 'entry')} of schema_version {schema_version} can be read")
+        else:
+            print(
+                f"{name}: {counted(each.entries, 'entry')} of schema_version {each.schema_version} would become"
+                f" {each.upgraded:,} of {schema_version}"
+            )
+    failed = sum(each.error is not None for each in trials)
+    print(
+        f"{failed} of {counted(len(trials), 'partition')} would fail: do not start this version; nothing was written"
+        if failed
+        else "this version can take over every partition; nothing was written"
+    )
+
+
+def _tried_document(trial: UpgradeTrial) -> dict[str, object]:
+    error = trial.error
+    return {
+        "partition": trial.partition,
+        "batch": trial.batch,
+        "schema_version": trial.schema_version,
+        "entries": trial.entries,
+        "upgraded": trial.upgraded,
+        "error": error and {"kind": type(error).__name__, "message": error.message, "hint": error.hint, **error.facts},
+    }
 
 
 def _lines(file: Path) -> list[bytes]:

@@ -16,7 +16,19 @@ from typer.core import TyperCommand, TyperGroup
 from snapreplay.api.cli import asking_commands as asking
 from snapreplay.api.cli.asking_commands import get, scan
 from snapreplay.api.cli.author_commands import dev, new
-from snapreplay.api.cli.decision_commands import accept, create, delete, doctor, drop, inputs, list_, patch, reset, show
+from snapreplay.api.cli.decision_commands import (
+    accept,
+    create,
+    delete,
+    doctor,
+    drop,
+    inputs,
+    list_,
+    patch,
+    reset,
+    show,
+    upgrade,
+)
 from snapreplay.api.cli.operation_commands import VERBS
 from snapreplay.api.cli.options import Argument, ErrorName, carry_out, options_of
 from snapreplay.api.cli.output import ExitCode, OperationRefused, code_of, hint_of, message_of, note, print_error
@@ -160,7 +172,7 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
         *(asking.restore_status, asking.plan, asking.lag, get, scan),
         *VERBS.values(),
         *(asking.processes, asking.operations, asking.snapshots, asking.history),
-        *(asking.health, inputs, accept, patch, redrive, doctor, reset, delete),
+        *(asking.health, inputs, upgrade, accept, patch, redrive, doctor, reset, delete),
     ),
     "Prove and compact": (audit, compact),
     "Other": (explain, version),
@@ -168,7 +180,7 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
 # Others read their exit codes.
 _CLASSES: dict[Callable[..., Any], type[TyperCommand]] = {
     asking.health: _ZeroOrOne,
-    **dict.fromkeys((doctor, audit, compact), _Judging),
+    **dict.fromkeys((doctor, audit, compact, upgrade), _Judging),
 }
 for _panel, _functions in _COMMANDS.items():
     for _function in _functions:

@@ -278,7 +278,8 @@ class _UpgradeRun:
                 (name, key),
                 f"it becomes something else each time: {_listed(first)}, then {_listed(between or last)}",
                 "let the result depend on the entry alone, not on a clock, a random number, or the entries before it;"
-                " start this version again. Until then the old version can keep this partition",
+                " try it on all partitions with `snapreplay upgrade APP --dry-run`, and start this version again. Until"
+                " then the old version can keep this partition",
             )
 
     def _has(self, store: str, key: bytes, value: bytes | None) -> bool:
@@ -470,7 +471,8 @@ def _failed(origin: _Place, what: str, hint: str = "") -> UpgradeFailed:
     return UpgradeFailed(
         f"{_named(store, stored_key(key))} cannot be upgraded: {what}. Nothing was changed",
         hint=hint
-        or "correct the upgrade, and start this version again; until then the old version can keep this partition",
+        or "correct the upgrade, try it on all partitions with `snapreplay upgrade APP --dry-run`, and start this"
+        " version again; until then the old version can keep this partition",
         store=store,
         key=key.hex(),
     )

@@ -73,6 +73,7 @@ SEE = {
     "processes": "http.md#one-process-or-the-whole-app",
     "history": "http.md#history-of-a-partition",
     "inputs": "#inputs",
+    "upgrade": "upgrades.md#another-type-or-meaning-of-stored-values",
     "accept": "#accept",
     "patch": "#patch",
     "redrive": "#redrive",

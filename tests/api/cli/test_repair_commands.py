@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from snapreplay.app.upgrade import UpgradeFailed
 from snapreplay.service.decisions.accept import Acceptance
+from snapreplay.service.decisions.upgrade_trial import UpgradeTrial
 from snapreplay.service.doctor.checks import DoctorReport
 from snapreplay.service.doctor.facts import Diagnosis
 from snapreplay.service.publish.state import Begun
@@ -106,6 +108,40 @@ def test_an_empty_reason_is_none(invoke, ledger):
     result = invoke("accept", ledger, *GIVEN, "--reason", " ")
     assert result.exit_code == 2
     assert "no reason was given" in result.stderr
+
+
+@pytest.fixture
+def trying(monkeypatch):
+    """`trying(*trials)`: what an upgrade of each partition comes to."""
+
+    def make(*trials):
+        async def try_upgrade(app, settings, cluster, on_news):
+            return list(trials)
+
+        monkeypatch.setattr("snapreplay.service.decisions.upgrade_trial.try_upgrade", try_upgrade)
+
+    return make
+
+
+FAILING = UpgradeTrial(1, 7, 1, 20, None, UpgradeFailed("state['bob'] cannot be upgraded", hint="correct it", key="6f"))
+
+
+def test_an_upgrade_that_would_fail_is_1_and_names_the_partition(invoke, ledger, trying):
+    """For a script with all its facts."""
+    trying(UpgradeTrial(0, 7, 1, 20, 21), FAILING)
+    result = invoke("upgrade", ledger, "--dry-run")
+    assert result.exit_code == 1
+    assert "partition 0: 20 entries of schema_version 1 would become 21 of 1" in result.stdout
+    assert "partition 1: UpgradeFailed: state['bob'] cannot be upgraded" in result.stdout
+    assert "1 of 2 partitions would fail" in result.stdout
+    told = json.loads(invoke("upgrade", ledger, "--dry-run", "-o", "json").stdout)
+    assert [each["upgraded"] for each in told] == [21, None]
+    assert told[1]["error"] == {
+        "kind": "UpgradeFailed",
+        "message": "state['bob'] cannot be upgraded",
+        "hint": "correct it",
+        "key": "6f",
+    }
 
 
 @pytest.fixture
