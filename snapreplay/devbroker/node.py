@@ -295,7 +295,9 @@ class LocalNode:
         """Raise; close() will then leave the log."""
         self._keep_log = True
         hint = f"read its log, {self.log_path}. It ends with:\n{last_lines(self.log_path)}"
-        raise LocalBrokerFailed(f"the local broker failed: {what}", hint, self.log_path)
+        cause = known_cause(self.log_path, self._log_start)
+        message = f"the local broker failed: {what}" + (f": {cause}" if cause else "")
+        raise LocalBrokerFailed(message, hint, self.log_path)
 
 
 def _keeper_for(work_dir: Path) -> KeptProcess:
@@ -339,6 +341,17 @@ _TAIL_LINES = 12
 _TAIL_BYTES = 65_536
 _STARTED = "Kafka Server started"
 _PORT_TAKEN = "Address already in use"
+_KNOWN_CAUSES = {
+    _PORT_TAKEN: "the port is taken by another program",
+    r"Invalid cluster\.id|InconsistentClusterId|Stored node id": "the data directory belongs to another broker",
+}
+"""Pattern in the log → what it means to the user. The other errors of a broker say themselves what is wrong."""
+
+
+def known_cause(log_path: Path, since: int = 0) -> str:
+    """Return one clause that names the cause of the failure that the log, from byte `since` on, tells of; else ""."""
+    text = _end_of(log_path, since)
+    return next((cause for pattern, cause in _KNOWN_CAUSES.items() if re.search(pattern, text)), "")
 
 
 def last_lines(log_path: Path) -> str:

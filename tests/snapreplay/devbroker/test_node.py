@@ -117,11 +117,11 @@ def test_a_given_data_directory_in_use_is_refused_before_a_second_broker_touches
 def test_a_data_directory_of_another_node_is_a_failure_that_says_so(
     make_node: Start, kafka: KafkaFiles, tmp_path: Path
 ) -> None:
-    """The broker's own words are there, not only the exit code."""
+    """The cause is named, not only the exit code."""
     kafka.format(tmp_path / "data", 7, new_id())
     node = make_node(data_dir=tmp_path / "data")
     node.launch()
-    with pytest.raises(LocalBrokerFailed, match="Stored node id 7 doesn't match"):
+    with pytest.raises(LocalBrokerFailed, match="exit code 1: the data directory belongs to another broker"):
         node.wait_started(patience())
 
 
