@@ -81,6 +81,7 @@ class Supervisor:
         self._held: dict[asyncio.Task[None], PartitionRunner] = {}
         self._undo: dict[asyncio.Task[None], Callable[[], None]] = {}  # of their release
         self._refused: SnapreplayError | None = None
+        self._inspecting = asyncio.Lock()  # else an older answer may come last, and refuse what was repaired
         self.standbys = Standbys(self._copying, board, lambda number: number in self._runners or number in self._ending)
         """The warm copies of others' partitions."""
         self._given: tuple[set[int], Share] = set(), Share()  # the last assignment
@@ -324,7 +325,8 @@ class Supervisor:
             MissingInput: no refusal, because the partitions wait for the input.
         """
         try:
-            view = await inspect(self._app, self._settings, self.cluster, running=self._view)
+            async with self._inspecting:
+                view = await inspect(self._app, self._settings, self.cluster, running=self._view)
         except SnapreplayError as error:
             if isinstance(error, AccessError):
                 log.warning("the cluster could not be inspected: %s", error)

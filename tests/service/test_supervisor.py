@@ -1,12 +1,15 @@
 """Tests of which partitions run here, as the group says, on a real broker."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from snapreplay.errors import UsageError
 from snapreplay.service import supervisor as module
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.ports import NewTopic
+from snapreplay.service.preflight import inspect
 from snapreplay.service.supervisor import Supervisor
 from tests.support import apps
 from tests.support.owner import ends
@@ -99,3 +102,27 @@ async def test_a_cluster_that_is_as_it_was_is_live_again_by_retry(watchful, benc
     bench.supervisor.retry(0, ends(heard))
     await until(lambda: len(heard) == 4, "an answer")
     assert outcome(heard)[3] == ("failed", "the partition is live by now")
+
+
+async def test_an_answer_from_before_a_retry_does_not_end_it(bench, monkeypatch):
+    """A look that began while the cluster was broken comes to its end while a retry asks."""
+    looks = list[int]()
+
+    async def first_broken_and_slow(*given, **more):
+        looks.append(len(looks))
+        if looks[-1]:
+            return await inspect(*given, **more)
+        await asyncio.sleep(0.5)
+        raise UsageError("it was broken")
+
+    bench.supervisor.assigned({0})
+    await bench.live(0)
+    monkeypatch.setattr(module, "inspect", first_broken_and_slow)
+    looking = asyncio.create_task(bench.supervisor._look())
+    await until(lambda: looks, "the look")
+    heard: list[Any] = []
+    bench.supervisor.retry(0, ends(heard))
+    await looking
+    await until(lambda: heard, "an answer")
+    assert outcome(heard) == [("succeeded", "")]
+    await bench.live(0)
