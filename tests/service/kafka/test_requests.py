@@ -4,6 +4,7 @@ test_membership.py."""
 from io import BytesIO
 
 import pytest
+from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.types import CompactArray, Int16, Int32
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -40,6 +41,16 @@ def test_the_requests_of_members_are_those_of_the_protocol_guide():
     assert [each.API_VERSION for each in left] == [4, 4]
     assert left[0].encode() == b"\2g" + b"\2" + b"\3m1" + b"\2i" + b"\0" + b"\0"
     assert left[1].encode() == b"\2g" + b"\2" + b"\3m1" + b"\0" + b"\0" + b"\0"
+
+
+def test_the_newest_version_that_both_know_is_sent():
+    """The error tells a broker that is too old from one that lacks the request."""
+    asked = TopicIds([])
+    assert [asked.prepare({3: (0, newest)}).API_VERSION for newest in (13, 11)] == [12, 11]
+    with pytest.raises(IncompatibleBrokerVersion, match="TopicIds 12 or 11: the broker has 0 to 10"):
+        asked.prepare({3: (0, 10)})
+    with pytest.raises(IncompatibleBrokerVersion, match="does not know TopicIds"):
+        asked.prepare({})
 
 
 @pytest.mark.parametrize(("text", "wire"), [("AAECAwQFBgcICQoLDA0ODw", bytes(range(16))), ("", bytes(16))])
