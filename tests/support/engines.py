@@ -21,6 +21,14 @@ def pure() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def with_engine() -> Iterator[None]:
+    """Let the compiled engine work, also with SNAPREPLAY_ENGINE=pure. To be imported by a file with `needs_engine`."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(engine, "compiled", compiled)
+        yield
+
+
 @pytest.fixture(scope="module", params=["pure", pytest.param("compiled", marks=needs_engine)])
 def each_engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run the tests of a file by Python, and by the compiled engine. To be imported by the file that asks for it."""

@@ -17,11 +17,12 @@ from snapreplay.service.kafka import records as parsers
 from snapreplay.service.kafka.records import Records, heads_in
 from snapreplay.service.ports import TopicPartition
 from tests.support import foreign_records
-from tests.support.engines import needs_engine
+from tests.support.engines import needs_engine, with_engine
 from tests.support.foreign_records import Foreign
 from tests.support.record_batches import ABORT, AT_MS, COMMIT, TRANSACTIONAL, batch, emptied_marker, marker, message
 
-pytestmark = needs_engine
+__all__ = ["with_engine"]
+pytestmark = [needs_engine, pytest.mark.usefixtures("with_engine")]
 
 SOURCE = TopicPartition("in", 3)
 CODECS = {0: None, 1: gzip.compress, 2: snappy_encode, 3: lz4_encode, 4: zstd_encode}

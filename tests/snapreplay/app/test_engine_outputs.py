@@ -18,9 +18,10 @@ from snapreplay.app.topic import InternalTopic, Topic
 from snapreplay.errors import RecordError
 from snapreplay.service.kafka.batching import Batches, TopicShape
 from snapreplay.state.steps import all_of
-from tests.support.engines import needs_engine, pure
+from tests.support.engines import needs_engine, pure, with_engine
 
-pytestmark = needs_engine
+__all__ = ["with_engine"]
+pytestmark = [needs_engine, pytest.mark.usefixtures("with_engine")]
 
 
 class Row(msgspec.Struct):
