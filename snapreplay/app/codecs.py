@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
 from json import JSONEncoder
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, overload
 
 import msgspec
@@ -287,7 +288,8 @@ _ENCODE_FINITE = _refusing_non_finite(bytes).__code__
 
 def unchecked(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes] | None:
     """Return a JSON encoder without its check for NaN and infinity; None: it is another encoder."""
-    is_ours = getattr(encode, "__code__", None) is _ENCODE_FINITE  # `wraps` of a user's encoder copies all else
+    # By its type and code: a user's decorator may copy all else, and a proxy passes every attribute on.
+    is_ours = type(encode) is FunctionType and encode.__code__ is _ENCODE_FINITE
     return cast("Callable[[Any], bytes]", encode.__wrapped__) if is_ours else None  # type: ignore[attr-defined]
 
 

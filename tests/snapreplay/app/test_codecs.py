@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import lru_cache, partial, singledispatch, wraps
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from snapreplay.app.codecs import i32, i64, json, msgpack, nullable, raw, utf8
+from snapreplay.app.codecs import i32, i64, json, msgpack, nullable, raw, unchecked, utf8
 from snapreplay.errors import UsageError
 
 
@@ -198,3 +199,32 @@ def test_a_pydantic_model():
     assert json(Drawn).decode(json(Drawn).encode(Drawn(id="a", number=number))) == Drawn(id="a", number=number)
     with pytest.raises(ValueError, match="such as 'number' of Drawn"):
         json(Drawn).decode(b'{"id":"a"}')
+
+
+class Proxy:
+    """Has every attribute of what it wraps, as a decorator of wrapt."""
+
+    def __init__(self, wrapped):
+        self.__wrapped__ = wrapped
+
+    def __getattr__(self, name):
+        return getattr(self.__wrapped__, name)
+
+    def __call__(self, value):
+        return b"sealed:" + self.__wrapped__(value)
+
+
+def sealed(encode):
+    return wraps(encode)(lambda value: b"sealed:" + encode(value))
+
+
+def test_only_the_encoder_of_json_is_used_without_its_check():
+    """A decorator adds something of its own, which would be lost without a word."""
+    encode = json(Payment).encode
+    inner = unchecked(encode)
+    assert inner is not None
+    assert inner(float("nan")) == b"null"
+    assert inner(Payment(1)) == encode(Payment(1))
+    others = [each(encode) for each in (sealed, singledispatch, lru_cache, partial, Proxy)]
+    others += [each.encode for each in (raw, utf8, i64, msgpack(), json(Shown))]
+    assert [unchecked(each) for each in others] == [None] * len(others)

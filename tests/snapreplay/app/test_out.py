@@ -1,10 +1,15 @@
 """Outputs are encoded by value, at once, and refused where Kafka would refuse them."""
 
 import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
+from snapreplay import engine
 from snapreplay.app.codecs import i64, json, nullable, raw
 from snapreplay.app.out import Out
 from snapreplay.app.record import Output
@@ -42,6 +47,17 @@ def test_everything_given_is_staged():
     out = make()
     out.send(totals, key=5, value=7, partition=3, headers=[("h", b"x")], timestamp_ms=99)
     assert out.staged == [Output("totals", (5).to_bytes(8, "big"), b"7", 3, False, 99, (("h", b"x"),))]
+
+
+def test_the_engine_encodes_for_no_registry(monkeypatch):
+    """What cannot be encoded is encoded a second time in Python: a registry would be asked twice."""
+    fake = Mock()
+    monkeypatch.setattr(engine, "compiled", fake)
+    schemas: Any = SimpleNamespace(of_topic=lambda codec, *_: codec)
+    asking = replace(json(), schemas=schemas)
+    Out([balances, Topic("keys", key=asking, value=raw), Topic("values", value=nullable(asking)), blobs], {})
+    *_, ways = fake.Outputs.call_args.args
+    assert [topic for topic, *_ in ways] == [balances, blobs]
 
 
 @pytest.mark.parametrize(
