@@ -24,6 +24,7 @@ from tests.damage.test_gallery import CASES, DOCUMENT
 from tests.support.reference import Read
 from tests.support.stage import Stage, processed, snapshot
 from tests.support.tampering import bring_back, trim
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kafka
 
@@ -105,9 +106,14 @@ class Damaged:
 def _watch(url: str) -> int:
     """Ask in a thread until it is LIVE or FAILED, as a user does in another process."""
     assert threading.current_thread() is not threading.main_thread()
-    while (code := CliRunner().invoke(command_line, ["restore-status", "--url", url]).exit_code) not in (0, 1):
-        pass
-    return code
+    codes: list[int] = []
+
+    def ended() -> bool:
+        codes.append(CliRunner().invoke(command_line, ["restore-status", "--url", url]).exit_code)
+        return codes[-1] in (0, 1)
+
+    eventually(ended, "LIVE or FAILED")
+    return codes[-1]
 
 
 @pytest.fixture(autouse=True)
