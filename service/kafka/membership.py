@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections import deque
@@ -54,7 +55,6 @@ LOOK_SECONDS = 2.0
 _UNKNOWN_MEMBER_ID = 25  # aiokafka's own LeaveGroup of a dynamic member came first
 _LOOK_S = 0.2
 """Interval of looking for an error of the coordinator."""
-_NEVER_MS = 2**31 - 1
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 10.0
 
 EVICTIONS_SUSPECT = 3
@@ -322,7 +322,7 @@ class Membership:
             retry_backoff_ms=round(1000 * retry_pause_s(self._settings)),
             enable_auto_commit=False,
             assignors=(self._assignor,),
-            max_poll_interval_ms=_NEVER_MS,
+            max_poll_interval_ms=math.inf,  # it counts from here: this member fetches nothing
         )
 
     async def _lost(self, error: BaseException) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import time
 
 import pytest
+from aiokafka.consumer.subscription_state import SubscriptionState
 from msgspec.structs import replace
 
 from snapreplay.service.config.groups import GroupSettings, TimeoutSettings
@@ -157,6 +158,16 @@ async def test_what_is_held_by_now_is_told_although_a_join_is_under_way(group):
     one.holding = Holding(owned=frozenset({0}))
     one.membership.rejoin()
     await until(lambda: one.membership._told_asks > asks + 1 and len(one.owns) == 4)
+
+
+async def test_a_member_joins_again_after_a_year(group, monkeypatch):
+    """aiokafka would have a member leave that fetches nothing for max.poll.interval.ms; ours never fetches."""
+    one = group("one")
+    await until(lambda: one.told)
+    monkeypatch.setattr(SubscriptionState, "fetcher_idle_time", 365 * 24 * 3600.0)
+    one.membership.rejoin()
+    await until(lambda: len(one.told) == 3, seconds=10)
+    assert one.told == [("assigned", {0, 1, 2, 3}), ("revoked", {0, 1, 2, 3}), ("assigned", {0, 1, 2, 3})]
 
 
 async def test_who_was_taken_for_absent_makes_itself_known(group):
