@@ -137,6 +137,8 @@ class Fetching:
             await self._places[node].over
         finally:
             self._leave(node)
+        if self.is_silent:
+            self.wake()
         self._returned.add(node)
 
     def _leave(self, node: int) -> None:
@@ -174,6 +176,7 @@ class Fetching:
         fetch = Fetch(self._limits._replace(wait_ms=wait_ms, rack=rack, min_bytes=min_bytes), wanted, ids)
         began_s = self._loop.time()
         late_at = self._late_at[node] = began_s + wait_ms / 1000 + LATE_S
+        late = self._loop.call_at(late_at, self.wake)  # to show that the broker is silent
         try:
             answer = await self.client.send(node, fetch)
         except IncompatibleBrokerVersion:
@@ -181,6 +184,8 @@ class Fetching:
         except KafkaError as error:
             self._failed(node, cursors, error)
             return
+        finally:
+            late.cancel()
         try:
             answers = fetch.answers(answer)
         except KafkaError as error:
@@ -211,6 +216,8 @@ class Fetching:
         self._may_watch(node, began_s, is_news=is_news)
 
     def _failed(self, node: int, cursors: Sequence[Cursor], error: KafkaError) -> None:
+        if not self.is_silent:
+            self.wake()  # to show that it is
         failures = self._failures[node] = self._failures.get(node, 0) + 1
         pause_s = min(PAUSE_S * 2.0 ** min(failures - 1, 16), _PAUSE_S_MAX)
         for cursor in cursors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from snapreplay.service.clock import SteadyClock
 from snapreplay.service.core.batch_failures import BatchBisection
@@ -16,17 +17,23 @@ QUIET_SECONDS = 1.0
 TURN_SECONDS = 60.0
 """No stale leader hides a record for longer: the record whose turn has begun is not there any more."""
 IDLE_POLL_MS = 100  # bounds how late a snapshot that is due by time begins; whatever else is to be done wakes
-IDLE_POLL_MS_MAX, IDLE_MS_PER_PARTITION = 1000, 5  # among many: each look costs the others 0.2 ms of CPU
-QUIET_POLL_MS_MAX, QUIET_MS_PER_PARTITION = 10_000, 50  # of those with no input to read, and no time to follow
 
 
-def idle_poll_ms(partitions: int, *, rests: bool) -> int:
-    """Return how long one of so many partitions waits for records when nothing is under way. It `rests` if it
-    has no input to read, and nothing waits for it."""
-    per_partition_ms, most_ms = (
-        (QUIET_MS_PER_PARTITION, QUIET_POLL_MS_MAX) if rests else (IDLE_MS_PER_PARTITION, IDLE_POLL_MS_MAX)
-    )
-    return max(IDLE_POLL_MS, min(per_partition_ms * partitions, most_ms))
+class Idle(NamedTuple):
+    """How long one of many partitions waits for records when nothing is under way: each look takes the others 0.2 ms
+    of CPU."""
+
+    ms_per_partition: int
+    most_ms: int
+
+    def poll_ms(self, partitions: int) -> int:
+        """Return the wait of one of so many."""
+        return max(IDLE_POLL_MS, min(self.ms_per_partition * partitions, self.most_ms))
+
+
+WAITED_FOR = Idle(5, 1000)  # it has an input to read or a time to follow, or something waits for it
+QUIET = Idle(50, 10_000)  # a snapshot may become due
+AT_REST = Idle(300, 60_000)  # all that can happen wakes it
 
 
 class Pace:

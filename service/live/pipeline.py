@@ -28,9 +28,9 @@ from snapreplay.service.core.partitioners import misplaced
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.live.caller import Caller
 from snapreplay.service.live.committer import Committed, Committer
-from snapreplay.service.live.fetcher import Fetcher, InputGuard
+from snapreplay.service.live.fetcher import Ends, Fetcher, InputGuard
 from snapreplay.service.live.live_report import DeadLetterCheck, DeadLetterLimitReached, LiveReport
-from snapreplay.service.live.pace import AtWork, IdleTime, Pace, idle_poll_ms
+from snapreplay.service.live.pace import AT_REST, QUIET, WAITED_FOR, AtWork, IdleTime, Pace
 from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler
 from snapreplay.service.recovery.driver import Recovered
 from snapreplay.service.runtime.context import Context
@@ -180,8 +180,8 @@ class Live:
             clock=time.perf_counter,
         )
         self._flood = DeadLetterCheck(context)
-        self._fetcher = fetcher = Fetcher(context, self._positions, POLLED_RECORDS, reporter.waiting_for)
-        self.snapshots = SnapshotScheduler(context, store, committer, reporter, recovered, self._wake, fetcher.saw_ends)
+        self._fetcher = Fetcher(context, self._positions, POLLED_RECORDS, reporter.waiting_for)
+        self.snapshots = SnapshotScheduler(context, store, committer, reporter, recovered, self._wake, self._saw_ends)
         self._caller = Caller(context, store.calls) if store.calls is not None else None
         self._report = LiveReport(context, store, reporter, self._fetcher, self._caller)
         self._idle_time = IdleTime(store, context.settings.stream_time.idle_advance_ms, context.clock)
@@ -469,7 +469,14 @@ class Live:
 
     def _idle_poll_ms(self) -> int:
         is_waited_for = self._idle_time.is_followed or self.at_work.is_awaited or self.snapshots.requests.waiting
-        return idle_poll_ms(self._context.neighbours(), rests=self._fetcher.is_quiet() and not is_waited_for)
+        is_to_begin = self.snapshots.may_become_due or (self._caller is not None and not self._caller.has_begun)
+        idle = WAITED_FOR if is_waited_for or not self._fetcher.is_quiet() else QUIET if is_to_begin else AT_REST
+        return idle.poll_ms(self._context.neighbours())
+
+    def _saw_ends(self, ends: Mapping[str, Ends]) -> None:
+        """Show the ends that a look at the logs has found; a partition at rest commits past trailing markers then."""
+        self._fetcher.saw_ends(ends)
+        self._wake()
 
     def _wake(self) -> None:
         """Take the next turn at once."""

@@ -268,6 +268,11 @@ class SnapshotScheduler:
         return self.unpointed.records > 0
 
     @property
+    def may_become_due(self) -> bool:
+        """Whether the next snapshot may begin although nothing more happens."""
+        return self.changed or self.unpointed.fell_back or self.requests.reason is not None
+
+    @property
     def writing(self) -> bool:
         return self._task is not None and not self._task.done()
 

@@ -34,7 +34,10 @@ QUIET_SECONDS = 1.0
 LOOK_SECONDS = 15.0
 READ_EVERY_LOOKS = 4
 """The end of a log that was cut, and has grown again to the same end, says nothing: once a minute what we wrote last is
-read. Each partition has its own turn in that minute, so that a process with many has few connections for it."""
+read."""
+MOMENTS = 12
+"""Of that minute, in which partitions read, so that a process with many has few connections for it. Those of one moment
+read one after the other in its second: they share the metadata that a reader asks for first."""
 
 
 class OwnershipWatch:
@@ -66,7 +69,8 @@ class OwnershipWatch:
         self._since: float | None = None  # loop's clock: what was known before is not enough
         self._asking: asyncio.Task[None] | None = None
         self._is_doubted = asyncio.Event()  # while a task is asking
-        self._share = spread(context.app.app_id, context.partition)
+        turn = MOMENTS * spread(context.app.app_id, context.partition)
+        self._share, self._wait_seconds = int(turn) / MOMENTS, turn % 1
         self._last_look = 0
         self._judged_end = NO_OFFSET  # of the increments: nothing above our last commit is a newer owner's claim
         self._owned_at = asyncio.get_running_loop().time()  # an owner since later than this: it has not claimed yet
@@ -118,11 +122,7 @@ class OwnershipWatch:
         self._reporter.note(ownership_doubt=why)
 
     def _look_number(self) -> int:
-        return int(self._turns())
-
-    def _turns(self) -> float:
-        """Return the looks that were due until now."""
-        return asyncio.get_running_loop().time() / LOOK_SECONDS + READ_EVERY_LOOKS * self._share
+        return int(asyncio.get_running_loop().time() / LOOK_SECONDS + READ_EVERY_LOOKS * self._share)
 
     def _quiet_seconds(self, committer: Committer) -> float:
         return asyncio.get_running_loop().time() - committer.last_began
@@ -154,9 +154,8 @@ class OwnershipWatch:
             await self._settle(committer)
             self._judged_end = end_offset or NO_OFFSET
         elif self._last_look % READ_EVERY_LOOKS == 0:
-            # Those whose turns have come in the same second read one after the other.
             self._is_doubted.clear()
-            await within(max(0.0, 1.0 - self._turns() % 1 * LOOK_SECONDS), self._is_doubted)
+            await within(self._wait_seconds, self._is_doubted)
             try:
                 why = await self._why_lost(committer)
             except SnapreplayError:

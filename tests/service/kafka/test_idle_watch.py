@@ -260,13 +260,15 @@ async def test_a_watch_that_is_lost_is_a_loss_for_all_its_readers(monkeypatch, n
 
 
 async def test_a_broker_that_does_not_answer_the_watch_is_silent(monkeypatch):
-    """As soon as for a fetch of its own; and it is a loss. The reader hears of it again by itself."""
+    """As soon as for a fetch of its own; and it is a loss. The reader hears of it again by itself, and a poll ends: an
+    owner at rest has to show it."""
     broker = Broker()
     async with watched(broker, (LOGS[0], TOPIC_ID)) as (reader,):
         monkeypatch.setattr(idle_watch, "LATE_S", 0.3)
         disturbances = reader.disturbances
         await until(lambda: broker.in_session[-1].session_epoch > 2)
         seen: list[bool] = []
+        polling = asyncio.create_task(reader.poll(10, 3_600_000))
         await broker.fail(Says(how="silent"))
         async with within(30):
             while reader.disturbances == disturbances:
@@ -274,6 +276,8 @@ async def test_a_broker_that_does_not_answer_the_watch_is_silent(monkeypatch):
                 seen.append(reader.is_silent)
         assert reader.is_silent
         assert not seen[0]
+        async with within(30):
+            assert not await polling
         await until(lambda: not reader.is_silent)
         await broker.append(0)
         assert await read(reader, LOGS[0]) == [0]

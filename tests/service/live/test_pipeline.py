@@ -6,7 +6,7 @@ import json
 import pytest
 
 from snapreplay.app.ranges import SkippedRange
-from snapreplay.service.live import pace
+from snapreplay.service.live import pace, pipeline, recoverability_monitor
 from snapreplay.service.ports import NewTopic
 from tests.simulation.log import Transaction, TxnState
 from tests.support import apps
@@ -249,3 +249,33 @@ async def test_a_quiet_partition_among_many_does_at_once_what_is_asked_of_it(ben
         await asyncio.sleep(300)
         stopping = loop.time()
     assert loop.time() - stopping < 5
+
+
+@pytest.fixture
+def rest(monkeypatch):
+    """A partition at rest takes no turn by itself for an hour."""
+    monkeypatch.setattr(pipeline, "AT_REST", pace.Idle(3_600_000, 3_600_000))
+
+
+@virtual
+async def test_a_quiet_partition_with_changes_takes_its_snapshot_in_time(bench, rest, monkeypatch):
+    monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 3600.0)  # each look wakes it
+    await bench.prepare(snapshot={"every_seconds": 300})
+    await bench.feed(10)
+    async with bench.live() as one:
+        await one.position(10)
+        await until(lambda: one.status.snapshot, "the snapshot", 310)
+
+
+@virtual
+async def test_a_partition_at_rest_commits_past_trailing_markers_after_a_look_at_the_logs(bench, rest):
+    await bench.prepare()
+    await bench.feed(10)
+    async with bench.live() as one:
+        await one.position(10)
+        await one.snapshot()
+        log, transaction = bench.log(bench.input), Transaction("somebody", 0, 0.0, TxnState.ABORTED)
+        log.append(b"a", b"{}", (), 1, transaction)
+        log.mark(transaction)
+        within_s = 2 * recoverability_monitor.WATCH_SECONDS
+        await until(lambda: bench.batches()[-1].positions == {bench.input: log.end}, "the commit", within_s)
