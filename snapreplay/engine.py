@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, cast
 
 from snapreplay.errors import UsageError
 
-INTERFACE = 6
+INTERFACE = 7
 """Of the functions below; `engine/src/lib.rs` has the same number."""
 VARIABLE = "SNAPREPLAY_ENGINE"
 _HINT = "`make setup` in a checkout builds it if cargo is there, `pip install ./engine` anywhere"
@@ -47,7 +47,7 @@ class Outputs(Protocol):
     def __len__(self) -> int: ...
 
     def send(self, topic: Any, key: Any, value: Any, input_key: bytes | None, at_ms: int, /) -> bool:
-        """Encode an output that has nothing else and add it. False: Python must do it."""
+        """Encode an output that has nothing else and add it. False, or an exception: Python must do it."""
 
     def append(self, output: Any, at_ms: int, /) -> None: ...
 

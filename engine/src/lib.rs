@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 mod snapreplay_engine {
     /// Compared by `snapreplay/engine.py`. Raise both when a function changes its meaning.
     #[pymodule_export]
-    const INTERFACE: u32 = 6;
+    const INTERFACE: u32 = 7;
     #[pymodule_export]
     use super::entries::{digest, write};
     #[pymodule_export]

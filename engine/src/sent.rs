@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyException, PyIndexError};
+use pyo3::exceptions::PyIndexError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PySlice, PyString, PyTuple};
@@ -14,6 +14,10 @@ use xxhash_rust::xxh64::Xxh64;
 /// A topic, its name, the encoder of its keys (`None`: they are text) and of its values, whether these are JSON, the most
 /// bytes of a record, of which `fixed` are there without key and value, and whether the input's partition may be kept.
 type Way = (Py<PyAny>, Py<PyString>, Option<Py<PyAny>>, Py<PyAny>, bool, usize, bool);
+
+/// What the hash of one output takes beside its bytes, as so many bytes.
+const PLAIN_COST_BYTES: usize = 256;
+const MADE_COST_BYTES: usize = 1024;
 
 enum Sent {
     Plain { way: usize, start: usize, key_bytes: usize, value_bytes: usize, same_key: bool },
@@ -92,8 +96,35 @@ impl Outputs {
         Ok(found)
     }
 
-    /// Adds one; `false`: Python must handle it.
-    fn add(
+    fn hash_of<'a>(topics: &'a mut Vec<(Py<PyString>, Xxh64)>, topic: &Bound<'_, PyString>) -> PyResult<&'a mut Xxh64> {
+        let mut known = topics.iter().position(|(name, _)| name.is(topic));
+        if known.is_none() {
+            let text = topic.to_str()?;
+            known = topics.iter().position(|(name, _)| name.bind(topic.py()).to_str().is_ok_and(|each| each == text));
+        }
+        let place = known.unwrap_or(topics.len());
+        if place == topics.len() {
+            topics.push((topic.clone().unbind(), Xxh64::new(0)));
+        }
+        Ok(&mut topics[place].1)
+    }
+
+    fn forget_hashes(&mut self) {
+        (self.topics, self.hashed) = (Vec::new(), 0);
+    }
+}
+
+#[pymethods]
+impl Outputs {
+    /// `make`: the class of outputs; `encode`: its MessagePack; `fixed_bytes`: of a record without key and value.
+    #[new]
+    fn new(make: Py<PyAny>, encode: Py<PyAny>, fixed_bytes: usize, ways: Vec<Way>) -> Self {
+        let (sent, data, topics) = (Vec::new(), Vec::new(), Vec::new());
+        Outputs { make, encode, ways: Arc::new(ways), fixed_bytes, sent, data, is_taken: false, topics, hashed: 0 }
+    }
+
+    /// Encodes an output and adds it. `false`, or an error: Python must do it.
+    fn send(
         slf: &Bound<'_, Self>,
         topic: &Bound<'_, PyAny>,
         key: &Bound<'_, PyAny>,
@@ -136,49 +167,6 @@ impl Outputs {
         this.data.extend_from_slice(value);
         this.sent.push((Sent::Plain { way, start, key_bytes, value_bytes, same_key }, at_ms));
         Ok(true)
-    }
-
-    fn hash_of<'a>(topics: &'a mut Vec<(Py<PyString>, Xxh64)>, topic: &Bound<'_, PyString>) -> PyResult<&'a mut Xxh64> {
-        let mut known = topics.iter().position(|(name, _)| name.is(topic));
-        if known.is_none() {
-            let text = topic.to_str()?;
-            known = topics.iter().position(|(name, _)| name.bind(topic.py()).to_str().is_ok_and(|each| each == text));
-        }
-        let place = known.unwrap_or(topics.len());
-        if place == topics.len() {
-            topics.push((topic.clone().unbind(), Xxh64::new(0)));
-        }
-        Ok(&mut topics[place].1)
-    }
-
-    fn forget_hashes(&mut self) {
-        (self.topics, self.hashed) = (Vec::new(), 0);
-    }
-}
-
-#[pymethods]
-impl Outputs {
-    /// `make`: the class of outputs; `encode`: its MessagePack; `fixed_bytes`: of a record without key and value.
-    #[new]
-    fn new(make: Py<PyAny>, encode: Py<PyAny>, fixed_bytes: usize, ways: Vec<Way>) -> Self {
-        let (sent, data, topics) = (Vec::new(), Vec::new(), Vec::new());
-        Outputs { make, encode, ways: Arc::new(ways), fixed_bytes, sent, data, is_taken: false, topics, hashed: 0 }
-    }
-
-    /// Encodes an output and adds it. `False`: Python must do it.
-    fn send(
-        slf: &Bound<'_, Self>,
-        topic: &Bound<'_, PyAny>,
-        key: &Bound<'_, PyAny>,
-        value: &Bound<'_, PyAny>,
-        input_key: Option<&[u8]>,
-        at_ms: i64,
-    ) -> PyResult<bool> {
-        match Self::add(slf, topic, key, value, input_key, at_ms) {
-            // Python meets it again. Anything else, such as a signal, comes once.
-            Err(error) if error.is_instance_of::<PyException>(slf.py()) => Ok(false),
-            answer => answer,
-        }
     }
 
     /// Adds an object, with the time of its record.
@@ -257,11 +245,11 @@ impl Outputs {
         self.forget_hashes();
     }
 
-    /// Hashes the next ones, at most about so many bytes. `True` when all are hashed.
+    /// Hashes the next ones, at most about so many bytes. `True` when all are hashed. After an error none is.
     fn hash(&mut self, py: Python<'_>, bytes_max: usize) -> PyResult<bool> {
-        let (mut packed, mut size, mut topics) = (Vec::new(), 0, std::mem::take(&mut self.topics));
-        let begun = self.hashed;
-        for place in begun..self.sent.len() {
+        let (mut packed, mut size) = (Vec::new(), 0);
+        let (mut hashed, mut topics) = (std::mem::take(&mut self.hashed), std::mem::take(&mut self.topics));
+        for place in hashed..self.sent.len() {
             if size >= bytes_max {
                 break;
             }
@@ -276,21 +264,21 @@ impl Outputs {
                         // No partition, and no time and no headers of its own.
                         packed.extend([0xc0, 0xc2 | u8::from(same_key), 0xc0, 0x90]);
                         Outputs::hash_of(&mut topics, topic)?.update(&packed);
-                        size += packed.len();
+                        size += PLAIN_COST_BYTES + packed.len();
                     }
                     Each::Made(made) => {
                         let topic = made.getattr(intern!(py, "topic"))?.cast_into::<PyString>()?;
                         let packed = self.encode.bind(py).call1((made,))?.cast_into::<PyBytes>()?;
                         Outputs::hash_of(&mut topics, &topic)?.update(packed.as_bytes());
-                        size += packed.as_bytes().len();
+                        size += MADE_COST_BYTES + packed.as_bytes().len();
                     }
                 }
                 Ok(true)
             })?;
-            self.hashed = place + 1;
+            hashed = place + 1;
         }
-        self.topics = topics;
-        Ok(self.hashed == self.sent.len())
+        (self.hashed, self.topics) = (hashed, topics);
+        Ok(hashed == self.sent.len())
     }
 
     /// The hash of each topic.
@@ -302,22 +290,28 @@ impl Outputs {
         Ok(found)
     }
 
-    /// The number of outputs of each topic.
+    /// The number of outputs of each topic, in the order of their first outputs.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (found, mut plain) = (PyDict::new(py), vec![0usize; self.ways.len()]);
+        let before = |name: &Bound<'py, PyAny>| found.get_item(name)?.map_or(Ok(0), |each| each.extract::<usize>());
         for (sent, _) in &self.sent {
             match sent {
-                Sent::Plain { way, .. } => plain[*way] += 1,
+                Sent::Plain { way, .. } => {
+                    if plain[*way] == 0 {
+                        let name = self.ways[*way].1.bind(py); // its place in the order
+                        found.set_item(name, before(name)?)?;
+                    }
+                    plain[*way] += 1;
+                }
                 Sent::Made(made) => {
                     let topic = made.bind(py).getattr(intern!(py, "topic"))?;
-                    let before = found.get_item(&topic)?.map_or(Ok(0), |each| each.extract::<usize>())?;
-                    found.set_item(topic, before + 1)?;
+                    found.set_item(&topic, before(&topic)? + 1)?;
                 }
             }
         }
         for (count, (_, name, ..)) in plain.into_iter().zip(self.ways.iter()).filter(|each| each.0 > 0) {
-            let before = found.get_item(name)?.map_or(Ok(0), |each| each.extract::<usize>())?;
-            found.set_item(name, before + count)?;
+            let name = name.bind(py);
+            found.set_item(name, before(name)? + count)?;
         }
         Ok(found)
     }

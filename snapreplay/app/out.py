@@ -147,8 +147,13 @@ class Out:
         if self._gate.owner != get_ident():
             refuse_write(self._gate, f"an output to {topic.name} was sent")
         is_plain = not headers and partition is None and timestamp_ms is None
-        if self._send is not None and is_plain and self._send(topic, key, value, self.input_key, self.at_ms):
-            return
+        if self._send is not None and is_plain:
+            try:
+                if self._send(topic, key, value, self.input_key, self.at_ms):
+                    return
+            except BaseException as error:
+                if of_a_signal(error):
+                    raise  # it comes once; anything else is met again, and named, below
         way = self._ways.get(topic)
         if way is None:
             raise _undeclared(topic, self._ways)

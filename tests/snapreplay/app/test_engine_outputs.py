@@ -1,6 +1,7 @@
 """What a handler sends is the same with the compiled engine, which keeps it in columns, and without it."""
 
 import math
+from asyncio import CancelledError
 from enum import StrEnum
 from functools import wraps
 from itertools import product
@@ -8,17 +9,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snapreplay.app.codecs import Codec, i64, json, msgpack, nullable, raw, utf8
 from snapreplay.app.out import Out
-from snapreplay.app.record import Carried, counted_topics
+from snapreplay.app.record import Carried, Output, counted_topics, hashing, packed
 from snapreplay.app.topic import InternalTopic, Topic
 from snapreplay.errors import RecordError
 from snapreplay.service.kafka.batching import Batches, TopicShape
 from snapreplay.state.steps import all_of
-from tests.support.engines import needs_engine, pure, with_engine
+from tests.support.engines import compiled, needs_engine, pure, with_engine
 
 __all__ = ["with_engine"]
 pytestmark = [needs_engine, pytest.mark.usefixtures("with_engine")]
@@ -33,10 +34,18 @@ class Name(StrEnum):
     ADA = "ada"
 
 
+REFUSED: dict[object, BaseException] = {
+    7: LookupError("seven"),
+    5: SystemExit(5),
+    b"v": CancelledError(),
+    b"": GeneratorExit(),
+}
+
+
 def shout(value):
-    """Refuse with an error of its own class, and give no bytes for a text."""
-    if value == 7:
-        raise LookupError("seven")
+    """Refuse with errors of other classes, and give no bytes for a text."""
+    if type(value) in (int, bytes) and value in REFUSED:
+        raise REFUSED[value]
     return bytearray(b"odd") if isinstance(value, str) else repr(value).encode()
 
 
@@ -143,6 +152,14 @@ def test_the_engine_encodes_what_python_encodes(topic):
     assert done(("hash",), by_engine) == done(("hash",), by_python)
 
 
+IN_NO_ORDER: list[Any] = [
+    ("send", TOPICS[2], b"ada", 5, {}),
+    ("send", TOPICS[1], "ada", 5, {"partition": 1}),
+    ("send", TOPICS[0], "ada", 5, {}),
+]
+
+
+@example(IN_NO_ORDER, 0, 0)
 @given(st.lists(steps, max_size=40), st.integers(0, 30), st.integers(0, 30))
 def test_the_engine_stages_what_python_stages(taken, start, stop):
     """After every step: the same outputs, errors, hashes and counts; at the end the same times and the same batches."""
@@ -154,7 +171,8 @@ def test_the_engine_stages_what_python_stages(taken, start, stop):
         assert done(step, by_engine) == done(step, by_python)
         assert seen(by_engine.staged) == seen(by_python.staged)
         assert len(by_engine.staged) == len(by_python.staged)
-        assert counted_topics(by_engine.staged) == counted_topics(by_python.staged)
+        counts = [list(counted_topics(each.staged).items()) for each in (by_engine, by_python)]
+        assert counts[0] == counts[1]  # in this order they are in the increment
     with pure():
         expected = by_python.take()
     found = by_engine.take()
@@ -197,6 +215,38 @@ def test_a_signal_is_not_swallowed():
     with pytest.raises(KeyboardInterrupt):
         out.send(topic, key="a", value=1)
     assert not out.staged
+
+
+@pytest.mark.parametrize("headers", [None, [("h", b"x")]], ids=["plain", "made"])
+def test_a_step_hashes_no_more_outputs_than_the_loop_has_time_for(headers):
+    """However small they are: 4,000 take a few tenths of a millisecond."""
+    out = Out(TOPICS, {})
+    for _ in range(20_000):
+        out.send(TOPICS[2], key=b"", value=1, headers=headers)
+    assert len(list(out.hashing())) >= 20_000 // 4_000
+
+
+def test_after_an_error_all_is_hashed_again():
+    """Half of it would be a wrong fingerprint, without a word."""
+    assert compiled is not None
+    asked = []
+
+    def encode(made):
+        asked.append(made)
+        if len(asked) == 2:
+            raise MemoryError
+        return packed(made)
+
+    staged = compiled.Outputs(Output, encode, 0, [])
+    outputs = [Output("t", b"k", b"%d" % each, None, False, None) for each in range(3)]
+    for each in outputs:
+        staged.append(each, -1)
+    assert not staged.hash(1)
+    with pytest.raises(MemoryError):
+        staged.hash(1)
+    while not staged.hash(1):
+        pass
+    assert staged.hashes() == all_of(hashing(outputs))
 
 
 def test_an_index_behind_the_end():
