@@ -135,10 +135,11 @@ class Shared:
             return
         keeping, self._keeping = self._keeping, None
         keeping.cancel()
-        if self._refreshed is not None:
+        if self._refreshed is not None and not self._refreshed.done():
             self._refreshed.set_result(False)
         left = [each for idle in self._idle.values() for each in idle] + self._own.let_go()
         self.cluster, self._idle, self._refreshed = ClusterMetadata(), {}, None
+        self._wanted.clear()
         self._asked_at = -FRESH_SECONDS
         await closed(left)
         await asyncio.wait([keeping])
@@ -151,7 +152,7 @@ class Shared:
         if self._keeping is None:
             raise KafkaConnectionError("this client is closed")
         self._topics = self._topics.union(topics)
-        if self._refreshed is None:
+        if self._refreshed is None or not self._wanted.is_set():
             self._refreshed = asyncio.get_running_loop().create_future()
             self._wanted.set()
         return asyncio.shield(self._refreshed)
@@ -191,12 +192,13 @@ class Shared:
             if self._topics == answered:
                 await asyncio.sleep(answered_at + REPEATED_SECONDS - time.monotonic())
             self._wanted.clear()
-            refreshed, self._refreshed = self._refreshed, None
-            answered = self._topics
-            is_answered = await self._ask(answered)
+            refreshed, answered, is_answered = self._refreshed, self._topics, False
+            try:
+                is_answered = await self._ask(answered)
+            finally:  # also when the last user leaves
+                if refreshed is not None and not refreshed.done():
+                    refreshed.set_result(is_answered)
             answered_at = time.monotonic()
-            if refreshed is not None and not refreshed.done():
-                refreshed.set_result(is_answered)
 
     async def _ask(self, topics: Collection[str]) -> bool:
         """Ask the known brokers in turn, then the bootstrap addresses."""

@@ -10,6 +10,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.shared import REPEATED_SECONDS, BrokerNode, Client, Shared
 from snapreplay.service.ports import LogRecord, TopicPartition
+from tests.support.deadlines import within
 from tests.support.kafka import Since, hasty
 from tests.support.stage import until
 from tests.support.wire import METADATA, Proxy
@@ -71,6 +72,26 @@ async def test_what_has_just_been_answered_is_not_asked_at_once(broker):
         assert proxy.seen[METADATA] == asked + 5
         assert loop.time() - began > 4 * REPEATED_SECONDS
         await shared.leave()
+
+
+async def test_a_question_under_way_is_waited_for_until_the_last_user_leaves(broker):
+    """A group's leader that did not wait would assign no partitions."""
+    proxy = Proxy(broker.bootstrap_servers)
+    async with proxy.through():
+        shared = Shared(hasty(broker.bootstrap_servers, 5000))
+        await shared.enter()
+        asked = proxy.seen[METADATA]
+        proxy.fault = lambda key: "mute" if key == METADATA else "pass"
+        known = shared.track(["another"])
+        await until(lambda: proxy.seen[METADATA] > asked)
+        pending = asyncio.create_task(shared.pending())
+        await asyncio.sleep(0)
+        assert not pending.done()
+        later = shared.refresh()
+        await shared.leave()
+        async with within(2):
+            assert not any([await known, await later])
+            await pending
 
 
 async def test_a_broker_that_names_no_brokers_is_asked_on_one_connection(broker, monkeypatch):
