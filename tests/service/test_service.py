@@ -14,9 +14,9 @@ from snapreplay.service.control.address import Address
 from snapreplay.service.control.operations import RetryPartition
 from snapreplay.service.core.owners import SteppedDown
 from snapreplay.service.program import ensure_topics, init, running
-from snapreplay.service.service import Service
+from snapreplay.service.service import HTTP_AFTER_SECONDS, Service
 from tests.support import apps, inside
-from tests.support.deadlines import scaled
+from tests.support.deadlines import scaled, within
 from tests.support.kafka import until_async
 from tests.support.stage import Stage, phase, settings_for, until
 
@@ -161,27 +161,60 @@ async def loop_and_other_tasks():
     return asyncio.get_running_loop(), asyncio.all_tasks() - {asyncio.current_task()}
 
 
+class Asked:
+    """An HTTP server that notes the loops in which it is asked for, and what the service lacked when it was served."""
+
+    def __init__(self) -> None:
+        self.asked_in: list[asyncio.AbstractEventLoop] = []
+        self.lacked = ""
+
+    def bind(self, settings):
+        return Address(settings.host, 1)
+
+    async def serve(self, control, settings, path):
+        self.asked_in.append(asyncio.get_running_loop())
+        self.lacked = control.unreachable_reason
+        return settings.host, 1
+
+    async def close(self, within_seconds, path):
+        self.asked_in.append(asyncio.get_running_loop())
+
+
 async def test_heartbeats_share_their_loop_with_nobody(unique, closed_port):
     """HTTP is asked for elsewhere, and the loop of the membership has no other task."""
-    asked_in = []
-
-    class Asked:
-        def bind(self, settings):
-            return Address(settings.host, 1)
-
-        async def serve(self, control, settings, path):
-            asked_in.append(asyncio.get_running_loop())
-            return settings.host, 1
-
-        async def close(self, within_seconds, path):
-            asked_in.append(asyncio.get_running_loop())
-
+    http = Asked()
     settings = settings_for(f"127.0.0.1:{closed_port}")
-    async with running(apps.ledger(unique("alone")), settings, Asked()) as service:
+    async with running(apps.ledger(unique("alone")), settings, http) as service:
         heartbeats, others = await inside.background(service).run(loop_and_other_tasks())
         assert not others
-    assert len(asked_in) == 2
-    assert heartbeats not in asked_in
+    assert len(http.asked_in) == 2
+    assert heartbeats not in http.asked_in
+
+
+async def refused(*_):
+    await asyncio.sleep(0.01)  # as the cluster answers
+    raise UsageError("no such topic", hint="make it")
+
+
+async def test_http_lets_the_start_go_first_and_is_served_when_it_is_refused(unique, monkeypatch):
+    """The refusal does not wait for the time limit, and is raised by `wait_started`, not by `start`."""
+    monkeypatch.setattr("snapreplay.service.service.begun", refused)
+    monkeypatch.setattr("snapreplay.service.service.HTTP_AFTER_SECONDS", 3600)
+    http = Asked()
+    async with within(30), running(apps.ledger(unique("refused")), settings_for("127.0.0.1:1"), http) as service:
+        assert service.http_address == ("127.0.0.1", 1)
+        assert http.lacked.startswith("refused: no such topic")
+        with pytest.raises(UsageError, match="no such topic"):
+            await service.wait_started()
+
+
+async def test_http_is_served_soon_although_the_start_hangs(unique, monkeypatch):
+    monkeypatch.setattr("snapreplay.service.service.begun", lambda *_: asyncio.sleep(3600))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with within(10), running(apps.ledger(unique("hangs")), settings_for("127.0.0.1:1"), Asked()) as service:
+        assert service.http_address == ("127.0.0.1", 1)
+        assert loop.time() - began >= HTTP_AFTER_SECONDS
 
 
 @pytest.mark.parametrize(
