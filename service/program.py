@@ -180,6 +180,7 @@ async def _run(services: Sequence[Service[Any]], within_seconds: float) -> int:
         try:
             for each in services:
                 touched.append(each)
+                each.is_start_awaited = True  # below, by `started`
                 await begun(each, each.start())
             await _signal_or_refusal(
                 loop.create_task(signalled.wait()), [begun(each, started(each)) for each in services]

@@ -112,7 +112,7 @@ class Service(Generic[S]):
         self._supervisor: Supervisor | None = None
         self._membership: Membership | None = None
         self._bringing_up: asyncio.Task[None] | None = None
-        self._waits_for_start = False
+        self.is_start_awaited = False  # if so, a refusal is raised, and not also logged
         self._pulse = Pulse()
         self._control = ServiceControl(app, self._identity, self._board, self._pulse, self.settings)
         self.savepoints = self._control.kept = Savepoints(app, self.settings, self._cluster)
@@ -270,7 +270,7 @@ class Service(Generic[S]):
         """
         self._views.check_open()
         assert self._bringing_up is not None  # noqa: S101 - it is open
-        self._waits_for_start = True
+        self.is_start_awaited = True
         try:
             await asyncio.shield(self._bringing_up)
         except asyncio.CancelledError:  # of the caller, or of what it waits for
@@ -373,7 +373,7 @@ class Service(Generic[S]):
         if error is None:
             return
         self._control.refused(error)
-        if not self._waits_for_start:
+        if not self.is_start_awaited:
             defect = None if isinstance(error, SnapreplayError) else error
             log.error("the service was refused: %s", error, exc_info=defect)
 

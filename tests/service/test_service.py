@@ -13,7 +13,7 @@ from snapreplay.errors import NotBegun, NotLive, ServiceClosed, StopError, Unkno
 from snapreplay.service.control.address import Address
 from snapreplay.service.control.operations import RetryPartition
 from snapreplay.service.core.owners import SteppedDown
-from snapreplay.service.program import ensure_topics, init, running
+from snapreplay.service.program import ensure_topics, init, run, running
 from snapreplay.service.service import HTTP_AFTER_SECONDS, Service
 from tests.support import apps, inside
 from tests.support.deadlines import scaled, within
@@ -215,6 +215,14 @@ async def test_http_is_served_soon_although_the_start_hangs(unique, monkeypatch)
     async with within(10), running(apps.ledger(unique("hangs")), settings_for("127.0.0.1:1"), Asked()) as service:
         assert service.http_address == ("127.0.0.1", 1)
         assert loop.time() - began >= HTTP_AFTER_SECONDS
+
+
+def test_a_run_that_is_refused_says_it_once(unique, monkeypatch, caplog):
+    """The caller gets the error, so it is not also logged."""
+    monkeypatch.setattr("snapreplay.service.service.begun", refused)
+    with pytest.raises(UsageError, match="no such topic"):
+        run(apps.ledger(unique("once")), settings_for("127.0.0.1:1"), HttpServer())
+    assert "no such topic" not in caplog.text
 
 
 @pytest.mark.parametrize(
