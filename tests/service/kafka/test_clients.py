@@ -51,7 +51,7 @@ async def test_a_deleted_topic_is_not_brought_back_by_its_clients(creating, uniq
     await reader.follow({TopicPartition(topic, 0): 0})
     await producer.commit(0, [], [LogRecord(topic, b"there")])
     await until_async(lambda: reader.poll(1, 100), bool)
-    member = Member(servers, unique("group"), topic)
+    member = Member(servers, unique("group"), topic, kafka={"metadata.max.age.ms": 1000})
     try:
         await until(lambda: member.owns)
         await asyncio.to_thread(delete, servers, topic)
