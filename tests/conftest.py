@@ -8,6 +8,7 @@ import inspect
 import os
 import re
 import signal
+import socket
 import traceback
 import uuid
 import warnings
@@ -109,20 +110,31 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         fcntl.flock(address, fcntl.LOCK_EX)
         address.seek(0)
         bootstrap_servers = address.read()
-        if not bootstrap_servers:
-            local = _started_broker()
+        if not bootstrap_servers or _is_refused(bootstrap_servers):
+            # If the worker that started it has died, on the same port: the others know it already.
+            local = _started_broker(port=int(bootstrap_servers.rpartition(":")[2] or 0))
             bootstrap_servers = local.bootstrap_servers
+            address.truncate(0)
             address.write(bootstrap_servers)
             request.config.add_cleanup(lambda: _end(local, users))
     return SharedBroker(bootstrap_servers)
 
 
-def _started_broker() -> LocalBroker:
+def _is_refused(bootstrap_servers: str) -> bool:
+    host, _, port = bootstrap_servers.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=scaled(10)).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def _started_broker(port: int) -> LocalBroker:
     # Every five minutes by default: a test that sets a short retention could lose its records, or not.
     # An idle broker would take some hundredths of a core.
     quiet = {"metadata.max.idle.interval.ms": "0", "broker.heartbeat.interval.ms": "2000"}
     unasked = {"log.retention.check.interval.ms": str(86_400_000), **quiet}
-    local = LocalBroker(deadline_s=scaled(60), properties=KEEPS_LEADERS | unasked)
+    local = LocalBroker(port=port, deadline_s=scaled(60), properties=KEEPS_LEADERS | unasked)
     local.start()
     return local
 
