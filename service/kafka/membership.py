@@ -45,6 +45,7 @@ from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, GroupFull, cli
 from snapreplay.service.kafka.requests import LeaveGroup
 from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import TopicPartition
+from snapreplay.service.runtime.tasks import cancel_and_wait
 
 log = logging.getLogger(__name__)
 
@@ -288,10 +289,11 @@ class Membership:
     async def _be_member(self) -> None:
         """Live one client's life: returns when we leave or stand aside, raises when the client is no longer usable."""
         client = _GroupClient(Shared(self._settings), self._settings.group.rebalance_timeout_ms / 1000)
+        subscription = SubscriptionState()
         coordinator: Any = None
         try:
             await entered(client.start(), self._settings)
-            coordinator = self._coordinator = self._joining(client)
+            coordinator = self._coordinator = self._joining(client, subscription)
             failing = asyncio.create_task(_raise_errors(coordinator))
             await self._until_leaving(failing, asyncio.create_task(self._look_why()))
             if self.stepped_down is None:  # else the membership is another process's now
@@ -302,11 +304,11 @@ class Membership:
                 if coordinator is not None:
                     await _end(coordinator)
             finally:
+                subscription.unsubscribe()  # ends the task that a close during a join leaves
                 await client.close()
 
-    def _joining(self, client: _GroupClient) -> Any:
+    def _joining(self, client: _GroupClient, subscription: SubscriptionState) -> Any:
         """Return aiokafka's coordinator, which joins the group by itself."""
-        subscription = SubscriptionState()
         subscription.subscribe({self._topic}, _Listener(self._revoked, self._assigned))
         subscription.register_fetch_waiters(())  # nothing is fetched
         client.set_topics([self._topic])
@@ -576,10 +578,12 @@ async def _raise_errors(coordinator: Any) -> None:
 
 async def _end(coordinator: Any) -> None:
     """End its tasks; a dynamic member leaves. Bounded, never raises."""
-    with suppress(*CLIENT_ERRORS, asyncio.CancelledError):
-        async with asyncio.timeout(CLOSE_S):
-            await coordinator.close()
-    coordinator.reset_generation()  # ends its heartbeats, also after a timeout
+    closing = asyncio.create_task(coordinator.close())  # it also raises the cancellations of its own tasks
+    try:
+        await asyncio.wait({closing}, timeout=CLOSE_S)
+    finally:
+        coordinator.reset_generation()  # ends its heartbeats, also after a timeout
+        await cancel_and_wait(closing)
 
 
 async def _leave_group(client: Client, coordinator: Any, group_id: str, instance_id: str | None) -> None:
@@ -590,9 +594,8 @@ async def _leave_group(client: Client, coordinator: Any, group_id: str, instance
         return
     try:
         async with asyncio.timeout(CLOSE_S):
-            answer = await client.send(
-                node, LeaveGroup(group_id, member_id, instance_id), group=ConnectionGroup.COORDINATION
-            )
+            # On a connection of its own: an unanswered join holds up the coordinator's.
+            answer = await client.send(node, LeaveGroup(group_id, member_id, instance_id))
     except CLIENT_ERRORS as error:
         log.warning("cannot send LeaveGroup for %s: %s", group_id, described(error))
         return

@@ -12,9 +12,10 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core import owners
 from snapreplay.service.core.assignment import Holding
 from snapreplay.service.core.peers import Peer
-from snapreplay.service.kafka.membership import Membership
+from snapreplay.service.kafka.membership import Membership, _end
 from tests.support import inside
 from tests.support.deadlines import scaled, within
+from tests.support.kafka import Since
 from tests.support.stage import session_ms, until
 
 pytestmark = pytest.mark.kafka
@@ -145,6 +146,42 @@ async def test_members_hear_who_the_others_are_and_what_they_own(group):
     told = len(again.told)
     await asyncio.sleep(0.6)  # two heartbeats: what must not happen has no condition
     assert len(again.told) == told, "it is made known once"
+
+
+async def test_a_stop_during_a_join_leaves_the_group(broker, cluster, group):
+    """LeaveGroup does not wait behind the unanswered join on its connection. No task remains."""
+    since = Since(broker.bootstrap_servers)
+    one, two = group("one"), group("two")
+    await until(lambda: len(one.owns) == len(two.owns) == 2)
+    await two.crash()
+    one.membership.rejoin()  # answered when the session of the other one is over
+    asks = one.membership._told_asks
+    await until(lambda: one.membership._told_asks > asks)
+    left = one.membership.member_id
+    await one.membership.leave()
+    assert left not in {each.member_id for each in await cluster.group_members(group.app)}
+    await until(lambda: not since.tasks, "its tasks have ended", 5)
+
+
+async def test_who_ends_a_coordinator_can_be_cancelled():
+    """A coordinator also raises the cancellations of its own tasks, which end nothing else."""
+
+    class Coordinator:
+        heartbeats = True
+
+        async def close(self):
+            await asyncio.Event().wait()
+
+        def reset_generation(self):
+            self.heartbeats = False
+
+    coordinator = Coordinator()
+    ending = asyncio.create_task(_end(coordinator))
+    await asyncio.sleep(0)
+    ending.cancel()
+    await asyncio.wait([ending])
+    assert ending.cancelled()
+    assert not coordinator.heartbeats
 
 
 async def test_what_is_held_by_now_is_told_although_a_join_is_under_way(group):
