@@ -163,8 +163,12 @@ class Out:
             key_bytes = _null(codec) if key is None else encode_key(key)
             if is_text_key and key_bytes is not None and 0 in key_bytes:
                 codec.encode(key)  # it refuses NUL
+            if type(key_bytes) is not bytes and key_bytes is not None:
+                key_bytes = _copied(key_bytes)
             side, given, codec = "value", value, value_codec
             value_bytes = _null(value_codec) if value is None else value_codec.encode(value)
+            if type(value_bytes) is not bytes and value_bytes is not None:
+                value_bytes = _copied(value_bytes)
         except BaseException as error:
             if of_a_signal(error) or isinstance(error, RegistryUnavailable):
                 raise
@@ -293,6 +297,11 @@ def _null(codec: Codec[Any]) -> bytes | None:
     if not codec.nullable:
         raise TypeError
     return None
+
+
+def _copied(given: Any) -> bytes:
+    """Return the bytes of a bytearray, as a user's codec may give one and change it later, or raise TypeError."""
+    return bytes(memoryview(given))
 
 
 def _not_encoded(

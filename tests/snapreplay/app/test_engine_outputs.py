@@ -160,6 +160,7 @@ IN_NO_ORDER: list[Any] = [
 
 
 @example(IN_NO_ORDER, 0, 0)
+@example([("record", b"ada", 0), ("send", TOPICS[4], "ada", 9, {})], 0, 1)
 @given(st.lists(steps, max_size=40), st.integers(0, 30), st.integers(0, 30))
 def test_the_engine_stages_what_python_stages(taken, start, stop):
     """After every step: the same outputs, errors, hashes and counts; at the end the same times and the same batches."""
