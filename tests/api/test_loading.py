@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import httpx2
 import pytest
 
 from snapreplay.api.app import create_app
-from snapreplay.api.application import Loading
+from snapreplay.api.application import LOAD_AFTER_SECONDS, Loading
 from snapreplay.api.probing import Probes
 from tests.api.test_connections import served_here
 from tests.support.deadlines import scaled
 from tests.support.fake_control import LIVE, NOW, FakeControl, Local
+from tests.support.served import served
+from tests.support.waiting import eventually
 
 
 async def test_probes_do_not_wait_for_the_application():
@@ -54,3 +57,17 @@ async def test_a_probe_is_answered_as_by_the_application(path):
         answers = [await client.get(url + path) for url in (plain, whole)]
     first, second = ((each.status_code, each.headers["content-type"], each.json()) for each in answers)
     assert first == second
+
+
+async def test_the_application_is_loaded_after_the_delay_without_a_request(monkeypatch):
+    """A quick restore goes first."""
+    loaded_at: list[float] = []
+
+    async def load(_self):
+        loaded_at.append(time.monotonic())
+
+    monkeypatch.setattr(Loading, "load", load)
+    began = time.monotonic()
+    async with served(FakeControl()):
+        await asyncio.to_thread(eventually, lambda: loaded_at, "the web framework is loaded")
+    assert loaded_at[0] - began >= LOAD_AFTER_SECONDS
