@@ -81,7 +81,7 @@ async def test_the_tutorial_leads_where_it_says(tmp_path: Path) -> None:
         kind: re.findall(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
         for kind in ("python", "sh", "diff")
     }
-    _, test, develop, order, _, pay, order_again, look, develop_2, pay_again = blocks["sh"]
+    _, test, develop, order, _, pay, order_again, look, dry_run, develop_2, pay_again = blocks["sh"]
     reader, app = Reader(tmp_path), tmp_path / "shop.py"
     app.write_text(blocks["python"][0])
     (tmp_path / "test_shop.py").write_text(blocks["python"][1])
@@ -103,6 +103,7 @@ async def test_the_tutorial_leads_where_it_says(tmp_path: Path) -> None:
             (tmp_path / "version_2.diff").write_text(blocks["diff"][0])
             patched = await reader.typed("patch --output shop_2.py shop.py version_2.diff")
             assert (tmp_path / "shop_2.py").exists(), patched
+            assert "succeeded" in await reader.typed(f"{dry_run.strip()} && echo succeeded")
         async with reader.developing(develop_2, signal.SIGINT):
             await reader.shown(pay_again, '"value": {"stock": 5, "reserved": {}, "sold": 3}')
 
