@@ -46,6 +46,8 @@ KERNEL_ENDS_SILENCE = hasattr(socket, "TCP_USER_TIMEOUT")
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2}
 """Where the system has these options: after so many seconds of silence, and then so often, the kernel asks."""
 NEXT_ADDRESS_SECONDS = 0.25
+IDLE_S = 540.0
+"""The default of connections.max.idle.ms, as in Kafka's clients; brokers close a connection that is idle for 600 s."""
 CLOSE_S = 2.0
 """For the bytes that are still to be sent when a connection is closed."""
 
@@ -70,12 +72,12 @@ class Connection(asyncio.Protocol):
         on_lost: called once when the connection ends without having been closed here.
     """
 
-    def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, client_id: str, timeout_s: float, idle_s: float = IDLE_S) -> None:
         self.host, self.port = host, port
         self.versions: dict[int, tuple[int, int]] = {}
         self.muted_until, self.used_at = 0.0, time.monotonic()
         self.on_lost: Callable[[Connection], None] | None = None
-        self._client_id, self._timeout_s = client_id, timeout_s
+        self._client_id, self._timeout_s, self._idle_s = client_id, timeout_s, idle_s
         self._transport: asyncio.Transport | None = None
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asked: deque[tuple[int, RequestStruct, asyncio.Future[Any]]] = deque()
@@ -136,12 +138,13 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_due(self) -> bool:
-        """Whether its login ends soon, and nothing is under way."""
-        return not self._asked and time.monotonic() >= self._due_at
+        """Whether its login ends soon or the broker may close it as idle, and nothing is under way."""
+        now_s = time.monotonic()
+        return not self._asked and (now_s >= self._due_at or now_s >= self.used_at + self._idle_s)
 
     def put_off(self) -> None:
         """Keep it in use, because no other connection could be made."""
-        self._due_at = time.monotonic() + _AGAIN_SHARE * self._login_s
+        self._due_at = max(self._due_at, time.monotonic() + _AGAIN_SHARE * self._login_s)
 
     async def send(self, request: AnyRequest, kept_s: float = 0.0) -> Any:
         """Send a request; return its answer. `kept_s`: how long the broker may keep it before it answers.
@@ -258,6 +261,11 @@ def authenticator_of(mechanism: str, host: str, given: Arguments) -> Any:
             )
 
 
+def idle_s(given: Arguments) -> float:
+    """Return how long a connection may be idle before it is used again, in seconds."""
+    return float(given.get("connections_max_idle_ms", 1000 * IDLE_S) / 1000)
+
+
 async def connect(host: str, port: int, given: Arguments) -> Connection:
     """Connect and log in.
 
@@ -267,7 +275,7 @@ async def connect(host: str, port: int, given: Arguments) -> Connection:
     """
     context = given.get("ssl_context") if "SSL" in given.get("security_protocol", "").split("_") else None
     timeout_s = given["request_timeout_ms"] / 1000
-    connection = Connection(host, port, given.get("client_id", ""), timeout_s)
+    connection = Connection(host, port, given.get("client_id", ""), timeout_s, idle_s(given))
     loop = asyncio.get_running_loop()
     # Other loops, such as uvloop's, have no such option.
     race: dict[str, Any] = (

@@ -262,7 +262,7 @@ class Shared:
 
     def _close_unused(self) -> None:
         """Close what has been idle for long, now and then until nothing is idle."""
-        idle_s = min(IDLE_SECONDS, self.arguments.get("connections_max_idle_ms", 540_000) / 1000)
+        idle_s = min(IDLE_SECONDS, connections.idle_s(self.arguments))
         unused_since = time.monotonic() - idle_s
         for idle in self._idle.values():
             for connection in [each for each in idle if each.used_at <= unused_since]:
@@ -350,8 +350,9 @@ class Client:
             RequestTimedOutError, KafkaConnectionError: no answer. The connection is lost.
         """
         connection = await self._connected(node, group)
-        if (muted_seconds := connection.muted_until - time.monotonic()) > 0:
-            await asyncio.sleep(muted_seconds)
+        while (muted_s := connection.muted_until - time.monotonic()) > 0:
+            await asyncio.sleep(muted_s)
+            connection = await self._connected(node, group)  # another, if it was lost or given back meanwhile
         answer = await connection.send(request, kept_s or getattr(request, "wait_ms", 0) / 1000)
         if seconds := wait_of(answer):
             self._throttled(connection, request, seconds)

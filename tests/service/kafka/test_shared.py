@@ -5,8 +5,10 @@ import time
 from typing import Any
 
 import pytest
+from aiokafka.protocol.metadata import MetadataRequest
 
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka import connection
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.shared import REPEATED_SECONDS, BrokerNode, Client, Shared
 from snapreplay.service.ports import LogRecord, TopicPartition
@@ -169,3 +171,42 @@ async def test_what_is_idle_for_too_long_is_closed_before_the_broker_does_it(bro
     assert time.monotonic() - held.used_at >= 1.0
     assert shared.take(BrokerNode(node, held.host, held.port)) is None
     await shared.leave()
+
+
+@pytest.fixture
+async def client(broker):
+    """A client with one connection."""
+    client = Client(Shared(hasty(broker.bootstrap_servers, 5000)))
+    await client.start()
+    await client.anybody()
+    yield client
+    await client.close()
+
+
+async def test_a_request_that_waits_for_a_quota_outlives_the_connection(client):
+    """Nothing of it was sent: it is not in doubt."""
+    ((node, _), held), *_ = client._held.items()
+    held.muted_until = time.monotonic() + 0.2
+    sending = asyncio.create_task(client.send(node, MetadataRequest([])))
+    await asyncio.sleep(0)
+    held.lose(None)
+    assert (await sending).brokers
+
+
+async def test_a_held_connection_that_the_broker_may_close_is_replaced(client, monkeypatch):
+    """Before a request is lost with it; unless no other can be made."""
+    ((node, _), held), *_ = client._held.items()
+
+    async def refused(*_):
+        raise ConnectionRefusedError
+
+    held.used_at -= 600
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "connect", refused)
+        assert (await client.send(node, MetadataRequest([]))).brokers
+    held.used_at -= 500
+    assert (await client.send(node, MetadataRequest([]))).brokers
+    assert held.is_open
+    held.used_at -= 600
+    assert (await client.send(node, MetadataRequest([]))).brokers
+    assert not held.is_open
