@@ -165,7 +165,12 @@ class IdleWatch:
         asked = list(self._places)
         wanted = {key: each for place in asked for key, each in place.wanted.items()}
         named = {key: each for key, each in wanted.items() if self._has.get(key) != each}
-        fetch = SessionFetch(self._limits, self._session, named, [key for key in self._has if key not in wanted])
+        forgotten = [key for key in self._has if key not in wanted]
+        session_id, number = self._session
+        if not number or named.keys() & self._has.keys():
+            # Asked for another offset of a partition that its session has, a broker says nothing: begin a new session.
+            number, named, forgotten = 0, wanted, []
+        fetch = SessionFetch(self._limits, (session_id, number), named, forgotten)
         try:
             answer = await self._answer(fetch)
         except IncompatibleBrokerVersion as error:
@@ -174,7 +179,6 @@ class IdleWatch:
         except (KafkaError, TimeoutError) as error:
             self._fail(described(error), is_lost=True)
             return
-        session_id, number = self._session
         if answer.error_code:
             why = f"{for_code(answer.error_code).__name__} ({answer.error_code})"
             self._fail(why, is_lost=answer.error_code not in _SESSION_ERRORS)
@@ -185,8 +189,8 @@ class IdleWatch:
         else:
             self._failures = 0 if number else self._failures
             found, now_s = fetch.changes(answer), asyncio.get_running_loop().time()
-            self._session = answer.session_id, number % _EPOCH_MAX + 1
-            self._has = {key: each for key, each in wanted.items() if key in found or key not in named}
+            is_complete = found.keys() >= named.keys()  # else nothing is known of one: begin a new session
+            self._session, self._has = (answer.session_id, number % _EPOCH_MAX + 1 if is_complete else 0), wanted
             for place in asked:
                 place.judge(named, found)
             for place in self._places:
