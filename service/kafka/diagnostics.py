@@ -32,10 +32,13 @@ from snapreplay.service.core.lineage import ENDING
 from snapreplay.service.kafka.connection import AnyRequest
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import Asked, translated
+from snapreplay.service.kafka.fetches import BY_NAME
 from snapreplay.service.kafka.requests import (
     COORDINATOR_AWAY,
+    DescribeGroup,
     DescribeProducers,
     DescribeTransactions,
+    LeaveGroup,
     ListTransactions,
     TopicIds,
 )
@@ -44,25 +47,23 @@ from snapreplay.service.ports import TopicPartition
 
 NEEDED = {
     "Produce": (0, 7),
-    "Fetch": (1, 12),
+    "Fetch": (BY_NAME.API_KEY, BY_NAME.API_VERSION),
     "Offset": (2, 3),
     "Metadata": (3, 5),
-    "TopicIds": (3, 11),
     "FindCoordinator": (10, 1),
     "JoinGroup": (11, 5),
     "Heartbeat": (12, 1),
-    "LeaveGroup": (13, 4),
     "SyncGroup": (14, 3),
-    "DescribeGroup": (15, 5),
     "CreateTopics": (19, 3),
     "DeleteRecords": (21, 2),
     "InitProducerId": (22, 0),
     "AddPartitionsToTxn": (24, 0),
     "EndTxn": (26, 0),
     "DescribeConfigs": (32, 2),
-    "DescribeProducers": (61, 0),
-    "DescribeTransactions": (65, 0),
-    "ListTransactions": (66, 0),
+    **{
+        each.__name__: (each.API_KEY, each.VERSIONS[0])
+        for each in (TopicIds, LeaveGroup, DescribeGroup, DescribeProducers, DescribeTransactions, ListTransactions)
+    },
 }
 """Request → API key, and a version that every broker since Kafka 3.0 speaks. A fetch by id (3.1) can be one by name."""
 
