@@ -115,6 +115,7 @@ PARTS = (
     "times",
     "pauses",
     "drains",
+    "connections",
     "savepoints",
     "objectives",
     "http",

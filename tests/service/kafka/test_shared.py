@@ -110,25 +110,30 @@ async def test_a_broker_that_names_no_brokers_is_asked_on_one_connection(broker,
 
 
 def test_a_connection_that_was_lost_while_nobody_used_it_is_closed():
-    """It holds a socket for as long as nobody does. So is one whose login ends. The next one that is whole is taken."""
+    """So is one whose login ends. One that waits for an answer or a quota is left there, and the next one is taken."""
 
     class Connection:
-        host, port, closed, muted_until, oldest = "h", 1, False, 0.0, None
+        host, port, closed = "h", 1, False
 
-        def __init__(self, is_open: bool, is_due: bool = False) -> None:
-            self.is_open, self.is_due = is_open, is_due
+        def __init__(
+            self, is_open: bool = True, is_due: bool = False, oldest: object = None, muted_s: float = 0.0
+        ) -> None:
+            self.is_open, self.is_due, self.oldest = is_open, is_due, oldest
+            self.muted_until = time.monotonic() + muted_s
 
         def close(self) -> None:
             self.closed = True
 
-    shared, lost, due, whole = Shared(Settings()), Connection(False), Connection(True, is_due=True), Connection(True)
-    idle: list[Any] = [whole, lost, due]
+    shared, lost, due, whole = Shared(Settings()), Connection(is_open=False), Connection(is_due=True), Connection()
+    waiting = [Connection(oldest=object()), Connection(muted_s=3600)]
+    idle: list[Any] = [whole, lost, due, *waiting]
     node = BrokerNode(7, "h", 1)
     shared._idle[node] = idle
     taken: Any = shared.take(node)
     assert taken is whole
     assert (lost.closed, due.closed, whole.closed) == (True, True, False)
     assert shared.take(node) is None
+    assert idle == waiting
 
 
 async def test_a_client_does_not_wait_behind_another_ones_request(broker, new_topic, unique):
@@ -210,3 +215,15 @@ async def test_a_held_connection_that_the_broker_may_close_is_replaced(client, m
     held.used_at -= 600
     assert (await client.send(node, MetadataRequest([]))).brokers
     assert not held.is_open
+
+
+async def test_a_connection_is_given_back_when_it_is_answered(client):
+    """Else the next client would wait for that answer."""
+    (node, _), *_ = client._held
+    sending = asyncio.create_task(client.send(node, MetadataRequest([])))
+    await asyncio.sleep(0)
+    client.give_back()
+    assert client._held
+    await sending
+    client.give_back()
+    assert not client._held
