@@ -137,6 +137,11 @@ class Connection(asyncio.Protocol):
         return self._asked[0] if self._asked else None
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether a caller waits for an answer."""
+        return not all(answer.done() for _, _, answer in self._asked)
+
+    @property
     def is_due(self) -> bool:
         """Whether its login ends soon or the broker may close it as idle, and nothing is under way."""
         now_s = time.monotonic()

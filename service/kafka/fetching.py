@@ -270,7 +270,6 @@ class Fetching:
         """End the fetches; the client is not closed."""
         self.begin(())
         self.wake()
-        if self._ended:
-            await asyncio.wait(self._ended, timeout=_CANCEL_S)
-        for watch in self._known_losses:
-            await watch.part(self)
+        ended = self._ended.union(*(watch.part(self) for watch in self._known_losses))
+        if ended:
+            await asyncio.wait(ended, timeout=_CANCEL_S)

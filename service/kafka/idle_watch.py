@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
@@ -32,7 +32,6 @@ LINGER_S = 10.0
 """How long a watch without partitions keeps its connection: one may soon be back."""
 _GRACE_S = 0.1  # after a standstill of the process, the answer may be here already
 _REST_S, _REST_S_MAX = 1.0, 60.0
-_CLOSE_S = 1.0
 _EPOCH_MAX = 2**31 - 1
 _SESSION_ERRORS = {70, 71, 106}
 """FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR: they say nothing of a log."""
@@ -129,13 +128,13 @@ class IdleWatch:
             self._task = loop.create_task(self._run())
         return place
 
-    async def part(self, reader: object) -> None:
-        """Remove a reader. The last one ends the watch. Bounded."""
+    def part(self, reader: object) -> Collection[asyncio.Task[None]]:
+        """Remove a reader. The last one ends the watch: return its task then, which is cancelled."""
         self._readers.discard(reader)
-        task = self._task
-        if task is not None and not self._readers:
-            task.cancel()
-            await asyncio.wait([task], timeout=_CLOSE_S)
+        if self._task is None or self._readers:
+            return ()
+        self._task.cancel()
+        return (self._task,)
 
     async def _run(self) -> None:
         try:

@@ -241,9 +241,9 @@ class KafkaReader:
         if self._fetching is None:
             await (self._renew() if self._disturbances else self._try_to_connect())
             return
+        self._fetching.begin(self._cursors.values())
         if self._patient:
             self._fetching.client.give_back()  # else the next fetch waits for the answer to the last, futile one
-        self._fetching.begin(self._cursors.values())
 
     async def poll(
         self, records_max: int, timeout_ms: int, only: Collection[TopicPartition] | None = None

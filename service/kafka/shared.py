@@ -330,9 +330,10 @@ class Client:
         return left
 
     def give_back(self, only: int | None = None) -> None:
-        """Give back every connection on which nothing is under way, or those to one broker."""
+        """Give back every connection on which nothing is under way, or those to one broker. Of a reader, also those on
+        which only answers are under way that nothing awaits."""
         for (node, group), connection in list(self._held.items()):
-            if only in (None, node) and (self._is_reading or connection.oldest is None):
+            if only in (None, node) and (not connection.is_awaited if self._is_reading else connection.oldest is None):
                 del self._held[node, group]
                 self.shared.give_back(node, connection)
 
@@ -355,7 +356,7 @@ class Client:
             connection = await self._connected(node, group)  # another, if it was lost or given back meanwhile
         answer = await connection.send(request, kept_s or getattr(request, "wait_ms", 0) / 1000)
         if seconds := wait_of(answer):
-            self._throttled(connection, request, seconds)
+            self._throttled(connection, answer, seconds)
         return answer
 
     async def ready(self, node: int, *, group: int = ConnectionGroup.DEFAULT) -> bool:
@@ -486,10 +487,10 @@ class Client:
 
     # ------------------------------------------------------------------------ quotas
 
-    def _throttled(self, by: Connection, request: object, seconds: float) -> None:
+    def _throttled(self, by: Connection, answer: object, seconds: float) -> None:
         until = time.monotonic() + seconds
         by.muted_until = max(by.muted_until, until)
-        name = type(request).__name__.removesuffix("Request")
+        name = type(answer).__name__.partition("Response")[0]
         client_id = str(self.shared.arguments.get("client_id", ""))
         THROTTLING.note(ThrottledWait(name, str(by), client_id, seconds, until))
         if not self._is_reading:
