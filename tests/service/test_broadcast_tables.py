@@ -140,7 +140,7 @@ async def test_what_operators_see_of_it(here):
         await here.feed(40)
         await service.wait_caught_up(scaled(30))
         async with Asking(service.http_address[1]) as asking:
-            await until(lambda: planned(service) == 40 + 2 * 2, lambda: planned(service))
+            await until(lambda: planned(service) == 40 + 2 * 2, "the plan", seconds=90)
             plans = (await asking.client.get("/api/v1/restore/plan")).json()["items"]
             assert sum(each["plan"]["first"]["records"] for each in plans) == planned(service)
     await here.decided()
