@@ -12,6 +12,7 @@ from snapreplay.service.blocking import BlockingReader
 from snapreplay.service.decisions.reset import ResetTarget, propose
 from snapreplay.service.doctor.collect import examine
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.live import recoverability_monitor
 from snapreplay.service.ports import NewTopic, TopicPartition
 from snapreplay.service.recovery.input_identity import InputShrunk
 from snapreplay.service.redrive import redrive
@@ -109,9 +110,10 @@ def planned(service: Any) -> int:
     return sum(status.restore_plan.first.records for status in service.restore_status() if status.restore_plan)
 
 
-async def test_what_operators_see_of_it(here):
+async def test_what_operators_see_of_it(here, monkeypatch):
     """Over HTTP each partition has a row by its key, with the positions of all partitions of the topic; their lag is
     shown; a plan counts their records; doctor finds nothing; an audit replays all."""
+    monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 1.0)  # plans are made that often
     (topic,) = here.app.broadcast_names
     await rows(here, {f"currency-{n}": n + 1 for n in range(5)})
     async with here.started(http=HttpServer()) as service:
@@ -140,7 +142,7 @@ async def test_what_operators_see_of_it(here):
         await here.feed(40)
         await service.wait_caught_up(scaled(30))
         async with Asking(service.http_address[1]) as asking:
-            await until(lambda: planned(service) == 40 + 2 * 2, "the plan", seconds=90)
+            await until(lambda: planned(service) == 40 + 2 * 2, lambda: planned(service))
             plans = (await asking.client.get("/api/v1/restore/plan")).json()["items"]
             assert sum(each["plan"]["first"]["records"] for each in plans) == planned(service)
     await here.decided()

@@ -123,7 +123,7 @@ async def test_the_coordinator_says_what_is_ours(cluster, group):
 async def test_a_killed_member_that_returns_has_its_partitions_at_once(group):
     """Same instance id: no rebalance of the other one, no session timeout to wait for."""
     one, two = (group(name, session_timeout_ms=LONG_SESSION_MS) for name in ("one", "two"))
-    await until(lambda: len(one.owns) == len(two.owns) == 2)
+    await until(lambda: len(one.owns) == len(two.owns) == 2 and one.told[-1:] == [("assigned", one.owns)])
     before, told = two.owns, list(one.told)
     await two.crash()
     started = time.monotonic()
