@@ -111,7 +111,7 @@ class Compiled(Protocol):
     def digest(self, entries: Iterable[tuple[bytes, bytes]], /) -> tuple[int, int, int]:
         """Return the number of entries and both sums of their digest."""
 
-    def prefetch(self, keys: list[bytes | None], are_texts: bool, shards: list[Any], /) -> int:  # noqa: FBT001 - as in Rust
+    def prefetch(self, keys: list[bytes | None], are_texts: bool, shards: list[Any], /) -> int:  # noqa: FBT001 - positional, as in Rust
         """Read the entries of these texts or bytes into the CPU's caches. Return how many probably exist."""
 
     def write(

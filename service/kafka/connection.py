@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
             del self._received[:end]
             try:
                 self._answered(frame)
-            except Exception as error:  # noqa: BLE001 - the decoder raises anything on invalid bytes
+            except Exception as error:  # noqa: BLE001 - invalid bytes make a decoder raise any error
                 self.lose(KafkaConnectionError(f"the broker at {self} sent an invalid response: {described(error)}"))
                 return
 
@@ -223,7 +223,7 @@ class Connection(asyncio.Protocol):
                 await self._log_in(given)
             except (KafkaError, OSError):
                 raise
-            except Exception as error:  # noqa: BLE001 - each mechanism's library has its own errors
+            except Exception as error:  # noqa: BLE001 - a login library (Kerberos, tokens) has errors of its own
                 raise SaslAuthenticationFailed(described(error)) from None
 
     async def _log_in(self, given: Arguments) -> None:

@@ -118,7 +118,7 @@ class Fetching:
                 await self._be_watched(node)
             else:
                 await self._ask(node, cursors, wait_ms)
-        except Exception as error:  # noqa: BLE001 - raised by the next poll
+        except Exception as error:  # noqa: BLE001 - a task has no caller: the next poll raises it
             for cursor in cursors:
                 cursor.fail(error)
             self.wake()

@@ -142,7 +142,7 @@ class IdleWatch:
                 try:
                     await self._client.start()
                     await self._ask()
-                except Exception as error:  # noqa: BLE001 - any doubt about a watch only ends it for its readers
+                except Exception as error:  # noqa: BLE001 - any error ends the watch, and its readers fetch again
                     self._fail(described(error), is_lost=True)
         finally:
             self._end()

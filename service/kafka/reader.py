@@ -278,7 +278,7 @@ class KafkaReader:
             except Exception as error:  # noqa: BLE001 - also a defect behind the wire
                 try:
                     await self._judge(cursor, error)
-                except Exception as wrong:  # such a defect, too: positions of others have moved
+                except Exception as wrong:  # kept for the next poll, else the records above are lost
                     if not fetched:
                         raise
                     self._late = wrong

@@ -313,7 +313,7 @@ class Records:
                 if len(lot) == LOT_RECORDS:
                     yield lot
                     lot = []
-        except Exception as error:  # of any codec or parser: raised again, named
+        except Exception as error:  # codecs and parsers raise any error: it is raised again by name
             yield lot
             cause = error.__cause__ if isinstance(error, CorruptRecordException) else error
             if isinstance(cause, UnicodeDecodeError):  # the parser without its C extension wraps it
@@ -376,7 +376,7 @@ def _inflated(data: bytes, head: Head) -> bytes:
         return decompress(body)
     except KafkaError:
         raise
-    except Exception as error:  # of any codec or parser: raised again, named
+    except Exception as error:  # codecs and parsers raise any error: it is raised again by name
         raise CorruptRecordException(f"{name} fails: {described(error)}") from error
 
 

@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from aiokafka.client import ConnectionGroup, CoordinationType
@@ -204,23 +205,23 @@ class Shared:
         """Ask the known brokers in turn, then the bootstrap addresses."""
         request, asked_at = MetadataRequest(sorted(topics), allow_auto_topic_creation=False), time.monotonic()
         nodes = [each.nodeId for each in self.cluster.brokers()]
-        for node in random.sample(nodes, len(nodes)):
+        hosts = collect_hosts(self._settings.bootstrap_servers)
+        brokers = [(f"broker {node}", partial(self._own.send, node)) for node in random.sample(nodes, len(nodes))]
+        addresses = [(f"{host}:{port}", partial(self._send_to, host, port)) for host, port, _ in hosts]
+        for name, send in [*brokers, *addresses]:
             try:
-                if self._known(await self._own.send(node, request), asked_at):
+                if self._known(await send(request), asked_at):
                     return True
-            except Exception as error:  # noqa: BLE001 - also a defect in a library: the next one is asked
-                _say(f"no metadata from broker {node}: {described(error)}")
-        for host, port, _ in collect_hosts(self._settings.bootstrap_servers):
-            try:
-                connection = await connections.connect(host, port, self.arguments)
-                try:
-                    if self._known(await connection.send(request), asked_at):
-                        return True
-                finally:
-                    connection.close()
-            except Exception as error:  # noqa: BLE001 - as above
-                _say(f"no metadata from {host}:{port}: {described(error)}")
+            except Exception as error:  # noqa: BLE001 - a library's defect must not end the only task that asks
+                _say(f"no metadata from {name}: {described(error)}")
         return False
+
+    async def _send_to(self, host: str, port: int, request: MetadataRequest) -> Any:
+        connection = await connections.connect(host, port, self.arguments)
+        try:
+            return await connection.send(request)
+        finally:
+            connection.close()
 
     def _known(self, answer: Any, asked_at: float) -> bool:
         """Take an answer. A broker that the controllers have fenced names no brokers: that is no answer."""
@@ -232,7 +233,7 @@ class Shared:
     # ------------------------------------------------------------------------ idle connections
 
     def take(self, node: BrokerNode) -> Connection | None:
-        """Return a connection to this broker that no client uses, the one that was used last."""
+        """Return the most recently used connection to this broker that no client uses."""
         idle = self._idle.get(node, [])
         for connection in [each for each in idle if not each.is_open or each.is_due]:
             idle.remove(connection)

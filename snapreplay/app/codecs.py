@@ -289,8 +289,9 @@ _ENCODE_FINITE = _refusing_non_finite(bytes).__code__
 def unchecked(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes] | None:
     """Return a JSON encoder without its check for NaN and infinity; None: it is another encoder."""
     # By its type and code: a user's decorator may copy all else, and a proxy passes every attribute on.
-    is_ours = type(encode) is FunctionType and encode.__code__ is _ENCODE_FINITE
-    return cast("Callable[[Any], bytes]", encode.__wrapped__) if is_ours else None  # type: ignore[attr-defined]
+    if type(encode) is FunctionType and encode.__code__ is _ENCODE_FINITE:
+        return cast("Callable[[Any], bytes]", encode.__dict__["__wrapped__"])
+    return None
 
 
 def _is_finite(value: Any) -> bool:

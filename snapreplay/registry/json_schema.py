@@ -65,9 +65,9 @@ def _schema_of(type_: Any) -> str:
 
 def _validating(schema: Registered) -> Callable[[bytes], object]:
     """Return what raises ValueError for JSON that does not fit the schema. Raises ValueError: it is no schema."""
-    import jsonschema  # noqa: PLC0415 - only those pay for it who give a schema
-    import referencing  # noqa: PLC0415 - as above
-    from referencing.jsonschema import DRAFT7  # noqa: PLC0415 - as above
+    import jsonschema  # noqa: PLC0415 - slow to import, and only a schema needs it
+    import referencing  # noqa: PLC0415 - slow to import, and only a schema needs it
+    from referencing.jsonschema import DRAFT7  # noqa: PLC0415 - slow to import, and only a schema needs it
 
     try:
         document = msgspec.json.decode(schema.text)

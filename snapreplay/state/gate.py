@@ -8,7 +8,7 @@ from snapreplay.errors import UsageError
 
 
 class Gate:
-    """The gate of one partition. It is open while a handler runs. `owner`: the thread that may write; None: nobody."""
+    """The gate of one partition, open while a handler runs. `owner`: the thread that may write; None: no thread."""
 
     __slots__ = ("owner",)
 

@@ -38,7 +38,7 @@ def is_unsteady(make: Callable[[], Any]) -> bool:
     try:
         first, *others = [make() for _ in range(_CALLS)]
         return any(bool(first != each) and _encode(first) != _encode(each) for each in others)
-    except BaseException as error:  # whatever the user's function raises: it raises it where it is used
+    except BaseException as error:  # the user's function may raise anything, and will where it is used
         if of_a_signal(error):
             raise
         return False

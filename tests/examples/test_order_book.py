@@ -8,7 +8,7 @@ from snapreplay.testing import ErrorPolicy, Harness
 
 
 def searched(orders):
-    """Match by searching all orders of a symbol: the best price first, then the one that came first."""
+    """Match by searching all orders of a symbol: by the best price, then by arrival."""
     resting: list[list[Any]] = []
     traded = []
     for symbol, order in orders:

@@ -195,7 +195,7 @@ async def test_the_only_copy_is_written_before_fewer_partitions_are_refused(benc
 
 
 async def test_no_replay_reads_a_partition_that_is_not_there(bench):
-    """Whatever the topic's id is: an older cluster has none."""
+    """For any topic id: an older cluster has none."""
     await prepared(bench, restore={"mode": "replay"}, changelog={"enabled": False})
     async with bench.live() as one:
         await all_rows(one, **ROWS)

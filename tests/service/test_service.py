@@ -180,7 +180,7 @@ class Asked:
         self.asked_in.append(asyncio.get_running_loop())
 
 
-async def test_heartbeats_share_their_loop_with_nobody(unique, closed_port):
+async def test_heartbeats_have_a_loop_to_themselves(unique, closed_port):
     """HTTP is asked for elsewhere, and the loop of the membership has no other task."""
     http = Asked()
     settings = settings_for(f"127.0.0.1:{closed_port}")

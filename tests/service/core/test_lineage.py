@@ -130,7 +130,7 @@ def test_only_a_new_app_is_awaited(kinds):
     assert awaits_genesis(kinds)
 
 
-def test_whatever_shows_that_the_app_ran_is_left_to_the_recoveries():
+def test_any_sign_that_the_app_ran_is_left_to_the_recoveries():
     """A lost log is never waited for: it would look like a new app. A fence without a claim is that of an interrupted
     `init` only beside a genesis that no owner has claimed."""
     for kinds in (each for n in (1, 2, 3) for each in product(KINDS, repeat=n)):

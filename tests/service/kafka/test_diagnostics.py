@@ -56,12 +56,12 @@ async def test_brokers_are_connected_to_one_by_one(broker):
     """Each with what it speaks; nothing of what we need is missing."""
     async with asking(broker.bootstrap_servers) as ask:
         (found,) = await ask.brokers()
-        nobody = await ask.broker(77, "127.0.0.1:9")
+        absent = await ask.broker(77, "127.0.0.1:9")
     assert found.reachable
     assert found.address == broker.bootstrap_servers
     assert found.missing == ()
     assert {"DescribeGroup", "TopicIds"} < set(missing_requests({3: (0, 9), 15: (0, 3)}))
-    assert (nobody.reachable, nobody.missing) == (False, ())
+    assert (absent.reachable, absent.missing) == (False, ())
 
 
 async def test_replicas_are_those_of_the_topics_asked_for(broker, unique):

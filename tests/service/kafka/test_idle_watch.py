@@ -352,7 +352,7 @@ async def test_a_quota_is_waited_for():
 
 
 async def test_a_topic_that_is_made_again_under_its_name_is_another_one():
-    """Both are watched under their ids. The end of one is told to its reader alone."""
+    """Both are watched under their ids. Only the reader of one learns of its end."""
     broker, places = Broker(), [(LOGS[0], TOPIC_ID), (LOGS[0], OTHER_ID)]
     broker.topics.add(OTHER_ID)
     async with watched(broker, *places) as (former, later):

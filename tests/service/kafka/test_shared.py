@@ -109,7 +109,7 @@ async def test_a_broker_that_names_no_brokers_is_asked_on_one_connection(broker,
     await shared.leave()
 
 
-def test_a_connection_that_was_lost_while_nobody_used_it_is_closed():
+def test_an_unused_connection_that_was_lost_is_closed():
     """So is one whose login ends. One that waits for an answer or a quota is left there, and the next one is taken."""
 
     class Connection:
