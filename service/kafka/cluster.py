@@ -316,7 +316,8 @@ async def _agreed_end_offset(client: Client, partition: TopicPartition) -> int |
     (view, *others) = set(views.values()) or (None,)  # one that the controllers have fenced names no brokers
     if others or view is None or not view.replicas <= set(views) or view.leader not in views:
         return None
-    request = OffsetRequest(-1, 0, [(partition.topic, [(partition.partition, _LATEST)])])
+    read_uncommitted = 0
+    request = OffsetRequest(-1, read_uncommitted, [(partition.topic, [(partition.partition, _LATEST)])])
     answer = await client.send(view.leader, request)
     ((_, ((_, code, _, end_offset),)),) = answer.topics
     return int(end_offset) if code == NoError.errno else None

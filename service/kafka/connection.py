@@ -46,6 +46,7 @@ KERNEL_ENDS_SILENCE = hasattr(socket, "TCP_USER_TIMEOUT")
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2}
 """Where the system has these options: after so many seconds of silence, and then so often, the kernel asks."""
 NEXT_ADDRESS_SECONDS = 0.25
+"""After so long without an answer the next address of a name is tried beside the first (RFC 8305)."""
 IDLE_S = 540.0
 """The default of connections.max.idle.ms, as in Kafka's clients; brokers close a connection that is idle for 600 s."""
 CLOSE_S = 2.0

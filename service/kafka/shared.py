@@ -95,6 +95,7 @@ class Shared:
         self.arguments: dict[str, Any] = {}
         self._settings = settings
         self._topics: frozenset[str] = frozenset()
+        self._answered: frozenset[str] = frozenset()  # topics of the newest answer
         self._asked_at = -FRESH_SECONDS
         self._refreshed: asyncio.Future[bool] | None = None
         self._wanted = asyncio.Event()
@@ -140,6 +141,7 @@ class Shared:
             self._refreshed.set_result(False)
         left = [each for idle in self._idle.values() for each in idle] + self._own.let_go()
         self.cluster, self._idle, self._refreshed = ClusterMetadata(), {}, None
+        self._answered = frozenset()
         self._wanted.clear()
         self._asked_at = -FRESH_SECONDS
         await closed(left)
@@ -160,7 +162,7 @@ class Shared:
 
     def track(self, topics: Collection[str]) -> asyncio.Future[bool]:
         """Include these topics in the metadata. The future is done once they are."""
-        if not self._topics.issuperset(topics):
+        if not self._answered.issuperset(topics):
             return self.refresh(topics)
         known: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         known.set_result(True)
@@ -196,6 +198,7 @@ class Shared:
             refreshed, answered, is_answered = self._refreshed, self._topics, False
             try:
                 is_answered = await self._ask(answered)
+                self._answered = answered if is_answered else self._answered
             finally:  # also when the last user leaves
                 if refreshed is not None and not refreshed.done():
                     refreshed.set_result(is_answered)

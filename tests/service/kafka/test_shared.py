@@ -88,11 +88,13 @@ async def test_a_question_under_way_is_waited_for_until_the_last_user_leaves(bro
         await until(lambda: proxy.seen[METADATA] > asked)
         pending = asyncio.create_task(shared.pending())
         await asyncio.sleep(0)
+        again = shared.track(["another"])
         assert not pending.done()
+        assert not again.done(), "of a topic that is only asked for"
         later = shared.refresh()
         await shared.leave()
         async with within(2):
-            assert not any([await known, await later])
+            assert not any([await known, await again, await later])
             await pending
 
 
