@@ -1,7 +1,5 @@
 """What HTTP asks of the runners' loop: while a handler keeps it, and while a batch is awaited."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """HTTP under connections that mean harm, and what it answers to others meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

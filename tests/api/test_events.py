@@ -1,7 +1,5 @@
 """The events of a process, in memory and on a real port."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

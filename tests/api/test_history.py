@@ -1,7 +1,5 @@
 """The history of a partition over HTTP; how it is read: tests/service/topics/test_ownerships.py."""
 
-from __future__ import annotations
-
 import asyncio
 
 import httpx2

@@ -1,7 +1,5 @@
 """Stored values as JSON, however deep they are nested."""
 
-from __future__ import annotations
-
 import json as stdlib_json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The history of a key over HTTP; how it is read: tests/service/topics/test_key_history.py."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """All routes: every answer, and every bad input that they can meet."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

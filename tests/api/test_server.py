@@ -1,7 +1,5 @@
 """HTTP on a real port, of a service that is killed, stopped, or out of files."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,8 +1,6 @@
 """TLS: certificates that are renewed, processes and commands that follow https, certificates of clients, and handshakes
 that do not end."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Expressions of Prometheus, compared with the metrics of the code."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

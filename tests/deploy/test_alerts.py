@@ -1,7 +1,5 @@
 """deploy/observability/alerts.yaml: each alert fires for what is broken, by promtool and on a real broker."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

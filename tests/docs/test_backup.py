@@ -1,7 +1,5 @@
 """docs/operators.md: what a savepoint brings back, on a real broker. Copies of the topics are attack B21."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The Python blocks of the documents run: each document is one module, top to bottom."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import os

@@ -1,7 +1,5 @@
 """deliveries.py, with a real registry, a real HTTP service that fails half of the time, and twenty SIGKILLs."""
 
-from __future__ import annotations
-
 import importlib
 import random
 import threading

@@ -1,7 +1,5 @@
 """postgres_sink.py on a real Postgres."""
 
-from __future__ import annotations
-
 import importlib
 import operator
 import random

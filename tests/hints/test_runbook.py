@@ -1,8 +1,6 @@
 """docs/runbook.md: its commands, typed as they stand at an app with a dead letter, and each section in the condition
 of its alert."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The page by keyboard alone, the adoption of a snapshot, and ranges of keys, in a real browser."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

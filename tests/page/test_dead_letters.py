@@ -1,7 +1,5 @@
 """The dead letters on the page: their reason, their record, and the way back, in a real browser."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page of one process of several, in a real browser."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """The history of a partition on the page, in a real browser."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

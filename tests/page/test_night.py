@@ -1,7 +1,5 @@
 """The page of one process through a night: it works, fails, is frozen, and is killed. A real browser looks at it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import signal

@@ -1,7 +1,5 @@
 """The page of a process that restores, asks for a token, and knows roles, in a real browser."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page says which requests are refused or not answered, and shows many partitions with one trouble as one."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

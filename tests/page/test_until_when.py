@@ -1,7 +1,5 @@
 """The page says until when a restore lasts, and how far off that may be, in a real browser."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable

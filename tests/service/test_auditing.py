@@ -1,7 +1,5 @@
 """Audits without Spark, as an operator runs them: they replay the app."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

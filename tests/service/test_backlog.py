@@ -3,8 +3,6 @@
 `SNAPREPLAY_TEST_BACKLOG=50000,1000,20` has more customers, orders and rounds.
 """
 
-from __future__ import annotations
-
 import json
 import operator
 import os

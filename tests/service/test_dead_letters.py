@@ -1,7 +1,5 @@
 """The dead letters as HTTP shows them: what became of each, and how much of it is shown."""
 
-from __future__ import annotations
-
 from snapreplay.app.failure import dead_letter, timer_dead_letter
 from snapreplay.app.record import InputRecord, Output, RawRecord
 from snapreplay.app.timer import Timer

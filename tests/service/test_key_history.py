@@ -1,7 +1,5 @@
 """The history of a key of a running service on a real broker, over HTTP and by the command line."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Operations that a program asks its service for, as an operator does over HTTP, on a real broker."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

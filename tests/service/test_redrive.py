@@ -1,7 +1,5 @@
 """Dead letters go back once, wherever a redrive dies."""
 
-from __future__ import annotations
-
 import asyncio
 
 import msgspec

@@ -1,7 +1,5 @@
 """Several apps in one process: what one sends the other reads; one port, one stop; and what the end of one does."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

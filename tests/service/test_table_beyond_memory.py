@@ -1,7 +1,5 @@
 """A table that does not fit into the memory of its process: the partition says so, and loses nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 from collections.abc import Callable

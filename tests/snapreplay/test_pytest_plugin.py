@@ -1,7 +1,5 @@
 """The pytest plugin, as it is installed: in a run of its own, in another folder."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Nothing of Kafka is faked: the protocol asks for statuses and operations only, these are real.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar

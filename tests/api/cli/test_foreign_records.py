@@ -1,8 +1,6 @@
 """Records that are legal in Kafka and that no client of Python makes, through a service, its dead letters and every
 command that shows or writes records, on a real broker."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

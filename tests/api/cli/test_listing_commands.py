@@ -1,7 +1,5 @@
 """processes, operations, snapshots and history against a service on a real port."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A project that `new` makes runs as it is."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """feed, tail and redrive as they are typed, against a real broker with an app that runs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

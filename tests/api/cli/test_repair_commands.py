@@ -1,8 +1,6 @@
 """doctor, accept and patch as they are typed: what they print and ask. What doctor looks at: tests/service/doctor; the
 rest of accept: tests/attacks, B3."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

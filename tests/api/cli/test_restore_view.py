@@ -1,7 +1,5 @@
 """A restore status as text."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """run, init and topics ensure: refused before Kafka where possible, and whole against a real broker."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

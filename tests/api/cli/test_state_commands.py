@@ -1,7 +1,5 @@
 """The history of a key by the command; the other reads of a state: tests/service/test_state_reads.py."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The deletion of an app on a real broker: what goes, what stays, and who keeps it from going."""
 
-from __future__ import annotations
-
 import pytest
 
 from snapreplay.app import names

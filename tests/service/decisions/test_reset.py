@@ -1,8 +1,6 @@
 """The reset of an app on a real broker: to a savepoint, to the beginning, to a time; by one decision in each
 partition."""
 
-from __future__ import annotations
-
 import pytest
 
 from snapreplay.errors import UsageError

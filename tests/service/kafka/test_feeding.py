@@ -1,7 +1,5 @@
 """The producer for people: all or nothing with an id."""
 
-from __future__ import annotations
-
 import pytest
 
 from snapreplay.app.record import Output

@@ -3,10 +3,8 @@
 from snapreplay.service.control import histories
 from snapreplay.service.topics import histories as read_backwards
 from snapreplay.service.topics.histories import history_of
-from tests.support.in_memory import virtual
 
 
-@virtual
 async def test_owners_and_snapshots_are_read_from_the_log(bench, monkeypatch):
     """Each owner with its last batch, newest first, one that committed nothing, too; each snapshot that was pointed
     to, with the time of its batch. Beyond a limit, the answer says that there is more."""

@@ -1,7 +1,5 @@
 """The last records of a partition, whatever lies between them; and the end of what is decided."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Broadcast tables without a broker, against a naive model: every partition has all rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

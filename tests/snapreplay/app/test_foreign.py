@@ -1,7 +1,5 @@
 """Records in another format than declared: the error names what it looks like, and what to declare."""
 
-from __future__ import annotations
-
 import struct
 
 import msgspec

@@ -1,7 +1,5 @@
 """A state of three stores, with timers and entries that expire, through all of its life on a real broker."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
