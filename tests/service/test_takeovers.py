@@ -22,10 +22,6 @@ def long_session_ms():
     return int(scaled(5) * 1000)
 
 
-async def in_thread(call, *arguments):
-    return await asyncio.to_thread(call, *arguments)
-
-
 class Pair:
     """A process that owns all partitions, and this one, which has warm copies of them."""
 
@@ -84,7 +80,7 @@ async def pair(stage, unique, children, partitions=1, owner="one", **timeouts):
     # Who is fenced looks for the claim at once, and once more after this time: a busy broker is late with it.
     in_words["restore__retry_backoff_ms"] = int(scaled(1) * 1000)
     started = children.start("ledger", here.app.app_id, instance_id=owner, standby__replicas=1, **in_words)
-    await in_thread(started.wait_live, partitions)
+    await asyncio.to_thread(started.wait_live, partitions)
     with Load(here):
         tables = {"standby": {"replicas": 1}, "group": group, "timeouts": {"revoke_ms": revoke_ms}}
         async with here.started(instance_id="two", **tables) as service:
@@ -93,7 +89,7 @@ async def pair(stage, unique, children, partitions=1, owner="one", **timeouts):
             await until(lambda: {each.state for each in control.document().standbys} == {"warm"}, "warm copies")
             yield both
         if started.process.poll() is None:
-            assert await in_thread(started.terminate) == 0
+            assert await asyncio.to_thread(started.terminate) == 0
     async with here.running() as service:
         await here.assert_exactly_once(service)
 
