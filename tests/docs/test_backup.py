@@ -11,8 +11,6 @@ from snapreplay.service.topics.requirements import ensure_topics
 from tests.support import apps, reference, tampering
 from tests.support.stage import Stage, processed
 
-pytestmark = pytest.mark.kafka
-
 
 @pytest.mark.whole
 async def test_a_savepoint_brings_a_lost_app_back(broker, unique):

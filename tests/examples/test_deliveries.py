@@ -109,7 +109,6 @@ def avro(services: tuple[ModuleType, Prices, str]) -> Iterator[Callable[[str, An
 
 
 @pytest.mark.whole
-@pytest.mark.kafka
 @pytest.mark.timeout(1200)
 async def test_outputs_and_state_are_those_of_a_fold_by_hand_over_twenty_kills(
     broker: Any,

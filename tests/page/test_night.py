@@ -5,13 +5,11 @@ import re
 import signal
 from typing import Any
 
-import pytest
 from playwright.async_api import Locator, Page, expect
 
 from tests.page.looking import details, looked_at, says, tab
 from tests.support import apps
 
-pytestmark = pytest.mark.kafka
 PAGED = 60
 """Entries of partition 2 that are looked at in pages."""
 

@@ -108,7 +108,6 @@ async def test_of_several_restores_the_last_one_counts(page: Page) -> None:
         await looked_at(page)
 
 
-@pytest.mark.kafka
 async def test_a_real_restore_that_stands_still_is_later_than_predicted(
     stage: Any, unique: Any, children: Any, page: Page, tmp_path: Path
 ) -> None:

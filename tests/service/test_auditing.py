@@ -14,8 +14,6 @@ from snapreplay.app.load import load_app
 from tests.support.deadlines import scaled
 from tests.support.stage import Stage, snapshot
 
-pytestmark = pytest.mark.kafka
-
 APP = """
 from tests.support import apps
 

@@ -63,7 +63,6 @@ async def sent_by(harness: RealHarness[Any]) -> int:
 
 
 @pytest.mark.whole
-@pytest.mark.kafka
 @pytest.mark.timeout(600 + 300 * ROUNDS)
 async def test_each_order_gets_the_name_of_its_customer_each_time(broker: Any, unique: Callable[[str], str]) -> None:
     """Each round has a backlog of its own, and a SIGKILL somewhere in it."""

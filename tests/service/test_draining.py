@@ -13,8 +13,6 @@ from tests.support.child import Load
 from tests.support.deadlines import scaled
 from tests.support.stage import until
 
-pytestmark = pytest.mark.kafka
-
 
 async def typed(child, *words):
     shown = await asyncio.to_thread(CliRunner().invoke, app, [*words, "--url", child.url])

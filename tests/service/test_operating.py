@@ -9,8 +9,6 @@ from snapreplay.service.control.operations import NotFailed
 from tests.support import apps
 from tests.support.deadlines import scaled
 
-pytestmark = pytest.mark.kafka
-
 
 async def test_a_program_pauses_resumes_and_retries(stage, unique):
     """Each method returns the ended operation; a record that fails again says so in it."""

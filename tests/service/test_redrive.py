@@ -22,8 +22,6 @@ from tests.support.kafka import decided
 from tests.support.stage import Stage
 from tests.support.tampering import trim
 
-pytestmark = pytest.mark.kafka
-
 SENT_MS = wall_ms()
 """A broker deletes records of long ago while a test looks at them."""
 

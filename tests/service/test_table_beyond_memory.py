@@ -14,7 +14,7 @@ from snapreplay.engine import VARIABLE
 from tests.support.child import Family
 from tests.support.stage import Stage
 
-pytestmark = [pytest.mark.kafka, pytest.mark.whole]
+pytestmark = pytest.mark.whole
 
 PROGRAM = """
 from tests.service.test_table_beyond_memory import catalogue

@@ -13,8 +13,6 @@ from tests.support.child import Load
 from tests.support.deadlines import scaled
 from tests.support.stage import until
 
-pytestmark = pytest.mark.kafka
-
 
 def long_session_ms():
     """Return a session timeout that is longer than a takeover takes, however busy the machine is. Who is LIVE before it

@@ -18,8 +18,6 @@ from tests.support.entries import read_entry
 from tests.support.stage import phase, processed, until
 from tests.support.tampering import bring_back, tamper, with_fields
 
-pytestmark = pytest.mark.kafka
-
 
 async def shared(one, two):
     """Wait until both have half of four partitions, LIVE."""

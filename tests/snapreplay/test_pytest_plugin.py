@@ -72,7 +72,6 @@ def pytest_in(folder: Path, *arguments: str, **environment: str) -> str:
 
 
 @pytest.mark.whole
-@pytest.mark.kafka
 def test_the_fixtures_give_each_test_an_app_of_its_own(broker, tmp_path):
     """Two tests on one broker see only their own records; what a test leaves running is killed."""
     (tmp_path / "ledger.py").write_text(APP)

@@ -11,8 +11,6 @@ from snapreplay.service.ports import NewTopic
 from tests.support.foreign_records import Foreign, batch, produce
 from tests.support.stage import settings_for
 
-pytestmark = pytest.mark.kafka
-
 PASSING_ON = """
 from snapreplay import App, MapState, Topic
 

@@ -10,7 +10,6 @@ from tests.support.deadlines import scaled
 
 
 @pytest.mark.whole
-@pytest.mark.kafka
 def test_the_tests_of_a_new_project_pass(invoke, tmp_path, broker):
     """Those without and those with a broker, against this checkout."""
     made = invoke("new", "my-ledger")

@@ -12,8 +12,6 @@ from snapreplay.service.topics.requirements import ensure_topics
 from tests.support import apps, tampering
 from tests.support.stage import Stage
 
-pytestmark = pytest.mark.kafka
-
 
 async def with_a_past(stage, name):
     """An app with dead letters that has run, has a savepoint, and was stopped."""

@@ -14,8 +14,6 @@ from snapreplay.service.topics.requirements import ensure_topics
 from tests.support import apps, reference
 from tests.support.stage import Stage
 
-pytestmark = pytest.mark.kafka
-
 
 async def propose(here, savepoint="", start="", reason="ticket 17"):
     return await reset.propose(here.app, here.settings(), here.cluster, ResetTarget(savepoint, start), reason)

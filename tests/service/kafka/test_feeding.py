@@ -11,8 +11,6 @@ from snapreplay.service.ports import NewTopic
 from tests.support.kafka import values_of
 from tests.support.stage import settings_for
 
-pytestmark = pytest.mark.kafka
-
 
 @pytest.fixture
 async def place(broker, unique):

@@ -317,7 +317,6 @@ def untimed(**options):
     return app
 
 
-@pytest.mark.kafka
 @pytest.mark.whole  # in memory: the tests above
 async def test_on_a_real_broker_timers_fire_once_and_entries_expire(stage, unique):
     """Without a record, by the clock; after a restart in either mode nothing fires again, and the state is proven."""

@@ -333,7 +333,6 @@ def patient(monkeypatch):
     monkeypatch.setattr("snapreplay.service.topics.reading.AGREED_TIMES", 1000)
 
 
-@pytest.mark.kafka
 async def test_an_input_that_is_brought_back_as_it_was_is_gone_on_with(stage, unique, caplog, patient):
     """While it is missing that is said; then there is one warning with both ids, the new id is recorded from the next
     increment on, and every record counts once."""

@@ -178,7 +178,6 @@ async def test_a_flood_of_dead_letters_stops_the_partition(bench, errors, poison
 # ---- outputs that do not fit -------------------------------------------------------------------
 
 
-@pytest.mark.kafka
 @pytest.mark.parametrize("policy", [pytest.param("fail", marks=pytest.mark.whole), "dead_letter"])
 async def test_an_output_larger_than_its_topic_takes_is_the_records_fault(stage, unique, policy):
     """Both sizes are named, before anything is sent; as a dead letter it leaves the state as it was."""

@@ -310,7 +310,6 @@ async def test_snapshots_are_taken_of_live_partitions_only(bench):
     assert told[0][0] == "skipped"
 
 
-@pytest.mark.kafka
 async def test_a_handler_that_blocks_longer_than_a_transaction_may_take(stage, unique):
     """The batch before it is under way meanwhile and is lost to its deadline, once: not again and again."""
     here = await stage(apps.ledger(unique("blocking"), apps.sleep_when_told))

@@ -14,8 +14,6 @@ from tests.support.deadlines import within
 from tests.support.kafka import decided
 from tests.support.stage import settings_for
 
-pytestmark = pytest.mark.kafka
-
 
 @pytest.mark.parametrize("count", [1, 3, 100])
 async def test_markers_between_the_records_are_passed(broker, unique, count):
