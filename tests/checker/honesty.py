@@ -4,6 +4,8 @@ warm copies found, against the whole log.
 Read from the journals of `tests.checker.outcomes`; kept per partition in arrays, 16 bytes a commit.
 """
 
+from __future__ import annotations
+
 import json
 import zlib
 from array import array
