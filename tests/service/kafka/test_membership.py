@@ -184,13 +184,13 @@ async def test_who_ends_a_coordinator_can_be_cancelled():
 async def test_what_is_asked_for_during_a_join_is_asked_for_again(monkeypatch):
     """The client forgets a request that comes while it waits for the others to join."""
     requests = []
-    coordinator = SimpleNamespace(request_rejoin=lambda: requests.append(membership._asks), member_id="", generation=1)
 
     async def told(_):
         pass
 
     membership = Membership(Settings(), "app", "increments", told, told)
-    monkeypatch.setattr(membership, "_coordinator", coordinator)
+    client = SimpleNamespace(request_rejoin=lambda: requests.append(membership._asks), member_id="", generation=1)
+    monkeypatch.setattr(membership, "_coordinator", client)
     membership._ask()
     membership._as_member()  # the join begins
     membership._ask()
