@@ -28,7 +28,7 @@ STATES = (
     ("producer_id", "epoch", "state", "is_unbroken"),
     [
         *((7, 4, state, True) for state in ("Empty", "Ongoing", "CompleteCommit")),
-        *((7, 5, state, state in ("CompleteAbort", "Empty")) for state in STATES),
+        *((7, 5, state, state not in ("Ongoing", "PrepareCommit", "CompleteCommit")) for state in STATES),
         *((producer_id, epoch, "Empty", False) for producer_id, epoch in ((7, 6), (8, 0))),
         (7, 6, "CompleteAbort", False),
     ],
