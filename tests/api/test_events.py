@@ -22,7 +22,7 @@ from snapreplay.api.events import (
     StatusEvents,
     changed,
 )
-from snapreplay.api.limits import connections_max
+from snapreplay.api.serving import connections_max
 from snapreplay.service.control.protocol import StatusDocument
 from snapreplay.service.control.status import PartitionError
 from tests.api.test_connections import connected, is_closed, served_here

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from snapreplay.service.clock import time_of
-from snapreplay.service.control.histories import KeyChange, KeyHistory, ReadKeyHistory, ReadRecords
+from snapreplay.service.control.kafka_reads import KeyChange, KeyHistory, ReadKeyHistory, ReadRecords
 from snapreplay.service.control.state_reads import NotReadable, UnknownMap, WrongRead
 from tests.api.test_routes import problem
 from tests.api.test_state_routes import KEYS

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from snapreplay.service.control.lists import LETTERS_MAX, DeadLetter, DeadLetterList
+from snapreplay.service.control.kafka_reads import LETTERS_MAX, DeadLetter, DeadLetterList
 from tests.page.looking import looked_at, tab
 from tests.page.test_states import healthy
 from tests.support import apps

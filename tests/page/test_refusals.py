@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from snapreplay.api.asking import COMMAND_SECONDS, Asking
-from snapreplay.api.operation_views import LISTED_MAX
+from snapreplay.api.views import LISTED_MAX
 from snapreplay.service.control.operations import Command, DrillPartition, Operation
 from snapreplay.service.control.protocol import Check
 from snapreplay.service.control.status import BlockedTopic

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from snapreplay.service.control.histories import PartitionHistory, PastOwnership, PointedSnapshot
+from snapreplay.service.control.kafka_reads import PartitionHistory, PastOwnership, PointedSnapshot
 from snapreplay.service.control.operations import RetryPartition, TriggerSnapshot
 from snapreplay.service.control.status import Decision
 from tests.support.fake_control import FakeControl, ago

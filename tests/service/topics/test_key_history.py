@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from snapreplay import App, MapState, Stores, Topic
-from snapreplay.service.control.histories import KeyHistory, ReadKeyHistory
+from snapreplay.service.control.kafka_reads import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.state_reads import NotReadable
 from snapreplay.service.topics import histories
 from snapreplay.service.topics.histories import key_history_of

@@ -1,6 +1,6 @@
 """The history of a partition, as it is read from its log."""
 
-from snapreplay.service.control import histories
+from snapreplay.service.control import kafka_reads
 from snapreplay.service.topics import histories as read_backwards
 from snapreplay.service.topics.histories import history_of
 
@@ -36,4 +36,4 @@ async def test_owners_and_snapshots_are_read_from_the_log(bench, monkeypatch):
     few = await history_of(context.cluster, context.increments)
     assert few.ownerships == found.ownerships[:2]
     assert not few.is_whole
-    assert histories.OWNERSHIPS_MAX == 100
+    assert kafka_reads.OWNERSHIPS_MAX == 100
