@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Protocol, cast
 
 from snapreplay.errors import UsageError
 
-INTERFACE = 7
+INTERFACE = 8
 """Of the functions below; `engine/src/lib.rs` has the same number."""
 VARIABLE = "SNAPREPLAY_ENGINE"
 _HINT = "`make setup` in a checkout builds it if cargo is there, `pip install ./engine` anywhere"
@@ -71,6 +71,7 @@ class Compiled(Protocol):
     """The functions of `snapreplay_engine`."""
 
     INTERFACE: int
+    LookUp: Any
     Outputs: Any
     Shard: type[Shard]
 
@@ -89,11 +90,31 @@ class Compiled(Protocol):
         topic: str,
         partition: int,
         from_offset: int,
-        make: Callable[..., Any],
         /,
     ) -> tuple[list[Any], int] | None:
-        """Return what `make` makes of the next `count` records in `data[start:end]`, without those before
-        `from_offset`, and the place behind them."""
+        """Return the next `count` records in `data[start:end]`, without those before `from_offset`, and the place
+        behind them."""
+
+    def apply(
+        self,
+        run: list[Any],
+        position: int,
+        clock: Any,
+        is_timed: bool,  # noqa: FBT001 - positional, as in Rust
+        out: Any,
+        view: Any,
+        handler: Callable[..., Any],
+        carried: Callable[..., Any],
+        decode_key: Callable[[Any], Any] | None,
+        decode_value: Callable[[Any], Any],
+        takes_null: bool,  # noqa: FBT001 - positional, as in Rust
+        make: Callable[..., Any],
+        place: tuple[str, str, int],
+        refuse: Callable[[object], BaseException],
+        /,
+    ) -> tuple[int, BaseException | None]:
+        """Apply records up to the first one that Python must look at. Return how many, and what the next one raised if
+        it was applied, too, and failed. `carried`: the handler of a record with headers."""
 
     def pack(
         self,
@@ -111,12 +132,14 @@ class Compiled(Protocol):
     def digest(self, entries: Iterable[tuple[bytes, bytes]], /) -> tuple[int, int, int]:
         """Return the number of entries and both sums of their digest."""
 
-    def prefetch(self, keys: list[bytes | None], are_texts: bool, shards: list[Any], /) -> int:  # noqa: FBT001 - positional, as in Rust
-        """Read the entries of these texts or bytes into the CPU's caches. Return how many probably exist."""
+    def prefetch(self, records: list[Any], are_texts: bool, shards: list[Any], /) -> int:  # noqa: FBT001 - positional, as in Rust
+        """Read the entries of the keys of these records, texts or bytes, into the CPU's caches. Return how many
+        probably exist."""
 
     def write(
         self,
-        block: list[tuple[tuple[bytes, bytes | None, int], bytes | None]],
+        places: Sequence[tuple[bytes, bytes | None, int]],
+        values: Sequence[bytes | None],
         targets: list[Any],
         shards: list[Any],
         unchanged: list[bytes],

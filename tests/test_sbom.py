@@ -1,5 +1,7 @@
 """The bill of what is served with the page: whole and exact."""
 
+from __future__ import annotations
+
 import hashlib
 import importlib.util
 import json

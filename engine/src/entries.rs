@@ -1,6 +1,7 @@
 //! Entries of a map: digests and writes, as in `snapreplay/state/digest.py` and `shards.py`.
 
 use crate::shard::{Shard, prefetch_entries};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyBytes, PyDict, PyList, PyTuple};
 use xxhash_rust::xxh64::xxh64;
@@ -23,35 +24,37 @@ pub fn digest(entries: &Bound<'_, PyAny>) -> PyResult<(usize, u64, u64)> {
     Ok((count, a, b))
 }
 
-/// Writes a block of ((key, old, index), new) to `targets[index]` and returns by how much it changes the number of
-/// entries, the two sums of the digest, and the bytes. Keys whose value stays are added to `unchanged`.
+/// Writes the values of keys, each at its (key, old value, index), to `targets[index]`, and returns by how much this
+/// changes the number of entries, the two sums of the digest, and the bytes. Keys whose value stays are added to
+/// `unchanged`.
 #[pyfunction]
 pub fn write<'py>(
-    block: &Bound<'py, PyList>,
+    places: &Bound<'py, PyList>,
+    values: &Bound<'py, PyList>,
     targets: &Bound<'py, PyList>,
     shards: &Bound<'py, PyList>,
     unchanged: &Bound<'py, PyList>,
 ) -> PyResult<(i64, u64, u64, i64)> {
     let (mut count, mut a, mut b, mut size) = (0i64, 0u64, 0u64, 0i64);
-    let mut places = Vec::with_capacity(block.len());
-    for entry in block {
-        let place = entry.cast::<PyTuple>()?.get_item(0)?.cast_into::<PyTuple>()?;
-        let target = targets.get_item(place.get_item(2)?.extract()?)?.cast_into::<Shard>();
-        places.push((place.get_item(0)?.cast_into::<PyBytes>()?, target.ok()));
+    if places.len() != values.len() {
+        return Err(PyValueError::new_err("as many values as places are needed"));
     }
-    let entries = places.iter().filter_map(|(key, target)| Some((target.as_ref()?.try_borrow().ok()?, key.as_bytes())));
-    prefetch_entries(&entries.collect::<Vec<_>>());
-    for entry in block {
-        let entry = entry.cast_into::<PyTuple>()?;
-        let place = entry.get_borrowed_item(0)?.cast::<PyTuple>()?.to_owned();
-        let (key, old) = (place.get_item(0)?.cast_into::<PyBytes>()?, bytes(place.get_item(1)?)?);
-        let new = bytes(entry.get_item(1)?)?;
+    let mut slots = Vec::with_capacity(places.len());
+    for place in places {
+        let place = place.cast::<PyTuple>()?;
+        let (old, index) = (bytes(place.get_item(1)?)?, place.get_borrowed_item(2)?.extract::<usize>()?);
+        slots.push((place.get_item(0)?.cast_into::<PyBytes>()?, old, index, targets.get_item(index)?));
+    }
+    let entries = slots.iter().filter_map(|(key, _, _, target)| Some((target.cast::<Shard>().ok()?, key)));
+    let entries: Vec<_> = entries.filter_map(|(shard, key)| Some((shard.try_borrow().ok()?, key.as_bytes()))).collect();
+    prefetch_entries(&entries);
+    drop(entries);
+    for ((key, old, index, target), new) in slots.into_iter().zip(values) {
+        let new = bytes(new)?;
         if old.as_ref().map(|each| each.as_bytes()) == new.as_ref().map(|each| each.as_bytes()) {
             unchanged.append(key)?;
             continue;
         }
-        let index: usize = place.get_item(2)?.extract()?;
-        let target = targets.get_item(index)?;
         let length = key.as_bytes().len() as i64;
         match &new {
             Some(new) => {

@@ -9,6 +9,7 @@
 mod entries;
 mod outputs;
 mod records;
+mod run;
 mod sent;
 mod shard;
 
@@ -18,13 +19,15 @@ use pyo3::prelude::*;
 mod snapreplay_engine {
     /// Compared by `snapreplay/engine.py`. Raise both when a function changes its meaning.
     #[pymodule_export]
-    const INTERFACE: u32 = 7;
+    const INTERFACE: u32 = 8;
     #[pymodule_export]
     use super::entries::{digest, write};
     #[pymodule_export]
     use super::outputs::pack;
     #[pymodule_export]
-    use super::records::{crc32c, records};
+    use super::records::{RawRecord, crc32c, records};
+    #[pymodule_export]
+    use super::run::{LookUp, apply};
     #[pymodule_export]
     use super::sent::Outputs;
     #[pymodule_export]

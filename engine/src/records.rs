@@ -1,5 +1,7 @@
 //! Records of a fetched batch (format 2), as `service/kafka/record_batch.py` reads them.
 
+use std::ops::Range;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
@@ -9,13 +11,68 @@ pub fn crc32c(data: &[u8], start: usize, end: usize) -> Option<u32> {
     Some(::crc32c::crc32c(data.get(start..end)?))
 }
 
-/// The next `count` records of a batch, without those before offset `from`, made by `make(topic, partition, offset,
-/// timestamp, key, value [, headers])`; and where the one behind them begins. `None`: something is unusual.
-/// `data[start:end]` is decompressed. `at_ms`: the time of all records, if the broker has set it.
+/// A record as `app.record.RawRecord` has it, which it equals. Key and value are made when they are asked for.
+#[pyclass(module = "snapreplay_engine", frozen)]
+pub struct RawRecord {
+    #[pyo3(get)]
+    topic: Py<PyString>,
+    #[pyo3(get)]
+    partition: Py<PyAny>,
+    #[pyo3(get)]
+    pub offset: i64,
+    #[pyo3(get)]
+    pub timestamp: i64,
+    data: Py<PyBytes>, // of the whole batch
+    key: Option<Range<usize>>,
+    value: Option<Range<usize>>,
+    headers: Option<Py<PyTuple>>,
+}
+
+impl RawRecord {
+    pub fn key_in<'a>(&'a self, py: Python<'a>) -> Option<&'a [u8]> {
+        self.data.as_bytes(py).get(self.key.clone()?)
+    }
+}
+
+#[pymethods]
+impl RawRecord {
+    #[getter]
+    pub fn key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        Some(PyBytes::new(py, self.key_in(py)?))
+    }
+
+    #[getter]
+    pub fn value<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        Some(PyBytes::new(py, self.data.as_bytes(py).get(self.value.clone()?)?))
+    }
+
+    #[getter]
+    pub fn headers<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
+        self.headers.as_ref().map_or_else(|| PyTuple::empty(py), |each| each.bind(py).clone())
+    }
+
+    fn __eq__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> PyResult<bool> {
+        for name in ["topic", "partition", "offset", "timestamp", "key", "value", "headers"] {
+            let Some(theirs) = other.getattr_opt(name)? else { return Ok(false) };
+            if !slf.getattr(name)?.eq(theirs)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let this = slf.get();
+        Ok(format!("RawRecord({}-{}-{})", this.topic, this.partition, this.offset))
+    }
+}
+
+/// The next `count` records of a batch, without those before offset `from`, and where the one behind them begins. `None`:
+/// something is unusual. `data[start:end]` is decompressed. `at_ms`: the time of all records, if the broker has set it.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn records<'py>(
-    data: &[u8],
+    data: &Bound<'py, PyBytes>,
     start: usize,
     end: usize,
     count: usize,
@@ -25,11 +82,10 @@ pub fn records<'py>(
     topic: &Bound<'py, PyString>,
     partition: &Bound<'py, PyAny>,
     mut from: i64,
-    make: &Bound<'py, PyAny>,
 ) -> PyResult<Option<(Bound<'py, PyList>, usize)>> {
-    let py = make.py();
+    let py = topic.py();
     let found = PyList::empty(py);
-    let Some(body) = data.get(start..end) else { return Ok(None) };
+    let Some(body) = data.as_bytes().get(start..end) else { return Ok(None) };
     let mut rest = Bytes(body);
     for _ in 0..count {
         let Some(record) = rest.record() else { return Ok(None) };
@@ -41,16 +97,27 @@ pub fn records<'py>(
         if offset < from {
             continue;
         }
-        let key = record.key.map(|each| PyBytes::new(py, each));
-        let value = record.value.map(|each| PyBytes::new(py, each));
-        let made = if record.headers.is_empty() {
-            make.call1((topic, partition, offset, ms, key, value))?
-        } else {
-            let headers: Vec<_> =
-                record.headers.iter().map(|(name, data)| (*name, data.map(|each| PyBytes::new(py, each)))).collect();
-            make.call1((topic, partition, offset, ms, key, value, PyTuple::new(py, headers)?))?
+        // Slices of `body`, of which nothing else is known.
+        let place = |part: &[u8]| {
+            let at = part.as_ptr() as usize - data.as_bytes().as_ptr() as usize;
+            at..at + part.len()
         };
-        found.append(made)?;
+        let headers = if record.headers.is_empty() {
+            None
+        } else {
+            let headers = record.headers.iter().map(|(name, data)| (*name, data.map(|each| PyBytes::new(py, each))));
+            Some(PyTuple::new(py, headers.collect::<Vec<_>>())?.unbind())
+        };
+        found.append(RawRecord {
+            topic: topic.clone().unbind(),
+            partition: partition.clone().unbind(),
+            offset,
+            timestamp: ms,
+            data: data.clone().unbind(),
+            key: record.key.map(place),
+            value: record.value.map(place),
+            headers,
+        })?;
         from = offset.saturating_add(1); // like the client: offsets that do not rise are skipped
     }
     Ok(Some((found, end - rest.0.len())))

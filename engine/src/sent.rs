@@ -156,7 +156,7 @@ impl Outputs {
         // A value may call what it likes: nothing is borrowed here.
         let value = encode_value.bind(py).call1((value,))?;
         let value = value.cast_exact::<PyBytes>()?.as_bytes();
-        let may_be_null = *is_json && value.windows(4).any(|each| each == b"null");
+        let may_be_null = *is_json && has_null(value);
         if may_be_null || fixed_bytes + key.len() + value.len() > *limit_bytes {
             return Ok(false);
         }
@@ -329,6 +329,12 @@ impl Outputs {
         }
         Ok(())
     }
+}
+
+/// Whether "null" is in it: of every four places in a row, it has one of the last.
+fn has_null(data: &[u8]) -> bool {
+    let is_near = |at: usize| data[at - 3..data.len().min(at + 4)].windows(4).any(|each| each == b"null");
+    (3..data.len()).step_by(4).any(|at| matches!(data[at], b'n' | b'u' | b'l') && is_near(at))
 }
 
 /// MessagePack of a text in UTF-8.

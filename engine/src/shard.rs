@@ -9,9 +9,11 @@ use std::sync::OnceLock;
 
 use hashbrown::HashTable;
 use pyo3::exceptions::{PyKeyError, PyOverflowError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
+use crate::records::RawRecord;
 use crate::sent::{put_bytes, put_text};
 
 /// Keyed per process, as keys come from outside: made to collide, they would make a look-up slow.
@@ -125,26 +127,28 @@ const CRC: [u32; 256] = {
     table
 };
 
-fn crc32(data: &[u8]) -> u32 {
+pub fn crc32(data: &[u8]) -> u32 {
     !data.iter().fold(!0, |crc, byte| CRC[usize::from(crc as u8 ^ byte)] ^ (crc >> 8))
 }
 
-/// Prefetches the entries with these keys, UTF-8 texts or bytes.
+/// Prefetches the entries with the keys of these records, UTF-8 texts or bytes.
 #[pyfunction]
-pub fn prefetch(keys: &Bound<'_, PyList>, are_texts: bool, shards: &Bound<'_, PyList>) -> PyResult<usize> {
+pub fn prefetch(records: &Bound<'_, PyList>, are_texts: bool, shards: &Bound<'_, PyList>) -> PyResult<usize> {
     if shards.is_empty() {
         return Ok(0);
     }
-    let (mut encoded, mut ends) = (Vec::new(), Vec::with_capacity(keys.len()));
-    for key in keys {
-        if let Ok(key) = key.cast::<PyBytes>() {
-            if are_texts {
-                put_text(&mut encoded, key.as_bytes())
-            } else {
-                put_bytes(&mut encoded, key.as_bytes())
-            }
-            ends.push(encoded.len());
+    let put = if are_texts { put_text } else { put_bytes };
+    let (mut encoded, mut ends) = (Vec::new(), Vec::with_capacity(records.len()));
+    for record in records {
+        if let Ok(raw) = record.cast_exact::<RawRecord>() {
+            let Some(key) = raw.get().key_in(record.py()) else { continue };
+            put(&mut encoded, key);
+        } else {
+            let key = record.getattr(intern!(record.py(), "key"))?;
+            let Ok(key) = key.cast::<PyBytes>() else { continue };
+            put(&mut encoded, key.as_bytes());
         }
+        ends.push(encoded.len());
     }
     let starts = std::iter::once(&0).chain(&ends);
     let keys: Vec<&[u8]> = starts.zip(&ends).map(|(&start, &end)| &encoded[start..end]).collect();

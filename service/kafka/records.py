@@ -284,7 +284,7 @@ class Records:
         """Yield what the engine makes of a batch; return whether that is all. Something unusual is for another
         parser."""
         at_ms = head.largest_ms if head.attributes & _LOG_APPEND_TIME else None
-        rest = (head.base_offset, head.first_ms, at_ms, *self._partition, self.position, RawRecord)
+        rest = (head.base_offset, head.first_ms, at_ms, *self._partition, self.position)
         left = head.record_count
         while left > 0:
             found = compiled.records(data, begin, end, min(left, LOT_RECORDS), *rest)

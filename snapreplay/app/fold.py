@@ -373,14 +373,27 @@ class Fold:
         position = self._coverage.positions[name]
         topic, handler, decode_key, is_text_key, decode_value, takes_null = self._ways[name]
         looks, is_timed, rest = False, self._turns is not None, iter(run)
-        apply = carrying(handler, self._contexts) if self._carries and any(map(_HEADERS, run)) else handler
+        carried = carrying(handler, self._contexts) if self._carries else handler
         count, began = len(run), self._seconds()
         if self._prefetched and count >= PREFETCH_MIN and (is_text_key or topic.key is raw):
             kind = str if is_text_key else bytes
-            keys = [each.key for each in run]
-            self._prefetched = [store for store in self._prefetched if store.prefetch(keys, kind)]
+            self._prefetched = [store for store in self._prefetched if store.prefetch(run, kind)]
         self._gate.open()
         try:
+            if engine.compiled is not None and isinstance(run, list):
+                decode = None if is_text_key else decode_key
+                decoding = decode, decode_value, takes_null, Record, (app_id, name, partition)
+                how = out, view, handler, carried, *decoding, returned_value
+                done, error = engine.compiled.apply(run, position, clock, is_timed, *how)
+                if error is not None:
+                    record = run[done]
+                    raise error
+                if done == count:
+                    return count
+                if done:  # the rest needs another look
+                    rest, looks = iter(run[done:]), is_timed
+                    position, stream_time_ms = run[done - 1].offset + 1, clock.stream_time_ms
+            apply = carried if self._carries and any(map(_HEADERS, run)) else handler
             for record in rest:
                 offset, timestamp_ms = record.offset, record.timestamp
                 if looks and (max(stream_time_ms, timestamp_ms)) >= clock.quiet_before_ms:

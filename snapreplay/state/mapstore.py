@@ -13,6 +13,7 @@ from zlib import crc32
 
 from msgspec import MsgspecError
 
+from snapreplay import engine
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.committed import CommittedView
 from snapreplay.state.contract import Sealed, ShardSlice, StateChanges
@@ -89,6 +90,10 @@ class MapStore(Generic[K, V]):
         # Every record passes here: each attribute lookup less saves 2 %.
         self._pack_key, self._unpack = keys.pack, values.unpack
         self._lookups, self._mask = self.shards.lookups, self.shards.mask
+        if engine.compiled is not None and keys.type in (str, bytes):
+            layers = self, self.live, self._places, self._lookups
+            look_up = engine.compiled.LookUp(*layers, keys.type is str, values.unpack, self.touch, MsgspecError)
+            self.touch = look_up.touch  # type: ignore[method-assign]  # it calls this one for anything unusual
 
     def give_name(self, name: str) -> None:
         """Be the store of this name in a state of several stores; messages say so."""
@@ -137,10 +142,10 @@ class MapStore(Generic[K, V]):
         self._places.append((encoded, below, index))
         return value
 
-    def prefetch(self, keys: list[bytes | None], kind: type) -> bool:
-        """Prefetch the entries of these keys, if the map's keys are of this kind (`str`: UTF-8; `bytes`). Return
+    def prefetch(self, records: Sequence[Any], kind: type) -> bool:
+        """Prefetch the entries of the records' keys, if the map's keys are of this kind (`str`: UTF-8; `bytes`). Return
         whether more than half exist."""
-        return self._keys.type is kind and 2 * self.shards.prefetch(keys, are_texts=kind is str) > len(keys)
+        return self._keys.type is kind and 2 * self.shards.prefetch(records, are_texts=kind is str) > len(records)
 
     def look(self, key: K) -> V | None:
         """Return the value of a key that the view does not check; None: there is none."""

@@ -129,24 +129,25 @@ class Shards:
             raise RuntimeError("a batch waits: keep or undo it before the next one")
         self._undo = _Undo(places, self.digest, self.size_bytes)
         unchanged: list[bytes] = []
-        writes = zip(places, changes.values(), strict=True)
-        while block := list(islice(writes, BLOCK)):
-            self._write(block, unchanged)
+        values = list(changes.values())
+        for start in range(0, max(len(places), len(values)), BLOCK):
+            self._write(places[start : start + BLOCK], values[start : start + BLOCK], unchanged)
             yield
         for key in unchanged:
             del changes[key]
 
-    def _write(self, block: list[tuple[Slot, bytes | None]], unchanged: list[bytes]) -> None:
+    def _write(self, places: Sequence[Slot], values: Sequence[bytes | None], unchanged: list[bytes]) -> None:
         self._sums = {}
         if engine.compiled is not None:
-            count, sum_a, sum_b, size_bytes = engine.compiled.write(block, self._targets, self._shards, unchanged)
+            block = places, values, self._targets, self._shards, unchanged
+            count, sum_a, sum_b, size_bytes = engine.compiled.write(*block)
             self.digest = self.digest.plus(Digest(count, sum_a, sum_b))
             self.size_bytes += size_bytes
             return
         hash64, targets, shards = xxh64_intdigest, self._targets, self._shards
         count, sum_a, sum_b = self.digest.count, self.digest.a, self.digest.b
         size_bytes = self.size_bytes
-        for (key, old, index), new in block:
+        for (key, old, index), new in zip(places, values, strict=True):
             if new == old:
                 unchanged.append(key)
                 continue
@@ -181,15 +182,15 @@ class Shards:
         places = [(k, lookups[i](k), i) for k, i in zip(changes, indexes, strict=True)]
         if self._undo is not None:
             raise RuntimeError("a batch waits: keep or undo it before changes are applied")
-        self._write(list(zip(places, changes.values(), strict=True)), [])
+        self._write(places, list(changes.values()), [])
         self.keep()
 
-    def prefetch(self, keys: list[bytes | None], *, are_texts: bool) -> int:
-        """Prefetch the entries of these keys, texts in UTF-8 or bytes. Return how many probably exist; 0 without the
-        engine."""
+    def prefetch(self, records: Sequence[Any], *, are_texts: bool) -> int:
+        """Prefetch the entries of the keys of these records, texts in UTF-8 or bytes. Return how many probably exist; 0
+        without the engine."""
         if engine.compiled is None or self._new_shard is dict:
             return 0
-        return engine.compiled.prefetch(keys, are_texts, self._shards)
+        return engine.compiled.prefetch(list(records), are_texts, self._shards)
 
     def keep(self) -> None:
         self._undo = None

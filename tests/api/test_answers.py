@@ -1,5 +1,7 @@
 """Answers that are given again, and HEAD."""
 
+from __future__ import annotations
+
 import asyncio
 
 import msgspec

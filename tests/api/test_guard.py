@@ -1,5 +1,7 @@
 """Requests that no client of ours sends."""
 
+from __future__ import annotations
+
 import pytest
 
 from snapreplay.api.guard import Hosts, refusal

@@ -1,5 +1,7 @@
 """The last hour: what is remembered of the app, and how what several processes saw is put together."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 
 import msgspec

@@ -1,5 +1,7 @@
 """The committed OpenAPI document."""
 
+from __future__ import annotations
+
 import json
 import re
 from pathlib import Path

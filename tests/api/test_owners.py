@@ -1,5 +1,7 @@
 """Requests that are passed on to the processes that own the partitions."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress

@@ -1,5 +1,7 @@
 """Tokens: the file, who needs one, and that nobody tells it."""
 
+from __future__ import annotations
+
 import asyncio
 import hashlib
 import logging

@@ -1,5 +1,7 @@
 """Prometheus and promtool, as the machine has them or as `make prometheus` has unpacked them."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil

@@ -1,5 +1,7 @@
 """deploy/helm: the rendered chart, and what it refuses to render."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import re

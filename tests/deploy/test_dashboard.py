@@ -1,5 +1,7 @@
 """deploy/observability/dashboard.json: its queries and its layout; Grafana itself is not there."""
 
+from __future__ import annotations
+
 import json
 import re
 from pathlib import Path

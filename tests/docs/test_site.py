@@ -1,5 +1,7 @@
 """The site of the documentation is built from the pages as they are, and needs no other host."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

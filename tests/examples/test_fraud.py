@@ -1,5 +1,7 @@
 """fraud.py, and its window."""
 
+from __future__ import annotations
+
 import random
 from dataclasses import dataclass
 from typing import Any

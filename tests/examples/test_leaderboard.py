@@ -1,5 +1,7 @@
 """leaderboard.py against the fold by hand."""
 
+from __future__ import annotations
+
 import random
 from typing import Any
 from zlib import crc32

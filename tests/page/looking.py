@@ -1,5 +1,7 @@
 """Looks at a page in each of its states: its verdict, its accessibility, its widths."""
 
+from __future__ import annotations
+
 import re
 from typing import Literal, get_args
 

@@ -1,5 +1,7 @@
 """Audits without Spark, as an operator runs them: they replay the app."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import os
@@ -13,6 +15,8 @@ import pytest
 from snapreplay.app.load import load_app
 from tests.support.deadlines import scaled
 from tests.support.stage import Stage, snapshot
+
+pytestmark = pytest.mark.kafka
 
 APP = """
 from tests.support import apps

@@ -11,6 +11,8 @@ from tests.support import apps
 from tests.support.child import ROOT, Load
 from tests.support.stage import until
 
+pytestmark = pytest.mark.kafka
+
 
 @pytest.mark.whole
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Every course of one attempt of a recovery, walked through its machine, with and without a state in memory."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -1,5 +1,7 @@
 """One partition's runner as the supervisor has it, without a group."""
 
+from __future__ import annotations
+
 import asyncio
 from typing import Any
 

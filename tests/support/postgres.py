@@ -1,5 +1,7 @@
 """A real Postgres on a free port of 127.0.0.1, which can be stopped and started."""
 
+from __future__ import annotations
+
 import os
 import pwd
 import shutil

@@ -3,6 +3,8 @@
 `python -m tests.support.symptoms` puts them there.
 """
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """Asking a service over HTTP."""
 
+from __future__ import annotations
+
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer

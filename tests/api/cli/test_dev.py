@@ -1,5 +1,7 @@
 """dev: the whole thing on this machine."""
 
+from __future__ import annotations
+
 import os
 import re
 import shlex

@@ -1,5 +1,7 @@
 """The foreground log."""
 
+from __future__ import annotations
+
 import fcntl
 import io
 import logging

@@ -1,5 +1,7 @@
 """The command tree: version, help, errors."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 

@@ -1,5 +1,7 @@
 """`run` without the command tree is `run`."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 

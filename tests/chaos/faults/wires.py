@@ -1,5 +1,7 @@
 """The faults on the wires between one service process and the brokers."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,5 +1,7 @@
 """Load for an app that adds up, and its outputs checked one by one as they are committed."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import time

@@ -2,6 +2,7 @@
 
 from contextlib import asynccontextmanager
 
+import pytest
 from aiokafka import AIOKafkaProducer
 
 from snapreplay.service.clock import wall_ms
@@ -10,6 +11,8 @@ from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, missing_reque
 from snapreplay.service.ports import NewTopic, TopicPartition
 from tests.support.kafka import until_async
 from tests.support.stage import settings_for
+
+pytestmark = pytest.mark.kafka
 
 
 async def topic(servers, name, partitions=1):

@@ -13,6 +13,7 @@ from snapreplay.service.ports import Bounds, LogRecord, TopicPartition
 from tests.support.inside import send_uncommitted
 from tests.support.kafka import hasty
 
+pytestmark = pytest.mark.kafka
 MANY = 20
 
 

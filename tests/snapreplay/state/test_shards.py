@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec import msgpack
 
 from snapreplay import engine
+from snapreplay.app.record import RawRecord
 from snapreplay.errors import DamagedError
 from snapreplay.state import shards as shards_module
 from snapreplay.state.contract import ShardSlice
@@ -46,14 +47,14 @@ def content(shards: Shards) -> dict[bytes, bytes | None]:
 @given(st.sets(st.text(max_size=40), max_size=30), st.booleans())
 def test_each_expected_key_is_found(keys: set[str], are_texts: bool) -> None:
     """By its encoding, in its shard; so it is where the look-up reads. Nothing changes, and Python expects nothing."""
-    given_keys: list[bytes | None] = [None, *(key.encode() for key in keys)]
+    records = [RawRecord("t", 0, 0, 0, key, None) for key in (None, *(key.encode() for key in keys))]
     shards = Shards(8)
-    assert shards.prefetch(given_keys, are_texts=are_texts) == 0
+    assert shards.prefetch(records, are_texts=are_texts) == 0
     entries = {msgpack.encode(key if are_texts else key.encode()): b"v" for key in keys}
     shards.apply(entries)
-    assert shards.prefetch(given_keys, are_texts=are_texts) == (0 if engine.compiled is None else len(keys))
+    assert shards.prefetch(records, are_texts=are_texts) == (0 if engine.compiled is None else len(keys))
     assert content(shards) == entries
-    assert Shards(8, compact=False).prefetch(given_keys, are_texts=are_texts) == 0
+    assert Shards(8, compact=False).prefetch(records, are_texts=are_texts) == 0
 
 
 STEPS = st.lists(st.one_of(CHANGES, st.sampled_from(["mark", "read", "release", "reset"])), max_size=25)

@@ -1,5 +1,7 @@
 """What differs first from what a fold by hand expects."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

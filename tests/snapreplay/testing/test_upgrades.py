@@ -1,5 +1,7 @@
 """`check_upgrade`: old state, new code, at every cut."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import msgspec
