@@ -32,6 +32,13 @@ class Bounds(NamedTuple):
     end_offset: int
 
 
+class EndSeen(NamedTuple):
+    """The end of what is committed in a log, and when its leader was asked, by the loop's clock."""
+
+    end_offset: int
+    asked_at: float
+
+
 class LogBatch(NamedTuple):
     """A record batch in a log, with the offsets base_offset <= offset < end_offset, of records or of none.
 
@@ -102,6 +109,11 @@ class Reader(Protocol):
         Raises:
             Unreachable, NotAuthorized: nothing is known.
         """
+
+    async def ends_seen(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, EndSeen]:
+        """Say as `end_offsets` where these logs ended up to two seconds ago. Those that a patient reader has seen are
+        watched, as far as it has their topic ids, and not asked for again before they change. Raises as
+        `end_offsets`."""
 
     def read(
         self, partition: TopicPartition, start_offset: int, end_offset: int

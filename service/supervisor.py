@@ -24,7 +24,7 @@ from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.partition.runner import PartitionRunner, tell_defect
 from snapreplay.service.partition.standby import Standbys, StandbyTask
 from snapreplay.service.partition.takeovers import Takeovers
-from snapreplay.service.ports import Cluster, ConsumerGroup, Reader, TopicPartition
+from snapreplay.service.ports import Cluster, ConsumerGroup, EndSeen, Reader, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.broadcasting import as_seen_by
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
@@ -390,7 +390,8 @@ class Supervisor:
             await watch.close()
 
     async def _watch_ends(self) -> None:
-        """Watch for increments of others where no commit of ours shows a fence, by one request a second per leader."""
+        """Watch for increments of others where no commit of ours shows a fence: each second, asking for the logs that
+        have changed."""
         reader: Reader | None = None
         loop = asyncio.get_running_loop()
         try:
@@ -399,16 +400,19 @@ class Supervisor:
                 quiet = [each for each in (*self._runners.values(), *self._held.values()) if each.is_quiet]
                 if not quiet:
                     continue
-                asked_at, ends = loop.time(), dict[TopicPartition, int]()
+                asked_at, ends = loop.time(), dict[TopicPartition, EndSeen]()
                 try:
-                    reader = reader or await self.cluster.reader()
-                    ends = await reader.end_offsets({each.increments for each in quiet})
+                    if reader is None:
+                        ids = {self._increments: self._view.topic_ids.get(self._increments, "")}
+                        reader = await self.cluster.reader(patient=True, topic_ids=ids)
+                    ends = await reader.ends_seen({each.increments for each in quiet})
                 except SnapreplayError as error:
                     log.debug("cannot ask where the increments end: %s", error)
                 except Exception:  # else a newer owner would go unnoticed
                     log.exception("watching the increments failed; trying again")
                 for each in quiet:
-                    each.end_seen(ends.get(each.increments), asked_at)
+                    seen = ends.get(each.increments)
+                    each.end_seen(*(seen or (None, asked_at)))
         finally:
             if reader is not None:
                 await reader.close()

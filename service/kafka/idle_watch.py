@@ -54,7 +54,9 @@ class Place:
         cursors: by log.
         wanted: what the broker is asked about each.
         is_watched: whether the broker has said that nothing has come for any of them.
+        asked_at: when it was asked so last, by the loop's clock.
         over: done once the reader has to fetch for itself.
+        has_replicas: whether one is fetched from the replica that its leader preferred, for a while.
     """
 
     def __init__(self, cursors: Mapping[Log, Cursor], client: Client) -> None:
@@ -62,18 +64,20 @@ class Place:
         self.wanted = {
             key: Wanted(each.partition, each.fetch_offset, each.epoch_below) for key, each in cursors.items()
         }
-        self.is_watched = False
+        self.is_watched, self.asked_at = False, 0.0
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leaders = {key: client.leader(each.partition) for key, each in cursors.items()}
+        now_s = asyncio.get_running_loop().time()
+        self.has_replicas = any(each.replica(now_s) is not None for each in cursors.values())
 
     def end(self) -> None:
         self.is_watched = False
         if not self.over.done():
             self.over.set_result(None)
 
-    def judge(self, named: Mapping[Log, Wanted], found: Mapping[Log, Answered]) -> None:
+    def judge(self, named: Mapping[Log, Wanted], found: Mapping[Log, Answered], asked_at: float) -> None:
         """Take the broker's answer. Ends on news, on an error, and if a new partition is missing from it."""
-        for key, cursor in self.cursors.items():
+        for key, cursor in self.cursors.items() if named or found else ():
             answer = found.get(key)
             if answer is None:
                 if key in named:
@@ -81,7 +85,7 @@ class Place:
             elif cursor.is_news(answer):
                 cursor.disturbances += bool(answer.error_code)
                 self.end()
-        self.is_watched = not self.over.done()
+        self.is_watched, self.asked_at = not self.over.done(), asked_at
 
     def look_for_leaders(self, client: Client, node: int, now_s: float) -> None:
         """End if a partition is to be fetched from another broker now."""
@@ -103,7 +107,9 @@ class IdleWatch:
         self._losses = 0
         self._readers: set[object] = set()
         self._places: list[Place] = []
+        self._wanted: dict[Log, Wanted] = {}  # by the places
         self._has: dict[Log, Wanted] = {}  # in the broker's session
+        self._metadata = -1  # the version by which the leaders were looked up last
         self._session = (0, 0)
         self._rests_until, self._failures = 0.0, 0
         self._task: asyncio.Task[None] | None = None
@@ -118,11 +124,11 @@ class IdleWatch:
     def join(self, reader: object, cursors: Mapping[Log, Cursor]) -> Place | None:
         """Watch these cursors from the next fetch on; None: not possible now. Call `part` once afterwards."""
         loop, place = asyncio.get_running_loop(), Place(cursors, self._client)
-        others = {key: wanted for each in self._places for key, wanted in each.wanted.items()}
-        if loop.time() < self._rests_until or any(others.get(key, at) != at for key, at in place.wanted.items()):
+        if loop.time() < self._rests_until or any(self._wanted.get(key, at) != at for key, at in place.wanted.items()):
             return None
         self._readers.add(reader)
         self._places.append(place)
+        self._wanted |= place.wanted
         self._has_places.set()
         if self._task is None:
             self._task = loop.create_task(self._run())
@@ -151,6 +157,7 @@ class IdleWatch:
 
     async def _is_needed(self) -> bool:
         self._places = [each for each in self._places if not each.over.done()]
+        self._wanted = {key: wanted for each in self._places for key, wanted in each.wanted.items()}
         if self._places:
             return True
         self._has_places.clear()
@@ -161,8 +168,7 @@ class IdleWatch:
             return False
 
     async def _ask(self) -> None:
-        asked = list(self._places)
-        wanted = {key: each for place in asked for key, each in place.wanted.items()}
+        asked, wanted, asked_at = list(self._places), dict(self._wanted), asyncio.get_running_loop().time()
         named = {key: each for key, each in wanted.items() if self._has.get(key) != each}
         forgotten = [key for key in self._has if key not in wanted]
         session_id, number = self._session
@@ -191,9 +197,11 @@ class IdleWatch:
             is_complete = found.keys() >= named.keys()  # else nothing is known of one: begin a new session
             self._session, self._has = (answer.session_id, number % _EPOCH_MAX + 1 if is_complete else 0), wanted
             for place in asked:
-                place.judge(named, found)
+                place.judge(named, found, asked_at)
+            is_new, self._metadata = self._metadata != (version := self._client.shared.version), version
             for place in self._places:
-                place.look_for_leaders(self._client, self.node, now_s)
+                if is_new or place.has_replicas:
+                    place.look_for_leaders(self._client, self.node, now_s)
 
     async def _answer(self, fetch: SessionFetch) -> Any:
         """Return the answer to a fetch; a new session's connection may take longer.
@@ -226,7 +234,7 @@ class IdleWatch:
             log.info(line)
 
     def _end(self, *, is_unanswered: bool = False) -> None:
-        places, self._places = self._places, []
+        places, self._places, self._wanted = self._places, [], {}
         for place in places:
             for cursor in place.cursors.values():
                 cursor.is_unanswered |= is_unanswered and place.is_watched

@@ -31,6 +31,7 @@ from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed,
 from snapreplay.service.kafka.config import FETCH_WAIT_MS, fetch_limits
 from snapreplay.service.kafka.connection import KERNEL_ENDS_SILENCE
 from snapreplay.service.kafka.cursors import Cursor, Reading
+from snapreplay.service.kafka.ends_watch import EndsWatch
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import Asked, client_error, translated
 from snapreplay.service.kafka.fetches import batch_at, epoch_end
@@ -39,7 +40,7 @@ from snapreplay.service.kafka.idle_watch import Watches
 from snapreplay.service.kafka.log_ends import LogEnds
 from snapreplay.service.kafka.records import TooInflated
 from snapreplay.service.kafka.shared import Client, Shared
-from snapreplay.service.ports import NO_ANCHORS, NO_IDS, Bounds, EpochEnd, LogBatch, TopicPartition
+from snapreplay.service.ports import NO_ANCHORS, NO_IDS, Bounds, EndSeen, EpochEnd, LogBatch, TopicPartition
 
 SLICE_RECORDS = 5000
 _POLL_MS = 200
@@ -72,6 +73,7 @@ class KafkaReader:
         self._shared = shared or Shared(settings)
         self._watches = watches
         self._topic_ids = topic_ids
+        self._ends = EndsWatch(self._shared, watches, topic_ids) if watches is not None and read_committed else None
         self._disturbances = 0  # of earlier clients and positions
         self._patient = patient
         self._limits = fetch_limits(settings, read_committed=read_committed, large=large, patient=patient)
@@ -135,6 +137,16 @@ class KafkaReader:
         doing = f"asking where {some(map(str, partitions))} end"
         async with self._asking(partitions, doing) as log_ends:
             return await log_ends.end_offsets(partitions, read_committed=self._how.read_committed)
+
+    async def ends_seen(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, EndSeen]:
+        seen = {each: end for each in partitions if self._ends and (end := self._ends.known(each))}
+        if unknown := [each for each in partitions if each not in seen]:
+            asked_at = _now()
+            for each, end_offset in (await self.end_offsets(unknown)).items():
+                seen[each] = EndSeen(end_offset, asked_at)
+                if self._ends is not None and not self._closed:
+                    self._ends.seen(each, end_offset)
+        return seen
 
     async def first_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         return await self._asked(self._ask_time, partition, timestamp_ms)
@@ -314,7 +326,10 @@ class KafkaReader:
     async def close(self) -> None:
         self._closed = True
         fetching, self._fetching = self._fetching, None
+        ended = self._ends.close() if self._ends is not None else ()
         try:
+            if ended:
+                await asyncio.wait(ended)
             if fetching is not None:
                 await _closed(fetching)
         finally:

@@ -83,13 +83,14 @@ class Shared:
 
     Attributes:
         cluster: the newest metadata, of all topics that a client has asked for.
+        version: the number of answers with metadata.
         log_ends: asks leaders for all clients, on a connection of its own to each.
         users: the number of clients that are open.
         patience: of the producers, by coordinator.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.cluster = ClusterMetadata()
+        self.cluster, self.version = ClusterMetadata(), 0
         self.users = 0
         self.patience: dict[int, Patience] = {}
         self.arguments: dict[str, Any] = {}
@@ -230,7 +231,7 @@ class Shared:
         """Take an answer. A broker that the controllers have fenced names no brokers: that is no answer."""
         if answer.brokers:
             self.cluster.update_metadata(answer)
-            self._asked_at = asked_at
+            self._asked_at, self.version = asked_at, self.version + 1
         return bool(answer.brokers)
 
     # ------------------------------------------------------------------------ idle connections

@@ -49,6 +49,10 @@ class TopicsSeen:
         """Return the inputs whose id differs from the recorded one. Each time: comparing them again costs little."""
         return changes(sorted(recorded.keys() - set(self._own)), recorded, found)
 
+    def is_as_before(self, recorded: Mapping[str, str], found: Mapping[str, str]) -> bool:
+        """Say whether each topic has its recorded id, and had it before: each second, of each partition."""
+        return not (self._before or self._reported) and recorded.items() <= found.items()
+
     def own(self, recorded: Mapping[str, str], found: Mapping[str, str]) -> TopicChanges | None:
         """Return the own topics whose id differs, once per change; None: no news. Two looks in a row must agree: a
         broker that lags behind the controllers may not know a new topic yet."""
@@ -147,6 +151,8 @@ class Incarnation:
         """Compare the topics with the recorded ones. A recovery wakes only if a topic that it needs has `appeared`."""
         if self.live is not None:
             recorded = self.live.committer.chain.expected_ids
+            if self._topics_seen.is_as_before(recorded, ids):
+                return
             if inputs := self._topics_seen.inputs(recorded, ids):
                 self.live.doubt_inputs("; ".join(dict.fromkeys(map(str, inputs))))
             if (own := self._topics_seen.own(recorded, ids)) is not None:

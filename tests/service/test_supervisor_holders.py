@@ -17,7 +17,7 @@ from snapreplay.service.core.ownership import Ended
 from snapreplay.service.partition import runner as runner_module
 from snapreplay.service.partition.incarnation import Incarnation
 from snapreplay.service.partition.lifecycle import RetryRequest
-from snapreplay.service.ports import TopicPartition
+from snapreplay.service.ports import EndSeen, TopicPartition
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.supervisor import Supervisor
@@ -112,7 +112,7 @@ class Ends:
     def __init__(self) -> None:
         self.asked: list[set[TopicPartition]] = []
 
-    async def end_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
+    async def ends_seen(self, partitions: Any) -> dict[TopicPartition, EndSeen]:
         self.asked.append(set(partitions))
         match len(self.asked):
             case 1:
@@ -120,7 +120,7 @@ class Ends:
             case 2:
                 raise Unreachable("nobody answers")
             case _:
-                return dict.fromkeys(partitions, 7)
+                return dict.fromkeys(partitions, EndSeen(7, 0.5))
 
     async def close(self) -> None: ...
 
@@ -128,7 +128,7 @@ class Ends:
 READERS: list[Ends] = []
 
 
-async def reader() -> Ends:
+async def reader(**_: object) -> Ends:
     READERS.append(Ends())
     return READERS[-1]
 
@@ -136,7 +136,7 @@ async def reader() -> Ends:
 CLUSTER: Any = SimpleNamespace(
     topic_watch=Watch, topic_ids=topic_ids, offset_committer=lambda _: Watch(), reader=reader
 )
-A_VIEW: Any = SimpleNamespace(output_limits={}, matched=(), misfits=(), left_out={})
+A_VIEW: Any = SimpleNamespace(output_limits={}, matched=(), misfits=(), left_out={}, topic_ids={})
 
 
 class Looks:

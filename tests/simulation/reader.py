@@ -17,7 +17,7 @@ from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed, ReadStalled, TopicGone, Unreachable
-from snapreplay.service.ports import NO_ANCHORS, Bounds, EpochEnd, LogBatch, TopicPartition
+from snapreplay.service.ports import NO_ANCHORS, Bounds, EndSeen, EpochEnd, LogBatch, TopicPartition
 from tests.simulation.broker import Replica
 from tests.simulation.log import Log, View, finish
 from tests.simulation.network import Link
@@ -96,6 +96,10 @@ class SimReader:
         async with asyncio.TaskGroup() as group:
             asking = {each: group.create_task(asked(each)) for each in partitions}
         return {each: end for each, task in asking.items() if (end := task.result()) is not None}
+
+    async def ends_seen(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, EndSeen]:
+        asked_at = asyncio.get_running_loop().time()
+        return {each: EndSeen(end, asked_at) for each, end in (await self.end_offsets(partitions)).items()}
 
     def read(
         self, partition: TopicPartition, start_offset: int, end_offset: int

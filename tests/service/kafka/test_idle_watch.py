@@ -427,7 +427,7 @@ async def test_news_and_errors_end_the_watch(answer, is_over, disturbances):
     cursor.answered(5, Answered(0, 5, 5), 0.0)
     client: Any = SimpleNamespace(leader=lambda _: 1)
     place = Place({(TOPIC_ID, 0): cursor}, client)
-    place.judge({}, {} if answer is None else {(TOPIC_ID, 0): answer})
+    place.judge({}, {} if answer is None else {(TOPIC_ID, 0): answer}, 0.0)
     assert (place.over.done(), cursor.disturbances) == (is_over, disturbances)
     assert place.is_watched is not is_over
 

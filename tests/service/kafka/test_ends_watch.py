@@ -1,0 +1,93 @@
+"""The ends of quiet logs: which are asked for, and which the watch of their broker knows."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.cursors import Answered, Reading
+from snapreplay.service.kafka.ends_watch import _End
+from snapreplay.service.ports import EpochEnd, LogRecord, TopicPartition
+from tests.support.inside import send_uncommitted
+from tests.support.kafka import hasty
+from tests.support.stage import until
+from tests.support.wire import Proxy
+
+LIST_OFFSETS, FETCH = 2, 1
+MANY = 5
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_news"),
+    [
+        (Answered(0, 4, 4), False),
+        (Answered(0, 9, 4), False),  # of a transaction that is open
+        (Answered(0, 9, 9, records=b"more"), True),
+        (Answered(0, 9, 9), True),
+        (Answered(0, 3, 3), True),
+        (Answered(1), True),
+        (Answered(0, 4, 4, diverging=EpochEnd(1, 2)), True),
+    ],
+)
+def test_what_moves_an_end(answer, is_news):
+    end = _End(TopicPartition("t", 0), 4, Reading(), "id")
+    assert end.is_news(answer) is is_news
+
+
+@pytest.mark.kafka
+async def test_a_quiet_end_is_not_asked_for_again(broker, new_topic, unique):
+    """But one that has moved is; and when the watch is lost, all are. Each has the time when its leader was asked."""
+    topic, proxy, loop = await new_topic(MANY), Proxy(broker.bootstrap_servers), asyncio.get_running_loop()
+    logs, before = [TopicPartition(topic, number) for number in range(MANY)], asyncio.all_tasks()
+    async with proxy.through():
+        cluster = KafkaCluster(hasty(broker.bootstrap_servers, 5000))
+        producer = await cluster.fence(unique("app"))
+        await producer.commit(1, [], [LogRecord(topic, b"x")] * 3)
+        reader: Any = await cluster.reader(patient=True, topic_ids=await cluster.topic_ids([topic]))
+
+        async def asked():
+            """How many questions a look takes, and what it sees."""
+            count = proxy.seen[LIST_OFFSETS]
+            began, seen = loop.time(), await reader.ends_seen(logs)
+            assert all(began - 2.0 < each.asked_at <= loop.time() for each in seen.values())
+            return proxy.seen[LIST_OFFSETS] - count, {each.partition: end for each, (end, _) in seen.items()}
+
+        async def none_is_asked_for(ends):
+            async with asyncio.timeout(60):
+                while (found := await asked()) != (0, ends):
+                    assert found[1] == ends
+                    await asyncio.sleep(0.05)
+
+        ends = {0: 0, 1: 4, 2: 0, 3: 0, 4: 0}
+        assert await asked() == (1, ends)
+        await none_is_asked_for(ends)
+        first = (await reader.ends_seen(logs))[logs[0]].asked_at
+        await send_uncommitted(producer, topic, b"open")
+        await asyncio.sleep(1.0)  # what is asserted is that nothing moves in it
+        assert await asked() == (0, ends)
+        assert (await reader.ends_seen(logs))[logs[0]].asked_at > first
+        other = await cluster.fence(unique("other"))
+        await other.commit(3, [], [LogRecord(topic, b"x")])
+        await until(lambda: not reader._ends._places[logs[3]].is_watched)
+        ends[3] = 2
+        assert await asked() == (1, ends)
+        await none_is_asked_for(ends)
+        proxy.fault = lambda key: "reset before" if key == FETCH else "pass"
+        await until(lambda: not any(each.is_watched for each in reader._ends._places.values()))
+        assert await asked() == (1, ends)
+        proxy.fault = lambda _: "pass"
+        await reader.close()
+        await producer.discard()
+        await other.discard()
+        await until(lambda: asyncio.all_tasks() == before)
+
+
+@pytest.mark.kafka
+async def test_without_topic_ids_each_end_is_asked_for(cluster, new_topic):
+    topic = await new_topic()
+    reader = await cluster.reader(patient=True)
+    for _ in range(2):
+        assert (await reader.ends_seen([TopicPartition(topic, 0)]))[TopicPartition(topic, 0)].end_offset == 0
+        assert not reader._ends._places
+    await reader.close()
