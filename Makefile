@@ -124,10 +124,11 @@ demo: $(if $(WITHOUT_JAVA),setup,jars) ## Real broker, real flights, kill -9, re
 
 .PHONY: test
 test: jars ## `make lint`, beside all tests of `make check` and those with a real broker and Spark (ARGS="tests/api -x": only these)
-	$(if $(ARGS),,$(LINTED) & lint=$$!;) $(TESTED) || failed=$$?; $(if $(ARGS),,wait $$lint || failed=$$?;) exit $${failed:-0}
+	$(if $(ARGS),$(TESTED),$(call BESIDE_LINT,$(TESTED)))
 
 # The type check takes half a minute of one core while the tests leave the other one idle. It prints errors at once.
 LINTED = mkdir -p build; { $(MAKE) --no-print-directory lint >build/lint.log 2>&1 || { cat build/lint.log >&2; exit 1; }; }
+BESIDE_LINT = $(LINTED) & lint=$$!; $(1) || failed=$$?; wait $$lint || failed=$$?; exit $${failed:-0}
 
 .PHONY: whole
 whole: jars-3.9.1 jars ## Three brokers, the page, every hint, the examples, the demo, an older Kafka
@@ -167,8 +168,8 @@ lint: setup ## Format, lint, types, import contracts, and whether the mutants st
 	$(CACHED) $(BIN)/python -m pytest -q tests/test_tidy.py tests/test_packaging.py tests/mutants/test_gallery.py
 
 .PHONY: check
-check: lint ## Lint, types, and all tests that need nothing outside: pure, in memory, simulated
-	$(CACHED) $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder -m pure $(ARGS)
+check: setup ## Lint, types, and all tests that need nothing outside: pure, in memory, simulated
+	$(call BESIDE_LINT,$(CACHED) $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder -m pure $(ARGS))
 
 .PHONY: format
 format: setup ## Format the code and repair what ruff can repair

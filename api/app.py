@@ -19,17 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay import __version__
-from snapreplay.api import (
-    events,
-    operation_routes,
-    page,
-    probing,
-    problem_answers,
-    problems,
-    state_routes,
-    state_views,
-    views,
-)
+from snapreplay.api import events, operation_routes, page, probing, problems, state_routes, views
 from snapreplay.api.asking import Asking
 from snapreplay.api.context import CHECKED, STATUS, has_body
 from snapreplay.api.credentials import NO_TOKENS, HttpTokens
@@ -99,7 +89,7 @@ def create_app(
     app.state.context = (source, *others, Forwarder(peers.caller), now)
     app.state.needs_token = tokens.are_needed
     app.state.path = path
-    problem_answers.install(app)
+    problems.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(KeptAnswers, source=source)
     app.add_middleware(Guard, hosts=hosts or Hosts(), tokens=tokens, path=path)
@@ -191,7 +181,7 @@ class KeptAnswers:
         if not is_kept or page.owns(scope["path"]) or scope["path"] == events.PATH:
             await self._app(scope, receive, send)
             return
-        is_alone = has_body(scope) or scope["path"].startswith((state_views.PATH, state_views.HISTORY_PATH))
+        is_alone = has_body(scope) or scope["path"].startswith((state_routes.PATH, state_routes.HISTORY_PATH))
         answer = await (self._made if is_alone else self._answer)(scope, receive)
         await send(answer.start)
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
@@ -290,7 +280,7 @@ def create_front(statuses: Callable[[], Sequence[StatusDocument]], hosts: Hosts,
     app = Starlette(routes=routes)
     app.router.redirect_slashes = False
     app.state.path = ""
-    problem_answers.install(app, f"GET {LIST} lists the apps")
+    problems.install(app, f"GET {LIST} lists the apps")
     app.add_exception_handler(404, elsewhere)
     app.add_middleware(Guard, hosts=hosts, tokens=tokens)
     return app

@@ -21,8 +21,7 @@ from snapreplay.api.probing import Probes
 from snapreplay.api.server import APPS, MAKING
 from snapreplay.api.serving import PROBES_PORT, Server
 from snapreplay.service.config.groups import HttpSettings
-from snapreplay.service.control.address import Address
-from snapreplay.service.control.protocol import Control, StatusDocument
+from snapreplay.service.control.protocol import Address, Control, StatusDocument
 from snapreplay.service.runtime.tasks import enter_app, watched
 
 if TYPE_CHECKING:
@@ -163,7 +162,6 @@ class Loading:
         self._made: asyncio.Task[ASGIApp] | None = None
 
     async def load(self) -> ASGIApp:
-        """Return the application."""
         if self._made is None:
             self._made = asyncio.get_running_loop().create_task(asyncio.to_thread(self._ready))
         return await asyncio.shield(self._made)

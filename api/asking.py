@@ -14,8 +14,14 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from snapreplay.service.clock import boot_seconds
-from snapreplay.service.control.histories import HISTORY_SECONDS, KeyHistory, PartitionHistory, ReadKeyHistory
-from snapreplay.service.control.lists import DeadLetterList, SavepointList
+from snapreplay.service.control.kafka_reads import (
+    HISTORY_SECONDS,
+    DeadLetterList,
+    KeyHistory,
+    PartitionHistory,
+    ReadKeyHistory,
+    SavepointList,
+)
 from snapreplay.service.control.operations import Command, Operation
 from snapreplay.service.control.protocol import Control, LoopBlocked, StatusDocument, TooManyCommands
 from snapreplay.service.control.state_reads import (
@@ -219,6 +225,5 @@ class _Reads:
         self._free_at = max(self._free_at, now + min(seconds, IDLE_SECONDS_MAX))
 
     async def of_kafka(self, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Read one thing at a time."""
         async with self._one_of_kafka:
             return await read()

@@ -46,7 +46,6 @@ class ApiContext(NamedTuple):
 
     @property
     def passed_on(self) -> Mapping[str, str]:
-        """The headers with which this request is passed on."""
         return {ASKER_HEADER: self.asker} if self.asker else {}
 
     @property
@@ -56,7 +55,6 @@ class ApiContext(NamedTuple):
 
 
 async def context_of(request: Request) -> ApiContext:
-    """Return what a route needs."""
     source, *others = request.app.state.context
     # `KeptAnswers` has looked already, to know whether it must ask a handler at all.
     status = request.scope.get(STATUS) or await source.look()
@@ -77,7 +75,6 @@ async def _covered(
 
 
 def covered_by(here: ApiContext, scope: Scope | None) -> Covered:
-    """Return the processes that a request of this scope covers."""
     says = here.fleet
     found = scope or (Scope.APP if len(says) > 1 else Scope.LOCAL)
     return Covered(says if found is Scope.APP else says[:1], found)

@@ -130,7 +130,6 @@ def sent(tokens: Iterable[Token], least: Role = Role.VIEWER) -> str:
 
 
 def authorization(token: str) -> Mapping[str, str]:
-    """Make the header that sends a token."""
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -152,7 +151,6 @@ class HttpTokens:
 
     @property
     def are_needed(self) -> bool:
-        """Whether a request needs one."""
         return self._path is not None
 
     def asker(self, authorization: str) -> Asker | None:

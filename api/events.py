@@ -44,12 +44,10 @@ class TooLarge(Exception):
 
 
 def members(document: StatusDocument) -> dict[str, bytes]:
-    """Encode each member of the document."""
     return {name: encoded(getattr(document, name)) for name in MEMBERS}
 
 
 def status(encoded: Mapping[str, bytes]) -> bytes:
-    """Write a status event of encoded members."""
     data = b",".join(b'"%s":%s' % (name.encode(), value) for name, value in encoded.items())
     return b"event: status\ndata: {%s}\n\n" % data
 

@@ -44,17 +44,12 @@ class Process(msgspec.Struct, frozen=True):
     state: Annotated[
         str,
         one_of(*PeerState),
-        said(
-            "Whether it can be asked. `dead`: it seems to be dead; `ended`: it said bye; `wrong_address`: something"
-            " else answers there; `self`: it gives this answer."
-        ),
+        said("`dead`: it seems so; `ended`: it said bye; `wrong_address`: something else answers; `self`: this one."),
     ]
     since: Annotated[Time, said("When this state began, by the clock of the process that answers.")]
     last_error: Annotated[str, said("Why it cannot be asked, or why its status cannot be read; or empty.")]
     is_member: Annotated[bool, said("Whether the last assignment of the group that is known here has it.")]
-    partitions: Annotated[
-        tuple[Count, ...], said("Those that it holds by its last status, or that the group gave to it; by number.")
-    ]
+    partitions: Annotated[tuple[Count, ...], said("Those that it holds, or that the group gave to it; by number.")]
     version: Annotated[str | None, said("Of snapreplay; null: it was never reached.")]
     app_version: str | None
     started_at: Time | None

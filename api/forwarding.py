@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,7 +23,9 @@ FORWARD_SECONDS = 5.0
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 BEGUN_MAX = 1000
 READS_MAX = 16  # connections, each with a file
+NO_TURN = nullcontext()
 Begun = tuple[Process, Operation]
+T = TypeVar("T")
 
 
 class Forwarder:
@@ -40,46 +43,50 @@ class Forwarder:
             ProblemError: it refuses, with its own reason; or it does not answer.
         """
         sent = msgspec.json.encode(command.body) if command.body else b""
-        target = f"{command.target}?scope=local"
-        try:
-            async with (
-                asyncio.timeout(FORWARD_SECONDS),
-                asked(self._caller, process.url or "", command.method, target, sent, passed_on) as answer,
-            ):
-                document = await whole(answer, ANSWER_BYTES_MAX)
-        except TimeoutError:
-            why = f"it has not answered for {FORWARD_SECONDS:.0f} s; it may or may not have done it"
-            raise problems.owner_away(process, why) from None
-        except NoAnswer as error:
-            raise problems.owner_away(process, str(error)) from error
-        if answer.status != 202:
-            raise problems.passed_back(process, answer.status, document)
-        try:
-            operation = msgspec.json.decode(document, type=Operation)
-        except msgspec.MsgspecError as error:
-            raise problems.owner_away(process, f"its answer cannot be read: {error}") from error
+        request = (command.method, f"{command.target}?scope=local", sent, passed_on)
+        operation = await self._asked(process, Operation, *request, status=202, late="; it may or may not have done it")
         self.begun[operation.id] = (process.process_id, operation)
         while len(self.begun) > BEGUN_MAX:
             self.begun.popitem(last=False)
         return process, operation
 
-    async def read(self, process: Process, target: str) -> tuple[int, bytes]:
-        """Ask this process for something; return the status code and the body of its answer.
+    async def read(self, process: Process, target: str, kind: type[T]) -> T:
+        """Ask this process for something.
 
         Raises:
-            ProblemError: it does not answer.
+            ProblemError: it refuses, with its own reason; or it does not answer.
         """
+        return await self._asked(process, kind, "GET", target, turn=self._reading)
+
+    async def _asked(
+        self,
+        process: Process,
+        kind: type[T],
+        *request: Any,
+        status: int = 200,
+        late: str = "",
+        turn: AbstractAsyncContextManager[Any] = NO_TURN,
+    ) -> T:
+        """Ask, when the `turn` has come. `late`: what it means, too, if the time is over."""
+        if not process.can_be_asked:
+            raise problems.owner_away(process, process.last_error)
         try:
             async with (
                 asyncio.timeout(FORWARD_SECONDS),
-                self._reading,
-                asked(self._caller, process.url or "", "GET", target) as answer,
+                turn,
+                asked(self._caller, process.url or "", *request) as answer,
             ):
-                return answer.status, await whole(answer, ANSWER_BYTES_MAX)
+                document = await whole(answer, ANSWER_BYTES_MAX)
         except TimeoutError:
-            raise problems.owner_away(process, f"it has not answered for {FORWARD_SECONDS:.0f} s") from None
+            raise problems.owner_away(process, f"it has not answered for {FORWARD_SECONDS:.0f} s{late}") from None
         except NoAnswer as error:
             raise problems.owner_away(process, str(error)) from error
+        if answer.status != status:
+            raise problems.of_peer(process, answer.status, document)
+        try:
+            return msgspec.json.decode(document, type=kind)
+        except msgspec.MsgspecError as error:
+            raise problems.owner_away(process, f"its answer cannot be read: {error}") from error
 
     async def ask_all(
         self, wanted: Sequence[tuple[Process, Command]], passed_on: Mapping[str, str]

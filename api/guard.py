@@ -48,7 +48,6 @@ class Hosts(NamedTuple):
 
 
 def allowed_hosts(setting: str) -> tuple[str, ...]:
-    """Return the names in `http.allowed_hosts`."""
     return tuple(name.strip().lower() for name in setting.split(",") if name.strip())
 
 

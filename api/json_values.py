@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from snapreplay.state.keys import stored_key
 from snapreplay.state.values import bare
 
 BASE64 = "base64"
@@ -52,18 +51,8 @@ def _name(key: object) -> str:
     return shown if isinstance(shown, str) else msgspec.json.encode(shown).decode()
 
 
-def shown_key(data: bytes) -> Any:
-    """Show the key of a map, or of another state the app's own bytes."""
-    try:
-        return builtins_of(stored_key(data))
-    except (msgspec.MsgspecError, ValueError):
-        return document_of_bytes(data)
-    except RecursionError:
-        return TOO_DEEP
-
-
 def shown_value(data: bytes) -> Any:
-    """Show a value as `shown_key` does a key, without the time of the last touch."""
+    """Show a stored value, without the time of the last touch; what is no value, as bytes."""
     try:
         return builtins_of(msgspec.msgpack.decode(bare(data)))
     except (msgspec.MsgspecError, ValueError):

@@ -129,15 +129,12 @@ class Totals(NamedTuple):
         if before is None or self.at <= before.at:
             return None, 0, 0.0
         is_same = before.process_id == self.process_id
-        records = _grown(self.records, before.records if is_same else 0)
+        known = before.records if is_same else 0
+        records = self.records - known if self.records >= known else self.records
         then, commits = before.commits, self.commits
         is_going_on = is_same and commits.total >= then.total and commits.seconds_total >= then.seconds_total
         then = then if is_going_on else NO_COMMITS
         return records / (self.at - before.at), commits.total - then.total, commits.seconds_total - then.seconds_total
-
-
-def _grown(now: int, before: int) -> int:
-    return now - before if now >= before else now
 
 
 def of_the_app(says: Sequence[Says]) -> list[Held]:
@@ -184,7 +181,6 @@ class LastHourRecorder:
             self._app.put(slot, row_of(all_seen))
 
     def rows(self, partition: int | None, newest: int) -> dict[int, Row]:
-        """Return the rows of a partition, or of the app, by slot."""
         ring = self._app if partition is None else self._partitions.get(partition)
         return ring.rows(newest) if ring else {}
 

@@ -21,8 +21,7 @@ from snapreplay.api import problems, views
 from snapreplay.api.context import ApiContext, Covers, Here
 from snapreplay.api.fleet_views import Covered
 from snapreplay.api.forwarding import Begun, shares
-from snapreplay.api.operation_views import AppOperation, Operations, find, joined, located, operations
-from snapreplay.api.problem_answers import KIND_OF
+from snapreplay.api.views import AppOperation, Operations, find, joined, located, operations
 from snapreplay.service.control.operations import (
     COMMANDS,
     CancelOperation,
@@ -81,7 +80,6 @@ async def _here(here: ApiContext, covered: Covered, command: Command) -> Begun:
 
 
 async def _by_owners(here: ApiContext, covered: Covered, command: PartitionsCommand) -> list[Begun]:
-    """Let each owner begin with its partitions."""
     own, others = shares(covered, command.numbers)
     begun = [await _here(here, covered, command.only(own))] if own is None or own else []
     parts = [(who, command.only(numbers)) for who, numbers in others]
@@ -100,13 +98,10 @@ async def _by_process(here: ApiContext, covered: Covered, command: ProcessComman
         raise problems.ProblemError(problems.UNKNOWN_PROCESS, f"process {command.process_id!r} is not known here")
     if who == covered.says[0].process:
         return await _here(here, covered, command)
-    if not who.can_be_asked:
-        raise problems.owner_away(who, who.last_error)
     return await here.forwarder.ask(who, command, here.passed_on)
 
 
 async def _cancelled(here: ApiContext, covered: Covered, command: CancelOperation) -> list[Begun]:
-    """Cancel an operation in each process that has a part of it."""
     parts = located(command.operation_id, covered.says, here.forwarder.begun)
     if not parts:
         raise problems.unknown_operation(command.operation_id)
@@ -205,7 +200,7 @@ def _add(kind: type[Command]) -> None:
     begin.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # the web framework reads it
     also = [each for of, found in _ALSO_REFUSED.items() if issubclass(kind, of) for each in found]
     of_body = [problems.MALFORMED, problems.TOO_LARGE] if wanted else []
-    refused = [*(KIND_OF[each] for each in kind.refusals), *also, *of_body, problems.INVALID]
+    refused = [*(problems.KIND_OF[each] for each in kind.refusals), *also, *of_body, problems.INVALID]
     ROUTER.add_api_route(
         kind.path,
         begin,

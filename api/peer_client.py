@@ -71,7 +71,8 @@ async def asked(
     host = endpoint[0]
     if caller.has_certificate and not is_tls:
         raise NotTrusted(f"{url} has no TLS (http.tls_certificate_file), and this process has: no token is sent there")
-    reader, writer = await _connected(*(at or endpoint), **(_tls(caller, host) if is_tls else {}))
+    tls: dict[str, Any] = {"ssl": caller.context(), "server_hostname": host} if is_tls else {}
+    reader, writer = await _connected(*(at or endpoint), **tls)
     connection = h11.Connection(h11.CLIENT)
     body_parts = _body(connection, reader)
     try:
@@ -122,10 +123,6 @@ def _endpoint(url: str) -> tuple[Endpoint, bool]:
     if parts.scheme not in ("http", "https") or not host:
         raise NoAnswer(f"{url!r} is not an address that begins with http:// or https://")
     return (host, port), is_tls
-
-
-def _tls(caller: Caller, host: str) -> dict[str, Any]:
-    return {"ssl": caller.context(), "server_hostname": host}
 
 
 async def _connected(host: str, port: int, **tls: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

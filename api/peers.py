@@ -15,7 +15,6 @@ import msgspec
 
 from snapreplay.api import events
 from snapreplay.api.events import Ages, Parser, ServerEvent, TooLarge
-from snapreplay.api.limits import connections_max
 from snapreplay.api.peer_client import (
     UNKNOWN,
     Answer,
@@ -26,6 +25,7 @@ from snapreplay.api.peer_client import (
     NotTrusted,
     asked,
 )
+from snapreplay.api.serving import connections_max
 from snapreplay.service.clock import boot_seconds, wall_time
 from snapreplay.service.control.protocol import StatusDocument
 from snapreplay.service.core.liveness import Life, PeerState

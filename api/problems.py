@@ -1,4 +1,5 @@
-"""Errors over HTTP: RFC 9457 problem documents, one kind per thing that can go wrong.
+"""Errors over HTTP: RFC 9457 problem documents, one kind per thing that can go wrong, and the problem that answers each
+error of the service and of the web framework.
 
 `type` is stable, so programs may compare it; `detail` names the thing and the value; `hint` says what
 to do. The text of an unexpected exception never leaves the process, but it is logged.
@@ -11,13 +12,23 @@ from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple, cast
 
 import msgspec
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
+from snapreplay.api import events
 from snapreplay.api.fleet_views import Process
 from snapreplay.api.server import APPS
 from snapreplay.counted import counted, some
-from snapreplay.service.control.state_reads import NotRead
+from snapreplay.errors import PartitionNotLive, UnknownPartition
+from snapreplay.service.control.kafka_reads import SavepointsUnread
+from snapreplay.service.control.operations import Busy, NoSuccessor, NotCancellable, NotFailed
+from snapreplay.service.control.protocol import LoopBlocked, TooManyCommands
+from snapreplay.service.control.state_reads import NotRead, NotReadable, ReadLate, UnknownMap, WrongRead
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:snapreplay:problem:"
@@ -57,10 +68,7 @@ UNKNOWN_PARTITION = ProblemKind("unknown-partition", 404, "No such partition")
 NOT_HERE = ProblemKind("partition-not-here", 404, "Partition not here")
 UNKNOWN_OPERATION = ProblemKind("unknown-operation", 404, "No such operation", "GET /api/v1/operations lists them")
 NOT_OWNED = ProblemKind(
-    "partition-not-live",
-    409,
-    "Partition not owned or not live",
-    "GET /restore-status shows which process has it, and its phase",
+    "partition-not-live", 409, "Partition not owned or not live", "GET /restore-status shows which process has it"
 )
 NOTHING_LIVE = ProblemKind(
     "nothing-live", 409, "No live partition", "GET /restore-status says what each partition is doing"
@@ -80,19 +88,13 @@ UNKNOWN_PROCESS = ProblemKind("unknown-process", 404, "No such process", "GET /a
 MALFORMED = ProblemKind("malformed-body", 400, "The body is not JSON")
 TOO_LARGE = ProblemKind("body-too-large", 413, "The body is too large")
 MEDIA = ProblemKind(
-    "media-type",
-    415,
-    "The body is not declared as JSON",
-    "send that header: `curl -H 'Content-Type: application/json' ...`",
+    "media-type", 415, "The body is not declared as JSON", "send the header `Content-Type: application/json`"
 )
 INVALID = ProblemKind("invalid-request", 422, "The request is not valid")
 TWO_LENGTHS = ProblemKind("two-lengths", 400, "Two lengths")
 MALFORMED_HEADER = ProblemKind("malformed-header", 400, "A header cannot be read")
 NO_TOKEN = ProblemKind(
-    "no-token",
-    401,
-    "A token is needed",
-    "send `Authorization: Bearer TOKEN` with a line of the file http.token_file of the service",
+    "no-token", 401, "A token is needed", "send `Authorization: Bearer TOKEN`, a line of the service's http.token_file"
 )
 NO_CERTIFICATE = ProblemKind(
     "no-certificate",
@@ -112,11 +114,7 @@ FOREIGN_ORIGIN = ProblemKind(
 LOOP_BLOCKED = ProblemKind("loop-blocked", 503, "The partitions' event loop is blocked", retry_seconds=5)
 BUSY_LINE = ProblemKind("too-many-requests", 503, "Too many requests wait", retry_seconds=1)
 TOO_MANY_STREAMS = ProblemKind(
-    "too-many-streams",
-    503,
-    "Too many streams of events",
-    "GET /restore-status answers without a stream",
-    retry_seconds=10,
+    "too-many-streams", 503, "Too many streams of events", "GET /restore-status needs no stream", retry_seconds=10
 )
 NOT_REACHED = ProblemKind(
     "cluster-not-reached",
@@ -212,25 +210,24 @@ def owner_away(process: Process, why: str) -> ProblemError:
     return ProblemError(OWNER_AWAY, f"{who} would have to do it: {why}")
 
 
-def passed_back(process: Process, status: int, document: bytes) -> ProblemError:
-    """Make the error of another process that has refused a request."""
+def of_peer(process: Process, status: int, document: bytes) -> ProblemError:
+    """Make the error of another process that has refused a request. What it holds against this process, such as its
+    token, is no matter of whoever asks."""
     try:
         told = msgspec.json.decode(document, type=_Told)
     except msgspec.MsgspecError:
         told = _Told()
-    if status not in _PASSED_BACK or not told.type:
+    members = msgspec.structs.asdict(told)
+    urn, title, detail = (members.pop(each) for each in ("type", "title", "detail"))
+    if status not in _PASSED_ON or not urn.startswith(URN):
         return owner_away(process, f"it answers {status}")
-    kind = ProblemKind(told.type.removeprefix(URN), status, told.title)
-    return ProblemError(
-        kind,
-        f"process {process.process_id} on {process.host}: {told.detail}",
-        hint=told.hint,
-        partition=told.partition,
-        operation_id=told.operation_id,
-    )
+    kind = ProblemKind(urn.removeprefix(URN), status, title, retry_seconds=int(status == BUSY_LINE.status))
+    if kind.name == NOT_HERE.name:  # it has just moved
+        kind = NOT_READABLE
+    return ProblemError(kind, f"process {process.process_id} on {process.host}: {detail}", **members)
 
 
-_PASSED_BACK = (404, 409, 422)
+_PASSED_ON = (404, 409, 422, 503)
 
 
 class _Told(msgspec.Struct):
@@ -239,7 +236,10 @@ class _Told(msgspec.Struct):
     detail: str = ""
     hint: str | None = None
     partition: int | None = None
+    partition_count: int | None = None
     operation_id: str | None = None
+    phase: str | None = None
+    partitions: tuple[int, ...] | None = None
 
 
 def partly(operation_id: str, refused: Sequence[ProblemError]) -> ProblemError:
@@ -304,7 +304,6 @@ def wrong_media(media: str) -> ProblemError:
 
 
 def response(problem: ProblemError, path: str) -> JSONResponse:
-    """Make the answer to a request for `path`."""
     kind = problem.kind
     document = Problem(
         type=URN + kind.name if kind.name else "about:blank",
@@ -349,3 +348,117 @@ def key_not_found(read: Sequence[int], not_read: Sequence[NotRead]) -> ProblemEr
         f"the key was not found, but {counted(len(not_read), 'partition')} could not be read: {missing}",
         partitions=tuple(read),
     )
+
+
+# ---- the problem that answers an error
+
+KIND_OF: dict[type[Exception], ProblemKind] = {
+    UnknownPartition: UNKNOWN_PARTITION,
+    PartitionNotLive: NOT_OWNED,
+    NotFailed: NOT_FAILED,
+    Busy: BUSY,
+    NoSuccessor: NO_SUCCESSOR,
+    NotCancellable: NOT_CANCELLABLE,
+    LoopBlocked: LOOP_BLOCKED,
+    TooManyCommands: BUSY_LINE,
+    UnknownMap: UNKNOWN_STORE,
+    WrongRead: INVALID,
+    NotReadable: NOT_READABLE,
+    ReadLate: LATE,
+    SavepointsUnread: SAVEPOINTS_UNREAD,
+}
+"""Error of the service → kind of the problem that answers it."""
+
+
+def install(app: Starlette, overview: str = "GET /openapi.json lists the paths and methods") -> None:
+    """Make every error of `app` a problem document, including those of the framework. `overview`: hint for a request
+    that no route takes."""
+    app.state.overview = overview
+    for error in (*KIND_OF, ProblemError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(error, _answer)
+
+
+async def _answer(request: Request, error: Exception) -> JSONResponse:
+    return response(_as_problem(request, error), request.app.state.path + request.url.path)
+
+
+def _as_problem(request: Request, error: Exception) -> ProblemError:
+    match error:
+        case ProblemError():
+            return error
+        case RequestValidationError():
+            return _invalid(request, error)
+        case HTTPException():
+            return _framework(request, error)
+        case UnknownPartition():
+            count = error.partition_count
+            return not_reached() if count is None else unknown_partition(error.partition, count)
+        case WrongRead():
+            return wrong(error.where, error.why)
+        case NotReadable(phase=None):
+            hint = "GET /restore-status?scope=app names the process that owns it, if one is known"
+            return ProblemError(NOT_HERE, error.message, partition=error.partition, hint=hint)
+        case NotReadable():
+            hint = f"GET /restore-status says how far it is; it is {error.phase}"
+            return ProblemError(NOT_READABLE, error.message, partition=error.partition, phase=error.phase, hint=hint)
+        case _:
+            return _of_kind(error)
+
+
+def _of_kind(error: Exception) -> ProblemError:
+    kind = next((found for each, found in KIND_OF.items() if isinstance(error, each)), None)
+    if kind is None:
+        return ProblemError(INTERNAL, "the request failed; the log of the service has the reason")
+    members = {
+        name: getattr(error, name) for name in ("partition", "operation_id") if getattr(error, name, None) is not None
+    }
+    # The kind's own hint comes first: the error's is for a program or the command line.
+    hint = kind.hint or getattr(error, "hint", "") or None
+    if isinstance(error, Busy) and error.operation_id:
+        hint = f"GET /api/v1/operations/{error.operation_id} shows it"
+    detail = str(getattr(error, "message", error))
+    if isinstance(error, PartitionNotLive):
+        detail = f"partition {error.partition}: {error.detail}"
+    return ProblemError(kind, detail, hint=hint, **members)
+
+
+def _framework(request: Request, error: HTTPException) -> ProblemError:
+    """Translate what routing and parsing refuse: unknown path, method not allowed, undecodable or endless body."""
+    if error.status_code == MALFORMED.status:
+        return ProblemError(MALFORMED, "the body cannot be decoded as JSON in UTF-8")
+    if error.status_code == TOO_LARGE.status:
+        return ProblemError(TOO_LARGE, str(error.detail))
+    kind = ProblemKind("", error.status_code, HTTPStatus(error.status_code).phrase)
+    headers = {"Allow": _methods(request)} if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED else error.headers
+    return ProblemError(kind, str(error.detail), headers=headers, hint=request.app.state.overview)
+
+
+def _methods(request: Request) -> str:
+    """List the methods of a path: the framework names those of its first route alone."""
+    scope, routes = request.scope, request.app.routes
+    found = [
+        method
+        for method in ("GET", "POST", "DELETE")
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
+    has_head = "GET" in found and scope["path"] != events.PATH
+    return ", ".join([*found, *(["HEAD"] if has_head else [])])
+
+
+def _invalid(request: Request, error: RequestValidationError) -> ProblemError:
+    found = error.errors()
+    for each in found:
+        if each["type"] == "json_invalid":
+            at, reason = each["loc"][-1], each.get("ctx", {}).get("error", "")
+            return ProblemError(MALFORMED, f"the body is not JSON at character {at}: {reason}")
+    media = request.headers.get("content-type", "")
+    if found[0]["loc"] == ("body",) and "json" not in media:
+        return wrong_media(media)
+    # The value is not echoed: it may be huge, or a secret sent by mistake.
+    errors = tuple(
+        FieldError(where=".".join(str(part) for part in each["loc"]), message=each["msg"].removeprefix("Value error, "))
+        for each in found[:20]
+    )
+    where, message = errors[0].where, errors[0].message
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return ProblemError(INVALID, f"{where}: {message[:1].lower()}{message[1:]}{more}", errors=errors)

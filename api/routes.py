@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -20,16 +20,15 @@ from prometheus_client.registry import Collector
 from pydantic import AwareDatetime, BeforeValidator, Field
 
 from snapreplay.api import events, last_hour, probing, problems, views
-from snapreplay.api.context import ApiContext, Covers, Here
+from snapreplay.api.context import Covers, Here
 from snapreplay.api.fleet_views import find_partition, held
 from snapreplay.api.guard import IS_STILL_KNOWN
-from snapreplay.api.limits import connections_max
 from snapreplay.api.operation_routes import canonical
 from snapreplay.api.probing import Probing
+from snapreplay.api.serving import connections_max
 from snapreplay.errors import UnknownPartition
 from snapreplay.service.control.counters import EVENTS
-from snapreplay.service.control.histories import PartitionHistory
-from snapreplay.service.control.lists import DeadLetterList, SavepointList, SavepointShown
+from snapreplay.service.control.kafka_reads import DeadLetterList, PartitionHistory, SavepointList, SavepointShown
 from snapreplay.service.control.metrics import DocumentCollector, EventsOf
 from snapreplay.service.control.operations import PARTITION_MAX
 from snapreplay.service.control.protocol import Check, ServiceFacts
@@ -194,9 +193,7 @@ LOGIN_SECONDS = 1.0
 async def follow_events(
     request: Request,
     here: Here,
-    follower: Annotated[
-        str, Query(max_length=200, description="The process id of a peer that follows; others leave it out.")
-    ] = "",
+    follower: Annotated[str, Query(max_length=200, description="Process id of a peer; others leave it out.")] = "",
 ) -> Response:
     """Tell what this process does while it goes on, as server-sent events. `status`: a status document as JSON; the
     first one has all members, each further one those that changed, at most once a second. Twice a second a comment says
@@ -230,32 +227,30 @@ async def _while_known(pieces: AsyncGenerator[bytes], is_still_known: Callable[[
 # ---- process
 
 
-def _probe_responses(ok: str, failing: str) -> dict[int | str, dict[str, Any]]:
-    return views.answered(views.Probe, problems.INVALID, description=ok) | {503: views.documented(views.Probe, failing)}
+def _add_probe(probe: Probing, name: str, ok: str, failing: str, says: str, *checks: Check) -> None:
+    async def answer(here: Here) -> Response:
+        said = probe.answer((here.status,), *checks)
+        return views.answer(said, said.code)
+
+    responses = views.answered(views.Probe, problems.INVALID, description=ok)
+    responses[503] = views.documented(views.Probe, failing)
+    _process.add_api_route(probe.path, answer, name=name, description=says, responses=responses)
 
 
-def _answer(here: ApiContext, probe: Probing, *checks: Check) -> Response:
-    said = probe.answer((here.status,), *checks)
-    return views.answer(said, said.code)
-
-
-@_process.get("/healthz", responses=_probe_responses("Leave it alone.", "Kill it: it cannot recover by itself."))
-async def liveness(here: Here) -> Response:
-    """Say whether this process should be left alone or killed. A long restore, a failed partition or an absent
-    cluster is never a reason to kill it."""
-    return _answer(here, probing.LIVE)
-
-
-@_process.get("/readyz", responses=_probe_responses("Member of the group, every partition live.", "Not ready (yet)."))
-async def readiness(here: Here) -> Response:
-    """Say whether every assigned partition is live. A process without partitions is ready, too."""
-    return _answer(here, probing.READY)
-
-
-@_process.get("/startupz", responses=_probe_responses("Started: probe it with /healthz from now on.", "Not started."))
-async def startup(here: Here) -> Response:
-    """Say whether the process has started: HTTP answers and its loops run. It does not wait for a restore."""
-    return _answer(here, probing.STARTED, Check("http", ok=True))
+_add_probe(
+    *(probing.LIVE, "liveness", "Leave it alone.", "Kill it: it cannot recover by itself."),
+    "Say whether this process should be left alone or killed. A long restore, a failed partition or an absent\n"
+    "cluster is never a reason to kill it.",
+)
+_add_probe(
+    *(probing.READY, "readiness", "Member of the group, every partition live.", "Not ready (yet)."),
+    "Say whether every assigned partition is live. A process without partitions is ready, too.",
+)
+_add_probe(
+    *(probing.STARTED, "startup", "Started: probe it with /healthz from now on.", "Not started."),
+    "Say whether the process has started: HTTP answers and its loops run. It does not wait for a restore.",
+    Check("http", ok=True),
+)
 
 
 @_process.get("/api/v1", responses=views.answered(ServiceFacts, problems.INVALID))

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from snapreplay.api.credentials import TlsFiles, tokens_in
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
-from snapreplay.service.control.address import Address, address
-from snapreplay.service.control.protocol import Control
+from snapreplay.service.control.protocol import Address, Control, address
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.runtime.tasks import context_of_app
 

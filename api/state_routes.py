@@ -10,18 +10,16 @@ from operator import attrgetter
 from typing import Annotated, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
 
-import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import ValidationError
 
-from snapreplay.api import problems, state_views, views
+from snapreplay.api import problems, views
 from snapreplay.api.asking import Asking
 from snapreplay.api.context import context_of, covered_by
 from snapreplay.api.fleet_views import Covered, Process, Scope, find_partition
 from snapreplay.api.forwarding import Forwarder
-from snapreplay.api.problems import URN, Problem, ProblemError, ProblemKind
-from snapreplay.api.state_views import HISTORY_PATH, PATH, StateEntries, StateValue, StateValues
-from snapreplay.service.control.histories import CHANGES_MAX, ReadKeyHistory
+from snapreplay.api.problems import ProblemError
+from snapreplay.api.views import ShownChanges, StateEntries, StateValue, StateValues
+from snapreplay.service.control.kafka_reads import CHANGES_MAX, ReadKeyHistory
 from snapreplay.service.control.operations import INTEGER_MAX, PARTITION_MAX
 from snapreplay.service.control.state_reads import (
     ENTRIES_MAX,
@@ -33,8 +31,11 @@ from snapreplay.service.control.state_reads import (
     StateAnswer,
     StateRead,
 )
-from snapreplay.service.control.status import StandbyStatus
 from snapreplay.service.core.phase import CopyState, Phase
+
+PATH = "/api/v1/state/"
+HISTORY_PATH = "/api/v1/key-history/"
+"""Not below the key: `/history` may be the end of a key."""
 
 T = TypeVar("T", StateValues, StateEntries)
 _OF_A_RANGE = (
@@ -69,7 +70,7 @@ AfterText = Annotated[str | None, Query(description="`next_after` of the entries
 @ROUTER.get(
     PATH + "{store}/{key:path}",
     summary="Look a key up",
-    responses=views.answered(state_views.StateValues, *_OF_A_KEY, description="As of the last batch."),
+    responses=views.answered(StateValues, *_OF_A_KEY, description="As of the last batch."),
 )
 async def get_key(
     *,
@@ -95,7 +96,7 @@ async def get_key(
 @ROUTER.get(
     PATH + "{store}",
     summary="List entries",
-    responses=views.answered(state_views.StateEntries, *_OF_A_RANGE, description="As of the last batch."),
+    responses=views.answered(StateEntries, *_OF_A_RANGE, description="As of the last batch."),
 )
 async def list_entries(
     *,
@@ -120,13 +121,13 @@ async def list_entries(
         raise problems.wrong("query", "it is not UTF-8, percent-encoded") from None
     read = ReadRange(asked_store, partition, prefix, start, end, after, limit, stale)
     shown = partial(_entries, asked_store)
-    return views.answer(await _one(request, read, scope, state_views.StateEntries, shown))
+    return views.answer(await _one(request, read, scope, StateEntries, shown))
 
 
 @ROUTER.get(
     HISTORY_PATH + "{store}/{key:path}",
     summary="Read how a value came to be",
-    responses=views.answered(state_views.ShownChanges, *_OF_A_HISTORY, description="As the log has it."),
+    responses=views.answered(ShownChanges, *_OF_A_HISTORY, description="As the log has it."),
 )
 async def get_key_history(
     *,
@@ -142,7 +143,7 @@ async def get_key_history(
     """Read from the log of a partition which batches changed a key, newest first. Any process may be asked. It reads
     for at most 5 s and 64 MiB; the answer says how far it looked."""
     read = ReadKeyHistory(*_raw(request, HISTORY_PATH), partition, limit, before)
-    shown = partial(state_views.changes, read)
+    shown = partial(views.key_changes, read)
     return views.answer(await _source(request).key_history(read, shown))
 
 
@@ -165,7 +166,6 @@ def _source(request: Request) -> Asking:
 
 
 async def _value(request: Request, read: ReadKey, scope: Scope | None) -> StateValues:
-    """Look a key up in one partition."""
     return await _one(request, read, scope, StateValues, partial(_values, read))
 
 
@@ -216,11 +216,11 @@ async def _asked(request: Request, scope: Scope | None) -> ForwardedRead:
 
 def _values(read: ReadKey, answer: StateAnswer) -> StateValues:
     numbers = tuple(each.at.partition for each in answer.parts)
-    return StateValues(read.store, read.key, state_views.values(answer.parts), numbers, answer.not_read)
+    return StateValues(read.store, read.key, views.state_values(answer.parts), numbers, answer.not_read)
 
 
 def _entries(store: str, answer: StateAnswer) -> StateEntries:
-    return state_views.entries(store, answer.parts[0], answer.partition_count)
+    return views.state_entries(store, answer.parts[0], answer.partition_count)
 
 
 # ---- reads of partitions in other processes: each is asked for itself alone, and the answers are put together
@@ -233,30 +233,6 @@ class ForwardedRead(NamedTuple):
     covered: Covered
     target: str
 
-    async def by(self, process: Process, kind: type[T]) -> T:
-        """Return the answer of this process.
-
-        Raises:
-            ProblemError: its own, or it cannot be asked.
-        """
-        if not process.can_be_asked:
-            raise problems.owner_away(process, process.last_error)
-        status, document = await self.forwarder.read(process, self.target)
-        try:
-            if status == 200:
-                return msgspec.json.decode(document, type=kind)
-            problem = Problem.model_validate_json(document)
-        except (msgspec.MsgspecError, ValidationError):
-            raise problems.owner_away(process, f"it answers {status}, which cannot be read") from None
-        if not problem.type.startswith(URN):
-            raise problems.owner_away(process, "it is of a version that has no reads")
-        members = problem.model_dump(exclude_none=True, exclude={"type", "title", "status", "detail", "instance"})
-        again = int(problem.status == 503)
-        kind_of = ProblemKind(problem.type.removeprefix(URN), problem.status, problem.title, retry_seconds=again)
-        if kind_of.name == problems.NOT_HERE.name:  # it has just moved
-            kind_of = problems.NOT_READABLE
-        raise ProblemError(kind_of, f"process {process.process_id}: {problem.detail}", **members)
-
 
 def who_has(covered: Covered, partition: int, *, is_stale_allowed: bool) -> list[Process]:
     """List the other processes that may be asked for a partition: its owner, then those with a warm copy."""
@@ -265,13 +241,11 @@ def who_has(covered: Covered, partition: int, *, is_stale_allowed: bool) -> list
     owner = known.holder if known else None
     found = [owner] if owner is not None and owner != this else []
     if is_stale_allowed:
-        copies = [who for who, told in covered.says[1:] if told and _is_warm(told.standbys, partition)]
-        found += [who for who in copies if who.can_be_asked and who not in found]
+        for who, told in covered.says[1:]:
+            warm = [each.partition for each in told.standbys if each.state == CopyState.WARM] if told else []
+            if partition in warm and who.can_be_asked and who not in found:
+                found.append(who)
     return found
-
-
-def _is_warm(standbys: Iterable[StandbyStatus], partition: int) -> bool:
-    return any((each.partition, each.state) == (partition, CopyState.WARM) for each in standbys)
 
 
 async def first(asked: ForwardedRead, processes: Sequence[Process], kind: type[T]) -> T:
@@ -283,7 +257,7 @@ async def first(asked: ForwardedRead, processes: Sequence[Process], kind: type[T
     refused: list[ProblemError] = []
     for process in processes:
         try:
-            return await asked.by(process, kind)
+            return await asked.forwarder.read(process, asked.target, kind)
         except ProblemError as error:
             if error.kind.status != 503:
                 raise
@@ -324,7 +298,7 @@ async def gather(asked: ForwardedRead, partitions: Iterable[int], *, is_stale_al
 async def _by(asked: ForwardedRead, process: Process, wanted: set[int]) -> Gathered:
     """Ask one process; what it says nothing of, it has no more."""
     try:
-        answer = await asked.by(process, StateValues)
+        answer = await asked.forwarder.read(process, asked.target, StateValues)
     except ProblemError as error:
         told: Iterable[int] = error.members.get("partitions") or ()  # type: ignore[assignment]  # of the document
         read = frozenset(told)

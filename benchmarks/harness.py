@@ -50,6 +50,8 @@ def create_topics(bootstrap_servers: str, *names: str, partitions: int = 1) -> N
     created = admin.create_topics([NewTopic(name, partitions, 1, config=config) for name in names])
     for future in created.values():
         future.result()
+    # The controller has them before the broker tells clients of them.
+    wait_until(lambda: all(name in admin.list_topics().topics for name in names), "the new topics")
 
 
 def load(

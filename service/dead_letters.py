@@ -16,7 +16,7 @@ from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.clock import time_of
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control.lists import LETTERS_MAX, VALUE_CHARACTERS_MAX, DeadLetter, DeadLetterList
+from snapreplay.service.control.kafka_reads import LETTERS_MAX, VALUE_CHARACTERS_MAX, DeadLetter, DeadLetterList
 from snapreplay.service.control.operations import OnDone, OperationState
 from snapreplay.service.control.state_reads import NotReadable
 from snapreplay.service.ports import Cluster, TopicPartition

@@ -14,7 +14,6 @@ from snapreplay.app.app import App, check_app
 from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings, used_settings
-from snapreplay.service.control.address import Address
 from snapreplay.service.control.operations import (
     Command,
     DrainProcess,
@@ -26,15 +25,13 @@ from snapreplay.service.control.operations import (
     TriggerSnapshot,
     UndrainProcess,
 )
-from snapreplay.service.control.protocol import Http
+from snapreplay.service.control.protocol import Address, Http
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.core.peers import Peer, declared
 from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
-from snapreplay.service.dead_letters import DeadLetters
 from snapreplay.service.decisions.first_start import FirstStart, begun, check_first_start
-from snapreplay.service.decisions.savepoints import Savepoints
 from snapreplay.service.embedding import CatchingUp, FailureNews, OnFailed, Readiness, Views, reached
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.entry import advertised_url
@@ -114,10 +111,9 @@ class Service(Generic[S]):
         self._bringing_up: asyncio.Task[None] | None = None
         self.is_start_awaited = False  # if so, a refusal is raised, and not also logged
         self._pulse = Pulse()
-        self._control = ServiceControl(app, self._identity, self._board, self._pulse, self.settings)
-        self.savepoints = self._control.kept = Savepoints(app, self.settings, self._cluster)
+        self._control = ServiceControl(app, self._identity, self._board, self._pulse, self.settings, self._cluster)
+        self.savepoints = self._control.kept
         """The savepoints of the app; for the service's loop, while it runs."""
-        self._letters = self._control.letters = DeadLetters(app, self.settings, self._cluster)
         self._views = Views(lambda: self._control.facts().partition_count)
         self._readiness = Readiness(self._control, self._board, self._views.check_open)
         self._failures = FailureNews()
@@ -321,7 +317,7 @@ class Service(Generic[S]):
         """
         self._views.close()
         await self.savepoints.close()
-        await self._letters.close()
+        await self._control.letters.close()
         if self._bringing_up is not None:
             await cancel_and_wait(self._bringing_up)
         loop, within_seconds = asyncio.get_running_loop(), self.settings.timeouts.shutdown_ms / 1000

@@ -20,8 +20,13 @@ from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartitio
 from snapreplay.service.clock import boot_seconds, time_of, wall_time
 from snapreplay.service.config.settings import Settings, effective
 from snapreplay.service.control.draining import Draining
-from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
-from snapreplay.service.control.lists import DeadLetterList, SavepointList, SavepointsUnread
+from snapreplay.service.control.kafka_reads import (
+    DeadLetterList,
+    KeyHistory,
+    PartitionHistory,
+    ReadKeyHistory,
+    SavepointList,
+)
 from snapreplay.service.control.operation_registry import OperationRegistry, Part
 from snapreplay.service.control.operations import (
     CancelOperation,
@@ -52,6 +57,7 @@ from snapreplay.service.core.peers import Peer, declared, other_programs
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.dead_letters import DeadLetters
 from snapreplay.service.decisions.savepoints import Savepoints
+from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.kafka.throttling import THROTTLING
 from snapreplay.service.ports import TopicPartition
@@ -99,7 +105,6 @@ class _Waking:
             self._waiting.remove(waiting)
 
     def wake(self, *_: object) -> None:
-        """Wake them, whatever has changed."""
         for loop, event in tuple(self._waiting):
             loop.call_soon_threadsafe(event.set)
 
@@ -125,8 +130,18 @@ def _begin(command: PartitionsCommand, supervisor: Supervisor, partition: int, d
 class ServiceControl:
     """The control of a service. The service tells it what happens; HTTP asks it, as `Control` says in which thread."""
 
-    def __init__(self, app: App[Any], identity: Identity, board: StatusBoard, pulse: Pulse, settings: Settings) -> None:
+    def __init__(
+        self,
+        app: App[Any],
+        identity: Identity,
+        board: StatusBoard,
+        pulse: Pulse,
+        settings: Settings,
+        cluster: KafkaCluster,
+    ) -> None:
         """Take `pulse`: of the runners' loop."""
+        self.kept = Savepoints(app, settings, cluster)
+        self.letters = DeadLetters(app, settings, cluster)
         self._settings = effective(settings)
         self._topology = _topology(app)
         self._app = app
@@ -143,10 +158,6 @@ class ServiceControl:
         self._assigned: set[int] | None = None
         self._cut_off = _Since()
         self._pulse = pulse
-        self.kept: Savepoints | None = None
-        """The savepoints of the app; to be set before the first request."""
-        self.letters: DeadLetters | None = None
-        """Its dead letters, as `kept`."""
         self._beating: list[asyncio.Task[None]] = []
         self._waking = _Waking()
         self.changes, self._wake = self._waking.changes, self._waking.wake
@@ -194,13 +205,11 @@ class ServiceControl:
         return self._reads.read(read, *running(self._supervisor, self._view, read.partition or 0))
 
     async def savepoints(self, name: str) -> SavepointList:
-        if self.kept is None:
-            raise SavepointsUnread("the service is not running")
         return await self.kept.read(name)
 
     async def dead_letters(self) -> DeadLetterList:
-        letters, _ = self._letters()
-        return await letters.read()
+        running(self._supervisor, self._view, 0)
+        return await self.letters.read()
 
     async def history(self, partition: int) -> PartitionHistory:
         supervisor, _ = running(self._supervisor, self._view, partition)
@@ -362,32 +371,26 @@ class ServiceControl:
         return self._draining.perform(asked, group, self._peers())
 
     def _savepoint(self, asked: SavepointCommand) -> Operation:
-        if self._view is None or self.kept is None:
+        if self._view is None:
             raise UnknownPartition(0, None)
-        numbers = range(self._view.partition_count)
-        operation = self._operations.create(asked, numbers)
-        dones = [Part(self._operations, self._wake, operation.id, number) for number in numbers]
-        self.kept.begin(operation.id, asked, dones)
+        operation = self._operations.create(asked, range(self._view.partition_count))
+        self.kept.begin(operation.id, asked, self._parts(operation))
         return operation
 
     def _redrive(self, asked: RedriveDeadLetters) -> Operation:
-        letters, partition_count = self._letters()
+        _, partition_count = running(self._supervisor, self._view, 0)
         operation = self._operations.create(asked, range(partition_count))
-        letters.begin([Part(self._operations, self._wake, operation.id, each.partition) for each in operation.parts])
+        self.letters.begin(self._parts(operation))
         return operation
 
-    def _letters(self) -> tuple[DeadLetters, int]:
-        """Return the dead letters and the number of partitions. Raises UnknownPartition: the app does not run yet."""
-        _, partition_count = running(self._supervisor, self._view, 0)
-        if self.letters is None:
-            raise UnknownPartition(0, None)
-        return self.letters, partition_count
+    def _parts(self, operation: Operation) -> list[Part]:
+        return [Part(self._operations, self._wake, operation.id, each.partition) for each in operation.parts]
 
     def _cancel(self, operation_id: str, by: str) -> Operation:
         operation, cancelled = self._operations.cancel(operation_id, f"cancelled by {by}")
         if operation.kind == "drain" and cancelled:
             self._set_drained(UndrainProcess(by=by))
-        if operation.kind == "savepoint" and self.kept is not None:
+        if operation.kind == "savepoint":
             self.kept.cancel(operation_id)
         elif self._supervisor is not None:
             for number in cancelled:

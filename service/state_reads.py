@@ -7,7 +7,7 @@ from typing import Any
 
 from snapreplay.app.app import App
 from snapreplay.errors import RecordError, UnknownPartition, UsageError
-from snapreplay.service.control.histories import ReadKeyHistory
+from snapreplay.service.control.kafka_reads import ReadKeyHistory
 from snapreplay.service.control.state_reads import (
     BYTES_MAX,
     BatchUnderWay,

@@ -1,7 +1,5 @@
 """The bill of what is served with the page: whole and exact."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json

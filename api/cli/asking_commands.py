@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from snapreplay.api.cli import options
 from snapreplay.api.cli.logs import escaped
 from snapreplay.api.cli.output import ExitCode, Format, console, note, print_json, table
-from snapreplay.counted import counted
+from snapreplay.counted import counted, some
 from snapreplay.errors import UsageError
 from snapreplay.service.clock import wall_time
+from snapreplay.service.core.phase import ON_THE_WAY
 
 if TYPE_CHECKING:
     from snapreplay.api.cli.client import Client, Json
@@ -36,12 +37,9 @@ def restore_status(*, client: options.Running, output: options.Output = Format.T
     """Show the recovery progress of each partition of a running app. Ask any process.
 
     Exit code 0: all are live; 1: a partition failed; 5: not all are live yet, or none is assigned."""
-    from snapreplay.api.cli import restore_view
-
     with client:
         status = client.restore_status()
-
-    return _shown(status, output, restore_view.print_status, restore_view.exit_code)
+    return _shown(status, output, print_status, restore_code)
 
 
 def _shown(
@@ -52,6 +50,172 @@ def _shown(
     else:
         show(found)
     return exit_code(found)
+
+
+_RESTORE_COLUMNS = [
+    *("partition", "phase", "percent", "progress", "rate", "eta"),
+    *("mode", "snapshot", "attempts", "seconds", "proof"),
+]
+
+
+def print_status(status: Json) -> None:
+    """Print one row per partition, then what is wrong with each, the standbys, which of them are missing, the processes
+    that cannot be asked, and the summary."""
+    names = _names(status)
+    rows = [_restore_row(each) for each in status["partitions"]]
+    columns = _RESTORE_COLUMNS
+    if names:
+        columns = [columns[0], "process", *columns[1:]]
+        rows = [[row[0], _process(each, names), *row[1:]] for each, row in zip(status["partitions"], rows, strict=True)]
+    if rows:
+        right, whole = "partition percent progress rate eta attempts seconds", "partition process phase percent proof"
+        console().print(table(columns, rows, right, whole))
+    lines = [line for each in status["partitions"] for line in troubles(each)]
+    lines += [standby(each, names) for each in status.get("standbys", ())] + copies(status)
+    lines += [away(each) for each in status.get("processes", ()) if each["state"] not in ANSWERING]
+    lines += [f"trouble: {trouble}"] if (trouble := status.get("trouble")) else []
+    lines += status.get("topics_not_read", ())  # an older service does not say it
+    for line in (*lines, f"{status['app_id']}: {summary(status)}"):
+        print(line)
+
+
+def _names(status: Json) -> dict[str, str]:
+    """Return the names of the processes by their ids; empty if the status is about one alone."""
+    processes = status.get("processes", ())
+    return {each["process_id"]: _name(each) for each in processes} if status.get("scope") == "app" else {}
+
+
+def _name(process: Json) -> str:
+    return str(process["instance_id"] or process["process_id"])
+
+
+def _process(row: Json, names: dict[str, str]) -> str | None:
+    if row["process_id"] is None:
+        return None
+    name = names.get(row["process_id"], row["process_id"])
+    return name if row["process_state"] in ANSWERING else f"{name} ({row['process_state']})"
+
+
+def away(process: Json) -> str:
+    """Write one line on a process that cannot be asked, such as "process ledger-1 on host-b: dead since 2026-11-21
+    09:30:12 UTC: silent for 3.0 s"."""
+    since = process["since"][:19].replace("T", " ")
+    return (
+        f"process {_name(process)} on {process['host']}: {process['state']} since {since} UTC: {process['last_error']}"
+    )
+
+
+def standby(copy: Json, names: dict[str, str]) -> str:
+    """Write one line, such as "standby of partition 3: warm, batch 1,204, 0 offsets behind, 1,204 digests equal"."""
+    where = f" in {_process(copy, names)}" if names else ""
+    line = f"standby of partition {copy['partition']}{where}: {copy['state']}"
+    if copy["batch"] is not None:
+        line += f", batch {copy['batch']:,}, {counted(copy['lag_offsets'], 'offset')} behind"
+    if compared := copy.get("digests_compared"):
+        line += f", {counted(compared, 'digest')} equal"
+    return f"{line}; {copy['error']['message']}" if copy["error"] else line
+
+
+def copies(status: Json) -> list[str]:
+    """Tell how many of the wanted copies are warm, and why some are missing or on the rack of their owner."""
+    said: dict[str, list[str]] = {}
+    for each in status.get("processes", ()):
+        found = each.get("copies")
+        if not found or not each["partitions"] or each["state"] not in ANSWERING:
+            continue
+        if why := found["why_missing"]:
+            text = f"{found['given']} of {counted(found['wanted'], 'copy')} of each: {why}"
+            said.setdefault(text, []).append(_name(each))
+        if why := found["why_on_owners_rack"]:
+            text = f"the copies of {found['on_owners_rack']} are on the rack of their owner: {why}"
+            said.setdefault(text, []).append(_name(each))
+    lines = [f"partitions of {some(names)}: {text}" for text, names in said.items()]
+    warm, wanted = (status["summary"].get(f"copies_{each}") for each in ("warm", "wanted"))
+    return [*([f"copies: {warm:,} of {wanted:,} warm"] if wanted and warm is not None else []), *lines]
+
+
+def summary(status: Json) -> str:
+    """Write one line, such as "3 live, 1 loading; 87.5 %"."""
+    phases = status["summary"]["partitions_by_phase"]
+    if status.get("waiting_for", ""):
+        return f"waiting: {status.get('waiting_for')}"
+    if not phases:
+        return "no partition is assigned to this process"
+    listed = ", ".join(f"{count} {phase}" for phase, count in phases.items())
+    if phases.keys().isdisjoint(ON_THE_WAY):
+        return listed
+    return f"{listed}; {status['summary']['percent']:.1f} %"
+
+
+def restore_code(status: Json) -> ExitCode:
+    """Tell a script whether all are live, a person must act, or it should ask again."""
+    if "failed" in status["summary"]["partitions_by_phase"]:
+        return ExitCode.FINDINGS
+    return ExitCode.OK if status["summary"]["all_live"] else ExitCode.NOT_YET
+
+
+def _restore_row(partition: Json) -> list[object]:
+    if partition["finished_at"] and partition["phase"] != "live":  # of a restore that is history
+        return [partition["partition"], partition["phase"], *[None] * (len(_RESTORE_COLUMNS) - 2)]
+    progress, used = partition["progress"] or {}, partition["snapshot"]
+    rate = progress.get("rate_per_second")
+    return [
+        partition["partition"],
+        (partition["phase"] or "unknown") + (", paused" if partition.get("paused_since") else ""),
+        percent(partition),
+        amount(partition),
+        None if rate is None else f"{rate:,.0f}/s",
+        _in_seconds(progress.get("eta_seconds")),
+        f"memory: {partition['warm']}" if partition["warm"] else partition["mode"],
+        None if used is None else _start(used),
+        partition["attempts"],
+        _in_seconds(sum(partition["seconds_per_phase"].values()) or None),
+        _proof(partition["proof"]),
+    ]
+
+
+def percent(partition: Json) -> str | None:
+    """Write the percentage, such as "12.5 %"; None if the partition is not on the way to live."""
+    return None if partition["percent"] is None else f"{partition['percent']:.1f} %"
+
+
+def amount(partition: Json) -> str | None:
+    """Write the amount, such as "1,024 / 4,096 bytes"; None if there is nothing to count."""
+    progress = partition["progress"]
+    if progress is None:
+        return None
+    return f"{progress['current']:,} / {progress['target']:,} {progress['unit']}"
+
+
+def _in_seconds(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{seconds:.2f} s"
+
+
+def _proof(proof: Json | None) -> str | None:
+    if proof is None:
+        return None
+    return "equal" if proof["equal"] else f"{proof['computed']} is not {proof['recorded']}"
+
+
+def troubles(partition: Json) -> list[str]:
+    """Tell what a person must know of this partition; empty if all is well."""
+    lines, name = [], f"partition {partition['partition']}"
+    if reason := partition["fallback_reason"]:
+        which = partition["fallback_from"]
+        what = f"snapshot {which}" if which else "the preferred mode"
+        lines.append(f"{name}: {what} was not usable: {reason}")
+    if error := partition["error"]:
+        record = f" (record {error['record_id']})" if error["record_id"] else ""
+        lines.append(f"{name}: {error['kind']}: {error['message']}{record}")
+        lines += [f"{name}: hint: {error['hint']}"] if error["hint"] else []
+    if waiting_for := partition["waiting_for"]:
+        lines.append(f"{name}: {waiting_for}")
+    if since := partition.get("paused_since"):
+        why = partition["paused_reason"] or "no reason was given"
+        lines.append(f"{name}: paused since {since[:19].replace('T', ' ')} UTC: {why}")
+    if doubt := partition["ownership_doubt"]:
+        lines.append(f"{name}: {doubt}")
+    return lines
 
 
 def plan(*, client: options.Running, output: options.Output = Format.TABLE) -> ExitCode:
@@ -219,19 +383,9 @@ SNAPSHOT_FIELDS = (
     *("started_at", "partition", "snapshot_id", "state", "reason", "batch", "entries", "size_bytes"),
     *("manifest_offset", "host", "error"),
 )
-
-
 PROCESS_FIELDS = (
-    "instance_id",
-    "process_id",
-    "host",
-    "url",
-    "state",
-    "since",
-    "partitions",
-    "drain",
-    "version",
-    "last_error",
+    *("instance_id", "process_id", "host", "url", "state", "since"),
+    *("partitions", "drain", "version", "last_error"),
 )
 
 
@@ -284,7 +438,8 @@ def history(
         note("the log has more: this is what could be read in 5 s, at most 100 owners")
 
 
-Rows = Iterable[Iterable[object]]
+Row = Iterable[object]
+Rows = Iterable[Row]
 
 
 def _fields(names: Sequence[str], items: Iterable[Json]) -> tuple[list[str], Rows]:
@@ -360,7 +515,8 @@ def get(
     if output is Format.JSON:
         print_json(found)
     else:
-        _print_values(found)
+        columns = ("partition", "batch", "answered by", "age s", "value")
+        _print_table(columns, map(_value_row, found["items"]), right="partition batch")
     for each in found["not_read"]:
         note(f"not read: partition {each['partition']}: {each['reason']}")
 
@@ -377,7 +533,8 @@ def _print_histories(client: Client, store: str, key: str, partition: int | None
         if number >= found[-1]["partition_count"]:
             break
     if output is Format.TABLE:
-        _print_changes(found)
+        rows = [_change_row(each["partition"], change) for each in found for change in each["items"]]
+        _print_table(("partition", "batch", "written at", "value", "its batch read"), rows, right="partition batch")
     for each in found:
         where, oldest = f"partition {each['partition']}", each["from_batch"]
         if not each["is_whole"]:
@@ -386,36 +543,15 @@ def _print_histories(client: Client, store: str, key: str, partition: int | None
             note(f"{where}: {counted(each['batches_without_changes'], 'batch')} without recorded changes")
 
 
-def _print_changes(found: list[Json]) -> None:
-    from snapreplay.api.cli.output import console, table
-
-    rows = [
-        (each["partition"], change["batch"], change["written_at"], _value_after(change), _read(change))
-        for each in found
-        for change in each["items"]
-    ]
-    columns = ("partition", "batch", "written at", "value", "its batch read")
-    console().print(table(columns, rows, right="partition batch"), soft_wrap=True)
+def _change_row(partition: int, change: Json) -> Row:
+    value = "(deleted)" if change["deleted"] else _compact(change["value"])
+    read = (f"{each['topic']} {each['start_offset']}…{each['end_offset'] - 1}" for each in change["ranges"])
+    return (partition, change["batch"], change["written_at"], value, ", ".join(read))
 
 
-def _value_after(change: Json) -> str:
-    return "(deleted)" if change["deleted"] else _compact(change["value"])
-
-
-def _read(change: Json) -> str:
-    return ", ".join(f"{each['topic']} {each['start_offset']}…{each['end_offset'] - 1}" for each in change["ranges"])
-
-
-def _print_values(found: Json) -> None:
-    from snapreplay.api.cli.output import console, table
-
-    rows = [
-        (each["partition"], each["batch"], each["answered_by"], f"{each['age_seconds']:.1f}", _compact(each["value"]))
-        for each in found["items"]
-    ]
-    console().print(
-        table(("partition", "batch", "answered by", "age s", "value"), rows, right="partition batch"), soft_wrap=True
-    )
+def _value_row(each: Json) -> Row:
+    age = f"{each['age_seconds']:.1f}"
+    return (each["partition"], each["batch"], each["answered_by"], age, _compact(each["value"]))
 
 
 def scan(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from snapreplay.api.cli import options
 from snapreplay.api.cli.logs import Verbosity, configure
-from snapreplay.api.cli.options import settings_from
+from snapreplay.api.cli.options import cluster_of, settings_from
 from snapreplay.api.cli.output import note
 from snapreplay.api.cli.running import announced_http, of_each
 from snapreplay.errors import UsageError
@@ -147,10 +147,9 @@ def _serve_apps(apps: Sequence[App[Any]], settings: Settings, servers: str, part
 async def _prepare(apps: Sequence[App[Any]], settings: Settings, partitions: int) -> None:
     from snapreplay.app.ways import app_name
     from snapreplay.service.decisions.init import init_app
-    from snapreplay.service.kafka.cluster import KafkaCluster
     from snapreplay.service.topics.requirements import ensure_topics
 
-    cluster = KafkaCluster(settings)
+    cluster = cluster_of(settings)
     for line in await of_each(apps, lambda app: ensure_topics(app, settings, cluster, create_io_partitions=partitions)):
         note(f"topic:    {line}")
     for line in await of_each(apps, lambda app: init_app(app, settings, cluster)):

@@ -64,7 +64,6 @@ class Client:
         return self._ask("GET", f"/restore-status{_query({'scope': scope})}", "partitions")
 
     def carry_out(self, command: Command) -> Json:
-        """Ask for an operation."""
         return self._ask(command.method, command.target, "parts", body=command.body)
 
     def items(self, path: str) -> Json:
@@ -81,18 +80,15 @@ class Client:
         return self._ask("GET", f"/api/v1/operations/{operation_id}", "parts")
 
     def state_key(self, store: str, key: str, *, partition: int | None = None, stale: bool = False) -> Json:
-        asked = {"partition": partition, "stale": stale or None}
-        return self._ask(
-            "GET", f"/api/v1/state/{name_segment(store, 'name of a store')}/{_segment(key)}{_query(asked)}", "items"
-        )
+        asked = _query({"partition": partition, "stale": stale or None})
+        return self._ask("GET", f"/api/v1/state/{_store(store)}/{_segment(key)}{asked}", "items")
 
     def state_entries(self, store: str, partition: int, asked: Json) -> Json:
-        path = f"/api/v1/state/{name_segment(store, 'name of a store')}{_query({'partition': partition, **asked})}"
-        return self._ask("GET", path, "items")
+        return self._ask("GET", f"/api/v1/state/{_store(store)}{_query({'partition': partition, **asked})}", "items")
 
     def key_history(self, store: str, key: str, partition: int, limit: int) -> Json:
         asked = _query({"partition": partition, "limit": limit})
-        path = f"/api/v1/key-history/{name_segment(store, 'name of a store')}/{_segment(key)}{asked}"
+        path = f"/api/v1/key-history/{_store(store)}/{_segment(key)}{asked}"
         return self._ask("GET", path, "items", timeout_s=LOG_TIMEOUT_S)
 
     def probe(self, path: str) -> Json:
@@ -155,6 +151,10 @@ def _segment(text: str) -> str:
     except UnicodeEncodeError as error:
         raise UsageError("the key holds bytes that are not UTF-8", hint="give a key of bytes in base64") from error
     return quoted.replace(".", "%2E") if quoted.strip(".") == "" else quoted  # else it would be a step in the path
+
+
+def _store(name: str) -> str:
+    return name_segment(name, "name of a store")
 
 
 def name_segment(text: str, what: str) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from msgspec import to_builtins
 
 from snapreplay.api.cli import options
+from snapreplay.api.cli.options import cluster_of
 from snapreplay.api.cli.output import (
     ExitCode,
     Format,
@@ -26,13 +29,10 @@ from snapreplay.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snapreplay.service.control.lists import SavepointShown
+    from snapreplay.service.control.kafka_reads import SavepointShown
     from snapreplay.service.core.search import FoundIncrement
-    from snapreplay.service.decisions.accept import Acceptance
-    from snapreplay.service.decisions.deletion import Deletion
     from snapreplay.service.decisions.inputs import Proposed
     from snapreplay.service.decisions.patch import Patch
-    from snapreplay.service.decisions.reset import Reset
     from snapreplay.service.decisions.upgrade_trial import UpgradeTrial
     from snapreplay.service.doctor.checks import DoctorReport
     from snapreplay.service.publish.state import Begun
@@ -53,9 +53,7 @@ async def doctor(
 
 def _print_report(report: DoctorReport, output: Format) -> None:
     if output is Format.JSON:
-        import msgspec
-
-        print_json(msgspec.to_builtins(report))
+        print_json(report)
         return
     out = console()
     looked_at = ((name, f"{count:,}") for name, count in report.looked_at.items())
@@ -81,53 +79,44 @@ async def accept(
 
     The log keeps who decided it, when and why. Run `snapreplay retry` afterwards."""
     from snapreplay.service.decisions.accept import carry_out, propose
-    from snapreplay.service.kafka.cluster import KafkaCluster
-
-    cluster = KafkaCluster(settings)
 
     def tell(news: str) -> None:
         note(f"partition {partition}: {news}")
 
-    acceptance = await propose(app, settings, cluster, partition, finding, reason, tell)
+    acceptance = await propose(app, settings, cluster_of(settings), partition, finding, reason, tell)
+    decision = acceptance.decision
     if output is Format.TABLE:
-        _print_acceptance(acceptance)
+        print(f"partition {partition}: {decision['finding']}\n  {decision['problem']}")
+        for line in acceptance.plan:
+            print(f"  - {line}")
+        print(f"  by {decision['by']}: {decision['reason']}", flush=True)
     if not dry_run:
         tell("writing the snapshot and the decision")
     accepted = None if dry_run else await carry_out(acceptance)
+    now = f"accepted: {_written(accepted)}. Now run {look_again(partition)}" if accepted else ""
+    said = {name: decision[name] for name in ("finding", "problem", "reason", "by")}
+    document = {"partition": partition, **said, "plan": list(acceptance.plan), **_begun(accepted)}
+    _say(output, document, now or "dry run: nothing was written")
+
+
+def _say(output: Format, document: object, line: str) -> None:
+    """Print what became of a decision: as one JSON document, or as this line; empty: there is nothing to say."""
     if output is Format.JSON:
-        print_json(_accepted_document(acceptance, accepted))
-    else:
-        print(_accepted(acceptance, accepted))
+        print_json(document)
+    elif line:
+        print(line, flush=True)
 
 
-def _print_acceptance(acceptance: Acceptance) -> None:
-    print(f"partition {acceptance.context.partition}: {acceptance.decision['finding']}")
-    print(f"  {acceptance.decision['problem']}")
-    for line in acceptance.plan:
-        print(f"  - {line}")
-    print(f"  by {acceptance.decision['by']}: {acceptance.decision['reason']}", flush=True)
+def _written(begun: Begun) -> str:
+    return f"increment {begun.increment.batch} at offset {begun.offset}, snapshot {begun.snapshot_id}"
 
 
-def _accepted(acceptance: Acceptance, accepted: Begun | None) -> str:
-    if accepted is None:
-        return "dry run: nothing was written"
-    return (
-        f"accepted: increment {accepted.increment.batch} at offset {accepted.offset}, snapshot"
-        f" {accepted.snapshot_id}. Now run {look_again(acceptance.context.partition)}"
-    )
+def _begun(begun: Begun | None) -> dict[str, object]:
+    return {**_place(begun), "snapshot_id": begun.snapshot_id if begun else None}
 
 
-def _accepted_document(acceptance: Acceptance, accepted: Begun | None) -> dict[str, object]:
-    return {
-        "partition": acceptance.context.partition,
-        "finding": acceptance.decision["finding"],
-        "problem": acceptance.decision["problem"],
-        "plan": list(acceptance.plan),
-        "reason": acceptance.decision["reason"],
-        "by": acceptance.decision["by"],
-        **_place(accepted),
-        "snapshot_id": accepted.snapshot_id if accepted else None,
-    }
+def _decision(done: Begun | FoundIncrement | None) -> dict[str, object] | None:
+    return dict(done.increment.decision or {}) if done else None
 
 
 def _place(done: Begun | FoundIncrement | None) -> dict[str, object]:
@@ -152,7 +141,6 @@ async def patch(
     A line is {"store": …, "key": …, "expected": …, "value": …, "reason": …}. It is refused if the entry does not have
     the expected value. The log keeps who corrected what, when and why."""
     from snapreplay.service.decisions.patch import carry_out, close, propose
-    from snapreplay.service.kafka.cluster import KafkaCluster
 
     asks = must_ask(yes=yes, dry_run=dry_run)
     if undo is not None and undo.exists() and not dry_run:
@@ -160,8 +148,7 @@ async def patch(
             f"{undo} exists, and may hold the only lines that take an interrupted run back",
             hint="name another file for --undo",
         )
-    cluster = KafkaCluster(settings)
-    patches = await propose(app, settings, cluster, _lines(file), reason, note)
+    patches = await propose(app, settings, cluster_of(settings), _lines(file), reason, note)
     if not patches:
         return
     try:
@@ -174,10 +161,11 @@ async def patch(
                 out.writelines(f"{one.undone()}\n" for each in patches for one in each.corrections)
         for each in patches:
             begun = None if dry_run else await carry_out(each)
-            if output is Format.JSON:
-                print_json(_patched_document(each, begun))
-            else:
-                print(_patched(each, begun), flush=True)
+            lines = [{"line": one.line, "entry": one.place, "reason": one.reason} for one in each.corrections]
+            document = {"partition": each.partition, "entries": lines, "decision": _decision(begun), **_begun(begun)}
+            entries = counted(len(each.corrections), "entry")
+            done = f"{entries} corrected by {_written(begun)}" if begun else f"dry run, {entries} would be corrected"
+            _say(output, document, f"partition {each.partition}: {done}")
     finally:
         await close(patches)
 
@@ -195,14 +183,13 @@ async def upgrade(
 
     Exit code 0: this version can take over all partitions; 1: not all of them; 2: could not run."""
     from snapreplay.service.decisions.upgrade_trial import try_upgrade
-    from snapreplay.service.kafka.cluster import KafkaCluster
 
     if not dry_run:
         raise UsageError(
             "upgrade without --dry-run does nothing: the owners upgrade their partitions when this version starts",
             hint="try it first: `snapreplay upgrade APP --dry-run`; then start this version: `snapreplay run APP`",
         )
-    trials = await try_upgrade(app, settings, KafkaCluster(settings), note)
+    trials = await try_upgrade(app, settings, cluster_of(settings), note)
     if output is Format.JSON:
         print_json([_tried_document(each) for each in trials])
     else:
@@ -273,26 +260,6 @@ def _print_patches(patches: Sequence[Patch], *, stderr: bool) -> None:
     )
 
 
-def _patched(patch: Patch, begun: Begun | None) -> str:
-    entries = counted(len(patch.corrections), "entry")
-    if begun is None:
-        return f"partition {patch.partition}: dry run, {entries} would be corrected"
-    return (
-        f"partition {patch.partition}: {entries} corrected by increment {begun.increment.batch} at offset"
-        f" {begun.offset}, snapshot {begun.snapshot_id}"
-    )
-
-
-def _patched_document(patch: Patch, begun: Begun | None) -> dict[str, object]:
-    return {
-        "partition": patch.partition,
-        "entries": [{"line": one.line, "entry": one.place, "reason": one.reason} for one in patch.corrections],
-        "decision": dict(begun.increment.decision or {}) if begun else None,
-        **_place(begun),
-        "snapshot_id": begun.snapshot_id if begun else None,
-    }
-
-
 async def inputs(
     app: options.Loaded,
     *,
@@ -310,10 +277,9 @@ async def inputs(
     Run it with the new version of the app, before that version starts. Partitions that are changed already are
     skipped."""
     from snapreplay.service.decisions.inputs import Wish, carry_out, propose
-    from snapreplay.service.kafka.cluster import KafkaCluster
 
     wish = Wish(start, tuple(retire or ()), leave_records, reason)
-    proposed = await propose(app, settings, KafkaCluster(settings), wish)
+    proposed = await propose(app, settings, cluster_of(settings), wish)
     due = [each for each in proposed if each.change]
     asks = bool(due) and must_ask(yes=yes, dry_run=dry_run)
     if asks or output is Format.TABLE:
@@ -322,10 +288,10 @@ async def inputs(
         confirm("Change these inputs?")
     for each in due:
         done = None if dry_run else await carry_out(each)
-        if output is Format.JSON:
-            print_json(_inputs_document(each, done))
-        elif done is not None:
-            print(f"partition {each.context.partition}: changed by increment {done.increment.batch} at {done.offset}")
+        number = each.context.partition
+        document = {"partition": number, "changes": each.change.lines, **_place(done), "decision": _decision(done)}
+        changed = f"partition {number}: changed by increment {done.increment.batch} at {done.offset}" if done else ""
+        _say(output, document, changed)
     if due and output is Format.TABLE:
         again = look_again(due[0].context.partition)
         print("dry run: nothing was written" if dry_run else f"now start this version, or run {again}")
@@ -343,15 +309,6 @@ def _print_inputs(proposed: Sequence[Proposed], *, stderr: bool) -> None:
         tell("A running owner is fenced. The state stays as it is, and no outputs are written.")
 
 
-def _inputs_document(proposed: Proposed, done: FoundIncrement | None) -> dict[str, object]:
-    return {
-        "partition": proposed.context.partition,
-        "changes": proposed.change.lines,
-        **_place(done),
-        "decision": dict(done.increment.decision or {}) if done else None,
-    }
-
-
 async def create(
     app: options.Loaded,
     name: options.SavepointName,
@@ -364,22 +321,20 @@ async def create(
 
     The app may run. The partitions are saved at different moments."""
     from snapreplay.service.decisions.savepoints import create
-    from snapreplay.service.kafka.cluster import KafkaCluster
 
-    _print_parts(await create(app, settings, KafkaCluster(settings), name, reason), output)
+    _print_parts(await create(app, settings, cluster_of(settings), name, reason), output)
 
 
 async def list_(app: options.Loaded, *, settings: options.OfCluster, output: options.Output = Format.TABLE) -> None:
     """List the savepoints of an app, also those that cannot be used, and why."""
     from snapreplay.service.decisions.savepoints import find
-    from snapreplay.service.kafka.cluster import KafkaCluster
     from snapreplay.service.topics.savepoint_names import names_of
 
-    cluster = KafkaCluster(settings)
+    cluster = cluster_of(settings)
     found = [await find(app.app_id, name, cluster, prove=False) for name in await names_of(app.app_id, cluster)]
     if output is Format.JSON:
         for each in found:
-            print_json(_document(each))
+            print_json(each)
         return
     columns = ("savepoint", "usable", "partitions", "entries", "kept at", "by", "reason")
     console().print(table(columns, map(_row, found), right="partitions entries"))
@@ -396,9 +351,8 @@ async def show(
 
     Exit code 4: it cannot be used."""
     from snapreplay.service.decisions.savepoints import find, refuse_unusable
-    from snapreplay.service.kafka.cluster import KafkaCluster
 
-    found = await find(app.app_id, name, KafkaCluster(settings), prove=True)
+    found = await find(app.app_id, name, cluster_of(settings), prove=True)
     _print_parts(found, output)
     refuse_unusable(found)
 
@@ -408,11 +362,10 @@ async def drop(
 ) -> None:
     """Delete a savepoint permanently. Apps that began with it keep their state."""
     from snapreplay.service.decisions.savepoints import drop
-    from snapreplay.service.kafka.cluster import KafkaCluster
 
     if must_ask(yes=yes, dry_run=False):
         confirm(f"Delete savepoint {name} of app {app.app_id}?")
-    print("\n".join(f"deleted {topic}" for topic in await drop(app.app_id, name, KafkaCluster(settings))))
+    print("\n".join(f"deleted {topic}" for topic in await drop(app.app_id, name, cluster_of(settings))))
 
 
 async def reset(
@@ -430,42 +383,24 @@ async def reset(
 
     Records after the new position are processed again, and their outputs are written a second time."""
     from snapreplay.service.decisions.reset import ResetTarget, carry_out, propose
-    from snapreplay.service.kafka.cluster import KafkaCluster
 
     asks = must_ask(yes=yes, dry_run=dry_run)
-    proposed = await propose(app, settings, KafkaCluster(settings), ResetTarget(savepoint, start), reason)
+    proposed = await propose(app, settings, cluster_of(settings), ResetTarget(savepoint, start), reason)
     due = [each for each in proposed if not each.is_done]
     if asks or output is Format.TABLE:
-        _print_resets(proposed, stderr=output is Format.JSON)
+        tell = print if output is Format.TABLE else note
+        for each in proposed:
+            said = "is there already" if each.is_done else each.decision["decided"]
+            tell(f"partition {each.context.partition}, batch {each.last.increment.batch}: {said}")
     if asks and due:
         confirm("Discard the present state?")
     for each in due:
         begun = None if dry_run else await carry_out(each)
-        if output is Format.JSON:
-            print_json(_reset_document(each, begun))
-        elif begun is not None:
-            at = f"increment {begun.increment.batch} at offset {begun.offset}"
-            print(f"partition {each.context.partition}: reset by {at}, snapshot {begun.snapshot_id}", flush=True)
+        number = each.context.partition
+        document = {"partition": number, "decision": dict(each.decision), "positions": each.before.positions}
+        _say(output, document | _begun(begun), f"partition {number}: reset by {_written(begun)}" if begun else "")
     if dry_run and output is Format.TABLE:
         print("dry run: nothing was written")
-
-
-def _print_resets(proposed: Sequence[Reset], *, stderr: bool) -> None:
-    tell = note if stderr else print
-    for each in proposed:
-        said = "is there already" if each.is_done else each.decision["decided"]
-        batch = each.last.increment.batch
-        tell(f"partition {each.context.partition}, batch {batch}: {said}")
-
-
-def _reset_document(reset: Reset, begun: Begun | None) -> dict[str, object]:
-    return {
-        "partition": reset.context.partition,
-        "decision": dict(reset.decision),
-        "positions": reset.before.positions,
-        **_place(begun),
-        "snapshot_id": begun.snapshot_id if begun else None,
-    }
 
 
 async def delete(
@@ -482,41 +417,32 @@ async def delete(
 
     Refused while a process of the app is a member of its group."""
     from snapreplay.service.decisions.deletion import carry_out, propose
-    from snapreplay.service.kafka.cluster import KafkaCluster
 
     if yes and yes != app_id:
         raise UsageError(f"--yes {yes} is not the app id {app_id}", hint=f"to delete {app_id}: `--yes {app_id}`")
     asks = must_ask(yes=bool(yes), dry_run=dry_run)
-    cluster = KafkaCluster(settings)
+    cluster = cluster_of(settings)
     deletion = await propose(app_id, cluster, dead_letters=dead_letters, savepoints=savepoints)
     if asks or output is Format.TABLE:
-        _print_deletion(deletion, stderr=output is Format.JSON)
+        tell = print if output is Format.TABLE else note
+        for verb, topics in (("deletes", deletion.topics), ("keeps", deletion.kept)):
+            for topic in topics:
+                tell(f"{verb} {topic}")
     if asks:
         confirm("Type the app id to delete it", app_id)
     if not dry_run:
         await carry_out(deletion, cluster)
-    if output is Format.JSON:
-        print_json({"deleted": list(deletion.topics), "kept": list(deletion.kept), "dry_run": dry_run})
-    else:
-        topics = counted(len(deletion.topics), "topic")
-        print("dry run: nothing was deleted" if dry_run else f"deleted app {app_id}: {topics}")
-
-
-def _print_deletion(deletion: Deletion, *, stderr: bool) -> None:
-    tell = note if stderr else print
-    for topic in deletion.topics:
-        tell(f"deletes {topic}")
-    for topic in deletion.kept:
-        tell(f"keeps {topic}")
+    document = {"deleted": list(deletion.topics), "kept": list(deletion.kept), "dry_run": dry_run}
+    deleted = f"deleted app {app_id}: {counted(len(deletion.topics), 'topic')}"
+    _say(output, document, "dry run: nothing was deleted" if dry_run else deleted)
 
 
 def _print_parts(savepoint: SavepointShown, output: Format) -> None:
-    document = _document(savepoint)
     if output is Format.JSON:
-        print_json(document)
+        print_json(savepoint)
         return
     columns = ("partition", "batch", "entries", "digest", "positions", "kept", "problem")
-    rows = [map(_cell, part.values()) for part in document["partitions"]]
+    rows = [map(_cell, to_builtins(part).values()) for part in savepoint.partitions]
     console().print(table(columns, rows, right="partition batch entries"))
 
 
@@ -524,17 +450,9 @@ def _cell(value: object) -> object:
     return ", ".join(f"{key}: {each}" for key, each in value.items()) if isinstance(value, dict) else value
 
 
-def _document(savepoint: SavepointShown) -> dict[str, Any]:
-    import msgspec
-
-    document: dict[str, Any] = msgspec.to_builtins(savepoint)
-    return document
-
-
-def _row(savepoint: SavepointShown) -> list[object]:
-    document = _document(savepoint)
-    parts = document["partitions"]
+def _row(found: SavepointShown) -> list[object]:
+    parts = [to_builtins(each) for each in found.partitions]
     entries = [part["entries"] for part in parts if part["entries"] is not None]
     kept_at = max((part["kept_at"] for part in parts if part["kept_at"]), default=None)
-    state = savepoint.problems[0] if savepoint.problems else "yes"
-    return [savepoint.savepoint, state, len(parts), sum(entries), kept_at, document["by"], document["reason"]]
+    state = found.problems[0] if found.problems else "yes"
+    return [found.savepoint, state, len(parts), sum(entries), kept_at, found.by, found.reason]

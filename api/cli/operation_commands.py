@@ -42,19 +42,19 @@ OUTCOME = "Exit code: 0: begun, with --wait succeeded; 1: refused, or with --wai
 _OUTCOME_OF_CANCEL = "Exit code: 0: cancelled; 1: refused."
 
 
-def _in_phase(phase: str) -> Callable[[Client], list[int]]:
-    def find(client: Client) -> list[int]:
-        return _those(client, phase, lambda each: each["phase"] == phase)
-
-    return find
-
-
-def _paused(client: Client) -> list[int]:
-    return _those(client, "paused", lambda each: bool(each["paused_since"]))
+_CHOSEN: dict[type[Command], str] = {
+    RetryPartition: "failed",
+    ResumePartition: "paused",
+    DrillPartition: "live",
+    TriggerSnapshot: "live",
+}
+"""The partitions on which a command makes sense, and which it takes where none are named. Others need --partition."""
 
 
-def _those(client: Client, what: str, is_one: Callable[[Json], bool]) -> list[int]:
-    found = [each["partition"] for each in client.restore_status()["partitions"] if is_one(each)]
+def _chosen(client: Client, what: str) -> list[int]:
+    partitions = client.restore_status()["partitions"]
+    is_paused = what == "paused"
+    found = [each["partition"] for each in partitions if (each["paused_since"] if is_paused else each["phase"] == what)]
     if not found:
         raise OperationRefused(
             f"as the process at {client.url} knows, no partition is {what}",
@@ -67,14 +67,6 @@ def _those(client: Client, what: str, is_one: Callable[[Json], bool]) -> list[in
 def _partitions(default: str) -> Any:
     text = f"State partition; repeatable. Default: all {default}."
     return Annotated[list[int] | None, Option("--partition -p", text, least=0)]
-
-
-_WITHOUT_PARTITION = {
-    RetryPartition: (_partitions("failed"), _in_phase("failed")),
-    ResumePartition: (_partitions("paused"), _paused),
-    DrillPartition: (_partitions("live"), _in_phase("live")),
-}
-"""The commands that choose partitions themselves where none are named. Others need --partition."""
 
 
 def _verb(command: type[Command]) -> Callable[..., ExitCode]:
@@ -93,13 +85,12 @@ def _verb(command: type[Command]) -> Callable[..., ExitCode]:
 def _options(command: type[Command]) -> list[Parameter]:
     fields = [each for each in command.parameters() if each.name != "partitions"]
     found = {each.name: (_option(each), each.default if not each.required else Parameter.empty) for each in fields}
-    if issubclass(command, PartitionCommand):
-        option, find = _WITHOUT_PARTITION.get(command, (options.SomePartitions, None))
-        found = {"partition": (option, None if find else Parameter.empty)} | found
+    if command in _CHOSEN:
+        found = {"partition": (_partitions(_CHOSEN[command]), None)} | found
+    elif issubclass(command, PartitionCommand):
+        found = {"partition": (options.SomePartitions, Parameter.empty)} | found
     elif issubclass(command, ProcessCommand):
         found = {"host": (options.OnHost, "")} | found
-    elif command is TriggerSnapshot:
-        found = {"partition": (_partitions("live"), None)} | found
     elif command is CancelOperation:
         found = {"operation_id": (options.OperationId, Parameter.empty)}
     if command is not CancelOperation:
@@ -121,8 +112,7 @@ def _option(parameter: FieldInfo) -> Any:
 def _requests(command: type[Command], client: Client, given: dict[str, Any]) -> Sequence[Command]:
     """Return what is asked for: an operation for each partition, or for each process."""
     if issubclass(command, PartitionCommand):
-        find = _WITHOUT_PARTITION[command][1] if command in _WITHOUT_PARTITION else None
-        numbers = given.pop("partition") or (find(client) if find else [])
+        numbers = given.pop("partition") or _chosen(client, _CHOSEN[command])
         if command is AdoptSnapshot and len(set(numbers)) > 1:
             raise UsageError(
                 "a manifest is of one partition, and several are named", hint="run `snapreplay adopt` for each of them"

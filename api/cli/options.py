@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from snapreplay.api.cli.client import Client
     from snapreplay.app.app import App
     from snapreplay.service.config.settings import Settings
+    from snapreplay.service.kafka.cluster import KafkaCluster
 
 
 class Argument(Struct, frozen=True):
@@ -51,21 +52,11 @@ class Option(Struct, frozen=True):
 
 # ---- what is worked on
 AppName = Annotated[str, Argument("APP", "module:app, path/to/file.py or path/to/file.py:app. Default attribute: app.")]
-AppNames = Annotated[
-    list[str],
-    Argument(
-        "APP...",
-        "One app or several, each as module:app or path/to/file.py:app. Their folders must not"
-        " contain modules of the same name.",
-    ),
-]
+AppNames = Annotated[list[str], Argument("APP...", "One app or several, each as module:app or path/to/file.py:app.")]
 AppOrId = Annotated[str | None, Argument("[APP]", "module:app or path/to/file.py; or use --app-id.")]
-AppIfNamed = Annotated[
-    str | None, Argument("[APP]", "module:app or path/to/file.py. Without it, only the cluster is examined.")
-]
+AppIfNamed = Annotated[str | None, Argument("[APP]", "module:app or path/to/file.py. Without it: the cluster alone.")]
 AppId = Annotated[str, Argument("APP_ID", "Id of the app, as in App(…).")]
-AuditedId = Annotated[str | None, Option("--app-id", "Audit without the app's code.", "NAME")]
-CompactedId = Annotated[str | None, Option("--app-id", "Compact without the app's code.", "NAME")]
+AppIdAlone = Annotated[str | None, Option("--app-id", "The app's id, without its code.", "NAME")]
 ProjectName = Annotated[str, Argument("NAME", "Name of the folder, the app id and the module.")]
 TopicName = Annotated[str, Argument("TOPIC", "One of the app's topics.")]
 PartitionNumber = Annotated[int, Argument("PARTITION", "State partition.", least=0)]
@@ -73,9 +64,7 @@ FailedPartition = Annotated[int, Option("--partition -p", "The FAILED partition.
 OnlyPartition = Annotated[int | None, Option("--partition -p", "Only this partition.", least=0)]
 AnyPartition = Annotated[int | None, Option("--partition -p", "State partition. Default: all.", least=0)]
 SomePartitions = Annotated[list[int], Option("--partition -p", "State partition; repeatable.", least=0)]
-OnHost = Annotated[
-    str, Option("--host", "All processes of the app on this host. Default: the process at --url.", "NAME")
-]
+OnHost = Annotated[str, Option("--host", "All processes of the app on this host. Default: the one at --url.", "NAME")]
 OperationId = Annotated[str, Argument("ID", "The id of the operation, as printed.")]
 ErrorName = Annotated[str, Argument("NAME", "Name of the error, such as DigestMismatch.")]
 StoreName = Annotated[str, Argument("STORE", "Name of a store; `default` if the state is one map.")]
@@ -95,14 +84,10 @@ HttpPort = Annotated[
     int | None, Option("--http-port", "Port of the HTTP API; 0 picks a free one.", "PORT", setting="http.port")
 ]
 AskedPort = Annotated[
-    int | None,
-    Option(
-        "--http-port", "Port of the running service, instead of http.port of the settings.", "PORT", least=1, most=65535
-    ),
+    int | None, Option("--http-port", "The service's port. Default: that of the settings.", "PORT", least=1, most=65535)
 ]
 TokenFile = Annotated[
-    Path | None,
-    Option("--token-file", "File with the service's token. Default: http.token_file of the settings.", "FILE"),
+    Path | None, Option("--token-file", "Token file of the service. Default: http.token_file of the settings.", "FILE")
 ]
 Url = Annotated[
     str | None, Option("--url", "URL of the running service. Default: http.host and http.port of the settings.", "URL")
@@ -153,35 +138,21 @@ WaitForInit = Annotated[
 ]
 InitFrom = Annotated[
     Literal["earliest", "latest", "positions"] | None,
-    Option(
-        "--from",
-        "Where to begin in the inputs: earliest (default) or latest. With --state-of also positions (then the default):"
-        " at that app's positions.",
-    ),
+    Option("--from", "earliest (default) or latest. With --state-of also positions, that app's (then the default)."),
 ]
 StateOf = Annotated[
-    str | None,
-    Option(
-        "--state-of", "Begin with the state of another app of this cluster, after its last committed batch.", "APP_ID"
-    ),
+    str | None, Option("--state-of", "Begin with the state of another app, after its last committed batch.", "APP_ID")
 ]
 OfSavepoint = Annotated[
     str | None, Option("--savepoint", "With --state-of: begin with this savepoint of that app.", "NAME")
 ]
 StateIsLost = Annotated[
     bool,
-    Option(
-        "--state-is-lost",
-        "Also initialise an app that has run and lost its state. Refused while a process is a member of its group.",
-    ),
+    Option("--state-is-lost", "Also initialise an app that ran and lost its state; none of its processes may run."),
 ]
 CreateInputs = Annotated[
     int | None,
-    Option(
-        "--partitions --create-inputs",
-        "Also create missing inputs and outputs, with this number of partitions.",
-        least=1,
-    ),
+    Option("--partitions --create-inputs", "Create missing inputs and outputs, too, with so many partitions.", least=1),
 ]
 ReplaceLost = Annotated[
     bool,
@@ -189,12 +160,7 @@ ReplaceLost = Annotated[
 ]
 ResetTo = Annotated[str, Option("--savepoint", "Resume with this savepoint.", "NAME")]
 ResetFrom = Annotated[
-    str,
-    Option(
-        "--from",
-        "Begin with an empty state: at the start or the end of the inputs, or at a time.",
-        "earliest|latest|TIME",
-    ),
+    str, Option("--from", "Empty state: begin at the start or end of the inputs, or at a time.", "earliest|latest|TIME")
 ]
 InputFrom = Annotated[
     str,
@@ -214,8 +180,7 @@ AllSavepoints = Annotated[bool, Option("--savepoints", "Delete all its savepoint
 
 # ---- what is proved, and by what
 ProofLevel = Annotated[
-    Literal["integrity", "changes", "replay"],
-    Option("--level", "What to prove. Each level includes the previous ones."),
+    Literal["integrity", "changes", "replay"], Option("--level", "What to prove. Each level includes those before.")
 ]
 Engine = Annotated[Literal["spark", "python"], Option("--engine", "python: in this process, without Spark and Java.")]
 
@@ -310,7 +275,7 @@ def _wrong_with(url: str) -> str:
 
 
 def _url_of(settings: Settings) -> str:
-    from snapreplay.service.control.address import address
+    from snapreplay.service.control.protocol import address
 
     if settings.http.port == 0:
         raise UsageError(
@@ -330,6 +295,12 @@ class Made:
             for name, option in options.items()
         ]
         self.make = make
+
+
+def cluster_of(settings: Settings) -> KafkaCluster:
+    from snapreplay.service.kafka.cluster import KafkaCluster
+
+    return KafkaCluster(settings)
 
 
 def _app(app: str | None) -> App[Any] | None:

@@ -19,6 +19,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, TYPE_CHECKING
 
+import msgspec
+
 from snapreplay.api.cli.logs import is_json
 from snapreplay.devbroker.errors import LocalBrokerUnavailable
 from snapreplay.errors import (
@@ -58,8 +60,8 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def print_json(value: object) -> None:
-    """Print one document per line, so that a stream of them can be read line by line."""
-    print(json.dumps(value, ensure_ascii=False), flush=True)
+    """Print one document per line, so that a stream of them can be read line by line. Structs are objects."""
+    print(json.dumps(value, ensure_ascii=False, default=msgspec.to_builtins), flush=True)
 
 
 def note(line: str) -> None:

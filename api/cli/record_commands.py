@@ -11,6 +11,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from snapreplay.api.cli import options
+from snapreplay.api.cli.options import cluster_of
 from snapreplay.api.cli.output import Format, note, print_json
 from snapreplay.app import names
 from snapreplay.counted import counted
@@ -52,10 +53,9 @@ async def _feed(
 
     from snapreplay.api.cli.json_records import records_of
     from snapreplay.app.out import DEFAULT_LIMIT_BYTES
-    from snapreplay.service.kafka.cluster import KafkaCluster
     from snapreplay.service.kafka.feeding import KafkaFeeder
 
-    facts = await facts_of(KafkaCluster(settings), app, topic.name)
+    facts = await facts_of(cluster_of(settings), app, topic.name)
     limit_bytes = int(facts.config.get("max.message.bytes", DEFAULT_LIMIT_BYTES))
     records = records_of(lines, topic, facts.partition_count, limit_bytes)
     if not records:
@@ -123,11 +123,10 @@ async def _records(
     app: App[Any], settings: Settings, name: str, partition: int | None, count: int | None, *, follow: bool
 ) -> Records:
     """Read the records; `count` None: all."""
-    from snapreplay.service.kafka.cluster import KafkaCluster
     from snapreplay.service.ports import TopicPartition
     from snapreplay.service.topics.reading import newest, reading
 
-    cluster = KafkaCluster(settings)
+    cluster = cluster_of(settings)
     partitions = (await facts_of(cluster, app, name)).partition_count
     if partition is not None and partition >= partitions:
         raise UsageError(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin
 
 from snapreplay.api.cli import options
 from snapreplay.api.cli.logs import LogFormat, Verbosity, configure, is_json
-from snapreplay.api.cli.options import Argument, Option, carry_out, options_of
+from snapreplay.api.cli.options import Argument, Option, carry_out, cluster_of, options_of
 from snapreplay.api.cli.output import Format, code_of, hint_of, print_error, print_json
 from snapreplay.errors import SnapreplayError, UsageError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from snapreplay.api.server import HttpServer
     from snapreplay.app.app import App
     from snapreplay.service.config.settings import Settings
-    from snapreplay.service.control.address import Address
+    from snapreplay.service.control.protocol import Address
     from snapreplay.service.decisions.first_start import FirstStart
     from snapreplay.service.kafka.cluster import KafkaCluster
 
@@ -163,9 +163,8 @@ async def init(
 ) -> None:
     """Write the genesis of new apps, once for each partition: empty, or with the state of another app."""
     from snapreplay.service.decisions.init import init_app, init_with_state
-    from snapreplay.service.kafka.cluster import KafkaCluster
 
-    cluster = KafkaCluster(settings)
+    cluster = cluster_of(settings)
     if savepoint is not None:
         state_of = await _savepoint_id(state_of, savepoint, cluster)
     if state_of is not None:
@@ -211,10 +210,9 @@ async def ensure(
     output: options.Output = Format.TABLE,
 ) -> None:
     """Create each app's own topics if none of them exists, otherwise check them."""
-    from snapreplay.service.kafka.cluster import KafkaCluster
     from snapreplay.service.topics.requirements import ensure_topics
 
-    cluster = KafkaCluster(settings)
+    cluster = cluster_of(settings)
     done = of_each(
         apps,
         lambda app: ensure_topics(app, settings, cluster, create_io_partitions=partitions, replace_lost=replace_lost),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def audit(
     app: options.AppOrId = None,
     *,
-    app_id: options.AuditedId = None,
+    app_id: options.AppIdAlone = None,
     level: options.ProofLevel = "integrity",
     engine: options.Engine = "spark",
     settings: options.OfCluster,
@@ -63,9 +63,7 @@ def audited_app(app: str | None, app_id: str | None, level: str) -> str:
 def print_audit(report: AuditReport, output: Format) -> None:
     """Print counts, notes, findings and decisions as tables with a verdict, or the report as one JSON document."""
     if output is Format.JSON:
-        import msgspec
-
-        print_json(msgspec.to_builtins(report))
+        print_json(report)
         return
     out = console()
     counts = [*report.checked.items(), *((f"note: {name}", n) for name, n in report.notes.items() if n)]
@@ -90,7 +88,7 @@ def _listed(columns: Sequence[str], facts: Iterable[object]) -> Table:
 def compact(
     app: options.AppOrId = None,
     *,
-    app_id: options.CompactedId = None,
+    app_id: options.AppIdAlone = None,
     settings: options.OfCluster,
     output: options.Output = Format.TABLE,
 ) -> ExitCode:
@@ -112,9 +110,7 @@ _BRIDGED = "the digest of a later batch shows that no change is missing"
 def print_compaction(report: CompactionReport, output: Format) -> None:
     """Print a row per partition and a verdict, or the report as one JSON document."""
     if output is Format.JSON:
-        import msgspec
-
-        print_json(msgspec.to_builtins(report))
+        print_json(report)
         return
     columns = ("partition", "outcome", "batch", "batches", "entries", "chunks", "bytes", "snapshot")
     rows = (_row(each) for each in report.partitions)

@@ -1,50 +1,27 @@
 // Who has owned a partition, its snapshots and its decisions.
 
-import { html, nothing } from "./vendor/lit-html/lit-html.js";
+import { html, nothing, svg } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
-import { bytes, count, counted } from "./format.js";
+import { bytes, clock, count, counted, placed } from "./format.js";
 import { badge, decided, failure, moment, section, table } from "./parts.js";
 import { href } from "./routes.js";
-import { get } from "./source.js";
-import { ownerOf, timeline } from "./timeline.js";
+import { Reading } from "./source.js";
 
 const FEW = 8;
 
-// One per page: what was read from the log, by partition.
-export class Histories {
-  #found = new Map();
-  #draw;
-
-  constructor(draw) {
-    this.#draw = draw;
-  }
-
-  of(number) {
-    return this.#found.get(number) ?? {};
-  }
-
-  async read(number) {
-    this.#set(number, { ...this.of(number), isBusy: true, error: null });
-    try {
-      this.#set(number, { told: await get(`api/v1/partitions/${number}/history`) });
-    } catch (error) {
-      this.#set(number, { ...this.of(number), isBusy: false, error });
-    }
-  }
-
-  #set(number, value) {
-    this.#found.set(number, value);
-    this.#draw();
-  }
+function reading({ histories, draw }, number) {
+  if (!histories.has(number)) histories.set(number, new Reading(`api/v1/partitions/${number}/history`, draw));
+  return histories.get(number);
 }
 
 export function historyTab(all, nowMs, page, asked) {
   const numbers = all.partitions.map((each) => each.partition).sort((a, b) => a - b);
   const number = asked ?? numbers[0] ?? 0;
-  const { told, isBusy, error } = page.histories.of(number);
-  if (page.isFresh && numbers.length && !told && !isBusy && !error) page.histories.read(number);
+  const log = reading(page, number);
+  if (page.isFresh && numbers.length && !log.told && !log.isBusy && !log.error) log.read();
+  const { told, isBusy, error } = log;
   const choose = html`<label>Partition <select @change=${(event) => { location.hash = href("history", event.target.value); }}>${repeat(numbers, (each) => each, (each) => html`<option ?selected=${each === number}>${each}</option>`)}</select></label>
-    <button type="button" ?disabled=${isBusy || !page.isFresh} @click=${() => page.histories.read(number)}>${isBusy ? "Reading …" : "Read it again"}</button>`;
+    <button type="button" ?disabled=${isBusy || !page.isFresh} @click=${() => log.read()}>${isBusy ? "Reading …" : "Read it again"}</button>`;
   return html`${section("history", `History of partition ${number}`, numbers.length ? choose : nothing, html`
     <p>Its owners by the claims in the log, its snapshots, and what was decided by hand.</p>
     ${error ? failure(error) : nothing}
@@ -94,4 +71,55 @@ function decisions({ partitions }, nowMs) {
   const found = partitions.flatMap((p) => p.decisions.map((each) => ({ ...each, partition: p.partition }))).sort((a, b) => (a.at < b.at ? 1 : -1));
   const rows = found.map((each) => [each.partition, ...decided(each), moment(each.at, nowMs)]);
   return section("decisions", "Decisions", nothing, table("Decisions", ["Partition", "Finding", "What was decided", "By, and why", "At"], rows, "None. No loss was accepted, and no state was changed by hand."));
+}
+
+// ---- the owners of a partition, its snapshots and the decisions about it, along an axis of time
+
+const WIDTH = 1200, NAMES = 150, RIGHT = 1190, ROW = 34, BAR = 18, AXIS = 26;
+const STEPS_SECONDS = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800];
+const TICKS = 8;
+const MINUTE_MS = 60_000, DAY_MS = 86_400_000;
+
+const ownerOf = (each) => (each.process_id ? placed(each.instance_id, each.host) : "claim was trimmed");
+
+function timeline({ partition, ownerships, decisions = [] }, snapshots, nowMs) {
+  const times = [...ownerships.map((each) => each.claimed_at ?? each.last_commit_at).filter(Boolean), ...snapshots.map((each) => each.at), ...decisions.map((each) => each.at)].map(Date.parse);
+  if (!times.length) return nothing;
+  const first = Math.min(...times), span = Math.max(nowMs - first, 1000);
+  // An owner whose claim was trimmed had it before all that is known.
+  const owners = ownerships.map((each) => ({ ...each, from: each.claimed_at ? Date.parse(each.claimed_at) : first }));
+  const x = (at) => NAMES + ((Math.min(Math.max(at, first), nowMs) - first) / span) * (RIGHT - NAMES);
+  const names = [...new Set(owners.map(ownerOf))];
+  const rows = [...names, "snapshots", ...(decisions.length ? ["decisions"] : [])];
+  const y = (name) => AXIS + rows.indexOf(name) * ROW;
+  const height = AXIS + rows.length * ROW;
+  return html`<figure class="timeline"><figcaption>${counted(owners.length, "owner")}, ${counted(snapshots.length, "snapshot")}${decisions.length ? `, ${counted(decisions.length, "decision")}` : ""} from ${clock(first, nowMs)} until now</figcaption>
+    <div class="scroll" tabindex="0" role="region" aria-label="Timeline of partition ${partition}"><svg viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="The tables below show the same.">
+      ${ticks(first, nowMs).map((at) => svg`<line class="tick" x1=${x(at)} x2=${x(at)} y1=${AXIS - 6} y2=${height}></line><text class="at" x=${x(at)} y="14">${label(at, span)}</text>`)}
+      ${rows.map((name) => svg`<text class="name" x="0" y=${y(name) + BAR - 4}>${name.length > 20 ? `${name.slice(0, 19)}…` : name}<title>${name}</title></text>`)}
+      ${owners.map((each, index) => bar(each, owners[index - 1], x, y(ownerOf(each)), nowMs))}
+      ${snapshots.map((each) => svg`<circle class=${each.is_kept ? "kept" : each.state === "failed" ? "failed" : "old"} cx=${x(Date.parse(each.at))} cy=${y("snapshots") + BAR / 2} r="6"><title>batch ${count(each.batch)}, ${each.state}, ${clock(each.at, nowMs)}</title></circle>`)}
+      ${decisions.map((each) => svg`<rect class="decision" x=${x(Date.parse(each.at)) - 5} y=${y("decisions") + 4} width="10" height="10"><title>${each.decided}, ${each.by}, ${clock(each.at, nowMs)}</title></rect>`)}
+    </svg></div></figure>`;
+}
+
+// From its claim to the next one; the newest owner has it still.
+function bar(each, next, x, y, nowMs) {
+  const from = x(each.from);
+  const until = x(next ? next.from : nowMs);
+  return svg`<rect class="${next ? "past" : "present"} ${each.claimed_at ? "" : "trimmed"}" x=${from} y=${y} width=${Math.max(until - from, 3)} height=${BAR} rx="3"><title>${ownerOf(each)}, epoch ${count(each.owner_epoch)}${each.last_batch === null ? ", no batch" : `, up to batch ${count(each.last_batch)}`}${each.claimed_at ? `, since ${clock(each.claimed_at, nowMs)}` : ""}</title></rect>`;
+}
+
+// Round times of the browser's zone, at most TICKS of them.
+function ticks(first, nowMs) {
+  const stepMs = 1000 * (STEPS_SECONDS.find((each) => (nowMs - first) / 1000 / each <= TICKS) ?? Math.ceil((nowMs - first) / TICKS / DAY_MS) * 86400);
+  const shiftMs = new Date(first).getTimezoneOffset() * MINUTE_MS;
+  const begin = Math.ceil((first - shiftMs) / stepMs) * stepMs + shiftMs;
+  return Array.from({ length: Math.max(0, Math.floor((nowMs - begin) / stepMs) + 1) }, (_, index) => begin + index * stepMs);
+}
+
+function label(at, spanMs) {
+  const date = new Date(at);
+  if (spanMs > 2 * DAY_MS) return date.toLocaleDateString("en-CA").slice(5);
+  return date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(spanMs < 5 * MINUTE_MS ? { second: "2-digit" } : {}) });
 }

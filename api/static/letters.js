@@ -4,51 +4,37 @@ import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { count, counted, sentence } from "./format.js";
 import { badge, failure, few, instructions, moment, section, stored } from "./parts.js";
-import { exact, get } from "./source.js";
+import { Reading, exact } from "./source.js";
 import { tree } from "./tree.js";
 
 const LISTED = 100; // so many the process lists at most
 const PAUSE_MS = 10_000; // until they are read again after a failure
 
-export class Letters {
-  told = null;
-  isBusy = false;
-  error = null;
+export class Letters extends Reading {
   #as = null; // what was known of dead letters when they were read: if it has changed, they are read again
   #now = null;
-  #notBeforeMs = 0;
-  #draw;
 
   constructor(draw) {
-    this.#draw = draw;
+    super("api/v1/dead-letters", draw);
   }
 
   async look({ partitions, told }) {
     const redrives = told.operations.items.filter((each) => each.kind === "redrive").map((each) => each.state);
     this.#now = JSON.stringify([partitions.reduce((sum, each) => sum + each.skipped_total, 0), redrives]);
-    if (this.isBusy || this.#now === this.#as || performance.now() < this.#notBeforeMs) return;
-    await this.read();
+    const isDue = this.error ? performance.now() - this.failedAt > PAUSE_MS : this.#now !== this.#as;
+    if (isDue && !this.isBusy) await this.read();
   }
 
-  async read() {
-    this.isBusy = true;
-    const as = this.#now;
-    try {
-      Object.assign(this, { told: await get("api/v1/dead-letters"), error: null });
-      this.#as = as;
-    } catch (error) {
-      this.error = error;
-      this.#notBeforeMs = performance.now() + PAUSE_MS;
-    }
-    this.isBusy = false;
-    this.#draw();
+  read() {
+    this.#as = this.#now;
+    return super.read();
   }
 }
 
 export function letters(all, nowMs, page) {
   if (page.isFresh) page.letters.look(all);
   const { told, error, isBusy } = page.letters;
-  const again = html`<button type="button" ?disabled=${!page.isFresh || isBusy} @click=${() => { page.letters.read(); page.draw(); }}>Read again</button>`;
+  const again = html`<button type="button" ?disabled=${!page.isFresh || isBusy} @click=${() => page.letters.read()}>Read again</button>`;
   const act = html`<button type="button" class="act" title=${page.acts.whyOff("operator")} ?disabled=${page.acts.isOff("operator")} @click=${() => page.acts.redrive()}>Redrive …</button>`;
   return section("dead-letters", "Dead letters", html`${told || error ? again : nothing}${told?.topic ? act : nothing}`, html`${error ? failure(error) : nothing}${told ? list(told, nowMs, page) : error ? nothing : html`<p class="empty">Reading them from Kafka …</p>`}`);
 }

@@ -1,15 +1,13 @@
 // What the answers of a process mean: who has what, what is wrong, what it is worth. Pure.
 
 import { ageSeconds, count, counted, lowered, placed, seconds } from "./format.js";
-import { circuitsOpen, copiesMissing, snapshotsFailed } from "./attention.js";
-import { awayProcesses } from "./away.js";
 import { ending, inWords, measured } from "./until.js";
 
 const ON_THE_WAY = ["assigned", "fencing", "claiming", "locating", "loading", "advancing"];
 export const STAGES = ["fencing", "claiming", "locating", "loading", "advancing"];
 
 const STALE_SECONDS = 6;
-export const START_SECONDS = 30;
+const START_SECONDS = 30;
 const NEW_SECONDS = 5; // for so long a process that was just seen may not have been reached
 export const ANSWERING = ["self", "reachable"];
 
@@ -22,7 +20,7 @@ const NOT_LOST = [
 
 export const LEVELS = { good: "good", busy: "being restored", warn: "attention", bad: "down", unknown: "unknown" };
 
-export function levelOf(partition) {
+function levelOf(partition) {
   if (partition.phase === "live") {
     const doubtful = partition.recoverable === false || partition.ownership_doubt || partition.paused_since || partition.restore?.waiting_for;
     return doubtful || partition.blocked_by_open_transaction.length ? "warn" : "good";
@@ -151,8 +149,8 @@ function alike(partitions, of) {
   return [...groups];
 }
 
-export const earliest = (times) => times.filter(Boolean).sort()[0] ?? null;
-export const among = (group, text) => (group.length > 1 ? `Partition ${group[0].partition}: ${text}` : text);
+const earliest = (times) => times.filter(Boolean).sort()[0] ?? null;
+const among = (group, text) => (group.length > 1 ? `Partition ${group[0].partition}: ${text}` : text);
 
 // A command for these partitions, and no others.
 const forThese = (command, group) => `\`snapreplay ${command}${group.map((each) => ` --partition ${each.partition}`).join("")}`;
@@ -233,7 +231,7 @@ function until(busy) {
 export const isKnown = (each) => each.level !== "unknown";
 
 // One card for the live partitions of a process of which something holds.
-export const ofLive = ({ partitions }, holds, card) => ofEach(partitions.filter((each) => each.phase === "live" && holds(each)), card);
+const ofLive = ({ partitions }, holds, card) => ofEach(partitions.filter((each) => each.phase === "live" && holds(each)), card);
 
 // One card for those of these partitions that are of one process.
 function ofEach(partitions, card) {
@@ -389,4 +387,93 @@ function checks({ told, facts, partitions }, nowMs) {
     todo: starts ? "Nothing. It resumes by itself." : todo, retry: [],
     until: "It retries, and resumes when the cause is gone.", lost: { level: "good", text: "No. It commits nothing meanwhile." },
   }];
+}
+
+// ---- other processes that do not answer: what becomes of their partitions
+
+const AWAY = {
+  dead: "seems to be dead", unreachable: "does not answer", no_address: "has no HTTP address",
+  wrong_address: "advertises an address where something else answers",
+};
+
+function awayProcesses({ lanes, partitions, told }) {
+  const isCutOff = told.ready.checks.some((each) => !each.ok && OF_THE_GROUP.includes(each.name));
+  const isAlone = !lanes.some(({ process }) => ANSWERING.includes(process.state) && !process.drain);
+  const known = partitions.filter(isKnown);
+  const [others, live] = [known, known.filter((each) => each.phase === "live")].map((each) => new Set(numbers(each)));
+  return lanes.filter(({ process }) => AWAY[process.state] && process.is_member).map(({ process, isNew }) => {
+    const left = process.partitions.filter((each) => !others.has(each));
+    const isTaken = process.partitions.length && process.partitions.every((each) => live.has(each));
+    const about = process.state === "no_address" ? UNSEEN : isNew ? NEW : isTaken ? takenFrom(process) : leftBy(process, isCutOff ? "cut off" : isAlone ? "alone" : "followed");
+    return {
+      key: `process ${process.process_id}`, since: process.since, retry: [],
+      what: `Process ${placed(process.instance_id || process.process_id, process.host)} ${isNew ? "has not answered yet" : AWAY[process.state]}`,
+      message: [process.last_error, left.length ? `${named(left)} ${is(left)} given to it.` : ""].filter(Boolean).join("\n"), ...about,
+    };
+  });
+}
+
+const NOT_KNOWN = { level: "unknown", text: "Not known from here. What it committed is in Kafka." };
+const UNSEEN = {
+  level: "warn", until: "It is started with an address.", lost: NOT_KNOWN,
+  todo: "Nothing is wrong with its work: it cannot be seen from here.",
+};
+const NEW = {
+  level: "busy", word: "starting", until: "It answers, or the page says that it does not.", lost: NOT_KNOWN,
+  todo: "Nothing. It has only just been seen.",
+};
+const look = ({ host }) => `look at host ${host}, and at the log of the process.`;
+
+// Without one of these this process knows of no assignment, and takes nothing over.
+const OF_THE_GROUP = ["cluster", "member"];
+const FIRST = {
+  "cut off": "This process has no contact with the group, and takes nothing over. Repair that first.",
+  alone: "Start a process of the app: none is there to take over.", followed: "Nothing now: other processes take over.",
+};
+
+const leftBy = (process, others) => ({
+  level: "bad", lost: NOT_KNOWN,
+  until: "It answers again, or the group gives its partitions to other processes: after group.session_timeout_ms, 10 s unless it is set.",
+  todo: `${FIRST[others]} Then ${look(process)}`,
+});
+
+const takenFrom = (process) => ({
+  level: "warn", until: "It answers again, or is started again.",
+  lost: { level: "good", text: "No. Other processes have taken over what it has committed." },
+  todo: `Nothing for its partitions. To have as many processes as before, ${look(process)}`,
+});
+
+// ---- what an alert is about while every partition is live: too few warm copies, snapshots or calls that fail
+
+// A process that has just started may have others behind it that are starting, too.
+function copiesMissing({ lanes }, nowMs) {
+  return lanes.filter(({ process: { state, copies, started_at: began }, owned }) => ANSWERING.includes(state) && copies?.why_missing && owned.length && ageSeconds(began, nowMs) > START_SECONDS).map(({ process, owned }) => ({
+    key: `copies ${process.process_id}`, level: "warn", partitions: numbers(owned), since: null, retry: [],
+    what: `${named(numbers(owned))} ${owned.length === 1 ? "has" : "have"} ${process.copies.given} of ${counted(process.copies.wanted, "warm copy", "warm copies")}`,
+    message: process.copies.why_missing,
+    until: "Another process can hold copies.",
+    lost: { level: "good", text: "No. If this process dies, a takeover only takes longer: a session timeout and a restore." },
+    todo: "Start the processes that are gone, and undrain those that are drained. Or ask for fewer copies, with `standby.replicas`.",
+  }));
+}
+
+function snapshotsFailed(all) {
+  const last = new Map([...all.told.snapshots.items].reverse().map((each) => [each.partition, each]));
+  return ofLive(all, (each) => isKnown(each) && last.get(each.partition)?.state === "failed", (group, first, names) => ({
+    key: "snapshot", level: "warn", what: `The last snapshot of ${lowered(names)} has failed`,
+    message: among(group, last.get(first.partition).error), since: earliest(group.map((each) => last.get(each.partition).finished_at)),
+    until: "A later snapshot succeeds.",
+    lost: { level: "good", text: "No. The older snapshots stay, and all changes since them. A restore takes longer." },
+    todo: "`snapreplay doctor APP` examines the snapshots topic. When the cause is gone, write one: `snapreplay trigger-snapshot --wait`",
+  }));
+}
+
+function circuitsOpen(all) {
+  const open = (each) => each.calls.find((call) => call.circuit_open);
+  return ofLive(all, (each) => isKnown(each) && open(each), (group, first, names) => ({
+    key: "circuit", level: "warn", what: `Call ${open(first).name} fails in ${lowered(names)}`,
+    message: among(group, `${counted(open(first).failures, "attempt")} failed in a row, ${counted(open(first).pending, "call")} pending. ${open(first).last_error}`),
+    since: earliest(group.map((each) => open(each).oldest_at)), until: "An attempt succeeds. One call at a time is tried.",
+    lost: { level: "good", text: "No. Pending calls are part of the state." }, todo: "Repair what the call asks. Processing of records continues meanwhile.",
+  }));
 }

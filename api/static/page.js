@@ -1,12 +1,10 @@
 // The state of the page, and how an answer of the process becomes what is seen.
 
 import { html, nothing, render } from "./vendor/lit-html/lit-html.js";
-import { Acts } from "./acts.js";
+import { Acts, confirmation } from "./acts.js";
 import { partitions } from "./detail.js";
-import { confirmation } from "./dialogs.js";
 import { entries } from "./entries.js";
-import { Histories, historyTab } from "./history.js";
-import { Hours } from "./hour.js";
+import { historyTab } from "./history.js";
 import { Letters, letters } from "./letters.js";
 import { connection, picture } from "./model.js";
 import { moving } from "./motion.js";
@@ -14,13 +12,12 @@ import { Notice } from "./notice.js";
 import { band, slimBand, spoken } from "./now.js";
 import { operations } from "./operations.js";
 import { overview } from "./overview.js";
-import { Span } from "./plots.js";
+import { Hours, Span } from "./plots.js";
 import { Rates } from "./rates.js";
 import { Watch } from "./restores.js";
 import { route } from "./routes.js";
-import { Savepoints } from "./savepoints.js";
 import { snapshots } from "./snapshots.js";
-import { Refused, apps, follow, token } from "./source.js";
+import { Reading, Refused, apps, follow, token } from "./source.js";
 import { footer, login, top } from "./top.js";
 
 const state = { heardAt: null, told: null, refused: null, lost: null, offsetMs: 0, role: null, dialog: null, tokenWas: "", apps: [] };
@@ -37,7 +34,7 @@ const page = {
   get role() { return state.role; },
   only: "all",
   whole: new Set(),
-  hours: new Hours(draw), histories: new Histories(draw), kept: new Savepoints(draw), letters: new Letters(draw),
+  hours: new Hours(draw), letters: new Letters(draw), kept: new Reading("api/v1/savepoints", draw), histories: new Map(), // by partition
   rates: new Rates(), watch: new Watch(), span: new Span(draw), notice: new Notice(draw),
   draw, ask, doing,
   seenAt: (key) => seen.get(key),

@@ -58,6 +58,33 @@ export async function get(path) {
   }
 }
 
+// An answer that is read when somebody asks: what it is, whether it is being read, and why it could not be.
+export class Reading {
+  told = null;
+  isBusy = false;
+  error = null;
+  failedAt = -Infinity; // by a clock that nobody sets
+  #path;
+  #draw;
+
+  constructor(path, draw) {
+    this.#path = path;
+    this.#draw = draw;
+  }
+
+  async read() {
+    Object.assign(this, { isBusy: true, error: null });
+    this.#draw();
+    try {
+      this.told = await get(this.#path);
+    } catch (error) {
+      Object.assign(this, { error, failedAt: performance.now() });
+    }
+    this.isBusy = false;
+    this.#draw();
+  }
+}
+
 // A service whose event loop is blocked has started nothing: it is asked again.
 export async function act(path, body, method = "POST") {
   const headers = {};

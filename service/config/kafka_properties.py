@@ -74,10 +74,7 @@ PROPERTIES: dict[str, Property] = {
     "retry.backoff.ms": Property("int", "common", "pause before a retry (ms)", minimum=1),
     "metadata.max.age.ms": Property("int", "common", "maximum age of metadata (ms)", minimum=1000),
     "connections.max.idle.ms": Property(
-        "int",
-        "common",
-        "longest idle time of a connection that is used again (ms); at most 5,000 between clients",
-        minimum=1000,
+        "int", "common", "longest idle time of a reused connection (ms); at most 5,000 between clients", minimum=1000
     ),
     "fetch.min.bytes": Property("int", "consumer", "bytes that a fetch waits for", minimum=1),
     "fetch.max.wait.ms": Property("int", "consumer", "longest time that a fetch waits for them (ms)", minimum=1),

@@ -32,7 +32,6 @@ def merged(*trees: Tree) -> Tree:
 
 
 def names_in(tree: Tree) -> list[str]:
-    """Return the dotted names in a tree, also of the tables."""
     tables = [(name, table) for name, table in tree.items() if isinstance(table, dict)]
     return [*tree, *(f"{name}.{inner}" for name, table in tables for inner in table)]
 
@@ -96,7 +95,6 @@ def environment_tree(environment: Mapping[str, str]) -> Tree:
 
 
 def environment_name(dotted_name: str) -> str:
-    """Name the variable that gives this setting."""
     group, _, rest = dotted_name.partition(".")
     return ENV_PREFIX + "__".join(filter(None, (group, rest.replace(".", "_")))).upper()
 

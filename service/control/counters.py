@@ -42,46 +42,37 @@ def _histogram(name: str, says: str, buckets: Sequence[float]) -> Histogram:
 
 BATCHES = _counter("snapreplay_batches_total", "Committed batches, including empty ones that only point to a snapshot.")
 COMMIT_SECONDS = _histogram(
-    "snapreplay_commit_seconds",
-    "Time from a transaction's first send to the broker's answer to its commit.",
-    _FAST_SECONDS,
+    "snapreplay_commit_seconds", "Time from a transaction's first send to the answer to its commit.", _FAST_SECONDS
 )
 APPLY_SECONDS = _histogram(
     "snapreplay_apply_seconds",
-    "Time to apply a batch: its handlers, and the encoding of the changes. Repeated runs of a failed batch are not"
-    " included.",
+    "Time to apply a batch: its handlers, and the encoding of the changes; without repeated runs of a failed batch.",
     _FAST_SECONDS,
 )
 SNAPSHOTS = _counter(
     "snapreplay_snapshots_total", "Full snapshots that ended: `succeeded`, `failed`, `abandoned`.", "result"
 )
 SNAPSHOT_SECONDS = _histogram(
-    "snapreplay_snapshot_seconds",
-    "Time from the start to the acknowledged manifest, for successful full snapshots.",
-    _SLOW_SECONDS,
+    "snapreplay_snapshot_seconds", "Time until the manifest is acknowledged, of successful snapshots.", _SLOW_SECONDS
 )
 SNAPSHOT_BYTES = _histogram(
     "snapreplay_snapshot_bytes", "Size in Kafka of chunks and manifest, for successful full snapshots.", _SIZE_BYTES
 )
 PROPOSALS = _counter(
-    "snapreplay_proposals_total",
-    "Snapshots proposed by jobs: `adopted`, or the reason why the owner rejected it.",
-    "result",
+    "snapreplay_proposals_total", "Snapshots proposed by jobs: `adopted`, or the reason of the rejection.", "result"
 )
 RESTORES = _counter(
     "snapreplay_restores_total",
-    "Recoveries that ended: `succeeded`, `failed`, `abandoned`. The mode is `changes`, `replay`, `warm` (the state"
-    " was still in memory) or `none` (nothing after the snapshot).",
-    "result",
-    "mode",
+    "Recoveries that ended: `succeeded`, `failed`, `abandoned`. The mode is `changes`, `replay`, `warm` (from memory)"
+    " or `none` (nothing after the snapshot).",
+    *("result", "mode"),
 )
 RESTORE_SECONDS = _histogram(
     "snapreplay_restore_seconds", "Time from FENCING to LIVE, for successful recoveries.", _SLOW_SECONDS
 )
 RESTORE_PREDICTION_RATIO = _histogram(
     "snapreplay_restore_prediction_ratio",
-    "Predicted divided by real duration of a successful recovery: above 1, it was faster than predicted. Recoveries"
-    " from memory, or with several attempts, are not included.",
+    "Predicted divided by real duration of a recovery, not from memory: above 1, it was faster than predicted.",
     _RATIOS,
 )
 DRILLS = _counter(
@@ -90,21 +81,16 @@ DRILLS = _counter(
     "result",
 )
 DRILL_SECONDS = _histogram(
-    "snapreplay_drill_seconds",
-    "Duration of a restore as measured by a successful drill, without its pauses.",
-    _SLOW_SECONDS,
+    "snapreplay_drill_seconds", "Duration of a restore, by a successful drill, without its pauses.", _SLOW_SECONDS
 )
 FENCES = _counter("snapreplay_fences_total", "Number of times that this process found a newer owner.")
 LATE_RECORDS = _counter(
-    "snapreplay_late_records_total",
-    "Records that came too late for a window or join (`window`: its name) and do not count in it.",
-    "window",
+    "snapreplay_late_records_total", "Records that came too late for a window or join (`window`: its name).", "window"
 )
 FAILURES = _counter(
     "snapreplay_failures_total",
     "Errors that ended a recovery or processing, by class (`kind`) and `reaction`.",
-    "kind",
-    "reaction",
+    *("kind", "reaction"),
 )
 
 
@@ -128,19 +114,6 @@ THROTTLED_SECONDS = Counter(
 )
 for _request in ("Produce", "Fetch"):  # so that the series start at 0 and the first wait shows as an increase
     THROTTLED_SECONDS.labels(_request)
-
-
-class TakeoverMetrics:
-    """Counts takeovers from processes that seem to be dead. Both series start at 0."""
-
-    def __init__(self, app_id: str) -> None:
-        self._takeovers, self._false_alarms = TAKEOVERS.labels(app_id), FALSE_ALARMS.labels(app_id)
-
-    def begun(self) -> None:
-        self._takeovers.inc()
-
-    def false_alarm(self) -> None:
-        self._false_alarms.inc()
 
 
 class PartitionMetrics:

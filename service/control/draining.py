@@ -43,7 +43,6 @@ class Draining:
 
     @property
     def status(self) -> Drain | None:
-        """The drain; None: none was asked for."""
         drain = self._drain
         if drain is None:
             return None

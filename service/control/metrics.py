@@ -85,8 +85,7 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_state_entries",
-        "Entries of each store: `default` if the state is one map, `_timers` and `_periods` for pending timers,"
-        " `_calls` for pending calls and their counter.",
+        "Entries of each store: `default` if the state is one map; `_timers`, `_periods` and `_calls` are internal.",
         _stores(lambda store: store.entries),
         "store",
     ),
@@ -98,8 +97,7 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_state_largest_entry_bytes",
-        "Encoded size of the largest entry that this process has loaded from a snapshot or committed; an entry has a"
-        " limit. Entries from recovered changes are not included.",
+        "Encoded size of the largest entry that this process has loaded from a snapshot or committed: it has a limit.",
         _stores(lambda store: store.largest_entry_bytes),
         "store",
     ),
@@ -114,14 +112,12 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_input_lag_records",
-        "Input offsets left to process up to the last stable offset, for all inputs together. An upper bound of the"
-        " records, because markers count too. Absent until known.",
+        "Input offsets up to the last stable offset, of all inputs: an upper bound of the records. Absent until known.",
         lag_records,
     ),
     Shown(
         "snapreplay_input_high_watermark_lag_records",
-        "Input offsets left to process up to the high watermark, also those behind open transactions. Absent until"
-        " known.",
+        "Input offsets up to the high watermark, also those behind open transactions. Absent until known.",
         lambda status: _sum([each.lag_to_high_watermark for each in status.inputs]),
     ),
     Shown(
@@ -165,8 +161,7 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_recoverable",
-        "1 if a recovery would succeed now, else 0; checked once a minute while live. While not live: 0 if the state"
-        " is only in memory, else absent.",
+        "1 if a recovery would succeed now, else 0; while not live, 0 if the state is only in memory, else absent.",
         lambda status: None if status.recoverable is None else float(status.recoverable),
     ),
     Shown(
@@ -176,20 +171,17 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_restore_predicted_seconds",
-        "Predicted duration of a restore now, from fencing to live; updated twice a second with an objective, else"
-        " once a minute.",
+        "Predicted duration of a restore now; updated twice a second with an objective, else once a minute.",
         predicted_seconds,
     ),
     Shown(
         "snapreplay_blocked_records",
-        "Offsets of the inputs and the increments topic behind a transaction that has been open for more than a"
-        " minute.",
+        "Offsets of inputs and increments topic behind a transaction that has been open for more than a minute.",
         lambda status: float(sum(each.offsets for each in status.blocked_by_open_transaction)),
     ),
     Shown(
         "snapreplay_blocking_transaction_timestamp_seconds",
-        "Unix time of the start of the transaction that holds back the topic; for a hanging transaction, of its last"
-        " record. Absent if there is none or the brokers do not say.",
+        "Unix time of the start of the transaction that holds back the topic; if it hangs, of its last record.",
         lambda status: {each.topic: _since(each) for each in status.blocked_by_open_transaction},
         "topic",
     ),

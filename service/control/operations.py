@@ -147,7 +147,6 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """The path of this request."""
         return self.path.format_map({name: quote(str(getattr(self, name)), safe="") for name in self.__struct_fields__})
 
     @property

@@ -6,17 +6,22 @@ HTTP knows nothing else of a service.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from snapreplay.errors import RetryableError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import SettingShown
-from snapreplay.service.control.address import Address
-from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
-from snapreplay.service.control.lists import DeadLetterList, SavepointList
+from snapreplay.service.control.kafka_reads import (
+    DeadLetterList,
+    KeyHistory,
+    PartitionHistory,
+    ReadKeyHistory,
+    SavepointList,
+)
 from snapreplay.service.control.operations import Command, Operation
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, SnapshotStatus, StandbyStatus
@@ -68,15 +73,9 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     partition_count: Count | None = None
     waiting_for: Annotated[str, said("What a new app waits for before it begins, with the command; or empty.")] = ""
     drain: Annotated[Drain | None, said("Null: none was asked for.")] = None
-    trouble: Annotated[
-        str, said("Why this process cannot reach its cluster, cannot join its group, or is throttled; or empty.")
-    ] = ""
-    topics_not_read: Annotated[
-        tuple[str, ...], said("A sentence for each topic that matches a pattern of the inputs and is not read.")
-    ] = ()
-    engine: Annotated[
-        str, said("`compiled` or `pure`: whether the compiled engine works here; empty: an older version.")
-    ] = ""
+    trouble: Annotated[str, said("Why it does not reach cluster or group, or is throttled; or empty.")] = ""
+    topics_not_read: Annotated[tuple[str, ...], said("A sentence for each that matches and is not read.")] = ()
+    engine: Annotated[str, said("`compiled` or `pure`; empty: an older version.")] = ""
     topology: Annotated[Topology | None, said("Null: an older version.")] = None
 
 
@@ -202,6 +201,48 @@ class Control(Protocol):
         `silent_seconds`: for how long nothing has been heard of it, which alone does not say that it is dead. None:
         nobody listens there.
         """
+
+
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+
+
+class Address(NamedTuple):
+    """A host and a port; for a bound server the real port, even if 0 was asked for."""
+
+    host: str
+    port: int
+
+    @property
+    def is_any(self) -> bool:
+        """Whether it stands for all addresses of this machine."""
+        return self.host in _LOOPBACK
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it; of a bound server."""
+        return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
+
+    @property
+    def url(self) -> str:
+        """The URL for clients on this machine: an any-address becomes loopback."""
+        host = _LOOPBACK.get(self.host, self.host)
+        return f"{self.scheme}://[{host}]:{self.port}" if ":" in host else f"{self.scheme}://{host}:{self.port}"
+
+    @property
+    def scheme(self) -> str:
+        return "http"
+
+
+class TlsAddress(Address):
+    """An address that answers by TLS."""
+
+    @property
+    def scheme(self) -> str:
+        return "https"
+
+
+def address(settings: HttpSettings, host: str, port: int) -> Address:
+    return (TlsAddress if settings.tls_certificate_file else Address)(host, port)
 
 
 class Http(Protocol):

@@ -22,9 +22,7 @@ class Rates(msgspec.Struct, frozen=True):
     load_bytes_per_second: float = 20_000_000.0
     changes_per_second: Annotated[float, said("Records of the input, brought forward by changes.")] = 100_000.0
     replay_per_second: Annotated[float, said("Records of the input, by a replay.")] = 20_000.0
-    before_loading_seconds: Annotated[
-        Seconds, said("Fencing, claiming, locating; and at the end, digest and order of the state.")
-    ] = 0.2
+    before_loading_seconds: Annotated[Seconds, said("Fencing, claiming, locating; at the end, the digest.")] = 0.2
     measured: Annotated[tuple[str, ...], said("The names of those that are measured.")] = ()
 
     def speed(self, mode: str | None) -> Speed:
@@ -60,9 +58,7 @@ class RestorePlan(msgspec.Struct, frozen=True):
     first: Annotated[PlannedRestore | None, said("Null: no recovery is possible, see `unrecoverable_reason`.")]
     rates: Rates
     made_at: Time
-    replay_needs: Annotated[
-        tuple[str, ...], said("Schema registries that a replay must reach, by URL. Recorded changes need none.")
-    ] = ()
+    replay_needs: Annotated[tuple[str, ...], said("URLs of the schema registries that a replay must reach.")] = ()
 
 
 class RestoreObjective(msgspec.Struct, frozen=True):
@@ -95,13 +91,7 @@ class Drill(msgspec.Struct, frozen=True):
     mode: Annotated[str | None, said(enum=["changes", "replay", None])] = None
     entries: Count = 0
     digest: Annotated[str | None, said("That was recorded, and restored. Null: the batch has none.")] = None
-    seconds: Annotated[
-        Seconds | None,
-        said(
-            "That a restore takes: loading and advancing without its rests, as measured, and the seconds before loading"
-            " of the last restore."
-        ),
-    ] = None
+    seconds: Annotated[Seconds | None, said("That a restore takes: measured, without the rests of the drill.")] = None
     predicted_seconds: Seconds | None = None
     rested_seconds: Annotated[Seconds, said("So that it kept within `restore.drill_share`.")] = 0.0
     detail: Annotated[str, said("Why it failed or was given up.")] = ""

@@ -64,17 +64,11 @@ class ReadAt(msgspec.Struct, frozen=True):
     partition: Count
     batch: Annotated[Count, said("The last one that is in it.")]
     positions: Annotated[
-        dict[str, Count],
-        said("Input topic → all records before this offset are in it.", examples=[{"payments": 880412}]),
+        dict[str, Count], said("Input → all records before this offset are in it.", examples=[{"payments": 880412}])
     ]
     owner_epoch: Annotated[Count, said("Of the owner that committed the batch.")]
     answered_by: Annotated[str, one_of(*AnsweredBy), said("`standby`: a warm copy, with `stale=true` only.")]
-    age_seconds: Annotated[
-        Seconds,
-        said(
-            "Of a standby: since it was known to be as new as the log. Of an owner: since it was known to be the owner."
-        ),
-    ]
+    age_seconds: Annotated[Seconds, said("Since a copy was as new as the log; of an owner: since it was known to be.")]
     ownership_doubt: Annotated[str, said("Why another process may own the partition by now; empty: no doubt.")]
     process_id: str
     host: str

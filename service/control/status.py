@@ -27,13 +27,9 @@ class InputStatus(msgspec.Struct, frozen=True):
     and compaction make it larger. What is null is not known before the first fetch."""
 
     topic: str
-    position: Annotated[
-        Count, said("All records before it are processed. Markers and aborted records at the end are passed, too.")
-    ]
+    position: Annotated[Count, said("All records before it are processed.")]
     end_offset: Annotated[Count | None, said("The last stable offset: what can be read ends here.")] = None
-    high_watermark: Annotated[
-        Count | None, said("The end of the log. It is beyond `end_offset` while a transaction is open.")
-    ] = None
+    high_watermark: Annotated[Count | None, said("The end of the log, behind open transactions, too.")] = None
     lag: Annotated[Count | None, said("To the last stable offset.")] = None  # derived
     lag_to_high_watermark: Count | None = None  # derived
     handled_total: Annotated[Count, said("Records that handlers took, counted as `records_total`.")] = 0
@@ -147,14 +143,12 @@ class RecoveryStatus(msgspec.Struct, frozen=True):
     warm: Annotated[
         str | None,
         said(
-            "If the state was still in memory: what became of the batch in doubt; kept: there was none;"
-            " copied: it was the warm copy of a standby. Null: the state was restored.",
+            "What became of the batch in doubt, if the state was in memory; kept: there was none; copied: from a"
+            " standby. Null: the state was restored.",
             enum=["merged", "dropped", "kept", "copied", None],
         ),
     ] = None
-    mode: Annotated[
-        str | None, said("Null until it is chosen, or when there was nothing to do.", enum=["changes", "replay", None])
-    ] = None
+    mode: Annotated[str | None, said("Null: not chosen, or nothing to do.", enum=["changes", "replay", None])] = None
     snapshot: Annotated[SnapshotUsed | None, said("Null: it started from the genesis, or from memory.")] = None
     fallback_from: Annotated[str | None, said("The newest snapshot, when it could not be used.")] = None
     fallback_reason: Annotated[str | None, said("Why the newest snapshot or the preferred mode was not used.")] = None
@@ -165,17 +159,10 @@ class RecoveryStatus(msgspec.Struct, frozen=True):
     records_replayed: Count = 0
     records_advanced: Annotated[Count, said("Input offsets that were brought forward, by either mode.")] = 0
     predicted_seconds: Annotated[
-        Seconds | None,
-        said(
-            "By the rates that this process knew before it; its true seconds are the sum of `seconds_per_phase`."
-            " Null: it has not ended, was from memory, or took several attempts."
-        ),
+        Seconds | None, said("By the rates before it. Null: not ended, from memory, or with several attempts.")
     ] = None
     proof: Annotated[DigestProof | None, said("The comparison that ends a recovery.")] = None
-    forecast: Annotated[
-        Forecast | None,
-        said("Null: what there is to restore is not known yet, or the state was in memory. It stays after the end."),
-    ] = None
+    forecast: Annotated[Forecast | None, said("Null: from memory, or not known yet. It stays after the end.")] = None
 
 
 class SnapshotState(StrEnum):
@@ -196,8 +183,7 @@ class SnapshotStatus(msgspec.Struct, frozen=True):
     reason: Annotated[
         str,
         said(
-            "records, interval, objective, trigger, shutdown, failed_partition, fallback, retention, restored;"
-            " adopted: a job wrote it."
+            "records, interval, objective, trigger, shutdown, failed_partition, fallback, retention, restored, adopted"
         ),
     ]
     batch: Count
@@ -230,16 +216,8 @@ class StoreStatus(msgspec.Struct, frozen=True):
     name: str
     entries: Count
     size_bytes: Count
-    largest_entry_bytes: Annotated[
-        Count, said("Of those loaded from a snapshot or committed; the limit is 800,000.")
-    ] = 0
-    next_due_ms: Annotated[
-        Count | None,
-        said(
-            "Stream time at which its next timer or expiry is due; null: nothing is. Where more than 512"
-            " are due within a second, it may be up to a second too early."
-        ),
-    ] = None
+    largest_entry_bytes: Annotated[Count, said("Of those loaded from a snapshot or committed; at most 800,000.")] = 0
+    next_due_ms: Annotated[Count | None, said("Stream time of its next timer or expiry, or up to 1 s before.")] = None
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -270,13 +248,9 @@ class CallStatus(msgspec.Struct, frozen=True):
     name: str
     pending: Annotated[Count, said("Requested, and their answers are not handled yet.")]
     failures: Annotated[Count, said("Attempts of this process that failed in a row.")] = 0
-    circuit_open: Annotated[
-        bool, said("After 10 failures in a row only one call at a time is tried, until one succeeds.")
-    ] = False
+    circuit_open: Annotated[bool, said("After 10 failures in a row: one call at a time, until one succeeds.")] = False
     last_error: Annotated[str, said("Of the last attempt; empty if it succeeded.")] = ""
-    oldest_at: Annotated[
-        Time | None, said("Time of the record or timer that requested the oldest pending one; null: none has a time.")
-    ] = None
+    oldest_at: Annotated[Time | None, said("Of the record or timer that requested the oldest pending one.")] = None
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):
@@ -299,9 +273,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     stream_time_ms: Annotated[Count | None, said("Null before the first record.")] = None
     timers_pending: Annotated[Count, said("Timers of keys that are set.")] = 0
     calls: Annotated[tuple[CallStatus, ...], said("By name; empty unless the app has calls, and it is live.")] = ()
-    next_due_ms: Annotated[
-        Count | None, said("Stream time at which the next timer or expiry of any store is due; null: nothing is.")
-    ] = None
+    next_due_ms: Annotated[Count | None, said("Stream time of the next timer or expiry of any store.")] = None
     timers_total: Annotated[Count, said("Fired, counted as `records_total`.")] = 0
     expired_total: Annotated[Count, said("Entries, counted as `records_total`.")] = 0
     digest: str | None = None
@@ -313,22 +285,13 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     recoverable: Annotated[bool | None, said("Whether a recovery would succeed now; looked at once a minute.")] = None
     unrecoverable_reason: Annotated[str, said("Empty unless `recoverable` is false.")] = ""
     blocked_by_open_transaction: Annotated[
-        tuple[BlockedTopic, ...],
-        said("Inputs, or the increments topic, that an open transaction has held back for a minute."),
+        tuple[BlockedTopic, ...], said("Inputs, or the increments topic, held back for a minute.")
     ] = ()
-    ownership_doubt: Annotated[
-        str, said("Why another process may own this live partition by now; empty: no doubt.")
-    ] = ""
-    decisions: Annotated[
-        tuple[Decision, ...], said("Newest first, as far as the increments reach back; at most 100.")
-    ] = ()
+    ownership_doubt: Annotated[str, said("Why another process may own it by now; empty: no doubt.")] = ""
+    decisions: Annotated[tuple[Decision, ...], said("Newest first, as far as the log reaches; at most 100.")] = ()
     rejected_proposals: Annotated[tuple[RejectedProposal, ...], said("Newest first, at most 16.")] = ()
-    restore_plan: Annotated[
-        RestorePlan | None, said("What a recovery would do; looked up once a minute, null unless live.")
-    ] = None
-    objective: Annotated[
-        RestoreObjective | None, said("Null unless live, or if `restore.objective_seconds` is not set.")
-    ] = None
+    restore_plan: Annotated[RestorePlan | None, said("As of the last minute; null unless live.")] = None
+    objective: Annotated[RestoreObjective | None, said("Null unless live and set.")] = None
     drill: Annotated[Drill | None, said("The last one of this process.")] = None
     error: PartitionError | None = None
     updated_at: Annotated[Time, said("The last progress.")] = LONG_AGO
@@ -371,9 +334,7 @@ class StandbyStatus(msgspec.Struct, frozen=True):
     lag_offsets: Annotated[Count, said("Offsets of the increments topic behind it, when it last looked.")] = 0
     entries: Count = 0
     digest: str | None = None
-    digests_compared: Annotated[
-        Count, said("Digests of the owner that it has compared since it was loaded, all equal: else it starts over.")
-    ] = 0
+    digests_compared: Annotated[Count, said("With those of the owner, since it was loaded, all equal.")] = 0
     error: Annotated[PartitionError | None, said("Why it starts over, or cannot follow.")] = None
     updated_at: Annotated[Time, said("When it last looked at the log.")] = LONG_AGO
 
@@ -407,7 +368,6 @@ class StatusBoard:
                 self._standbys[partition] = status
 
     def standbys(self) -> list[StandbyStatus]:
-        """List the warm copies, ordered by partition."""
         with self._lock:
             return [self._standbys[p] for p in sorted(self._standbys)]
 
@@ -438,7 +398,6 @@ class SnapshotsSeen:
         return list(self._snapshots.values())[::-1]
 
     def add(self, status: PartitionStatus) -> None:
-        """Note the snapshots that a partition's status names."""
         used = status.restore.snapshot if status.restore and status.phase is Phase.LIVE else None
         if used is not None and used.snapshot_id not in self._snapshots:
             self._snapshots[used.snapshot_id] = SnapshotStatus.restored(status.partition, used)

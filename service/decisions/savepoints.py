@@ -20,7 +20,7 @@ from snapreplay.app.ways import MODULE, app_name
 from snapreplay.errors import DamagedError, SnapreplayError, StopError, UsageError
 from snapreplay.service.clock import time_of
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control.lists import SavepointList, SavepointPart, SavepointShown, SavepointsUnread
+from snapreplay.service.control.kafka_reads import SavepointList, SavepointPart, SavepointShown, SavepointsUnread
 from snapreplay.service.control.operations import CreateSavepoint, OnDone, OperationState, SavepointCommand
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.decisions.state_import import STATE_BATCH, CannotTakeOver, named, takeover_of

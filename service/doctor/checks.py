@@ -256,11 +256,12 @@ APART_MIN = 0.25
 of two partitions, and more in larger ones."""
 
 
-def keyed_alike(facts: DoctorFacts) -> Iterator[Diagnosis]:
+@_check("keys")
+def keyed_alike(facts: DoctorFacts) -> Found:
     """Check that producers of several inputs put a key into the same partition. One input alone may be partitioned in
     any way, and so may all of them if it is the same way."""
     keys = {topic: found for topic, found in facts.keys.items() if found and topic in facts.topics}
-    declared = [diagnosis for topic, found in keys.items() for diagnosis in _not_as_declared(facts, topic, found)]
+    declared = [each for topic, found in keys.items() for each in _not_as_declared(facts, topic, found)]
     yield from declared
     if len(keys) < 2:
         return
@@ -268,17 +269,26 @@ def keyed_alike(facts: DoctorFacts) -> Iterator[Diagnosis]:
     hashes = {topic: _hash_of(found, counts[topic]) for topic, found in keys.items()}
     by_murmur2 = [topic for topic, name in hashes.items() if name == MURMUR2]
     for topic, name in hashes.items():
-        if topic in facts.internal or any(each.where == topic for each in declared):
+        if topic in facts.internal or any(where == topic for where, *_ in declared):
             continue
         others = [each for each in by_murmur2 or keys if each != topic]
         proof = _in_two_partitions(topic, others, keys)
         # An input whose records get other keys in an internal topic may be hashed in any way.
         lies_elsewhere = not facts.internal and name is not None and (bool(by_murmur2) or _differ(name, others, hashes))
         if name != MURMUR2 and (proof or lies_elsewhere):
-            yield _diagnosis(topic, name, proof or _misplaced(keys[topic], counts[topic]))
+            by = f", as {HASHES[name].used_by} does ({name})" if name else ""
+            yield (
+                topic,
+                f"its producer puts keys into other partitions than those of the other inputs{by}:"
+                f" {proof or _misplaced(keys[topic], counts[topic])}. A handler does not find the entry that another"
+                " input has stored under such a key: each partition has its own state",
+                "set `partitioner=murmur2_random` in a producer that uses librdkafka, or Java's default partitioner in"
+                " any other one. Existing records stay where they are: copy them to a new topic with unchanged keys,"
+                " and name that topic in App(inputs=[…])",
+            )
 
 
-def _not_as_declared(facts: DoctorFacts, topic: str, keys: Mapping[bytes, int]) -> Iterator[Diagnosis]:
+def _not_as_declared(facts: DoctorFacts, topic: str, keys: Mapping[bytes, int]) -> Found:
     """Name a topic with keys where the partitioner that the app declares for it does not put them."""
     found = facts.app.declaration(topic) if facts.app else None
     if found is None or found.partitioner is None:
@@ -286,8 +296,7 @@ def _not_as_declared(facts: DoctorFacts, topic: str, keys: Mapping[bytes, int]) 
     count, name = facts.topics[topic].partition_count, found.partitioner
     proofs = [proof for key, at in sorted(keys.items()) if (proof := misplaced(key, at, count, name))]
     if proofs:
-        yield Diagnosis(
-            "keys",
+        yield (
             topic,
             f"its producer does not partition by {name}, as the app declares: {proofs[0]}; so do {len(proofs)} of"
             f" {len(keys)} keys that were sampled",
@@ -330,22 +339,6 @@ def _misplaced(keys: Mapping[bytes, int], count: int) -> str:
         f"key {shown_key(key)} is in partition {keys[key]}, but murmur2 gives partition {at}; {len(elsewhere)} of"
         f" {len(keys)} sampled keys are in other partitions than murmur2 gives"
     )
-
-
-def _diagnosis(topic: str, name: str | None, proof: str) -> Diagnosis:
-    by = f", as {HASHES[name].used_by} does ({name})" if name else ""
-    return Diagnosis(
-        "keys",
-        topic,
-        f"its producer puts keys into other partitions than those of the other inputs{by}: {proof}. A handler"
-        " does not find the entry that another input has stored under such a key: each partition has its own state",
-        "set `partitioner=murmur2_random` in a producer that uses librdkafka, or Java's default partitioner in any"
-        " other one. Existing records stay where they are: copy them to a new topic with unchanged keys, and name"
-        " that topic in App(inputs=[…])",
-    )
-
-
-CHECKS.append(keyed_alike)
 
 
 @_check("replication")
@@ -585,7 +578,6 @@ def tables(facts: DoctorFacts) -> Found:
 
 
 def _retained_ms(topic: TopicFacts) -> int | None:
-    """Return the retention by time; None: nothing is deleted by time."""
     retained_ms = int(topic.config.get("retention.ms", "-1"))
     return retained_ms if retained_ms >= 0 and "delete" in topic.config.get("cleanup.policy", "delete") else None
 

@@ -154,7 +154,6 @@ class DoctorFacts(msgspec.Struct, frozen=True):
 
     @property
     def app_name(self) -> str:
-        """The app as a command takes it."""
         return app_name(self.app) if self.app is not None else MODULE
 
     def or_savepoint(self, *, own_are_gone: bool = False) -> str:
@@ -169,7 +168,6 @@ class DoctorFacts(msgspec.Struct, frozen=True):
         return (self.topics[name] for name in dict.fromkeys(names) if name in self.topics)
 
     def alter(self, topic: str, setting: str) -> str:
-        """Name the command that sets `name=value` on a topic."""
         return f"`{alter(topic, setting, ','.join(self.settings.bootstrap_servers))}`"
 
     @property

@@ -21,7 +21,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from snapreplay.errors import described
 from snapreplay.service.config.kafka_properties import TOKEN_PROVIDER, provider_shown
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control.address import Address
+from snapreplay.service.control.protocol import Address
 from snapreplay.service.core.kafka_errors import NotAuthenticated
 from snapreplay.service.kafka import connection as connections
 from snapreplay.service.kafka.config import client_arguments

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from snapreplay.counted import counted
-from snapreplay.service.control.counters import TakeoverMetrics
+from snapreplay.service.control.counters import FALSE_ALARMS, TAKEOVERS
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.suspicion import (
@@ -59,7 +59,8 @@ class Takeovers:
         self._start = start
         self._given_up = given_up
         self._rejoin = rejoin
-        self._metrics = TakeoverMetrics(app_id)
+        # Made now, so that both series start at 0.
+        self._taken, self._false_alarms = TAKEOVERS.labels(app_id), FALSE_ALARMS.labels(app_id)
         self._watch = Watch()
         self._listening: dict[str, asyncio.Task[None]] = {}
         self._telling: asyncio.TimerHandle | None = None
@@ -129,7 +130,7 @@ class Takeovers:
     def _begin(self, partitions: tuple[int, ...]) -> None:
         for number in partitions:
             takeover = self._watch.under_way[number]
-            self._metrics.begun()
+            self._taken.inc()
             asyncio.get_running_loop().call_later(self._patience_seconds, self._expire, number, takeover)
             self._start(number)
 
@@ -154,7 +155,7 @@ class Takeovers:
             self._given_up()
 
     def _false_alarm(self, alarm: Alarm) -> None:
-        self._metrics.false_alarm()
+        self._false_alarms.inc()
         log.warning(
             "process %s is a member of the group still: it seemed to be dead, and was fenced without need;"
             " for %.0f s this is not done again",

@@ -86,7 +86,6 @@ class Reporter(RestoreRecord):
         self.update()
 
     def update(self, **changes: Any) -> None:
-        """Publish with these fields changed."""
         self.status = msgspec.structs.replace(self.status, updated_at=wall_time(), **changes)
         self._board.publish(self.status)
 
@@ -103,7 +102,6 @@ class Reporter(RestoreRecord):
         self.update(phase=phase, restore=self.recovery, ownership_doubt=doubt)
 
     def claimed(self, owner_epoch: int) -> None:
-        """Note a committed claim."""
         self.facts = replace(self.facts, owner_epoch=owner_epoch)
         self.update(owner_epoch=owner_epoch)
         self._on_claim(owner_epoch)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import DamagedError, SnapreplayError
 from snapreplay.service.clock import time_of
-from snapreplay.service.control.histories import (
+from snapreplay.service.control.kafka_reads import (
     HISTORY_SECONDS,
     LOG_BYTES_MAX,
     OWNERSHIPS_MAX,

@@ -1,7 +1,5 @@
 """HTTP over an in-memory `Control`: in process, and on a real port."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

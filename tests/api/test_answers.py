@@ -1,7 +1,5 @@
 """Answers that are given again, and HEAD."""
 
-from __future__ import annotations
-
 import asyncio
 
 import msgspec

@@ -1,7 +1,5 @@
 """The application as a whole: names, documents, bodies."""
 
-from __future__ import annotations
-
 import pytest
 
 from snapreplay.api.app import BODY_BYTES_MAX, create_app

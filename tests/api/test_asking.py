@@ -1,7 +1,5 @@
 """What HTTP asks of the runners' loop: while a handler keeps it, and while a batch is awaited."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import threading
@@ -12,10 +10,10 @@ import httpx2
 import msgspec
 import pytest
 
-from snapreplay.api import state_views
+from snapreplay.api import views
 from snapreplay.api.asking import WAITING_MAX, Asking
 from snapreplay.api.json_values import shown_value
-from snapreplay.service.control.histories import KeyChange
+from snapreplay.service.control.kafka_reads import KeyChange
 from snapreplay.service.control.operations import TriggerSnapshot
 from snapreplay.service.control.protocol import TooManyCommands
 from snapreplay.service.control.state_reads import (
@@ -140,7 +138,7 @@ async def test_probes_are_answered_while_an_answer_is_converted(control, monkeyp
         assert may_end.wait(scaled(20))
         return shown_value(stored)
 
-    monkeypatch.setattr(state_views, "shown_value", shown)
+    monkeypatch.setattr(views, "shown_value", shown)
     control.key_histories = lambda _: msgspec.structs.replace(NO_CHANGES, changes=(CHANGE,))
     paths = ["state/default?partition=0", "state/default/ada?partition=0", "state/default/ada?scope=local",
              "key-history/default/ada?partition=0"]  # fmt: skip

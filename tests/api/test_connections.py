@@ -1,7 +1,5 @@
 """HTTP under connections that mean harm, and what it answers to others meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket
@@ -13,7 +11,7 @@ import httpx2
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from snapreplay.api import limits, serving
+from snapreplay.api import serving
 from snapreplay.api.server import bind
 from snapreplay.api.serving import Server
 from tests.support.deadlines import scaled, within
@@ -52,7 +50,7 @@ def is_closed(client: socket.socket) -> bool:
 def harmful(request, url: str) -> Iterator[list[socket.socket]]:
     """More connections than are served at once."""
     opened = []
-    for _ in range(limits.CONNECTIONS_MAX + 100):
+    for _ in range(serving.CONNECTIONS_MAX + 100):
         each = connected(url)
         each.setblocking(False)
         with suppress(OSError):  # it is closed already, because others came
@@ -79,7 +77,7 @@ def test_a_crowd_of_one_address_pushes_out_nobody_from_another(url):
     """However many come: whoever has the most connections loses the oldest."""
     with connected(url) as first, ExitStack() as crowd:
         first.sendall(HALF)
-        others = [crowd.enter_context(connected(url, "127.0.0.2")) for _ in range(limits.CONNECTIONS_MAX + 50)]
+        others = [crowd.enter_context(connected(url, "127.0.0.2")) for _ in range(serving.CONNECTIONS_MAX + 50)]
         for each in others:
             each.setblocking(False)
         eventually(lambda: sum(is_closed(each) for each in others) >= 50, "the oldest of the crowd closed")

@@ -1,7 +1,5 @@
 """The text of events, written and read."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The events of a process, in memory and on a real port."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator
@@ -24,7 +22,7 @@ from snapreplay.api.events import (
     StatusEvents,
     changed,
 )
-from snapreplay.api.limits import connections_max
+from snapreplay.api.serving import connections_max
 from snapreplay.service.control.protocol import StatusDocument
 from snapreplay.service.control.status import PartitionError
 from tests.api.test_connections import connected, is_closed, served_here

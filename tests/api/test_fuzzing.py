@@ -1,7 +1,5 @@
 """Requests that the description of the API allows, and such that it does not: answers are as it says."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

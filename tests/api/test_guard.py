@@ -1,7 +1,5 @@
 """Requests that no client of ours sends."""
 
-from __future__ import annotations
-
 import pytest
 
 from snapreplay.api.guard import Hosts, refusal

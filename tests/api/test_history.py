@@ -1,7 +1,5 @@
 """The history of a partition over HTTP; how it is read: tests/service/topics/test_ownerships.py."""
 
-from __future__ import annotations
-
 import asyncio
 
 import httpx2
@@ -9,7 +7,7 @@ import pytest
 
 from snapreplay.api.asking import FROM_KAFKA_MAX
 from snapreplay.service.clock import time_of
-from snapreplay.service.control.histories import PartitionHistory, PastOwnership, PointedSnapshot
+from snapreplay.service.control.kafka_reads import PartitionHistory, PastOwnership, PointedSnapshot
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
 from tests.support.served import served

@@ -1,7 +1,5 @@
 """Stored values as JSON, however deep they are nested."""
 
-from __future__ import annotations
-
 import json as stdlib_json
 from typing import Any
 
@@ -10,7 +8,7 @@ import pytest
 
 from snapreplay import App, MapState, Topic, json, msgpack
 from snapreplay.api.cli.json_records import Shower, records_of
-from snapreplay.api.json_values import LEVELS_MAX, TOO_DEEP, builtins_of, shown_key, shown_value
+from snapreplay.api.json_values import LEVELS_MAX, TOO_DEEP, builtins_of, shown_value
 from snapreplay.app.record import RawRecord
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.snapshots.format.envelope import encode
@@ -42,7 +40,6 @@ def test_a_nested_value_is_shown_down_to_a_level(depth):
         (depth, False) if depth <= LEVELS_MAX else (LEVELS_MAX, True) if depth < 1000 else (0, True)
     )
     assert msgspec.json.decode(msgspec.json.encode(shown)) == shown
-    assert isinstance(shown_key(nested(depth)), list | dict | str)
 
 
 def test_dicts_and_objects_are_cut_as_well():

@@ -1,12 +1,10 @@
 """The history of a key over HTTP; how it is read: tests/service/topics/test_key_history.py."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 
 from snapreplay.service.clock import time_of
-from snapreplay.service.control.histories import KeyChange, KeyHistory, ReadKeyHistory, ReadRecords
+from snapreplay.service.control.kafka_reads import KeyChange, KeyHistory, ReadKeyHistory, ReadRecords
 from snapreplay.service.control.state_reads import NotReadable, UnknownMap, WrongRead
 from tests.api.test_routes import problem
 from tests.api.test_state_routes import KEYS

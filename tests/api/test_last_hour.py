@@ -1,7 +1,5 @@
 """The last hour: what is remembered of the app, and how what several processes saw is put together."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import msgspec

@@ -1,7 +1,5 @@
 """Probes are answered before the application is imported; everything else waits for it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """The committed OpenAPI document."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Requests that are passed on to the processes that own the partitions."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """The page and its files over HTTP. How it looks and what it does: tests/page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Processes that follow each other over HTTP: real ones, killed, frozen, cut off, and what is no peer at all."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import time

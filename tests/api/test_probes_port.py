@@ -1,7 +1,5 @@
 """The port of the probes: probes and metrics without a login, and nothing else."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Errors as problem documents, also those nobody expected."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The bodies of requests that take none. What else a request may have: test_routes.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """All routes: every answer, and every bad input that they can meet."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -9,7 +7,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from snapreplay.api import operation_views
+from snapreplay.api import views
 from snapreplay.service.control.protocol import Check
 from tests.support.fake_control import LIVE
 
@@ -186,7 +184,7 @@ def test_unknown_operation_is_404_and_says_how_many_are_kept(client, name):
 
 def test_the_newest_operations_are_listed_and_older_ones_are_found_by_their_ids(client, monkeypatch):
     """A command for many partitions waits for each by its id."""
-    monkeypatch.setattr(operation_views, "LISTED_MAX", 2)
+    monkeypatch.setattr(views, "LISTED_MAX", 2)
     actions = ("pause", "resume", "drill")
     made = [client.post(f"/api/v1/partitions/0/{each}").json()["id"] for each in actions]
     listed = client.get("/api/v1/operations").json()["items"]

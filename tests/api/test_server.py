@@ -1,7 +1,5 @@
 """HTTP on a real port, of a service that is killed, stopped, or out of files."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -23,8 +21,8 @@ from snapreplay.api.server import HttpServer
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import load_settings
-from snapreplay.service.control.address import Address
 from snapreplay.service.control.operations import AdoptSnapshot
+from snapreplay.service.control.protocol import Address
 from tests.api.test_connections import HALF, PIPELINED, SLOW_BODY, connected
 from tests.support.deadlines import is_running, scaled, within
 from tests.support.fake_control import FakeControl

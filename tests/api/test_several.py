@@ -1,7 +1,5 @@
 """HTTP of a process with several apps: each app's API below its id, and what is of the process."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

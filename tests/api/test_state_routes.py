@@ -1,7 +1,5 @@
 """The routes to entries: every answer, and every bad input that they can meet, with a control that has no state."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,8 +1,6 @@
 """TLS: certificates that are renewed, processes and commands that follow https, certificates of clients, and handshakes
 that do not end."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl
@@ -20,10 +18,10 @@ from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app as commands
 from snapreplay.api.credentials import TlsFiles
-from snapreplay.api.limits import EXCHANGE_SECONDS, connections_max
 from snapreplay.api.peer_client import Caller
 from snapreplay.api.peers import PeerFollower
 from snapreplay.api.server import HttpServer
+from snapreplay.api.serving import EXCHANGE_SECONDS, connections_max
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from tests.support.deadlines import scaled

@@ -1,7 +1,5 @@
 """Tokens: the file, who needs one, and that nobody tells it."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import logging

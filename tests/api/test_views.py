@@ -1,7 +1,5 @@
 """Tests of the way from statuses to what is shown."""
 
-from __future__ import annotations
-
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st

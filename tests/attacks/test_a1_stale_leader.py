@@ -1,8 +1,6 @@
 """Attack A1: the leader of T-ZengLiang is cut from its peers but not from clients. It answers with an old end, for
 seconds also after the healing; a restart that believed it would begin a fork."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator

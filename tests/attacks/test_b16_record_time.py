@@ -3,7 +3,6 @@
 import asyncio
 import time
 
-import pytest
 from confluent_kafka import Producer
 
 from tests.support import apps, inside
@@ -18,7 +17,6 @@ def written(servers: str, topic: str) -> None:
     assert producer.flush(20) == 0
 
 
-@pytest.mark.kafka
 async def test_b16_own_records_have_the_time_of_writing(stage, unique):
     """Those of an increments topic, for any time of the records. An output has the time of its record, which the
     state knows, too."""

@@ -15,7 +15,7 @@ from tests.support.deadlines import scaled
 from tests.support.stage import Stage, phase, processed, until
 from tests.support.tampering import configure, delete
 
-pytestmark = [pytest.mark.kafka, pytest.mark.whole]
+pytestmark = pytest.mark.whole
 
 
 async def ensure(here: Stage) -> list[str]:

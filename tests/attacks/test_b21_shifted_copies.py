@@ -11,7 +11,7 @@ from tests.support.accepting import accepted
 from tests.support.stage import processed
 from tests.support.tampering import messages, recreate, write_again
 
-pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("impatient")]
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 async def copied(here, *, until_offset=None):

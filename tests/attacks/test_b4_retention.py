@@ -16,7 +16,6 @@ from tests.support import apps
 from tests.support.stage import Stage, processed, snapshot, until
 from tests.support.tampering import trim
 
-pytestmark = pytest.mark.kafka
 LEAN = {"changelog": {"enabled": False}}
 
 

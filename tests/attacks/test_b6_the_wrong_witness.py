@@ -10,8 +10,6 @@ from tests.support import apps
 from tests.support.stage import phase, until
 from tests.support.wire import Proxy
 
-pytestmark = pytest.mark.kafka
-
 JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS = 11, 12, 13, 14, 15
 OF_THE_GROUP = {JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS}
 

@@ -13,7 +13,7 @@ from tests.support.deadlines import scaled
 from tests.support.stage import until
 from tests.support.waiting import is_true
 
-pytestmark = [pytest.mark.kafka, pytest.mark.whole]
+pytestmark = pytest.mark.whole
 
 RECORDS = 2500  # 12 seconds of replay, unless it is told that it is enough
 ROUNDS = 15

@@ -1,7 +1,5 @@
 """`python -m tests.chaos --seconds 300 --seed 7`: exit code 0 only with zero violations and everything healed."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

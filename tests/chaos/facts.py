@@ -1,7 +1,5 @@
 """The cluster's word on itself, by confluent-kafka: who leads what, who coordinates, where logs end."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from confluent_kafka.admin import AdminClient

@@ -1,7 +1,5 @@
 """Carries out a schedule: each lane in a thread, one fault after the other."""
 
-from __future__ import annotations
-
 import threading
 import traceback
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The report on a run and what it showed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """One run: brokers, processes, load, faults, healing, verdict."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import time

@@ -1,7 +1,5 @@
 """The timeline of a run: one list, written by all threads of a run."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Everything that a fault can be done to."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

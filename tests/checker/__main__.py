@@ -1,7 +1,5 @@
 """`python -m tests.checker --bootstrap-servers … --app-id …`: exit code 0 when every rule held."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

@@ -12,8 +12,6 @@ An app that is `wired` has a table, an internal topic and a call, too: amounts a
 What comes back is added, and gives an output like every record.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

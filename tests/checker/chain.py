@@ -1,7 +1,5 @@
 """T-ZengLiang as a chain: one owner after the other, one batch after the other, each where the last one ended."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Iterator
 

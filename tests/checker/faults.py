@@ -1,7 +1,5 @@
 """Every way in which a log can break a rule of the checker, and the rules that it breaks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Input records in the order the increments say, through the app by hand, against the outputs and the digests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgpack

@@ -1,7 +1,5 @@
 """The healing of a cluster: no transaction open, everything processed, one owner per partition."""
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.request

@@ -1,7 +1,5 @@
 """The whole judgement, partition by partition."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Whatever is due is searched for in one heap; nothing here knows how the product does it.
 """
 
-from __future__ import annotations
-
 import heapq
 import json
 import struct

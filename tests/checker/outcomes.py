@@ -13,8 +13,6 @@ before the service hears the answer, and is one write: lines of several processe
 transaction's last record, an increment or a claim, and `offset` where it was acknowledged, null if it was not.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

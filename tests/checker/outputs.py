@@ -4,8 +4,6 @@ The outputs of a state partition are merged with what the input says they must b
 nothing grows with the log.
 """
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from collections.abc import Iterator

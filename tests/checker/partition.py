@@ -1,7 +1,5 @@
 """One partition, judged in one pass over its logs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tests.checker import wire

@@ -4,8 +4,6 @@ ahead.
 A read ends at an offset asked for beforehand, never because nothing came. Bounded in memory: a few MiB per open read.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Of a chunk only size, checksum and sums are kept: some hundred bytes for up to 900,000.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field

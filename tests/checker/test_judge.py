@@ -1,7 +1,5 @@
 """The checker finds what it is for: logs written by hand, each with one fault, and one without."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

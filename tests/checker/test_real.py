@@ -1,7 +1,5 @@
 """The checker judges what the real service really wrote: through kills, trims and restores."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

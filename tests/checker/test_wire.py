@@ -1,7 +1,5 @@
 """The checker's own reader of the two topics against the golden records of the format."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

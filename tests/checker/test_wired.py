@@ -1,8 +1,6 @@
 """The checker finds what is lost or twice in a table, an internal topic and the answers of calls; and nothing in what
 the real service has written."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

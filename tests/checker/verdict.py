@@ -1,8 +1,6 @@
 """The verdict of the checker: one violation per broken rule and place, counts of what was looked at, and what was
 not."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """docs/FORMAT.md "Envelope", "Bodies" and "Digest" read by a second reader, without code of the service."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping
 from typing import Any

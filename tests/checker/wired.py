@@ -5,8 +5,6 @@ The first payment of each batch has `to` and `ask`. What it leads to is handled 
 behind one record of the table; what the last one leads to is not handled any more. There are no snapshots.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field

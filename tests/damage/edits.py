@@ -1,7 +1,5 @@
 """The edits of records in a topic: of their bytes, and of their order. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

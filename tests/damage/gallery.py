@@ -1,8 +1,6 @@
 """Every kind of damage that we can do to the two topics, by the record that it hits. docs/internals/results.md has the
 same table with the outcomes: a test carries it out and compares."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -26,8 +26,6 @@ from tests.support.stage import Stage, processed, snapshot
 from tests.support.tampering import bring_back, trim
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.kafka
-
 # Of those that do not depend on gaps: topics that are written again have none.
 QUICK = (
     "chunk of the newest snapshot, any byte flipped",

@@ -1,8 +1,6 @@
 """The table of damages in docs/internals/results.md is what happens: every row of it in memory, some of them again on
 Kafka (test_broker.py)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

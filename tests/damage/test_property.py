@@ -4,8 +4,6 @@ never another state.
 An example is a seed: what it does is drawn by a `Random` of its own, so that a failure is found again by its number.
 """
 
-from __future__ import annotations
-
 import random
 import zlib
 from functools import cache

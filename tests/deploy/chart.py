@@ -1,7 +1,5 @@
 """Renders deploy/helm, for test_chart.py: `python -m tests.deploy.chart` writes `chart.yaml` again. Needs helm."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Reads a Dockerfile: its stages, and the JSON form of its commands."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

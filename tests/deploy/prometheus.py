@@ -1,7 +1,5 @@
 """Prometheus and promtool, as the machine has them or as `make prometheus` has unpacked them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

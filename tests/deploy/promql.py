@@ -1,13 +1,11 @@
 """Expressions of Prometheus, compared with the metrics of the code."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 
 import msgspec
 
-from snapreplay.service.control.counters import EVENTS, PartitionMetrics, Result, TakeoverMetrics
+from snapreplay.service.control.counters import EVENTS, FALSE_ALARMS, TAKEOVERS, PartitionMetrics, Result
 from snapreplay.service.control.metrics import SHOWN, DocumentCollector
 from snapreplay.service.control.restore_plan import DrillState
 from snapreplay.service.control.status import StandbyStatus
@@ -40,7 +38,8 @@ def metrics() -> dict[str, set[str]]:
     every.failed("CommitInDoubt", "retry")
     every.restore_predicted(1.0)
     every.drill_ended(DrillState.SUCCEEDED, 1.0)
-    TakeoverMetrics("promql")
+    for each in (TAKEOVERS, FALSE_ALARMS):
+        each.labels("promql")
     found = {each.name: {"app", "partition", *filter(None, [each.label])} for each in SHOWN}
     document = msgspec.structs.replace(FakeControl([]).document(), standbys=(StandbyStatus(0),), copies=Copies())
     for family in DocumentCollector(document, EVENTS).collect():

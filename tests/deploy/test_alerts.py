@@ -1,7 +1,5 @@
 """deploy/observability/alerts.yaml: each alert fires for what is broken, by promtool and on a real broker."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -145,7 +143,6 @@ async def watched(here: Any, folder: Path) -> AsyncIterator[tuple[Any, Prometheu
         await service.stop()
 
 
-@pytest.mark.kafka
 @pytest.mark.whole
 async def test_prometheus_tells_what_is_wrong_with_a_real_service(stage, unique, tmp_path, monkeypatch) -> None:
     """Healthy: silence. A record that fails, a large entry, a transaction left open, a topic deleted: each has its

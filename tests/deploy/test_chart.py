@@ -1,7 +1,5 @@
 """deploy/helm: the rendered chart, and what it refuses to render."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """deploy/compose.yaml: what can be known of it without a daemon. `make docker` brings it up."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """deploy/observability/dashboard.json: its queries and its layout; Grafana itself is not there."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

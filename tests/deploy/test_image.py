@@ -1,7 +1,5 @@
 """The Dockerfile: what can be known of it without Docker. `make docker` builds the image and runs it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket

@@ -1,7 +1,5 @@
 """deploy/snapreplay@.service: what can be known of it without systemd running."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

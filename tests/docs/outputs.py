@@ -1,7 +1,5 @@
 """Reads what a page shows below a line that is typed, and says whether that is what the line prints."""
 
-from __future__ import annotations
-
 import re
 
 from tests.docs.snippets import blocks, typed

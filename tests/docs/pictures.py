@@ -5,8 +5,6 @@
 - peers.svg: the tables of docs/benchmarks.md beside other libraries, as bars.
 """
 
-from __future__ import annotations
-
 import re
 from html import escape
 from pathlib import Path

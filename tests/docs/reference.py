@@ -1,7 +1,5 @@
 """The pages of the reference that are made from the code: `python -m tests.docs.reference` writes them."""
 
-from __future__ import annotations
-
 import enum
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """Finds what a reader may copy from the pages: fenced blocks, commands, and code in sentences."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import textwrap

@@ -1,7 +1,5 @@
 """docs/operators.md: what a savepoint brings back, on a real broker. Copies of the topics are attack B21."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -12,8 +10,6 @@ from snapreplay.service.decisions.init import init_with_state
 from snapreplay.service.topics.requirements import ensure_topics
 from tests.support import apps, reference, tampering
 from tests.support.stage import Stage, processed
-
-pytestmark = pytest.mark.kafka
 
 
 @pytest.mark.whole

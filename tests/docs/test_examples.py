@@ -1,7 +1,5 @@
 """The Python blocks of the documents run: each document is one module, top to bottom."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import os
@@ -79,7 +77,6 @@ def test_the_examples_hold(module: ModuleType) -> None:
 
 
 @pytest.mark.whole
-@pytest.mark.kafka
 @pytest.mark.timeout(300)  # several processes are started several times
 def test_the_page_about_testing_is_a_test_module(tmp_path: Path, broker: Any) -> None:
     """docs/testing.md, as pytest runs it for a user: the plugin, pytest-asyncio, a real broker."""

@@ -1,7 +1,5 @@
 """Pages that must agree with the tree: the index, names, the reference, tables drawn from the code, the README."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The site of the documentation is built from the pages as they are, and needs no other host."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,8 +1,6 @@
 """Commands, options, settings, requests, metrics and files that a reader may copy from a page exist.
 Blocks that run have a test of their own."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

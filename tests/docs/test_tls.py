@@ -1,7 +1,5 @@
 """docs/tls.md, block by block, on a real broker with the certificates, listeners and settings of the page."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shlex

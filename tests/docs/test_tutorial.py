@@ -1,7 +1,5 @@
 """docs/tutorial.md and README.md, command by command, as their reader types them."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,8 +1,6 @@
 """A program as a user writes it, with all parts of the API: `make lint` checks its types with mypy, `make pyright` with
 pyright."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, assert_type
 

@@ -1,7 +1,5 @@
 """deliveries.py, with a real registry, a real HTTP service that fails half of the time, and twenty SIGKILLs."""
 
-from __future__ import annotations
-
 import importlib
 import random
 import threading
@@ -111,7 +109,6 @@ def avro(services: tuple[ModuleType, Prices, str]) -> Iterator[Callable[[str, An
 
 
 @pytest.mark.whole
-@pytest.mark.kafka
 @pytest.mark.timeout(1200)
 async def test_outputs_and_state_are_those_of_a_fold_by_hand_over_twenty_kills(
     broker: Any,

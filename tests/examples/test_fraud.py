@@ -1,7 +1,5 @@
 """fraud.py, and its window."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """inventory.py, and its timers."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """leaderboard.py against the fold by hand."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 from zlib import crc32

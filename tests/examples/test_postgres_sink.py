@@ -1,7 +1,5 @@
 """postgres_sink.py on a real Postgres."""
 
-from __future__ import annotations
-
 import importlib
 import operator
 import random
@@ -72,7 +70,6 @@ def test_a_refused_payment_is_kept_for_a_person() -> None:
     assert list(harness.state.values()) == ["CallRefused: too large"]
 
 
-@pytest.mark.kafka
 @pytest.mark.timeout(600)
 async def test_each_payment_is_booked_once(
     broker: Any, unique: Callable[[str], str], database: Postgres, module: ModuleType

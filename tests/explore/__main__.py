@@ -1,7 +1,5 @@
 """`python -m tests.explore`: every interleaving of two owners within bounds, until a problem or the end."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -3,8 +3,6 @@
 What it has seen before that counts for nothing, unless that rule is broken.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

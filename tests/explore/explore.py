@@ -1,7 +1,5 @@
 """Breadth first: every interleaving, each state once, the shortest history of what must never be."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

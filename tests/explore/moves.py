@@ -1,7 +1,5 @@
 """The moves that are possible in a world: each owner does its next step, with every answer that Kafka may give."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

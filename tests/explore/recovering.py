@@ -1,7 +1,5 @@
 """A recovery in the world: each effect, with every answer that Kafka may give."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

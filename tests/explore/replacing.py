@@ -1,7 +1,5 @@
 """`dataclasses.replace` for millions of worlds, in a tenth of its time: no constructor runs."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from msgspec import Struct, structs

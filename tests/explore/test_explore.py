@@ -11,21 +11,24 @@ BOUNDS = {"batches": 2, "snapshots_left": 1, "faults": 1, "crashes": 0, "fences"
 STATES_MAX = 60_000
 
 
+def walked(start, states_max=STATES_MAX):
+    """Walk the worlds from there; nothing goes wrong in any."""
+    explored = explore(start, states_max)
+    assert explored.problem == "", "\n".join(explored.story)
+    return explored
+
+
 @pytest.mark.parametrize("batches", [1, TWO])
 def test_no_interleaving_of_two_owners_breaks_the_chain(batches):
     """Lost answers, stale leaders, refused epochs: one chain, nothing twice, nothing lost, nothing needed trimmed."""
-    explored = explore(beginning(**{**BOUNDS, "batches": batches}), STATES_MAX)
-    assert explored.problem == "", "\n".join(explored.story)
-    assert explored.is_whole
+    assert walked(beginning(**{**BOUNDS, "batches": batches})).is_whole
 
 
 @pytest.mark.parametrize("batches", [1, TWO])
 def test_a_kill_at_any_step_is_survived(batches):
     """Of either owner, also while it recovers."""
     bounds = {**BOUNDS, "faults": 0, "crashes": 1, "batches": batches}
-    explored = explore(beginning(**bounds), STATES_MAX)
-    assert explored.problem == "", "\n".join(explored.story)
-    assert explored.is_whole
+    assert walked(beginning(**bounds)).is_whole
 
 
 @pytest.mark.whole
@@ -34,9 +37,7 @@ def test_a_kill_at_any_step_is_survived(batches):
 def test_a_state_is_upgraded_once(schemas, bounds):
     """Beside an owner whose code is older, which goes on until then and is refused from then on; or as another one
     upgrades it, too. The state is that of one upgrade, in every snapshot and after every restore."""
-    explored = explore(beginning(schemas, **{**BOUNDS, "batches": 1, "snapshots_left": 0, **bounds}), STATES_MAX)
-    assert explored.problem == "", "\n".join(explored.story)
-    assert explored.is_whole
+    assert walked(beginning(schemas, **{**BOUNDS, "batches": 1, "snapshots_left": 0, **bounds})).is_whole
 
 
 @pytest.mark.whole
@@ -50,9 +51,7 @@ def test_an_upgrade_without_one_of_its_rules_is_found_out(broken):
 def test_an_internal_topic_is_added_once(bounds):
     """By the first owner whose code declares it, regardless of the other one: in one chain, and before it is LIVE."""
     start = beginning((1, 1), (1, 1), True, **{**BOUNDS, "batches": 1, "snapshots_left": 0, **bounds})
-    explored = explore(start, STATES_MAX)
-    assert explored.problem == "", "\n".join(explored.story)
-    assert explored.is_whole
+    assert walked(start).is_whole
 
 
 @pytest.mark.whole
@@ -74,9 +73,7 @@ def test_a_command_beside_the_owners_decides_once(corrects, bounds, fences):
     """It corrects the state, or adds an input: behind the last batch, whatever the owners commit meanwhile and wherever
     it dies. Whose version has other inputs is refused, and goes on when the log has them."""
     bounds = {**COMMANDED, **bounds, "fences": fences, "command": Command(corrects)}
-    explored = explore(beginning((1, 1), (1, 1) if corrects else (1, 2), **bounds), STATES_MAX)
-    assert explored.problem == "", "\n".join(explored.story)
-    assert explored.is_whole
+    assert walked(beginning((1, 1), (1, 1) if corrects else (1, 2), **bounds)).is_whole
 
 
 @pytest.mark.whole
@@ -95,9 +92,7 @@ LOSING = {**BOUNDS, "snapshots_left": 0, "faults": 0, "losses": 1}
 def test_a_log_that_loses_its_end_breaks_no_chain():
     """At any step of either owner: whoever has the state in memory writes it; who has none goes on with the log, or
     says what was lost."""
-    explored = explore(beginning(**LOSING), STATES_MAX)
-    assert explored.problem == "", "\n".join(explored.story)
-    assert explored.is_whole
+    assert walked(beginning(**LOSING)).is_whole
 
 
 @pytest.mark.whole
@@ -129,9 +124,8 @@ LARGER = {"snapshots_left": 1, "batches": 2, "fences": 3}
 def test_a_takeover_from_a_warm_copy_breaks_no_chain(schemas, bounds):
     """Of any batch, also one that the log has lost, and while the other one is alive: LIVE with the state of the last
     increment, or restored in full, or it says what was lost."""
-    explored = explore(beginning(schemas, **{**COPYING, **bounds}), STATES_MAX * 3 // 2)
-    assert explored.problem == "", "\n".join(explored.story)
-    assert explored.is_whole or "batches" in bounds
+    walk = walked(beginning(schemas, **{**COPYING, **bounds}), STATES_MAX * 3 // 2)
+    assert walk.is_whole or "batches" in bounds
 
 
 @pytest.mark.whole

@@ -5,8 +5,6 @@ next start on, `snapreplay retry` is for a process that runs (else the next star
 the app's file, as does `App(…, name=value)`. Ways of a hint are separated by "; or ".
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

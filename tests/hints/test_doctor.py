@@ -13,8 +13,6 @@ from tests.support.kafka import until_async
 from tests.support.tampering import trim
 from tests.support.wire import Proxy
 
-pytestmark = pytest.mark.kafka
-
 DESCRIBE_GROUPS = 15
 ALWAYS = {"brokers"}  # one broker only: what a test cluster is
 

@@ -15,7 +15,7 @@ from snapreplay.state.digest import Digest
 from tests.hints.following import way_with, ways
 from tests.support.tampering import bring_back, recreate, tamper, trim, with_fields
 
-pytestmark = [pytest.mark.kafka, pytest.mark.whole]
+pytestmark = pytest.mark.whole
 
 LEAN = {"changelog": {"enabled": False}}
 WRONG = Digest(20, 1, 2)

@@ -13,8 +13,6 @@ from tests.support import reference
 from tests.support.stage import Stage
 from tests.support.tampering import delete, grow, recreate
 
-pytestmark = pytest.mark.kafka
-
 
 async def refusal(who: Operator) -> str:
     """The hint with which a start is refused, before any partition."""

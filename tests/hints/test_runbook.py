@@ -1,11 +1,7 @@
 """docs/runbook.md: its commands, typed as they stand at an app with a dead letter, and each section in the condition
 of its alert."""
 
-from __future__ import annotations
-
 import re
-
-import pytest
 
 from tests.docs.snippets import blocks
 from tests.support.deadlines import scaled
@@ -34,7 +30,6 @@ def test_each_section_begins_with_what_its_alert_says() -> None:
         assert [each for each in parts if each != "Meaning"] == ["Symptom", "Safe", "Do"], section
 
 
-@pytest.mark.kafka
 async def test_each_command_of_the_runbook_does_what_it_says(newcomer) -> None:
     """All end well; the dead letter is read and sent back."""
     who = newcomer(errors={"policy": "dead_letter"})
@@ -58,7 +53,6 @@ async def test_each_command_of_the_runbook_does_what_it_says(newcomer) -> None:
     assert said["snapreplay redrive APP"].startswith("sent back")
 
 
-@pytest.mark.kafka
 async def test_snapshots_that_fail_succeed_again(newcomer) -> None:
     """Their topic is gone: the operation and doctor name it, and it is created as they say."""
     who = newcomer()

@@ -3,14 +3,10 @@
 import asyncio
 import re
 
-import pytest
-
 from tests.hints.following import all_of, way_with
 from tests.support.deadlines import scaled
 from tests.support.stage import phase, until
 from tests.support.tampering import create, delete, messages, trim, write_again
-
-pytestmark = pytest.mark.kafka
 
 
 async def hint_of(service, kind):

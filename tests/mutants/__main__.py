@@ -4,8 +4,6 @@ Exit code 0 when every one was caught; 1 otherwise. `--clean` runs all their tes
 instead: they must pass there, or being caught would mean nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterable, Sequence

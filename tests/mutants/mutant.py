@@ -5,8 +5,6 @@ A paragraph is a mutant: its name and the rule that it breaks; the tests that sh
 and a hunk for each place that is changed. See `Patch` for what a hunk says.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

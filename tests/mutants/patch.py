@@ -1,7 +1,5 @@
 """A patch that finds its place in the syntax tree: how the source is wrapped and commented does not matter to it."""
 
-from __future__ import annotations
-
 import ast
 import textwrap
 from collections.abc import Iterator

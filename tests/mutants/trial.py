@@ -1,7 +1,5 @@
 """One mutant on trial: its tests run in a scratch copy, and must fail."""
 
-from __future__ import annotations
-
 import atexit
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Looks at a page in each of its states: its verdict, its accessibility, its widths."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal, get_args
 

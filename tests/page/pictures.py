@@ -1,8 +1,6 @@
 """Takes the pictures of the page that the documents show, from a real run of examples/fraud.py: three processes, one of
 them killed, then a record that no handler can read. `python -m tests.page.pictures` takes about five minutes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

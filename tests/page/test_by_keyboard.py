@@ -1,12 +1,9 @@
 """The page by keyboard alone, the adoption of a snapshot, and ranges of keys, in a real browser."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
 import msgspec
-import pytest
 from playwright.async_api import Page, expect
 
 from snapreplay import MapState
@@ -110,7 +107,6 @@ async def test_a_proposed_snapshot_is_adopted_by_its_offset(page: Page) -> None:
         assert asked(control) == [("adopt", "manifest at offset 42")]
 
 
-@pytest.mark.kafka
 async def test_a_range_is_browsed(stage: Any, unique: Any, page: Page) -> None:
     """From a key, before another one, and by a prefix; keys are in their order."""
 

@@ -1,7 +1,5 @@
 """The dead letters on the page: their reason, their record, and the way back, in a real browser."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -9,7 +7,7 @@ import msgspec
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from snapreplay.service.control.lists import LETTERS_MAX, DeadLetter, DeadLetterList
+from snapreplay.service.control.kafka_reads import LETTERS_MAX, DeadLetter, DeadLetterList
 from tests.page.looking import looked_at, tab
 from tests.page.test_states import healthy
 from tests.support import apps
@@ -101,7 +99,6 @@ async def test_they_are_read_again_by_the_button_after_a_failure_too(page: Page)
         await expect(region).to_contain_text("All records were sent back.")
 
 
-@pytest.mark.kafka
 async def test_a_dead_letter_is_read_and_sent_back(stage: Any, unique: Any, children: Any, page: Page) -> None:
     """The handler is not fixed, so the record fails again: the old letter was sent back, the new one was not."""
     here = await stage(apps.ledger(unique("letters")), errors={"policy": "dead_letter"})

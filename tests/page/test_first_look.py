@@ -1,7 +1,5 @@
 """The page opens in a real browser and says what its process says; all else of it is in `make whole`."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec

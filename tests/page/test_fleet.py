@@ -1,19 +1,14 @@
 """The page of one process of several, in a real browser."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from typing import Any
 
-import pytest
 from playwright.async_api import Locator, Page, expect
 
 from tests.page.looking import details, looked_at, says, tab
 from tests.support import apps
 from tests.support.deadlines import scaled
-
-pytestmark = pytest.mark.kafka
 
 
 async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children: Any, page: Page) -> None:

@@ -1,7 +1,5 @@
 """The history of a partition on the page, in a real browser."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -10,7 +8,7 @@ from playwright.async_api import Page, expect
 
 from snapreplay.api.server import HttpServer
 from snapreplay.service.clock import wall_time
-from snapreplay.service.control.histories import PartitionHistory, PastOwnership
+from snapreplay.service.control.kafka_reads import PartitionHistory, PastOwnership
 from snapreplay.service.control.status import Decision
 from tests.page.looking import looked_at, says, tab
 from tests.support import apps

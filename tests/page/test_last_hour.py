@@ -1,7 +1,5 @@
 """The last hour on the page, in a real browser: also what was before the page was opened."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable

@@ -1,19 +1,15 @@
 """The page of one process through a night: it works, fails, is frozen, and is killed. A real browser looks at it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import signal
 from typing import Any
 
-import pytest
 from playwright.async_api import Locator, Page, expect
 
 from tests.page.looking import details, looked_at, says, tab
 from tests.support import apps
 
-pytestmark = pytest.mark.kafka
 PAGED = 60
 """Entries of partition 2 that are looked at in pages."""
 

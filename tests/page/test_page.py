@@ -1,20 +1,15 @@
 """The page of a process that restores, asks for a token, and knows roles, in a real browser."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.async_api import Page, expect
 
 from tests.page.looking import details, looked_at, says, tab
 from tests.support import apps
 from tests.support.gates import Gate
-
-pytestmark = pytest.mark.kafka
 
 
 async def test_a_restore_as_it_happens(stage: Any, unique: Any, children: Any, page: Page, tmp_path: Path) -> None:

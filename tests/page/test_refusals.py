@@ -1,7 +1,5 @@
 """The page says which requests are refused or not answered, and shows many partitions with one trouble as one."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading
@@ -12,7 +10,7 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from snapreplay.api.asking import COMMAND_SECONDS, Asking
-from snapreplay.api.operation_views import LISTED_MAX
+from snapreplay.api.views import LISTED_MAX
 from snapreplay.service.control.operations import Command, DrillPartition, Operation
 from snapreplay.service.control.protocol import Check
 from snapreplay.service.control.status import BlockedTopic

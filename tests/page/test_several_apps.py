@@ -1,7 +1,5 @@
 """The page of a process with several apps: each has its own, and leads to the others."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec

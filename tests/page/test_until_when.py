@@ -1,7 +1,5 @@
 """The page says until when a restore lasts, and how far off that may be, in a real browser."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable
@@ -110,7 +108,6 @@ async def test_of_several_restores_the_last_one_counts(page: Page) -> None:
         await looked_at(page)
 
 
-@pytest.mark.kafka
 async def test_a_real_restore_that_stands_still_is_later_than_predicted(
     stage: Any, unique: Any, children: Any, page: Page, tmp_path: Path
 ) -> None:

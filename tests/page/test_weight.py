@@ -1,7 +1,5 @@
 """What a browser loads for the page, how soon something is seen, and whether it moves afterwards."""
 
-from __future__ import annotations
-
 import re
 
 from playwright.async_api import Page

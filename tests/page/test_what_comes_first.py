@@ -1,7 +1,5 @@
 """The worst stands first on the page, and hides nothing that is as bad, in a real browser."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """The ground of scenarios: on the session's broker, or on three whose network can be cut."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext

@@ -13,7 +13,7 @@ from tests.checker.wire import Claim
 from tests.scenarios.conftest import PATIENCE_S
 from tests.support.history import History
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 # The zombie must still believe in its transaction when it wakes up: its own deadlines are long. It asks for its commit
 # before it gives the partition up, however late that is sent.

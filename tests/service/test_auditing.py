@@ -1,7 +1,5 @@
 """Audits without Spark, as an operator runs them: they replay the app."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -15,8 +13,6 @@ import pytest
 from snapreplay.app.load import load_app
 from tests.support.deadlines import scaled
 from tests.support.stage import Stage, snapshot
-
-pytestmark = pytest.mark.kafka
 
 APP = """
 from tests.support import apps

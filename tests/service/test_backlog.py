@@ -3,8 +3,6 @@
 `SNAPREPLAY_TEST_BACKLOG=50000,1000,20` has more customers, orders and rounds.
 """
 
-from __future__ import annotations
-
 import json
 import operator
 import os
@@ -65,7 +63,6 @@ async def sent_by(harness: RealHarness[Any]) -> int:
 
 
 @pytest.mark.whole
-@pytest.mark.kafka
 @pytest.mark.timeout(600 + 300 * ROUNDS)
 async def test_each_order_gets_the_name_of_its_customer_each_time(broker: Any, unique: Callable[[str], str]) -> None:
     """Each round has a backlog of its own, and a SIGKILL somewhere in it."""

@@ -29,8 +29,6 @@ from tests.support.stage import Stage, snapshot, until
 from tests.support.tampering import create, delete, grow
 from tests.support.tested import converted
 
-pytestmark = pytest.mark.kafka
-
 payments, rates = apps.topics_of(converted)
 
 

@@ -12,8 +12,6 @@ from tests.support import apps, reference
 from tests.support.child import Load
 from tests.support.stage import until
 
-pytestmark = pytest.mark.kafka
-
 
 async def folded(here):
     """Partition → key → what the state must be, as folded by hand from the payments: each has one answer."""

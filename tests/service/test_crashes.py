@@ -11,8 +11,6 @@ from tests.support import apps
 from tests.support.child import ROOT, Load
 from tests.support.stage import until
 
-pytestmark = pytest.mark.kafka
-
 
 @pytest.mark.whole
 @pytest.mark.parametrize(

@@ -1,12 +1,10 @@
 """The dead letters as HTTP shows them: what became of each, and how much of it is shown."""
 
-from __future__ import annotations
-
 from snapreplay.app.failure import dead_letter, timer_dead_letter
 from snapreplay.app.record import InputRecord, Output, RawRecord
 from snapreplay.app.timer import Timer
 from snapreplay.errors import RecordError
-from snapreplay.service.control.lists import VALUE_CHARACTERS_MAX
+from snapreplay.service.control.kafka_reads import VALUE_CHARACTERS_MAX
 from snapreplay.service.dead_letters import LEFT_SHOWN_MAX, _left, _letters
 from snapreplay.service.redrive import REDRIVEN_HEADER
 

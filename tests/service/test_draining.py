@@ -7,13 +7,11 @@ from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app
 from snapreplay.service.control.operations import NoSuccessor
-from tests.service.test_standbys import in_thread, shared, warm
+from tests.service.test_standbys import shared, warm
 from tests.support import apps
 from tests.support.child import Load
 from tests.support.deadlines import scaled
 from tests.support.stage import until
-
-pytestmark = pytest.mark.kafka
 
 
 async def typed(child, *words):
@@ -53,7 +51,7 @@ async def test_a_drained_process_hands_over_and_takes_none_until_it_is_undrained
         assert drain_of(one) is None
         await until(lambda: len(one.live()) == len(two.live()) == 2, "two and two again")
     for child in (one, two):
-        assert await in_thread(child.terminate) == 0
+        assert await asyncio.to_thread(child.terminate) == 0
     async with here.running() as service:
         await here.assert_exactly_once(service)
 

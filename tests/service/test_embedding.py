@@ -133,7 +133,6 @@ def test_a_coroutine_that_a_callback_returns_is_told(caplog):
     assert "it returned a coroutine, which is never awaited" in caplog.text
 
 
-@pytest.mark.kafka
 async def test_a_program_hears_of_each_partition_that_fails(stage, unique, caplog):
     """Partition and error, in its loop; what the callback raises is logged, and the next one is told all the same."""
     here = await stage(apps.ledger(unique("heard")), partitions=2)

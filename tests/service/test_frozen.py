@@ -11,8 +11,6 @@ from tests.support import apps
 from tests.support.stage import until
 from tests.support.waiting import is_true
 
-pytestmark = pytest.mark.kafka
-
 
 def answer(child):
     """(status code of /readyz, whether it says that partition 0 is live and ours)."""

@@ -13,8 +13,6 @@ from snapreplay.service.ports import NewTopic
 from tests.support.stage import Stage, phase, processed, until
 from tests.support.tampering import delete, grow
 
-pytestmark = pytest.mark.kafka
-
 
 def orders(name: str, *more: Topic[Any, Any], which: str = ".*") -> App[Any]:
     """Sums per key over all topics that match orders-NAME-…, and which topics a key came from."""

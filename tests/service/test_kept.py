@@ -12,7 +12,7 @@ from tests.support import apps
 from tests.support.deadlines import scaled
 from tests.support.stage import until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.whole]  # `make test` asks by commands: test_savepoint_commands.py
+pytestmark = pytest.mark.whole  # `make test` asks by commands: test_savepoint_commands.py
 
 
 @pytest.fixture

@@ -1,11 +1,7 @@
 """The history of a key of a running service on a real broker, over HTTP and by the command line."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
-
-import pytest
 
 from snapreplay.api.server import HttpServer
 from tests.service.test_state_reads import Asking
@@ -16,8 +12,6 @@ from tests.support.kafka import until_async
 from tests.support.stage import snapshot, until
 from tests.support.tampering import log_start
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.kafka
 
 
 async def test_how_a_value_came_to_be_is_read_from_the_log(stage: Any, unique: Any) -> None:

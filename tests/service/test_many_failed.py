@@ -14,7 +14,6 @@ from tests.support.kafka import sockets_to
 from tests.support.stage import until
 from tests.support.wire import HOST, Proxy
 
-pytestmark = pytest.mark.kafka
 PARTITIONS = 20
 IDLE_MAX = 8
 """Connections that are kept: fewer than partitions."""

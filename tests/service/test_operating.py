@@ -1,7 +1,5 @@
 """Operations that a program asks its service for, as an operator does over HTTP, on a real broker."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -10,8 +8,6 @@ from snapreplay.errors import ServiceClosed, UnknownPartition
 from snapreplay.service.control.operations import NotFailed
 from tests.support import apps
 from tests.support.deadlines import scaled
-
-pytestmark = pytest.mark.kafka
 
 
 async def test_a_program_pauses_resumes_and_retries(stage, unique):

@@ -17,7 +17,6 @@ APP = apps.ledger("x")
 DEAD_LETTERS = Settings(errors=ErrorSettings(policy="dead_letter"))
 
 
-@pytest.mark.kafka
 async def test_a_good_cluster_gives_what_partitions_need(stage, unique):
     """Cluster id, partition count, limits of what is written, the longest a transaction may last, ids."""
     here = await stage(apps.ledger(unique("fine")), partitions=3, errors={"policy": "dead_letter"})

@@ -1,7 +1,5 @@
 """Dead letters go back once, wherever a redrive dies."""
 
-from __future__ import annotations
-
 import asyncio
 
 import msgspec
@@ -23,8 +21,6 @@ from tests.support import apps
 from tests.support.kafka import decided
 from tests.support.stage import Stage
 from tests.support.tampering import trim
-
-pytestmark = pytest.mark.kafka
 
 SENT_MS = wall_ms()
 """A broker deletes records of long ago while a test looks at them."""

@@ -14,8 +14,6 @@ from snapreplay.service.live import recoverability_monitor
 from tests.support import apps
 from tests.support.stage import processed, snapshot
 
-pytestmark = pytest.mark.kafka
-
 
 async def test_what_is_planned_is_done_and_measured(stage, unique, monkeypatch):
     """A snapshot and 15,000 records behind it; the next owner restores just that, and predicts by the rate that this

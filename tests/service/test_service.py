@@ -10,8 +10,8 @@ import pytest
 
 from snapreplay.api.server import HttpServer
 from snapreplay.errors import NotBegun, NotLive, ServiceClosed, StopError, UnknownPartition, UsageError
-from snapreplay.service.control.address import Address
 from snapreplay.service.control.operations import RetryPartition
+from snapreplay.service.control.protocol import Address
 from snapreplay.service.core.owners import SteppedDown
 from snapreplay.service.program import ensure_topics, init, run, running
 from snapreplay.service.service import HTTP_AFTER_SECONDS, Service

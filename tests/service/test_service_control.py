@@ -37,6 +37,7 @@ from tests.support import apps
 from tests.support.deadlines import within
 
 VIEW = ClusterView("cluster-1", 4, {}, 900_000)
+NO_CLUSTER: Any = None  # nothing here asks Kafka
 AT = time_of(1000)
 SNAPSHOT = SnapshotStatus(0, "s1", SnapshotState.WRITING, "trigger", 5, AT)
 
@@ -55,7 +56,7 @@ class Bench:
         self.identity = Identity.of_this_process("one")
         self.suspected: list[Any] = []
         self.control = ServiceControl(
-            apps.ledger("ledger"), self.identity, self.board, Pulse(lambda: self.now), Settings()
+            apps.ledger("ledger"), self.identity, self.board, Pulse(lambda: self.now), Settings(), NO_CLUSTER
         )
 
     def open(self):
@@ -170,7 +171,7 @@ def test_nobody_is_its_own_peer(bench):
 def test_the_facts_have_what_the_app_declares(bench):
     """A call's answers come through an internal topic, which is an input, too."""
     app = apps.priced("shop", apps.price_of)
-    control = ServiceControl(app, bench.identity, bench.board, Pulse(lambda: 0.0), Settings())
+    control = ServiceControl(app, bench.identity, bench.board, Pulse(lambda: 0.0), Settings(), NO_CLUSTER)
     answers = TopologyInput("shop-internal-price-results", "on_price", is_internal=True)
     inputs = (TopologyInput("payments-shop", "on_payment"), answers)
     assert control.facts().topology == Topology(inputs, (answers.topic,), calls=("price",))

@@ -1,7 +1,5 @@
 """Several apps in one process: what one sends the other reads; one port, one stop; and what the end of one does."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -129,7 +127,6 @@ def is_whole(two: Two) -> bool:
     return found == expected
 
 
-@pytest.mark.kafka
 async def test_the_outputs_of_one_are_the_inputs_of_the_other(two: Making, children: Family) -> None:
     """Through a SIGKILL under load each record counts once in both. Each line about a partition says of which app, and
     so does each task; SIGTERM ends both."""
@@ -161,7 +158,6 @@ async def test_the_outputs_of_one_are_the_inputs_of_the_other(two: Making, child
     assert {found[1] for found in named.values() if found} == {it.first, it.second}
 
 
-@pytest.mark.kafka
 @pytest.mark.whole
 async def test_both_apps_of_a_killed_process_are_taken_over_from_warm_copies(two: Making, children: Family) -> None:
     """Under load, by the only other process, which has followed both; each record counts once in both."""
@@ -196,7 +192,6 @@ async def test_both_apps_of_a_killed_process_are_taken_over_from_warm_copies(two
     assert await asyncio.to_thread(other.terminate) == 0
 
 
-@pytest.mark.kafka
 @pytest.mark.whole
 async def test_a_failed_partition_of_one_app_does_not_disturb_the_other(two: Making, children: Family) -> None:
     """The process is not ready, the other app is; it runs until it is stopped, and ends with 0."""
@@ -220,7 +215,6 @@ async def test_a_failed_partition_of_one_app_does_not_disturb_the_other(two: Mak
 
 
 @pytest.mark.whole
-@pytest.mark.kafka
 async def test_an_app_that_is_refused_ends_the_process_with_its_code(two: Making, children: Family) -> None:
     """Its topics are missing: the other one, which could run, stops gracefully; standard error says which app it
     was."""

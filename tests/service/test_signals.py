@@ -1,7 +1,5 @@
 """Signals of a process that runs a service, also while something blocks its loop."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

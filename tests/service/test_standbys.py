@@ -18,10 +18,6 @@ WARM = {
 """A process that stands still keeps what it has; one that is killed is noticed at once."""
 
 
-async def in_thread(call, *arguments):
-    return await asyncio.to_thread(call, *arguments)
-
-
 def warm(child):
     return {
         each["partition"]: each
@@ -34,9 +30,9 @@ async def shared(children, app_id, **settings):
     """Start two processes; wait until each has half of four partitions and a warm copy of the other half."""
     settings = WARM | settings
     one = children.start("ledger", app_id, instance_id="one", **settings)
-    await in_thread(one.wait_live, 4)
+    await asyncio.to_thread(one.wait_live, 4)
     two = children.start("ledger", app_id, instance_id="two", **settings)
-    await in_thread(two.wait_http)
+    await asyncio.to_thread(two.wait_http)
     await until(lambda: len(one.live()) == len(two.live()) == 2, "two and two")
     await until(lambda: warm(one).keys() == two.live() and warm(two).keys() == one.live(), "warm copies of the rest")
     return one, two
@@ -65,7 +61,7 @@ async def test_the_copy_goes_on_where_a_killed_owner_was(stage, unique, children
         assert not warm(two)
         labels = f'app="{here.app.app_id}"'
         assert f"snapreplay_takeovers_total{{{labels}}} 2.0" in two.raw("/metrics")
-    assert await in_thread(two.terminate) == 0
+    assert await asyncio.to_thread(two.terminate) == 0
     async with here.running() as service:
         await here.assert_exactly_once(service)
 
@@ -77,11 +73,11 @@ async def test_a_planned_stop_hands_over_to_the_copies(stage, unique, children):
     with Load(here):
         one, two = await shared(children, here.app.app_id, snapshot__every_records=0)
         given = one.live()
-        assert await in_thread(one.terminate) == 0
+        assert await asyncio.to_thread(one.terminate) == 0
         await until(lambda: len(two.live()) == 4, "all partitions with the other one")
         assert {two.partitions()[number]["warm"] for number in given} == {"copied"}
         written = [kind_of(each.value or b"") for log in await here.read(here.snapshots) for each in log]
         assert RecordKind.MANIFEST not in written, "who has given them away writes no last snapshot"
-    assert await in_thread(two.terminate) == 0
+    assert await asyncio.to_thread(two.terminate) == 0
     async with here.running() as service:
         await here.assert_exactly_once(service)

@@ -13,7 +13,6 @@ from tests.support import apps
 from tests.support.child import Load
 from tests.support.stage import until
 
-pytestmark = pytest.mark.kafka
 KEYS = [f"k{n}" for n in range(20)]
 
 

@@ -20,8 +20,6 @@ from tests.support import apps
 from tests.support.deadlines import scaled
 from tests.support.stage import phase
 
-pytestmark = pytest.mark.kafka
-
 
 class Hold(msgspec.Struct, omit_defaults=True):
     quantity: int

@@ -16,8 +16,6 @@ from tests.support.owner import ends
 from tests.support.stage import until
 from tests.support.tampering import delete
 
-pytestmark = pytest.mark.kafka
-
 
 class Bench:
     """A supervisor without a group: the test says what is assigned."""

@@ -383,7 +383,6 @@ async def test_who_cannot_look_before_a_release_says_so_once(supervisor, monkeyp
 # ---- what a runner owes the supervisor ---------------------------------------------------------
 
 
-@virtual
 async def test_a_recovery_is_woken_when_a_topic_appears_and_not_each_second(bench, monkeypatch):
     """Else no back-off would last while it waits for something else."""
     recovering, woken = [], []
@@ -405,7 +404,6 @@ async def test_a_recovery_is_woken_when_a_topic_appears_and_not_each_second(benc
     assert len(woken) == 1
 
 
-@virtual
 async def test_a_runner_that_died_is_failed_and_no_retry_waits_for_it(bench, caplog):
     """The status and the log name the defect."""
     error, heard = ZeroDivisionError("a defect"), list[Any]()
@@ -428,7 +426,6 @@ def ends_with(monkeypatch, error):
     monkeypatch.setattr(Incarnation, "run", ended)
 
 
-@virtual
 async def test_a_defect_in_what_follows_an_end_fails_the_partition(bench, monkeypatch):
     """It waits for a retry, as after every other defect."""
 
@@ -441,7 +438,6 @@ async def test_a_defect_in_what_follows_an_end_fails_the_partition(bench, monkey
     assert (await one.phase("failed")).error.kind == "ZeroDivisionError"
 
 
-@virtual
 async def test_a_defect_while_it_fails_is_survived_once(bench, monkeypatch):
     """What it holds is held on; the second defect in a row ends it, or it would go round for ever."""
     defects, asked = [ZeroDivisionError("first")], RetryRequest.until_asked
@@ -462,7 +458,6 @@ async def test_a_defect_while_it_fails_is_survived_once(bench, monkeypatch):
         await bench.owners.pop().task
 
 
-@virtual
 async def test_a_holder_that_waits_for_the_log_goes_on_when_it_is_taken_back(bench, monkeypatch):
     """It holds nothing any more, and a retry is answered by what it is: FAILED."""
     waiting, heard = list[Any](), list[Any]()

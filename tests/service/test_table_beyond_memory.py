@@ -1,7 +1,5 @@
 """A table that does not fit into the memory of its process: the partition says so, and loses nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 from collections.abc import Callable
@@ -16,7 +14,7 @@ from snapreplay.engine import VARIABLE
 from tests.support.child import Family
 from tests.support.stage import Stage
 
-pytestmark = [pytest.mark.kafka, pytest.mark.whole]
+pytestmark = pytest.mark.whole
 
 PROGRAM = """
 from tests.service.test_table_beyond_memory import catalogue

@@ -13,17 +13,11 @@ from tests.support.child import Load
 from tests.support.deadlines import scaled
 from tests.support.stage import until
 
-pytestmark = pytest.mark.kafka
-
 
 def long_session_ms():
     """Return a session timeout that is longer than a takeover takes, however busy the machine is. Who is LIVE before it
     is over has not waited for it."""
     return int(scaled(5) * 1000)
-
-
-async def in_thread(call, *arguments):
-    return await asyncio.to_thread(call, *arguments)
 
 
 class Pair:
@@ -84,7 +78,7 @@ async def pair(stage, unique, children, partitions=1, owner="one", **timeouts):
     # Who is fenced looks for the claim at once, and once more after this time: a busy broker is late with it.
     in_words["restore__retry_backoff_ms"] = int(scaled(1) * 1000)
     started = children.start("ledger", here.app.app_id, instance_id=owner, standby__replicas=1, **in_words)
-    await in_thread(started.wait_live, partitions)
+    await asyncio.to_thread(started.wait_live, partitions)
     with Load(here):
         tables = {"standby": {"replicas": 1}, "group": group, "timeouts": {"revoke_ms": revoke_ms}}
         async with here.started(instance_id="two", **tables) as service:
@@ -93,7 +87,7 @@ async def pair(stage, unique, children, partitions=1, owner="one", **timeouts):
             await until(lambda: {each.state for each in control.document().standbys} == {"warm"}, "warm copies")
             yield both
         if started.process.poll() is None:
-            assert await in_thread(started.terminate) == 0
+            assert await asyncio.to_thread(started.terminate) == 0
     async with here.running() as service:
         await here.assert_exactly_once(service)
 

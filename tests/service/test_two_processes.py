@@ -18,12 +18,6 @@ from tests.support.entries import read_entry
 from tests.support.stage import phase, processed, until
 from tests.support.tampering import bring_back, tamper, with_fields
 
-pytestmark = pytest.mark.kafka
-
-
-async def in_thread(call, *arguments):
-    return await asyncio.to_thread(call, *arguments)
-
 
 async def shared(one, two):
     """Wait until both have half of four partitions, LIVE."""
@@ -37,14 +31,14 @@ async def test_partitions_move_and_every_record_counts_once(stage, unique, child
     patient = {"snapshot__every_records": 100, "group__session_timeout_ms": 45_000}
     with Load(here):
         one = children.start("ledger", here.app.app_id, instance_id="one", **patient)
-        await in_thread(one.wait_live, 4)
+        await asyncio.to_thread(one.wait_live, 4)
         two = children.start("ledger", here.app.app_id, instance_id="two", **patient)
-        await in_thread(two.wait_http)
+        await asyncio.to_thread(two.wait_http)
         await shared(one, two)
         assert one.live() | two.live() == {0, 1, 2, 3}
-        assert await in_thread(one.terminate) == 0
+        assert await asyncio.to_thread(one.terminate) == 0
         await until(lambda: len(two.live()) == 4, "all partitions with the one that is left")
-    assert await in_thread(two.terminate) == 0
+    assert await asyncio.to_thread(two.terminate) == 0
     async with here.running() as service:
         await here.assert_exactly_once(service)
 
@@ -85,7 +79,7 @@ async def test_who_finds_the_log_of_another_app_leaves_the_group(stage, unique):
         assert (await phase(service, "failed")).error.kind == "WrongLog"
         await members(0)
         assert "left the group" in {c.name: c for c in service.control.ready_checks()}["member"].detail
-        await in_thread(bring_back, servers, increments, log)
+        await asyncio.to_thread(bring_back, servers, increments, log)
         asked = service.control.perform(RetryPartition(0)).id
         await until(lambda: service.control.operation(asked).state == "succeeded", "the retry succeeded")
         await members(1)

@@ -1,7 +1,5 @@
 """Runs histories: `python -m tests.simulation --seeds 10000`, or one of them again: `--seed 4711 --trace`."""
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

@@ -4,8 +4,6 @@ Each seed has its own selection of kinds and its own rates, so that some histori
 another. Between two faults of a site lies a drawn number of requests.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Writes the inputs: plain records, transactions that commit or abort, gaps as compaction leaves them."""
 
-from __future__ import annotations
-
 import random
 
 from snapreplay.service.ports import TopicPartition

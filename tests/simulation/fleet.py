@@ -4,8 +4,6 @@ In a rebalance everybody joins again, and until then the coordinator gives nothi
 waited for until its session ends, or until the rebalance times out: then what it said before counts.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import zlib

@@ -1,7 +1,5 @@
 """The group's coordinator: static members, sessions, rebalances whose news reach members at different times."""
 
-from __future__ import annotations
-
 import random
 
 from snapreplay.service.core.kafka_errors import Unreachable

@@ -12,8 +12,6 @@ or dead. Generic faults:
     stall_before, stall_after    the process stands still: before it sends / with the answer waiting
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

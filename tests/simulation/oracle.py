@@ -5,8 +5,6 @@ Only the decoder of the formats is shared. Trimmed records are still in the simu
 is judged, from the genesis on.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any

@@ -11,8 +11,6 @@ A transaction is filled in steps (a partition joins it, a batch is appended), th
 An output that ends in `program.BULKY` is refused by its topic, always: everything before it is in the transaction.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ Its results depend on the order of the records of a key; each output names the i
 of the handlers that made it.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial

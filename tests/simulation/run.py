@@ -292,6 +292,18 @@ def run_block(seeds: range, **kind: Unpack[Kind]) -> Tally:
     return tally
 
 
+def kept(seeds: range, **kind: Unpack[Kind]) -> Tally:
+    """Play a block of histories.
+
+    Raises:
+        AssertionError: a promise was broken; it says by which seeds, and how to play them again.
+    """
+    tally = run_block(seeds, **kind)
+    broken = [f"seed {seed}: {problem}\n  {replay_command(seed, **kind)}" for seed, problem in tally.problems.items()]
+    assert not broken, "\n".join(broken)
+    return tally
+
+
 def replay_command(seed: int, **kind: Unpack[Kind]) -> str:
     flags = "".join(f" --{name}" for name, is_so in kind.items() if is_so)
     return f"python -m tests.simulation --seed {seed}{flags} --trace"

@@ -1,7 +1,5 @@
 """The meaning of a seed: how many of everything, which settings, which events at which time."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -14,8 +14,6 @@
 What each step gives, or the class of its error, is noted in the same way by both stages.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import uuid

@@ -1,7 +1,5 @@
 """Histories whose state is upgraded and corrected: once, at the batch that says so, whatever happens meanwhile."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import Literal
@@ -11,7 +9,7 @@ import pytest
 from tests.simulation.faults import MENU
 from tests.simulation.network import Link, Owner
 from tests.simulation.process import Process
-from tests.simulation.run import replay_command, run_block
+from tests.simulation.run import kept
 from tests.simulation.scenario import Event
 from tests.simulation.test_regressions import QUIET, Script
 
@@ -32,12 +30,7 @@ REWIRED = replace(DECIDING, inputs=2, inputs_at_first=2)
 )
 def test_a_decision_is_made_once(seeds: range, losses: bool) -> None:
     """By owners of newer and older versions and by clients, among all other faults and events."""
-    tally = run_block(seeds, losses=losses, decisions=True)
-    broken = [
-        f"seed {seed}: {problem}\n  {replay_command(seed, losses=losses, decisions=True)}"
-        for seed, problem in tally.problems.items()
-    ]
-    assert not broken, "\n".join(broken)
+    kept(seeds, losses=losses, decisions=True)
 
 
 SWEPT = {"connect": 1, "admin": 3, "fence": 1, "fill": 2, "bounds": 3, "read": 1, "append": 2, "end": 2}

@@ -1,8 +1,6 @@
 """Tests of what the simulator found in the product, each as the history that found it, without the rest of the
 seed."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Histories of processes that hold warm copies of each other's partitions, and suspect each other, rightly or not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +8,7 @@ import pytest
 from tests.simulation.events import last_increment
 from tests.simulation.fleet import Fleet
 from tests.simulation.group import SESSION_SECONDS
-from tests.simulation.run import replay_command, run_block
+from tests.simulation.run import kept
 from tests.simulation.scenario import Event
 from tests.simulation.test_regressions import QUIET, Script
 
@@ -28,12 +26,7 @@ STANDING_BY = replace(QUIET, processes=2, replicas=1, epilogue="none", dead_lett
 )
 def test_a_takeover_costs_no_record(seeds: range, others: bool) -> None:
     """See `copying`, `suspecting` and `fleet` for what must hold beside what holds in every history."""
-    tally = run_block(seeds, losses=others, decisions=others, standbys=True)
-    broken = [
-        f"seed {seed}: {problem}\n  {replay_command(seed, losses=others, decisions=others, standbys=True)}"
-        for seed, problem in tally.problems.items()
-    ]
-    assert not broken, "\n".join(broken)
+    kept(seeds, losses=others, decisions=others, standbys=True)
 
 
 @pytest.mark.parametrize(

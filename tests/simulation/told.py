@@ -1,7 +1,5 @@
 """The word of the own topics, by full scans: no line of the product but its decoder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """The watch over what must be true while the history runs: what a process says of itself is what the log says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from snapreplay.app import names

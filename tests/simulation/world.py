@@ -1,7 +1,5 @@
 """One history: processes over one broker, events and faults, healing, and the judgement."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """The pytest plugin, as it is installed: in a run of its own, in another folder."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -74,7 +72,6 @@ def pytest_in(folder: Path, *arguments: str, **environment: str) -> str:
 
 
 @pytest.mark.whole
-@pytest.mark.kafka
 def test_the_fixtures_give_each_test_an_app_of_its_own(broker, tmp_path):
     """Two tests on one broker see only their own records; what a test leaves running is killed."""
     (tmp_path / "ledger.py").write_text(APP)

@@ -1,7 +1,5 @@
 """`python -m tests.soak --minutes 15 --seed 7`: exit code 0 when nothing grew and every rule held."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -1,8 +1,6 @@
 """The program of a service process of a soak: the checker's app, and a thread that counts this process's asyncio
 tasks."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

@@ -1,7 +1,5 @@
 """The soak's report, as Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

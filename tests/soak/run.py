@@ -1,7 +1,5 @@
 """One broker, two service processes, steady load, kills; then the checker's verdict."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import uuid

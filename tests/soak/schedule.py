@@ -1,7 +1,5 @@
 """The schedule of kills, drawn from a seed."""
 
-from __future__ import annotations
-
 import random
 from typing import NamedTuple
 

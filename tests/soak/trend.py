@@ -1,7 +1,5 @@
 """Least squares, and what is growth."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

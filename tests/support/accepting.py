@@ -1,7 +1,5 @@
 """Doing what the hint of a FAILED partition says: the printed command, with its own options."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A real schema registry, Apicurio, which has Confluent's API: `make registry` has unpacked it."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

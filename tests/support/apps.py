@@ -1,8 +1,6 @@
 """Apps for tests of the running service. Every output names the record it came from, so that a reader that
 shares no code with the service can tell what happened how often."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

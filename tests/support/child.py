@@ -1,7 +1,5 @@
 """A service as a process of its own, as an operator runs it, so that it can be killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

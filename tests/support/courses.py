@@ -1,7 +1,5 @@
 """Every course of one attempt of a recovery, walked through its machine, with and without a state in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ a longer one weakens no test. `scaled` multiplies by the larger of two factors. 
 workers and child processes of the session inherit it. The other is how many want each core now.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

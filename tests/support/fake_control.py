@@ -3,8 +3,6 @@
 Nothing of Kafka is faked: the protocol asks for statuses and operations only, these are real.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -17,8 +15,14 @@ from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of
 from snapreplay.service.config.settings import Settings, effective
 from snapreplay.service.control.draining import Draining
-from snapreplay.service.control.histories import KeyHistory, PartitionHistory, ReadKeyHistory
-from snapreplay.service.control.lists import DeadLetterList, SavepointList, SavepointShown
+from snapreplay.service.control.kafka_reads import (
+    DeadLetterList,
+    KeyHistory,
+    PartitionHistory,
+    ReadKeyHistory,
+    SavepointList,
+    SavepointShown,
+)
 from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.operations import (
     CancelOperation,

@@ -1,7 +1,5 @@
 """An app in files of its own, as a user has it: the same files, one of them changed, are another deployment."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

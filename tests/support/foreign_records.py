@@ -1,8 +1,6 @@
 """Record batches that no client of Python makes, and the request that writes them: header names that are not UTF-8, any
 timestamp, the empty batches of a cleaner."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections.abc import Callable, Sequence

@@ -13,8 +13,6 @@ a request to a broker, by its class, held before it is sent. `passes` of them ar
 to a closed gate stands there too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

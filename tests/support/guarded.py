@@ -1,7 +1,5 @@
 """A broker that asks who somebody is and what he may do: SASL, TLS with an authority of its own, ACLs."""
 
-from __future__ import annotations
-
 import argparse
 import base64
 import json

@@ -1,7 +1,5 @@
 """Facts of a cluster and an app where nothing is the matter: tests change one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 

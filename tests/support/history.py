@@ -1,7 +1,5 @@
 """The history of a partition of T-ZengLiang, as the checker reads it, from the first record to the last."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import dataclass, field
 

@@ -3,8 +3,6 @@
 All of it is Any: a test that looks at what is not there fails, which is what it is for.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from snapreplay.service.kafka.batching import Batches, TopicShape

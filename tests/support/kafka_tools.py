@@ -1,7 +1,5 @@
 """Kafka's own command-line tools. A broker comes without most of them: one small jar more, fetched once by Maven."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path

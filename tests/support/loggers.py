@@ -1,7 +1,5 @@
 """The loggers of this process, which all its tests share."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

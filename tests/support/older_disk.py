@@ -1,7 +1,5 @@
 """A broker whose disk, or a part of it, is exchanged for an older one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

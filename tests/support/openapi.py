@@ -1,7 +1,5 @@
 """The document as committed: `python -m tests.support.openapi > docs/openapi.json`."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import cast

@@ -1,7 +1,5 @@
 """One partition's runner as the supervisor has it, without a group."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

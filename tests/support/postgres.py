@@ -1,7 +1,5 @@
 """A real Postgres on a free port of 127.0.0.1, which can be stopped and started."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

@@ -1,8 +1,6 @@
 """The proposals of a job: a snapshot of a batch that the log has, made from the log alone, and written by any
 means."""
 
-from __future__ import annotations
-
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping

@@ -3,8 +3,6 @@
 The same replicas in another order of preference: nothing is copied, and the next preferred election moves the leader.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence

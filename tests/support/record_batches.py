@@ -1,8 +1,6 @@
 """Record batches byte by byte: those that no client writes and that a log may hold all the same, and a real broker's
 log made of them."""
 
-from __future__ import annotations
-
 import struct
 from binascii import crc32
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,6 @@
 """The truth, told by confluent-kafka and plain dicts: what is in the input, and what must therefore be in the
 output and in the state. Shares no code with the service."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """An app with Avro in and out, for a service process: it takes the registry's URL from its environment."""
 
-from __future__ import annotations
-
 import os
 
 import msgspec

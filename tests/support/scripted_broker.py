@@ -1,8 +1,6 @@
 """Brokers of a test's own at real sockets, which answer a producer by a script. They know what Kafka's would check:
 transactions, epochs and sequence numbers."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator

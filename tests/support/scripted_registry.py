@@ -1,7 +1,5 @@
 """A schema registry over HTTP that a test can break: it has schemas, and answers as scripted."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """HTTP over a `FakeControl`, in a process of its own that a test kills or freezes, or in the test's."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """A standalone Spark cluster on loopback: a master and two workers, and a Python environment for its executors."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

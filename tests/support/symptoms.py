@@ -3,8 +3,6 @@
 `python -m tests.support.symptoms` puts them there.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

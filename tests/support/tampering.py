@@ -1,8 +1,6 @@
 """Logs that are not as they were written: topics read record by record and written again with a difference,
 trimmed, deleted."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Mapping

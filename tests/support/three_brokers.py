@@ -11,8 +11,6 @@ and what was sent meanwhile arrives after the healing. A connection that is begu
 nothing passes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

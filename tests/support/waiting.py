@@ -1,7 +1,5 @@
 """Waiting for something under a deadline, and what counts as "not yet" meanwhile."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ comes back, ends the process with all its stacks; xdist then continues with anot
 A machine that became busy meanwhile gives the test more time.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import signal
 import time

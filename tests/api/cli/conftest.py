@@ -1,7 +1,5 @@
 """Running commands as a user does, in this process."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """Asking a service over HTTP."""
 
-from __future__ import annotations
-
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer

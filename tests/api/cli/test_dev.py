@@ -1,7 +1,5 @@
 """dev: the whole thing on this machine."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Exit codes: documented numbers, one for each class of error."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

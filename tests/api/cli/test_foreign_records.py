@@ -1,8 +1,6 @@
 """Records that are legal in Kafka and that no client of Python makes, through a service, its dead letters and every
 command that shows or writes records, on a real broker."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -12,8 +10,6 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
 from tests.support.foreign_records import Foreign, batch, produce
 from tests.support.stage import settings_for
-
-pytestmark = pytest.mark.kafka
 
 PASSING_ON = """
 from snapreplay import App, MapState, Topic

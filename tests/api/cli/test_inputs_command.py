@@ -4,11 +4,7 @@ import asyncio
 import json
 import sys
 
-import pytest
-
 from tests.api.cli.test_repair_commands import answered
-
-pytestmark = pytest.mark.kafka
 
 MORE = """
 refunds = Topic("NAME-refunds")

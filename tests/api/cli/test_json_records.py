@@ -1,7 +1,5 @@
 """JSON lines for `feed` and from `tail`: what cannot be fed is named by its line, and nothing is fed then."""
 
-from __future__ import annotations
-
 import json as stdlib_json
 from typing import Any
 

@@ -1,12 +1,10 @@
 """processes, operations, snapshots and history against a service on a real port."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
-from snapreplay.service.control.histories import PartitionHistory, PastOwnership, PointedSnapshot
+from snapreplay.service.control.kafka_reads import PartitionHistory, PastOwnership, PointedSnapshot
 from snapreplay.service.control.operations import RetryPartition, TriggerSnapshot
 from snapreplay.service.control.status import Decision
 from tests.support.fake_control import FakeControl, ago

@@ -1,7 +1,5 @@
 """The foreground log."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import logging

@@ -1,7 +1,5 @@
 """A project that `new` makes runs as it is."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -12,7 +10,6 @@ from tests.support.deadlines import scaled
 
 
 @pytest.mark.whole
-@pytest.mark.kafka
 def test_the_tests_of_a_new_project_pass(invoke, tmp_path, broker):
     """Those without and those with a broker, against this checkout."""
     made = invoke("new", "my-ledger")

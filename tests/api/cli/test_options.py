@@ -1,7 +1,5 @@
 """Tests of the way from options to settings and URLs."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

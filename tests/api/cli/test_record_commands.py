@@ -1,7 +1,5 @@
 """feed, tail and redrive as they are typed, against a real broker with an app that runs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess
@@ -13,7 +11,6 @@ import pytest
 from tests.support.deadlines import scaled
 
 
-@pytest.mark.kafka
 async def test_what_is_fed_comes_out_and_dead_letters_go_back_once(desk):
     """Lines in, decoded records out; a dead letter is shown with its reason; after the handler was fixed, redrive sends
     it back once, where it came from, as it was."""
@@ -46,7 +43,6 @@ async def test_what_is_fed_comes_out_and_dead_letters_go_back_once(desk):
     assert back["partition"] == sent["partition"]
 
 
-@pytest.mark.kafka
 async def test_nothing_is_half_fed_and_every_wrong_name_is_told(desk, invoke, ledger):
     """Exit code 2, one block, and nothing written."""
     topic = f"{desk.name}-in"
@@ -77,7 +73,6 @@ async def test_nothing_is_half_fed_and_every_wrong_name_is_told(desk, invoke, le
 
 
 @pytest.mark.whole
-@pytest.mark.kafka
 async def test_a_reader_that_has_enough_is_no_error(desk):
     """`tail | head -1` ends with 0 and without a word, in the middle of its records."""
     async with desk.harness() as harness:

@@ -1,7 +1,5 @@
 """restore-status, trigger-snapshot and health against a service on a real port."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,8 +1,6 @@
 """doctor, accept and patch as they are typed: what they print and ask. What doctor looks at: tests/service/doctor; the
 rest of accept: tests/attacks, B3."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -243,7 +241,6 @@ def partition_of(state, key):
     return next(number for number, entries in enumerate(state) if key in entries)
 
 
-@pytest.mark.kafka
 @pytest.mark.whole
 async def test_a_live_app_is_corrected_between_two_records(desk, tmp_path):
     """Looked at, refused by name, asked, done, done once, taken back; killed in between, and exact at the end."""

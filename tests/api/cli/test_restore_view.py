@@ -1,7 +1,5 @@
 """A restore status as text."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +8,7 @@ import msgspec
 import pytest
 
 from snapreplay.api import views
-from snapreplay.api.cli import restore_view
+from snapreplay.api.cli import asking_commands as asking
 from snapreplay.api.cli.client import Json
 from snapreplay.api.cli.output import ExitCode
 from snapreplay.service.control.status import StandbyStatus
@@ -29,14 +27,14 @@ def shown(*statuses: Any) -> Json:
 
 def test_summary_counts_phases():
     """How many in which phase, and how far on the whole: a failed partition is not at 0 %, nor the others at 50."""
-    assert restore_view.summary(shown(LIVE, LOADING)) == "1 live, 1 loading; 56.2 %"
-    assert restore_view.summary(shown(LIVE, FAILED)) == "1 live, 1 failed"
+    assert asking.summary(shown(LIVE, LOADING)) == "1 live, 1 loading; 56.2 %"
+    assert asking.summary(shown(LIVE, FAILED)) == "1 live, 1 failed"
 
 
 def test_a_partition_that_failed_after_it_was_live_shows_nothing_of_its_restore(capsys):
     """Neither a percentage nor a proof, which were of another time."""
     late = msgspec.structs.replace(LIVE, phase=Phase.FAILED, error=FAILED.error)
-    restore_view.print_status(shown(late))
+    asking.print_status(shown(late))
     row = next(line for line in capsys.readouterr().out.splitlines() if " failed " in line)
     assert row.split() == ["0", "failed", *["-"] * 9]
 
@@ -45,7 +43,7 @@ def test_a_partition_that_failed_after_it_was_live_shows_nothing_of_its_restore(
 def test_a_pause_is_said_beside_the_phase(capsys, status, phase):
     """One that failed has not become live by it."""
     paused = msgspec.structs.replace(status, paused_since=datetime(2026, 3, 1, 4, 5, 6, tzinfo=UTC), paused_reason="")
-    restore_view.print_status(shown(paused))
+    asking.print_status(shown(paused))
     said = capsys.readouterr().out
     assert f" {phase} " in said
     assert f"partition {status.partition}: paused since 2026-03-01 04:05:06 UTC: no reason was given" in said
@@ -56,9 +54,9 @@ def test_what_is_waited_for_and_what_is_doubtful_is_said():
     assert LOADING.restore
     waiting = msgspec.structs.replace(LOADING.restore, waiting_for="snapshot 5c1d is not visible")
     partition = shown(msgspec.structs.replace(LOADING, restore=waiting))["partitions"][0]
-    assert restore_view.troubles(partition) == ["partition 1: snapshot 5c1d is not visible"]
+    assert asking.troubles(partition) == ["partition 1: snapshot 5c1d is not visible"]
     doubtful = msgspec.structs.replace(LIVE, ownership_doubt="it stood still")
-    assert "partition 0: it stood still" in restore_view.troubles(shown(doubtful)["partitions"][0])
+    assert "partition 0: it stood still" in asking.troubles(shown(doubtful)["partitions"][0])
 
 
 @pytest.mark.parametrize(
@@ -72,7 +70,7 @@ def test_what_is_waited_for_and_what_is_doubtful_is_said():
 )
 def test_the_exit_code_says_whether_to_ask_again(statuses, code):
     """All live; a person must act; not yet, or nothing is assigned."""
-    assert restore_view.exit_code(shown(*statuses)) is code
+    assert asking.restore_code(shown(*statuses)) is code
 
 
 def test_the_app_is_shown_with_its_processes(capsys):
@@ -86,7 +84,7 @@ def test_the_app_is_shown_with_its_processes(capsys):
         copies=copy,
     )
     status = json.loads(msgspec.json.encode(views.restore_status(covered)))
-    restore_view.print_status(status)
+    asking.print_status(status)
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split()[:4] for line in lines if line.strip()[:1].isdigit()]
     assert rows == [
@@ -98,7 +96,7 @@ def test_the_app_is_shown_with_its_processes(capsys):
     assert "standby of partition 0 in name-p2 (dead): warm, batch 60, 0 offsets behind, 1,204 digests equal" in lines
     assert "process name-p2 on host-p2: dead since 2026-11-18 11:06:40 UTC: why" in lines
     assert lines[-1] == "ledger: 1 live, 5 unknown"
-    assert restore_view.exit_code(status) is ExitCode.NOT_YET
+    assert asking.restore_code(status) is ExitCode.NOT_YET
 
 
 def test_missing_copies_are_counted_with_their_reason(capsys):
@@ -107,7 +105,7 @@ def test_missing_copies_are_counted_with_their_reason(capsys):
     covered = app([LIVE], p2=(PeerState.REACHABLE, [msgspec.structs.replace(LIVE, partition=1)]), given=few)
     held = msgspec.structs.replace(covered.own, standbys=(StandbyStatus(1, "warm", 60), StandbyStatus(2)))
     covered = covered._replace(says=[covered.says[0]._replace(document=held), *covered.says[1:]])
-    restore_view.print_status(json.loads(msgspec.json.encode(views.restore_status(covered))))
+    asking.print_status(json.loads(msgspec.json.encode(views.restore_status(covered))))
     lines = capsys.readouterr().out.splitlines()
     assert lines[-4:] == [
         "copies: 1 of 12 warm",
@@ -121,7 +119,7 @@ def test_unequal_proof_shows_both_digests(capsys):
     """A proof that failed names what was computed and what was recorded."""
     status = shown(LIVE)
     status["partitions"][0]["proof"] |= {"computed": "7:a:b", "equal": False}
-    restore_view.print_status(status)
+    asking.print_status(status)
     assert "7:a:b is not 1100:0a:0b" in capsys.readouterr().out
 
 
@@ -129,5 +127,5 @@ def test_another_mode_than_preferred_says_why():
     """The newest snapshot was used, so none is named."""
     partition = shown(LIVE)["partitions"][0]
     partition |= {"fallback_from": None, "fallback_reason": "x-0 offset 7: crc32"}
-    (line,) = restore_view.troubles(partition)
+    (line,) = asking.troubles(partition)
     assert line == "partition 0: the preferred mode was not usable: x-0 offset 7: crc32"

@@ -1,7 +1,5 @@
 """The command tree: version, help, errors."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """`run` without the command tree is `run`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

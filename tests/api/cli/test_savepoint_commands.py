@@ -11,8 +11,6 @@ from snapreplay.app import names
 from tests.api.cli.test_repair_commands import answered
 from tests.docs.outputs import not_printed
 
-pytestmark = pytest.mark.kafka
-
 FED = "\n".join(f'{{"key": "k{number}", "value": {{"amount": {number + 20}}}}}' for number in range(20))
 
 

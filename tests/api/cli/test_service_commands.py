@@ -1,7 +1,5 @@
 """run, init and topics ensure: refused before Kafka where possible, and whole against a real broker."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -138,7 +136,6 @@ def process(ledger: Path, broker, request) -> Iterator[subprocess.Popen[str]]:
         yield started
 
 
-@pytest.mark.kafka
 @pytest.mark.usefixtures("input_topic")
 def test_topics_and_genesis_are_made_once(on_broker, app_id):
     """topics ensure and init say what they did, and can be repeated."""
@@ -152,7 +149,6 @@ def test_topics_and_genesis_are_made_once(on_broker, app_id):
     assert on_broker("init").stdout.count("already initialised") == 2
 
 
-@pytest.mark.kafka
 @pytest.mark.usefixtures("input_topic")
 def test_run_serves_until_sigterm(on_broker, invoke, process):
     """The way round of a `dev` without Java: run prints its URL, becomes live, and ends with 0 at SIGTERM."""
@@ -172,7 +168,6 @@ def test_run_serves_until_sigterm(on_broker, invoke, process):
 
 
 @pytest.mark.whole  # without a process: tests/service/test_service.py
-@pytest.mark.kafka
 @pytest.mark.usefixtures("input_topic")
 def test_run_waits_for_its_beginning_and_goes_on(on_broker, invoke, process):
     """Healthy, not ready, with the one command on every screen; after `topics ensure` and `init` it is live."""
@@ -197,7 +192,6 @@ def test_run_waits_for_its_beginning_and_goes_on(on_broker, invoke, process):
 FOR_OTHERS = {"pandas", "pyarrow", "pyspark", "rich", "typer"}
 
 
-@pytest.mark.kafka
 @pytest.mark.usefixtures("input_topic")
 @pytest.mark.parametrize("process", [["--init", "--from", "latest"]], indirect=True)
 def test_run_begins_a_new_app_in_one_command_and_imports_only_what_it_needs(
@@ -217,7 +211,6 @@ def test_run_begins_a_new_app_in_one_command_and_imports_only_what_it_needs(
     assert process.wait(timeout=scaled(30)) == 0
 
 
-@pytest.mark.kafka
 @pytest.mark.usefixtures("input_topic")
 def test_run_that_must_not_wait_ends_with_4(on_broker):
     """For scripts: an operator is needed; nothing was created."""

@@ -1,8 +1,6 @@
 """Tests of what an audit and a compaction print, and the service that is told. The jobs themselves:
 tests/snapshots/jobs."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,14 +1,12 @@
 """The history of a key by the command; the other reads of a state: tests/service/test_state_reads.py."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
 import msgspec
 import pytest
 
-from snapreplay.service.control.histories import KeyHistory, ReadKeyHistory
+from snapreplay.service.control.kafka_reads import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.state_reads import PartRead, StateAnswer
 from tests.api.test_key_history import CHANGES, FOUND
 from tests.api.test_state_routes import AT

@@ -1,7 +1,5 @@
 """The faults of brokers and of the links between them and to all clients. Numbers count from 0, node ids from 1."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

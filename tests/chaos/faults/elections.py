@@ -1,7 +1,5 @@
 """An unclean election: a replica without the end of an input leads it, and other records take the offsets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """The faults of service processes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

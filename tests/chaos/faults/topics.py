@@ -1,7 +1,5 @@
 """The faults in the topics, and of those who lead them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """The faults on the wires between one service process and the brokers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -4,8 +4,6 @@ Installs it, kills a container, deletes a pod, upgrades, evicts, rolls back, sca
 output is checked meanwhile. Prints what happened with times, and exits with 1 if anything was not as it must be.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Load for an app that adds up, and its outputs checked one by one as they are committed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

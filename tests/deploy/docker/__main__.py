@@ -3,8 +3,6 @@
 Every output is checked. Prints what happened with times, and exits with 1 if anything was not as it must be.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -111,7 +111,8 @@ def test_who_is_absent_takes_nothing():
 def test_a_second_drain_is_not_confused_with_the_first():
     """What went in the last second counts for the first one. A cancel of the first does not end the second."""
     bench = Bench()
-    control = ServiceControl(apps.ledger("x"), Identity.of_this_process("one"), StatusBoard(), Pulse(), Settings())
+    me, settings, no_cluster = Identity.of_this_process("one"), Settings(), cast(Any, None)
+    control = ServiceControl(apps.ledger("x"), me, StatusBoard(), Pulse(), settings, no_cluster)
     control._membership, control._assigned = cast(Any, bench.group), {0, 1}
     control._supervisor = cast(Any, SimpleNamespace(held={0, 1}, withdraw=lambda *_: None))
     bench.group.share = Share(peers=(TWO,))

@@ -1,7 +1,5 @@
 """Metrics: names, values, series that exist."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry

@@ -18,51 +18,34 @@ from snapreplay.service.core.lineage import (
 )
 
 OURS = Lineage(7, 4)
+STATES = (
+    *("Empty", "Ongoing", "PrepareCommit", "CompleteCommit"),
+    *("PrepareAbort", "CompleteAbort", "PrepareEpochFence"),
+)
 
 
 @pytest.mark.parametrize(
-    "last",
+    ("producer_id", "epoch", "state", "is_unbroken"),
     [
-        None,
-        LastFence(OURS, "Empty"),
-        LastFence(OURS, "Ongoing"),
-        LastFence(OURS, "CompleteCommit"),
-        LastFence(Lineage(7, 5), "CompleteAbort"),
-        LastFence(Lineage(7, 5), "Empty"),
+        *((7, 4, state, True) for state in ("Empty", "Ongoing", "CompleteCommit")),
+        *((7, 5, state, state not in ("Ongoing", "PrepareCommit", "CompleteCommit")) for state in STATES),
+        *((producer_id, epoch, "Empty", False) for producer_id, epoch in ((7, 6), (8, 0))),
+        (7, 6, "CompleteAbort", False),
     ],
 )
-def test_nobody_has_committed_since(last):
-    """The last fence is ours, or the transaction timed out, or nothing was ever committed with the one after it."""
-    assert unbroken(OURS, last)
+def test_another_fence_may_have_committed_something(producer_id, epoch, state, is_unbroken):
+    """Not where the last one is ours or unknown, the transaction timed out, or nothing was committed with the next."""
+    assert unbroken(OURS, LastFence(Lineage(producer_id, epoch), state)) is is_unbroken
+    assert unbroken(OURS, None)
 
 
 @pytest.mark.parametrize(
-    "last",
-    [
-        LastFence(Lineage(7, 5), "CompleteCommit"),
-        LastFence(Lineage(7, 5), "Ongoing"),
-        LastFence(Lineage(7, 6), "Empty"),
-        LastFence(Lineage(7, 6), "CompleteAbort"),
-        LastFence(Lineage(8, 0), "Empty"),
-    ],
+    ("producer_id", "epoch", "state", "is_harmless"),
+    [(7, 6, "Empty", True), (7, 6, "CompleteCommit", False), (7, 7, "Empty", False), (8, 6, "Empty", False)],
 )
-def test_somebody_may_have_committed_since(last):
-    """Another fence, with which something was or may have been committed."""
-    assert not unbroken(OURS, last)
-
-
-@pytest.mark.parametrize(
-    ("last", "is_harmless"),
-    [
-        (LastFence(Lineage(7, 6), "Empty"), True),
-        (LastFence(Lineage(7, 6), "CompleteCommit"), False),
-        (LastFence(Lineage(7, 7), "Empty"), False),
-        (LastFence(Lineage(8, 6), "Empty"), False),
-    ],
-)
-def test_a_fence_that_ends_an_open_transaction_raises_the_epoch_by_two(last, is_harmless):
+def test_a_fence_that_ends_an_open_transaction_raises_the_epoch_by_two(producer_id, epoch, state, is_harmless):
     """Two fences would raise it further, because nobody has asked to commit the transaction."""
-    assert unbroken(OURS, last, left_open=True) is is_harmless
+    assert unbroken(OURS, LastFence(Lineage(producer_id, epoch), state), left_open=True) is is_harmless
 
 
 def test_only_our_own_open_transaction_was_left_open():
@@ -73,10 +56,6 @@ def test_only_our_own_open_transaction_was_left_open():
     assert not is_left_open(OURS, None)
 
 
-STATES = (
-    *("Empty", "Ongoing", "PrepareCommit", "CompleteCommit"),
-    *("PrepareAbort", "CompleteAbort", "PrepareEpochFence"),
-)
 OF_INIT = {
     *((0, state) for state in ("Empty", "Ongoing")),
     *((1, state) for state in ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")),
@@ -97,21 +76,11 @@ def test_who_is_not_known_has_not_fenced():
     assert fencer(None) is Fencer.NOBODY
 
 
-@pytest.mark.parametrize(
-    ("state", "ends"),
-    [
-        ("PrepareEpochFence", True),
-        ("PrepareAbort", True),
-        ("PrepareCommit", True),
-        ("Ongoing", False),
-        ("CompleteAbort", False),
-        ("CompleteCommit", False),
-        ("Empty", False),
-    ],
-)
-def test_a_transaction_that_ends_keeps_the_coordinator_from_answering(state, ends):
+@pytest.mark.parametrize("state", STATES)
+def test_a_transaction_that_ends_keeps_the_coordinator_from_answering(state):
     """All partitions must have the end before the next fence."""
-    assert is_ending(LastFence(Lineage(1, 2), state)) is ends
+    expected = state in ("PrepareEpochFence", "PrepareAbort", "PrepareCommit")
+    assert is_ending(LastFence(Lineage(1, 2), state)) is expected
 
 
 EMPTY, GENESIS, RUNS = PartitionTraces(is_empty=True), PartitionTraces(True, True), PartitionTraces(True)

@@ -1,7 +1,5 @@
 """Whether a peer lives, judged without a clock."""
 
-from __future__ import annotations
-
 import pytest
 
 from snapreplay.service.core.liveness import REFUSED_SECONDS, Life, PeerState

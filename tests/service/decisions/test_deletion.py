@@ -1,7 +1,5 @@
 """The deletion of an app on a real broker: what goes, what stays, and who keeps it from going."""
 
-from __future__ import annotations
-
 import pytest
 
 from snapreplay.app import names
@@ -13,8 +11,6 @@ from snapreplay.service.ports import TopicPartition
 from snapreplay.service.topics.requirements import ensure_topics
 from tests.support import apps, tampering
 from tests.support.stage import Stage
-
-pytestmark = pytest.mark.kafka
 
 
 async def with_a_past(stage, name):

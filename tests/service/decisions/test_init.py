@@ -18,8 +18,6 @@ from tests.support.inside import add_uncommitted
 from tests.support.stage import Stage, processed
 from tests.support.tampering import recreate, trim
 
-pytestmark = pytest.mark.kafka
-
 
 @pytest.fixture
 async def bare(broker, unique):

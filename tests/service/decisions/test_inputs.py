@@ -22,7 +22,6 @@ from snapreplay.snapshots.proof.report import Level
 from snapreplay.snapshots.proof.state import Entries
 from snapreplay.state.steps import all_of
 from tests.support.accepting import finding_in
-from tests.support.in_memory import virtual
 from tests.support.rewired import Story, folded, sums
 from tests.support.stage import Stage, phase, processed, until
 from tests.support.tampering import delete, trim
@@ -131,7 +130,6 @@ async def test_what_only_a_replay_restores_is_not_retired(broker, unique):
     assert await story.run(three, {"b": 5}) == folded((1, 2), (100, 1))
 
 
-@virtual
 async def test_a_batch_that_passed_markers_only_needs_no_replay(bench):
     """A snapshot has everything before it, and no other is taken behind it: nothing has changed."""
     two, one = sums("lean", "a", "b"), sums("lean", "b")

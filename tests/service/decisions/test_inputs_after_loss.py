@@ -11,7 +11,6 @@ from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.decisions.inputs import Wish, carry_out, propose
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
-from tests.support.in_memory import virtual
 from tests.support.rewired import sums
 
 
@@ -31,7 +30,6 @@ async def with_an_end_to_lose(bench, one):
         yield owner, lambda: bench.broker.lose(TopicPartition(bench.increments, 0), last - 1, 0, None)
 
 
-@virtual
 async def test_a_refused_change_leaves_its_owner_the_way_to_write_what_it_has_in_memory(bench):
     """The command fences nobody: else the owner would not be the last one to have fenced, and its state, the only copy,
     would be disputed."""
@@ -46,7 +44,6 @@ async def test_a_refused_change_leaves_its_owner_the_way_to_write_what_it_has_in
         assert "this state was the only copy" in str(bench.batches()[-2].decision)
 
 
-@virtual
 async def test_a_lost_batch_that_only_the_witness_knows_is_not_hidden_by_a_change(bench):
     """The last batch is gone, with its claim and all; the owner says so before and after the refused command."""
     one, two = sums("late", "a"), sums("late", "a", "b")
@@ -61,7 +58,6 @@ async def test_a_lost_batch_that_only_the_witness_knows_is_not_hidden_by_a_chang
     assert (await bench.failure()).error.kind == "IncrementsBehind"
 
 
-@virtual
 async def test_a_batch_that_a_foreign_transaction_hides_is_no_loss(bench):
     """The hint would be to restore the topic from a backup, of a log that is whole."""
     one, two = sums("late", "a"), sums("late", "a", "b")

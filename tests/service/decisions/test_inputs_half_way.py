@@ -6,8 +6,6 @@ from snapreplay.service.decisions.inputs import Wish, carry_out, propose
 from tests.support.rewired import Story, folded
 from tests.support.stage import phase
 
-pytestmark = pytest.mark.kafka
-
 
 @pytest.fixture
 async def half(broker, unique):

@@ -164,7 +164,6 @@ def has_booked(one, count):
     return sum(each["n"] for each in one.view().values()) == count
 
 
-@pytest.mark.kafka
 async def test_a_deletion_takes_it_along_and_nothing_of_others(stage, unique):
     """A topic with such a name that the app has never read, and that holds records, may be somebody else's."""
     here = await stage(apps.rekeyed(unique("rekeyed")))

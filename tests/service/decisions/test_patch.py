@@ -7,8 +7,11 @@ import msgspec
 import pytest
 
 from snapreplay import App, MapState, Stores, Topic
+from snapreplay.app.names import witness_group
+from snapreplay.service.core.witness import Witness
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.decisions.patch import OtherVersion, OwnerTookItBack, carry_out, close, propose
+from snapreplay.service.ports import CommittedOffset, TopicPartition
 from snapreplay.service.publish.state import LogWentOn
 from snapreplay.service.recovery.input_identity import InputTrimmed
 from snapreplay.state.correction import NotCorrected
@@ -394,3 +397,60 @@ async def test_the_timers_of_a_deleted_entry_are_deleted_with_it(bench):
             ("k1", "bell"): None,
         }
         assert state.offers.scheduled(("k1", 1), timer="ring") == 1_000_000
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["at once", "its owner goes on"])
+async def test_of_two_patches_at_once_the_slower_one_is_told_of_the_other(bench, goes_on):
+    """It decides nothing. Run again, it finds the entry as the other one has left it: the same lines are done already,
+    unless records have changed the entry since."""
+    await past(bench)
+    (slower,) = await proposed(bench, LINE)
+    (begun,) = await patched(bench, LINE)
+    if goes_on:
+        async with bench.live() as one:
+            await bench.feed(20)
+            await one.position(160)
+    with pytest.raises(LogWentOn, match=f"another decision was made .* offset {begun.offset}. Nothing") as refused:
+        await carry_out(slower)
+    assert refused.value.hint == "run the command again: it looks at the state as it is now"
+    if goes_on:
+        with pytest.raises(NotCorrected):
+            await proposed(bench, LINE)
+    else:
+        assert await proposed(bench, LINE) == []
+
+
+async def test_an_undo_at_once_is_not_done_already(bench, monkeypatch):
+    """What it is to undo is committed, and its marker is still on the way: the entry seems to be as it was before."""
+    await past(bench)
+    monkeypatch.setattr(bench.broker, "_marker_lag", lambda: 2.0)
+    (begun,) = await patched(bench, LINE)
+    undo = {"key": LINE["key"], "expected": RIGHT, "value": WRONG}
+    with pytest.raises(LogWentOn, match=f"another decision was made .* offset {begun.offset}. Nothing"):
+        await proposed(bench, undo)
+    (again,) = await proposed(bench, undo)
+    await close([again])
+
+
+async def test_batches_that_a_witness_knows_are_not_decided_away(bench):
+    """The owner has committed three more, and the log was rolled back to where it was. Nothing is written but the
+    claim."""
+    await past(bench)
+    (patch,) = await proposed(bench, LINE)
+    later = msgspec.structs.replace(patch.last.increment, batch=patch.last.increment.batch + 3)
+    witness = Witness.of(bench.increments, later, patch.last.offset + 9)
+    place = witness_group(bench.app.app_id), TopicPartition(bench.increments, 0)
+    bench.broker.group_offsets[place] = CommittedOffset(patch.last.offset + 10, witness.metadata)
+    before = bench.batches()
+    with pytest.raises(LogWentOn, match="its log lost its end since it was examined"):
+        await carry_out(patch)
+    assert bench.batches() == before
+
+
+async def test_a_log_that_was_made_again_since_the_look_is_not_decided_about(bench):
+    """What was examined may be another state, even if all of it is there again."""
+    await past(bench)
+    (patch,) = await proposed(bench, LINE)
+    bench.copy_again(bench.increments, len((await bench.read(bench.increments))[0]))
+    with pytest.raises(LogWentOn, match="its log was cut, or made again, since it was examined"):
+        await carry_out(patch)

@@ -1,8 +1,6 @@
 """The reset of an app on a real broker: to a savepoint, to the beginning, to a time; by one decision in each
 partition."""
 
-from __future__ import annotations
-
 import pytest
 
 from snapreplay.errors import UsageError
@@ -15,8 +13,6 @@ from snapreplay.service.publish.state import LogWentOn
 from snapreplay.service.topics.requirements import ensure_topics
 from tests.support import apps, reference
 from tests.support.stage import Stage
-
-pytestmark = pytest.mark.kafka
 
 
 async def propose(here, savepoint="", start="", reason="ticket 17"):

@@ -1,7 +1,5 @@
 """Savepoints on a real broker: kept beside a running app, whole or not usable, and another app begins with one."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -2,14 +2,12 @@
 
 from snapreplay.service.decisions.upgrade_trial import try_upgrade
 from tests.service.recovery.test_upgrade import folded, second
-from tests.support.in_memory import virtual
 
 
 async def tried(bench, app):
     return await try_upgrade(app, bench.settings(), bench.cluster, lambda _: None)
 
 
-@virtual
 async def test_nothing_is_written_and_the_owner_goes_on(bench):
     """Beside the old version, which commits in between."""
     await bench.past()
@@ -27,7 +25,6 @@ async def test_nothing_is_written_and_the_owner_goes_on(bench):
     assert (trial.error, trial.schema_version, trial.upgraded) == (None, 2, None), "it is upgraded already"
 
 
-@virtual
 async def test_what_would_fail_is_named(bench):
     """An entry, a result that is another one each time, a version without a way, and a type that cannot read."""
     await bench.past()

@@ -1,7 +1,5 @@
 """Findings of each check: each appears for its reason, with what repairs it, and only then."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -33,6 +31,10 @@ def config(name, value):
     return facts(broker_config={name: value})
 
 
+def with_broker(third):
+    return facts(brokers=(*BROKERS[:2], third))
+
+
 def replicas(seen):
     return facts(replicas={**facts().replicas, TopicPartition("payments-x", 1): seen})
 
@@ -60,102 +62,44 @@ def opened(transactional_id, seconds_ago):
     ("check", "seen", "where", "problem", "remedy"),
     [
         (checks.brokers, facts(brokers=BROKERS[:2]), "cluster", "2 brokers", "at least 3"),
-        (
-            checks.brokers,
-            facts(brokers=(*BROKERS[:2], Broker(3, "k3:9092", reachable=False))),
-            "broker 3 at k3:9092",
-            "cannot be reached",
-            r"advertised\.listeners",
-        ),
-        (
-            checks.brokers,
-            facts(brokers=(*BROKERS[:2], replace(BROKERS[2], missing=("Produce", "EndTxn")))),
-            "broker 3 at k3:9092",
-            "Produce, EndTxn",
-            "upgrade the broker",
-        ),
-        (
-            checks.timeout_limits,
-            config("transaction.max.timeout.ms", "20000"),
-            "timeouts.transaction_ms",
-            "30000.*=20000",
-            "--set timeouts.transaction_ms=20000",
-        ),
+        (checks.brokers, with_broker(Broker(3, "k3:9092", reachable=False)),
+         "broker 3 at k3:9092", "cannot be reached", r"advertised\.listeners"),
+        (checks.brokers, with_broker(replace(BROKERS[2], missing=("Produce", "EndTxn"))),
+         "broker 3 at k3:9092", "Produce, EndTxn", "upgrade the broker"),
+        (checks.timeout_limits, config("transaction.max.timeout.ms", "20000"),
+         "timeouts.transaction_ms", "30000.*=20000", "--set timeouts.transaction_ms=20000"),
         # Whose transaction is open, and what ends it
-        (
-            checks.pinned,
-            held("x-increments", opened("other", 2)),
-            "x-increments-1",
-            "offset 40, high watermark 100: 60 offsets.*'other'.*2 s of",
-            "describe --transactional-id other",
-        ),
-        (
-            checks.pinned,
-            held("payments-x", OpenTransaction(9, 3, 40)),
-            "payments-x-1",
-            "producer id 9, epoch 3",
-            "^kafka-transactions.sh --bootstrap-server k1:9092,k2:9092 abort --topic payments-x --partition 1"
-            " --start-offset 40$",
-        ),
-        (
-            checks.stuck,
-            facts(stuck={number: EndingTransaction("PrepareAbort", 7, NOW_MS) for number in (1, 0)}),
-            "partitions 0, 1",
-            r"the last transaction of x-0 \(PrepareAbort, epoch 7\)",
-            "--state-of x --from positions",
-        ),
+        (checks.pinned, held("x-increments", opened("other", 2)), "x-increments-1",
+         "offset 40, high watermark 100: 60 offsets.*'other'.*2 s of", "describe --transactional-id other"),
+        (checks.pinned, held("payments-x", OpenTransaction(9, 3, 40)), "payments-x-1", "producer id 9, epoch 3",
+         "^kafka-transactions.sh --bootstrap-server k1:9092,k2:9092 abort --topic payments-x --partition 1"
+         " --start-offset 40$"),
+        (checks.stuck, facts(stuck={number: EndingTransaction("PrepareAbort", 7, NOW_MS) for number in (1, 0)}),
+         "partitions 0, 1", r"the last transaction of x-0 \(PrepareAbort, epoch 7\)", "--state-of x --from positions"),
         # Topics
-        *(
-            (checks.existence, without_topic(name), name, "does not exist", "topics ensure MODULE:APP --partitions N`$")
-            for name in ("payments-x", "balances-x")
-        ),
+        *((checks.existence, without_topic(name), name, "does not exist", "topics ensure MODULE:APP --partitions N`$")
+          for name in ("payments-x", "balances-x")),
         (checks.existence, without_topic("x-snapshots"), "x-snapshots", "state .* was lost", "--replace-lost`"),
-        (
-            checks.existence,
-            replace(without_topic("x-snapshots"), members=2),
-            "x-snapshots",
-            "the group has 2 processes of the app",
-            "^`snapreplay topics ensure MODULE:APP`: they then write",
-        ),
-        (
-            checks.as_at_a_start,
-            with_topic("x-increments", partition_count=3),
-            "app x",
-            "x-increments has 3 partitions",
-            "no key has moved",
-        ),
-        *(
-            (
-                checks.as_at_a_start,
-                with_topic("x-increments", **{setting: value}),
-                "app x",
-                f"{setting}={value}",
-                "^`kafka-configs.sh --bootstrap-server k1:9092,k2:9092 --alter --topic x-increments"
-                f" --add-config {setting}={wanted}`$",
-            )
-            for setting, value, wanted in (
-                ("cleanup.policy", "compact", "delete"),
-                ("retention.ms", "86400000", "-1"),
-                ("max.message.bytes", "500000", "1048588"),
-            )
-        ),
+        (checks.existence, replace(without_topic("x-snapshots"), members=2), "x-snapshots",
+         "the group has 2 processes of the app", "^`snapreplay topics ensure MODULE:APP`: they then write"),
+        (checks.as_at_a_start, with_topic("x-increments", partition_count=3),
+         "app x", "x-increments has 3 partitions", "no key has moved"),
+        *((checks.as_at_a_start, with_topic("x-increments", **{setting: value}), "app x", f"{setting}={value}",
+           "^`kafka-configs.sh --bootstrap-server k1:9092,k2:9092 --alter --topic x-increments"
+           f" --add-config {setting}={wanted}`$")
+          for setting, value, wanted in (
+              ("cleanup.policy", "compact", "delete"),
+              ("retention.ms", "86400000", "-1"),
+              ("max.message.bytes", "500000", "1048588"))),
         # Replication
-        (
-            checks.durability,
-            with_topic(TRANSACTION_TOPIC, replication_factor=2, **{"min.insync.replicas": "1"}),
-            TRANSACTION_TOPIC,
-            "factor 2 with 3",
-            "until each partition has 3",
-        ),
-        *(
-            (checks.durability, with_topic(name, **{setting: value}), name, problem, f"{setting}=")
-            for name in ("payments-x", "balances-x", "x-increments")
-            for setting, value, problem in (
-                ("min.insync.replicas", "1", "acknowledged with one copy"),
-                ("min.insync.replicas", "3", "without one broker every write fails"),
-                ("unclean.leader.election.enable", "true", "committed records are lost"),
-            )
-        ),
+        (checks.durability, with_topic(TRANSACTION_TOPIC, replication_factor=2, **{"min.insync.replicas": "1"}),
+         TRANSACTION_TOPIC, "factor 2 with 3", "until each partition has 3"),
+        *((checks.durability, with_topic(name, **{setting: value}), name, problem, f"{setting}=")
+          for name in ("payments-x", "balances-x", "x-increments")
+          for setting, value, problem in (
+              ("min.insync.replicas", "1", "acknowledged with one copy"),
+              ("min.insync.replicas", "3", "without one broker every write fails"),
+              ("unclean.leader.election.enable", "true", "committed records are lost"))),
         (checks.replicas, replicas(Replicas(-1, (1, 2, 3), ())), "payments-x-1", "no leader", "start these brokers"),
         (checks.replicas, replicas(Replicas(1, (1, 2, 3), (1, 3))), "payments-x-1", r"replicas \[2\]", "caught up"),
         # State: without an owner nobody takes a trigger, with one a crash first would be too late
@@ -163,44 +107,23 @@ def opened(transactional_id, seconds_ago):
         (checks.recoverable, state(GONE), "partition 0", "input gone", "`snapreplay run MODULE:APP`: its hint"),
         (checks.recoverable, state(UNUSABLE), "partition 0", "crc", f"run MODULE:APP`, then {TRIGGER}"),
         (checks.recoverable, state(GONE, owned={0}), "partition 0", "input gone", f"^{TRIGGER} while"),
-        (
-            checks.recoverable,
-            state(replace(GONE, snapshot_helps=False), owned={0}),
-            "partition 0",
-            "input gone",
-            "^`snapreplay restore-status`",
-        ),
+        (checks.recoverable, state(replace(GONE, snapshot_helps=False), owned={0}),
+         "partition 0", "input gone", "^`snapreplay restore-status`"),
         (checks.recoverable, state(UNUSABLE, owned={0}), "partition 0", "crc", f"^{TRIGGER}$"),
-        (
-            checks.paused,
-            state(replace(STATE, paused=Paused(1_000, "repairs"))),
-            "partition 0",
-            "^paused since 1970-01-01 00:00:01 UTC: repairs",
-            "`snapreplay resume --partition 0 --wait`",
-        ),
-        *(
-            (
-                checks.same_topics,
-                remade(name, members=members),
-                name,
-                "partitions 0, 1 recorded id before, the topic now has id now",
-                remedy,
-            )
-            for name, members, remedy in (
-                ("x-increments", 1, "do not stop any process of the app"),
-                ("x-snapshots", 0, "`snapreplay run MODULE:APP`, whose hint"),
-                ("payments-x", 1, "if it holds the same records at the same offsets, do nothing"),
-            )
-        ),
-        (
-            checks.same_cluster,
-            facts(states=tuple(replace(each, cluster_id="old") for each in facts().states), cluster_id="new"),
-            "partitions 0, 1",
-            "began in cluster old, but this is cluster new",
-            "whose hint says what a copy can be used for",
-        ),
+        (checks.paused, state(replace(STATE, paused=Paused(1_000, "repairs"))), "partition 0",
+         "^paused since 1970-01-01 00:00:01 UTC: repairs", "`snapreplay resume --partition 0 --wait`"),
+        *((checks.same_topics, remade(name, members=members), name,
+           "partitions 0, 1 recorded id before, the topic now has id now", remedy)
+          for name, members, remedy in (
+              ("x-increments", 1, "do not stop any process of the app"),
+              ("x-snapshots", 0, "`snapreplay run MODULE:APP`, whose hint"),
+              ("payments-x", 1, "if it holds the same records at the same offsets, do nothing"))),
+        (checks.same_cluster,
+         facts(states=tuple(replace(each, cluster_id="old") for each in facts().states), cluster_id="new"),
+         "partitions 0, 1", "began in cluster old, but this is cluster new",
+         "whose hint says what a copy can be used for"),
     ],
-)
+)  # fmt: skip
 def test_a_finding_names_the_place_the_values_and_the_remedy(check, seen, where, problem, remedy):
     """And a healthy cluster has none."""
     finding = only(check, seen)

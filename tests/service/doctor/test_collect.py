@@ -21,7 +21,6 @@ def found(report):
     return [(finding.check, finding.where) for finding in report.findings]
 
 
-@pytest.mark.kafka
 async def test_a_running_owner_is_looked_at_and_not_disturbed(stage, unique):
     """Nothing is the matter but the single broker; state, sizes, times and the process are seen; same owner, exactly
     once. The probe's markers in the topics are stepped over by the next recovery."""
@@ -46,7 +45,6 @@ async def test_a_running_owner_is_looked_at_and_not_disturbed(stage, unique):
     assert first.timestamps_ms[here.app.inputs[0].name] == pytest.approx(seen.now_ms, abs=60_000)
 
 
-@pytest.mark.kafka
 async def test_what_is_missing_is_found_and_the_rest_is_looked_at(stage, unique):
     """One of the pair; all topics of a new app, of which no other check has anything to say; the app itself."""
     here = await stage(apps.ledger(unique("doctor")))
@@ -72,7 +70,6 @@ async def test_only_what_is_still_there_a_second_later_lasts(monkeypatch):
     assert await lasting(look, ["here", "busy", "done"]) == {"here": 1}
 
 
-@pytest.mark.kafka
 async def test_topics_that_were_made_again_are_told_by_their_ids(stage, unique):
     """An input that holds the same records is gone on from, and then records its new id. Increments that are empty are
     told from a new app by the ids in the snapshots."""
@@ -110,7 +107,6 @@ async def state_of(here, **tables):
     return state
 
 
-@pytest.mark.kafka
 async def test_the_end_of_a_chain_is_seen_whole_and_damaged(stage, unique):
     """Batch, snapshot with its sizes, and the time of the record to process next; input that a replay would miss; a
     snapshot, then an increment that cannot be read; no increment at all, which is no new app for certain."""

@@ -118,7 +118,6 @@ def test_a_finding_has_a_key_as_proof():
     assert told in problem(placed(librdkafka, odd))
 
 
-@pytest.mark.kafka
 async def test_what_librdkafka_sends_is_told_from_what_java_sends(broker, unique):
     """Real records; null and empty keys are no proof. The remedy: with another partitioner, into another topic."""
     name = unique("keys")

@@ -12,8 +12,6 @@ from tests.support.deadlines import scaled
 from tests.support.kafka import Since, hasty, values_of
 from tests.support.wire import PRODUCE, Proxy, once
 
-pytestmark = pytest.mark.kafka
-
 
 async def test_a_chunk_above_the_topics_limit_is_refused_with_the_topic(cluster, new_topic):
     """The snapshot is abandoned with the reason; nothing hangs."""

@@ -84,7 +84,6 @@ def client_logger():
     logger.handlers[:], logger.propagate = before
 
 
-@pytest.mark.kafka
 async def test_an_input_that_is_deleted_under_a_service_is_not_a_flood(client_logger, caplog, stage, unique):
     """The client says again and again that it is not there. The log says it once, then at most once a minute."""
     here = await stage(apps.ledger(unique("flood")))

@@ -77,7 +77,6 @@ async def test_a_deleted_topic_is_not_brought_back_by_its_clients(creating, uniq
         await producer.discard()
 
 
-@pytest.mark.kafka
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have other options")
 async def test_the_kernel_ends_a_connection_whose_other_side_is_silent(broker):
     """When nothing was acknowledged for as long as a request may take, also while nothing is asked."""
@@ -93,7 +92,6 @@ async def test_the_kernel_ends_a_connection_whose_other_side_is_silent(broker):
         await connection.close()
 
 
-@pytest.mark.kafka
 async def test_a_question_for_any_broker_goes_to_one_that_is_there(broker, closed_port, monkeypatch):
     """Although the cluster lists another one, as it does for some seconds after a broker has died."""
     client = Client(Shared(Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})))

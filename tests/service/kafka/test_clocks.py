@@ -50,7 +50,6 @@ async def limited(here: Stage) -> Stage:
     return here
 
 
-@pytest.mark.kafka
 async def test_a_claim_is_refused_by_the_clock_s_name_and_succeeds_when_it_is_set_right(stage, unique, clock):
     """A LIVE partition whose increments are refused recovers until the clock is right: its claim is refused by
     name, it is not FAILED, nothing is skipped, and then it resumes by itself."""

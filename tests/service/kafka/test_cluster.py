@@ -1,7 +1,5 @@
 """The object that the service holds."""
 
-import pytest
-
 from snapreplay.service.kafka import cluster as module
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import Cluster
@@ -12,7 +10,6 @@ def the_ports_are_implemented(cluster: KafkaCluster) -> Cluster:
     return cluster
 
 
-@pytest.mark.kafka
 async def test_limits_are_asked_for_once_and_again_when_they_are_old(cluster, new_topic, monkeypatch):
     """A restart of many partitions must not ask the cluster for each of them."""
     first, second = await new_topic(1, max_message_bytes="5000"), await new_topic()

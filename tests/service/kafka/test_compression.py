@@ -9,8 +9,6 @@ from snapreplay.errors import StopError
 from snapreplay.service.ports import TopicPartition
 from tests.support.kafka import values_of
 
-pytestmark = pytest.mark.kafka
-
 
 def produce_compressed(broker, topic, codec):
     """Three records that are worth compressing."""

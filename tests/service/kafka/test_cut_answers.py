@@ -16,8 +16,6 @@ from tests.support.deadlines import within
 from tests.support.kafka import hasty
 from tests.support.tampering import topic_id
 
-pytestmark = pytest.mark.kafka
-
 COUNT = 6
 SIZE_BYTES = 30
 """Of an answer that is cut off; a batch is longer."""

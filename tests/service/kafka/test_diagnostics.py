@@ -2,7 +2,6 @@
 
 from contextlib import asynccontextmanager
 
-import pytest
 from aiokafka import AIOKafkaProducer
 
 from snapreplay.service.clock import wall_ms
@@ -11,8 +10,6 @@ from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, missing_reque
 from snapreplay.service.ports import NewTopic, TopicPartition
 from tests.support.kafka import until_async
 from tests.support.stage import settings_for
-
-pytestmark = pytest.mark.kafka
 
 
 async def topic(servers, name, partitions=1):

@@ -1,7 +1,5 @@
 """The producer for people: all or nothing with an id."""
 
-from __future__ import annotations
-
 import pytest
 
 from snapreplay.app.record import Output
@@ -12,8 +10,6 @@ from snapreplay.service.kafka.feeding import KafkaFeeder
 from snapreplay.service.ports import NewTopic
 from tests.support.kafka import values_of
 from tests.support.stage import settings_for
-
-pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture

@@ -12,8 +12,6 @@ from tests.support.deadlines import within
 from tests.support.kafka import hasty, until_async
 from tests.support.tampering import recreate, topic_id
 
-pytestmark = pytest.mark.kafka
-
 
 async def test_a_reader_at_another_epoch_than_the_logs_is_told_by_the_broker(cluster, new_topic, broker):
     """Nothing is given out, and asking again at the same position without an epoch goes on."""

@@ -6,8 +6,6 @@ from snapreplay.service.kafka.cursors import Cursor
 from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.kafka import until_async
 
-pytestmark = pytest.mark.kafka
-
 
 async def test_an_error_of_a_fetch_reaches_whoever_polls(cluster, new_topic, monkeypatch):
     """The fetches go on afterwards."""

@@ -37,7 +37,6 @@ def test_an_odd_name_is_read_beside_others(codec, packed, by, monkeypatch):
     assert [(each.offset, each.timestamp - AT_MS, each.key) for each in found] == [(n, n, b"k%d" % n) for n in range(4)]
 
 
-@pytest.mark.kafka
 @pytest.mark.parametrize(("codec", "packed", "pure"), [(*CODECS[0], False), (*CODECS[1], False), (*CODECS[0], True)])
 async def test_records_around_an_odd_name_are_all_read(cluster, broker, new_topic, codec, packed, pure, monkeypatch):
     """Before it and behind it, in its batch and in others, at a first and at a later record of a fetch; by one read

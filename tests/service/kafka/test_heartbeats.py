@@ -1,12 +1,9 @@
 """A member waits for the answer to a join as long as a rebalance may take, but not that long for other answers."""
 
-import pytest
-
 from tests.service.kafka.test_membership import LONG_SESSION_MS, Member
 from tests.support.stage import until
 from tests.support.wire import Proxy
 
-pytestmark = pytest.mark.kafka
 HASTY = {"request.timeout.ms": 2000}
 SHORT_SESSION_MS = 6000
 """Longer than a request of the others may take."""

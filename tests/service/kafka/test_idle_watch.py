@@ -531,7 +531,6 @@ async def test_an_idle_connection_is_closed_after_a_while(monkeypatch):
         await until(lambda: len(sockets_to(broker.address)) <= 2)
 
 
-@pytest.mark.kafka
 async def test_a_real_broker_watches_a_lone_partition_again(broker, new_topic):
     """Its session has the partition from the offset before. Then others join, and there is no tight loop."""
     topic, proxy, loop = await new_topic(2), Proxy(broker.bootstrap_servers), asyncio.get_running_loop()
@@ -554,7 +553,6 @@ async def test_a_real_broker_watches_a_lone_partition_again(broker, new_topic):
             await reader.close()
 
 
-@pytest.mark.kafka
 async def test_a_real_broker_tells_of_what_comes(broker, new_topic):
     """Twenty quiet partitions have one fetch together. Each gets what comes to it; and its loss is one for all."""
     topic, proxy, count = await new_topic(20), Proxy(broker.bootstrap_servers), 20

@@ -13,7 +13,6 @@ from snapreplay.service.ports import Bounds, LogRecord, TopicPartition
 from tests.support.inside import send_uncommitted
 from tests.support.kafka import hasty
 
-pytestmark = pytest.mark.kafka
 MANY = 20
 
 

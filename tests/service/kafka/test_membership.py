@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 from aiokafka.consumer.subscription_state import SubscriptionState
@@ -10,7 +11,6 @@ from msgspec.structs import replace
 from snapreplay.service.config.groups import GroupSettings, TimeoutSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core import owners
-from snapreplay.service.core.assignment import Holding
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.kafka.membership import Membership, _end
 from tests.support import inside
@@ -35,10 +35,7 @@ class Member:
             timeouts=TimeoutSettings(revoke_ms=1500),
         )
         self.told = []
-        self.holding = Holding()
-        self.membership = Membership(
-            settings, app, topic, self._assigned, on_revoked or self._revoked, lambda: self.holding, me
-        )
+        self.membership = Membership(settings, app, topic, self._assigned, on_revoked or self._revoked, me=me)
         self.task = asyncio.create_task(self.membership.run())
 
     async def _assigned(self, partitions):
@@ -184,17 +181,24 @@ async def test_who_ends_a_coordinator_can_be_cancelled():
     assert not coordinator.heartbeats
 
 
-async def test_what_is_held_by_now_is_told_although_a_join_is_under_way(group):
+async def test_what_is_asked_for_during_a_join_is_asked_for_again(monkeypatch):
     """The client forgets a request that comes while it waits for the others to join."""
-    one, two = (group(name, session_timeout_ms=session_ms()) for name in ("one", "two"))
-    await until(lambda: len(one.owns) == len(two.owns) == 2)
-    await two.crash()
-    one.membership.rejoin()  # waits until the session of the other one is over
-    asks = one.membership._told_asks
-    await until(lambda: one.membership._told_asks > asks)
-    one.holding = Holding(owned=frozenset({0}))
-    one.membership.rejoin()
-    await until(lambda: one.membership._told_asks > asks + 1 and len(one.owns) == 4)
+    requests = []
+
+    async def told(_):
+        pass
+
+    membership = Membership(Settings(), "app", "increments", told, told)
+    client = SimpleNamespace(request_rejoin=lambda: requests.append(membership._asks), member_id="", generation=1)
+    monkeypatch.setattr(membership, "_coordinator", client)
+    membership._ask()
+    membership._as_member()  # the join begins
+    membership._ask()
+    assert requests == [1, 2]
+    for _ in range(2):
+        await membership._assigned({0})
+        membership._as_member()
+    assert requests == [1, 2, 2], "once more, by the first assignment"
 
 
 async def test_a_member_joins_again_after_a_year(group, monkeypatch):

@@ -11,8 +11,6 @@ from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.deadlines import within
 from tests.support.kafka import decided, overtaken, until_async, values_of
 
-pytestmark = pytest.mark.kafka
-
 
 def output(topic, key=b"k", value=b"v"):
     return Output(topic, key, value, None, False, None, (("h", b"1"),))

@@ -18,8 +18,6 @@ from tests.support.kafka import Since, hasty, overtaken, values_of
 from tests.support.stage import until
 from tests.support.wire import ADD_PARTITIONS, END_TXN, PRODUCE, Proxy, once
 
-pytestmark = pytest.mark.kafka
-
 
 def output(topic, key=b"k", value=b"v", partition=None, same_key=False, timestamp_ms=None):
     return Output(topic, key, value, partition, same_key, timestamp_ms, (("h", b"1"),))

@@ -22,7 +22,6 @@ from tests.support.kafka import Since, hasty, until_async
 from tests.support.stage import until
 from tests.support.wire import Proxy
 
-pytestmark = pytest.mark.kafka
 FETCH = 1
 
 

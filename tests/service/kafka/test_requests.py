@@ -22,7 +22,6 @@ from snapreplay.service.kafka.requests import (
 from tests.support.tampering import topic_id
 
 
-@pytest.mark.kafka
 @pytest.mark.parametrize("version", TopicIds.VERSIONS)
 async def test_topic_ids_are_asked_for_in_both_versions(settings, broker, new_topic, version, monkeypatch):
     """11 for a broker before Kafka 3.1."""

@@ -12,7 +12,6 @@ from tests.support.kafka import Since
 from tests.support.stage import until
 
 
-@pytest.mark.kafka
 @pytest.mark.parametrize("at", ["ApiVersionRequest", "MetadataRequest"])
 @pytest.mark.parametrize("what", ["reader", "fence"])
 async def test_a_start_that_is_cancelled_leaves_no_connection(cluster, settings, unique, what, at, monkeypatch):
@@ -36,7 +35,6 @@ async def test_a_start_that_is_cancelled_leaves_no_connection(cluster, settings,
     assert not since.tasks
 
 
-@pytest.mark.kafka
 @pytest.mark.parametrize("turns", [0, 2])
 async def test_a_close_that_is_cancelled_leaves_no_client(settings, turns):
     """Whoever closes is cut off after so many turns of the loop: the client ends all the same."""
@@ -54,7 +52,6 @@ async def test_a_close_that_is_cancelled_leaves_no_client(settings, turns):
     assert not since.tasks
 
 
-@pytest.mark.kafka
 async def test_a_reader_closed_while_it_connects_leaves_no_client(settings):
     """Two tasks: one connects, the other one closes; there was nothing to close yet."""
     since = Since(settings.bootstrap_servers[0])

@@ -12,7 +12,6 @@ from snapreplay.service.live import adopter
 from snapreplay.service.topics import proposals as reading
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.simulation.cluster import SimCluster
-from tests.support.in_memory import virtual
 from tests.support.owner import ends
 from tests.support.proposals import CHUNKS, Job, answer, asked, fed
 from tests.support.stage import until
@@ -27,7 +26,6 @@ async def away(*_):
 # ---- good ones ---------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_proposal_is_adopted_and_restored_from(bench):
     """Its pointer is an ordinary one: the next owner starts from it, and everything is exactly once."""
     async with bench.live() as one:
@@ -46,7 +44,6 @@ async def test_a_proposal_is_adopted_and_restored_from(bench):
     assert (await bench.restored()).snapshot.snapshot_id == snapshot_id
 
 
-@virtual
 async def test_a_look_at_the_topic_finds_what_nobody_names(bench, monkeypatch):
     """Also what was written while there was no owner, behind any number of records that nothing points to; the newest
     is adopted, and the older one superseded."""
@@ -68,7 +65,6 @@ async def test_a_look_at_the_topic_finds_what_nobody_names(bench, monkeypatch):
     assert bench.batches()[-1].pointers[0].manifest_offset == new
 
 
-@virtual
 async def test_what_is_due_counts_from_the_adopted_batch(bench):
     """After 40 records and the adoption of a snapshot of the first 20, 20 records are left to the next one."""
     await bench.prepare(snapshot={"every_records": 50, "jitter_ratio": 0})
@@ -86,7 +82,6 @@ async def test_what_is_due_counts_from_the_adopted_batch(bench):
         await bench.assert_exactly_once(one)
 
 
-@virtual
 async def test_an_empty_state_is_proposed_without_chunks(bench):
     """Of the genesis, say."""
     async with bench.live() as one:
@@ -116,7 +111,6 @@ class Gate:
         self.reached, self.go = asyncio.Event(), asyncio.Event()
 
 
-@virtual
 async def test_what_was_superseded_while_it_was_hashed_is_not_pointed_to(bench, hashing):
     """The owner has taken a newer snapshot meanwhile; pointers never go back."""
     async with bench.live() as one:
@@ -133,7 +127,6 @@ async def test_what_was_superseded_while_it_was_hashed_is_not_pointed_to(bench, 
     assert len(bench.batches()[-1].pointers) == 1
 
 
-@virtual
 async def test_an_own_snapshot_under_way_comes_first(bench, hashing, monkeypatch):
     """At once and after the hashing. It says nothing about the proposal, so nothing is remembered."""
     appending, appender = asyncio.Event(), SimCluster.appender
@@ -163,7 +156,6 @@ async def test_an_own_snapshot_under_way_comes_first(bench, hashing, monkeypatch
         assert (await answer(own))[0] == "succeeded"
 
 
-@virtual
 async def test_a_partition_that_ends_leaves_a_proposal_to_the_next_look(bench, hashing):
     """Who waits is told; nobody waits for the hashing."""
     async with bench.live() as one:
@@ -177,7 +169,6 @@ async def test_a_partition_that_ends_leaves_a_proposal_to_the_next_look(bench, h
         await one.pointed("adopted")
 
 
-@virtual
 async def test_a_proposal_that_cannot_be_read_now_is_no_forgery(bench, monkeypatch):
     """A broker is away: told, not remembered, and adopted at the next look."""
 
@@ -191,7 +182,6 @@ async def test_a_proposal_that_cannot_be_read_now_is_no_forgery(bench, monkeypat
         assert one.status.rejected_proposals == ()
 
 
-@virtual
 async def test_a_replaced_snapshots_topic_has_no_proposals(bench, hashing):
     """Hashed in the old one: its offsets mean nothing any more, and the owner writes a snapshot into the new one."""
     async with bench.live() as one:
@@ -209,7 +199,6 @@ async def test_a_replaced_snapshots_topic_has_no_proposals(bench, hashing):
         assert one.status.snapshot.reason == "retention"
 
 
-@virtual
 async def test_an_adopted_snapshot_from_before_the_damage_mends_nothing(bench, monkeypatch):
     """The recovery had to replay, because changes of a later batch are damaged. The next one would, too: the owner's
     own snapshot follows as soon as one can be written."""
@@ -228,7 +217,6 @@ async def test_an_adopted_snapshot_from_before_the_damage_mends_nothing(bench, m
 # ---- who takes snapshots -----------------------------------------------------------------------
 
 
-@virtual
 async def test_an_owner_that_takes_its_own_adopts_nothing(bench):
     """`snapshot.by = owner`: a request says so, and nothing is looked for."""
     await bench.prepare(snapshot={"by": "owner"})
@@ -243,7 +231,6 @@ async def test_an_owner_that_takes_its_own_adopts_nothing(bench):
 
 
 @pytest.mark.parametrize("by", ["owner", "both"])
-@virtual
 async def test_a_manifest_ahead_of_a_live_owner_is_outdated_by_a_snapshot(bench, caplog, by):
     """Nobody proposes it, so a recovery would take it for the witness of a cut log. The owner knows better."""
     await bench.prepare(snapshot={"by": by})
@@ -259,7 +246,6 @@ async def test_a_manifest_ahead_of_a_live_owner_is_outdated_by_a_snapshot(bench,
     await bench.restored()
 
 
-@virtual
 async def test_a_manifest_ahead_is_outdated_also_if_the_first_snapshot_fails(bench, monkeypatch):
     """The look goes no further before a pointer lies behind it."""
     monkeypatch.setattr(SimCluster, "appender", away)

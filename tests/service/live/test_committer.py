@@ -21,7 +21,6 @@ from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.simulation.producer import SimProducer
 from tests.support import reference
 from tests.support.entries import read_entry
-from tests.support.in_memory import virtual
 
 
 class Bench:
@@ -74,7 +73,6 @@ async def committing(here, **tables):
     return Bench(here, context, committer, recovered.store)
 
 
-@virtual
 async def test_outputs_changes_and_increment_are_one_transaction(bench):
     """Nothing is visible before the answer; then all of it is, the increment behind its changes."""
     one = await committing(bench)
@@ -94,7 +92,6 @@ async def test_outputs_changes_and_increment_are_one_transaction(bench):
     assert one.store.digest == read_entry(increment).digest
 
 
-@virtual
 async def test_a_rest_ends_before_the_answer_is_expected_and_with_it_at_the_latest(bench):
     """Expected is what the last transaction took. Without one under way, or near its end, there is no rest."""
     one, loop = await committing(bench), asyncio.get_running_loop()
@@ -116,7 +113,6 @@ async def test_a_rest_ends_before_the_answer_is_expected_and_with_it_at_the_late
     assert (await one.committer.settle()).seconds < REST_SECONDS_MAX, "the answer ends it, not when it is noted"
 
 
-@virtual
 async def test_it_is_busy_while_a_commit_is_under_way_and_a_moment_longer(bench, monkeypatch):
     """However long the brokers take to answer."""
     one, commit = await committing(bench), SimProducer.commit
@@ -138,7 +134,6 @@ async def test_it_is_busy_while_a_commit_is_under_way_and_a_moment_longer(bench,
     await one.committer.settle()
 
 
-@virtual
 async def test_large_changes_are_split(bench):
     """Records of 900,000 bytes at most; the increment counts them, and they add up to the changes."""
     one = await committing(bench)
@@ -160,7 +155,6 @@ async def test_large_changes_are_split(bench):
     assert sum(len(s["default"]) for s in stores) == 201
 
 
-@virtual
 async def test_a_fenced_owner_commits_nothing(bench):
     """Its batch is in doubt and waits in the store for what the log says; nothing of it is to be seen."""
     one = await committing(bench)
@@ -177,7 +171,6 @@ async def test_a_fenced_owner_commits_nothing(bench):
     await newer.discard()
 
 
-@virtual
 async def test_what_is_under_way_can_be_given_up(bench):
     """Discarded in the middle: no task is left, and the producer commits nothing any more."""
     one = await committing(bench)
@@ -190,7 +183,6 @@ async def test_what_is_under_way_can_be_given_up(bench):
         await one.committer.settle()
 
 
-@virtual
 async def test_a_producer_that_must_be_renewed_starts_nothing_more(bench, monkeypatch):
     """A request went unanswered: its late copy must not meet the next transaction."""
     one = await committing(bench)
@@ -200,7 +192,6 @@ async def test_a_producer_that_must_be_renewed_starts_nothing_more(bench, monkey
         one.committer.check()
 
 
-@virtual
 async def test_a_commit_that_was_cancelled_before_it_began_was_not_asked_for(bench):
     """What the producer says of its last transaction is of the one before."""
     one = await committing(bench)
@@ -219,7 +210,6 @@ async def test_a_commit_that_was_cancelled_before_it_began_was_not_asked_for(ben
 
 @pytest.mark.parametrize("changes", [True, False])
 @pytest.mark.parametrize("beyond", [0, 1000])
-@virtual
 async def test_an_offset_that_falls_shows_another_log(bench, changes, beyond):
     """The batch is committed and merged, but not behind the one before it. The log lost its last transaction exactly:
     the next one begins where that one began, and its increment may lie beyond the lost one."""
@@ -235,7 +225,6 @@ async def test_an_offset_that_falls_shows_another_log(bench, changes, beyond):
 
 
 @pytest.mark.parametrize("above", [0, 1])
-@virtual
 async def test_an_offset_is_behind_the_last_one(bench, above):
     """A log that has lost exactly its last transaction takes the next one at exactly the same offset."""
     one = await committing(bench)
@@ -252,7 +241,6 @@ async def test_an_offset_is_behind_the_last_one(bench, above):
     assert (one.committer.replaced is None) == bool(above)
 
 
-@virtual
 async def test_dead_letters_are_sent_behind_the_outputs(bench):
     """Both, in one transaction."""
     one = await committing(bench)
@@ -263,7 +251,6 @@ async def test_dead_letters_are_sent_behind_the_outputs(bench):
     assert [each.value for each in bench.log(bench.dead_letters).committed()] == [b"bad"]
 
 
-@virtual
 async def test_after_the_cut_nothing_is_sent(bench):
     """What was sealed meanwhile is in doubt."""
     one = await committing(bench)

@@ -14,7 +14,6 @@ from snapreplay.service.control.status import InputStatus
 from snapreplay.service.decisions.init import init_with_state
 from snapreplay.service.live.fetcher import Ends, Fetcher
 from snapreplay.service.ports import TopicPartition
-from tests.support.in_memory import virtual
 from tests.support.stage import until
 
 LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)
@@ -284,7 +283,6 @@ async def end_turn(bench: Any, one: Any) -> None:
     assert told == ["left at 1"] * 40 + ["ring"] * 40 + ["left at 1000", "right at 1000"]
 
 
-@virtual
 async def test_a_record_that_full_batches_left_over_is_read_again_after_a_doubt(bench: Any) -> None:
     """It lies in front of what is fetched anew, and would be applied twice."""
     await prepare(bench)
@@ -297,7 +295,6 @@ async def test_a_record_that_full_batches_left_over_is_read_again_after_a_doubt(
 
 
 @pytest.mark.parametrize("mode", ["changes", "replay"])
-@virtual
 async def test_a_record_whose_turn_has_begun_comes_first(bench: Any, mode: str) -> None:
     """Also of the next owner."""
     await begin_turn(bench)
@@ -306,7 +303,6 @@ async def test_a_record_whose_turn_has_begun_comes_first(bench: Any, mode: str) 
         assert one.status.restore.proof.equal
 
 
-@virtual
 async def test_it_comes_first_also_of_an_app_that_takes_the_state_over(bench: Any) -> None:
     """Where that one goes on at the same positions."""
     await begin_turn(bench)

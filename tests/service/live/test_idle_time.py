@@ -64,7 +64,6 @@ class Feed:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("changes", [True, False], ids=["changes", "lean"])
-@virtual
 async def test_restarts_change_nothing(bench, seed, changes):
     """Whatever is due, in batches that have no room for it, with failing timers: every restore is proven, and goes on
     where the last batch ended."""
@@ -86,7 +85,6 @@ async def test_restarts_change_nothing(bench, seed, changes):
 
 
 @pytest.mark.parametrize("mode", ["changes", "replay"])
-@virtual
 async def test_quiet_input_lets_time_pass(bench, monkeypatch, mode):
     """By the setting: what is due happens without a record, once, a replay does the same, and nothing is written where
     nothing is due."""
@@ -134,7 +132,6 @@ async def test_time_passes_only_when_the_input_was_quiet_for_as_long(monkeypatch
         idle.heard()
 
 
-@virtual
 async def test_a_jump_of_the_clock_is_not_quiet_time(bench, monkeypatch, caplog):
     """Set 50 minutes ahead, nothing happens 50 minutes early, and the log says so; real time makes it due."""
     boot, jump = [START_MS], [0]
@@ -179,7 +176,6 @@ def test_the_steady_clock_follows_what_is_confirmed(monkeypatch, passed_ms, jump
     assert steady.now_ms(START_MS + confirmed_ms) == START_MS + now_ms + 1_000
 
 
-@virtual
 async def test_time_stands_as_long_as_there_may_be_records_to_fetch(bench, monkeypatch):
     """What is due would happen before a record that was written earlier."""
     quiet = [False]
@@ -218,7 +214,6 @@ async def stopped_in_a_turn(bench, **tables):
     stopping.clear()
 
 
-@virtual
 async def test_a_stop_leaves_a_fetched_record_to_the_next_owner(bench):
     """No marker lies there that the position could pass."""
     await stopped_in_a_turn(bench)
@@ -227,7 +222,6 @@ async def test_a_stop_leaves_a_fetched_record_to_the_next_owner(bench):
         assert dict(one.runner.store.committed_view().items.items()) == {"a": 1}
 
 
-@virtual
 async def test_a_turn_whose_record_is_lost_does_not_hold_time_for_ever(bench):
     """After an unclean election, say. For a minute a stale broker may hide it."""
     await stopped_in_a_turn(bench, stream_time={"idle_advance_ms": 1000})
@@ -238,7 +232,6 @@ async def test_a_turn_whose_record_is_lost_does_not_hold_time_for_ever(bench):
         await until(lambda: one.runner.store.timetable.pending_timers == 0, "the timers", 100)
 
 
-@virtual
 async def test_without_the_setting_time_stands(bench):
     """A timer waits for the next record, however late it is."""
     await bench.prepare(timed_app(), errors=DEAD_LETTER)
@@ -251,7 +244,6 @@ async def test_without_the_setting_time_stands(bench):
         assert len(bench.batches()) == count
 
 
-@virtual
 async def test_a_timer_that_fails_stops_the_partition_and_goes_on_when_repaired(bench):
     """Named, after everything before it; again after a restart; once with the repaired handler."""
     app = timed_app()
@@ -274,7 +266,6 @@ async def test_a_timer_that_fails_stops_the_partition_and_goes_on_when_repaired(
         assert [each[:2] for each in told if each[0] == "bell"] == [["bell", 7]]
 
 
-@virtual
 async def test_timers_that_the_app_has_no_more_stop_it_until_they_are_dropped(bench):
     """Named, with both ways on; retired as the hint says, they are gone."""
     await bench.prepare(timed_app(), errors=DEAD_LETTER)
@@ -294,7 +285,6 @@ async def test_timers_that_the_app_has_no_more_stop_it_until_they_are_dropped(be
         assert one.status.restore.proof.equal
 
 
-@virtual
 async def test_a_renamed_timer_is_refused_before_the_first_record(bench):
     """Not when the old one is due; with both names on the handler, as the hint says, it fires."""
     await bench.prepare(timed_app(), errors=DEAD_LETTER)
@@ -327,7 +317,6 @@ def untimed(**options):
     return app
 
 
-@pytest.mark.kafka
 @pytest.mark.whole  # in memory: the tests above
 async def test_on_a_real_broker_timers_fire_once_and_entries_expire(stage, unique):
     """Without a record, by the clock; after a restart in either mode nothing fires again, and the state is proven."""
@@ -375,7 +364,6 @@ def alarms():
 
 
 @pytest.mark.parametrize("policy", ["fail", "dead_letter"])
-@virtual
 async def test_a_timer_whose_output_the_broker_refuses_is_found_among_many(bench, policy):
     """Alone it is named, and the policy decides; all others happen once."""
     errors = {"policy": policy, "dead_letters_percent_max": 100}
@@ -420,7 +408,6 @@ def reports():
 
 
 @pytest.mark.parametrize("policy", ["fail", "dead_letter"])
-@virtual
 async def test_a_periodic_timer_that_fires_by_the_clock_is_named_when_it_is_refused(bench, monkeypatch, policy):
     """Also where the clock has reached its next period at each attempt: the policy decides, as for a record. Its next
     time is tried again."""

@@ -20,7 +20,6 @@ from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.topics.reading import reading
 from tests.support import apps
 from tests.support.entries import increment, read_entry
-from tests.support.in_memory import virtual
 from tests.support.stage import phase, processed, until
 from tests.support.tampering import create, delete, messages, topic_id, write_again
 
@@ -259,7 +258,6 @@ async def test_no_leader_is_asked_about_an_epoch_that_the_compared_log_does_not_
     assert here.guard.anchors(here.chain) == {}
 
 
-@virtual
 async def test_a_stale_leader_ends_no_doubt_that_the_leader_named(bench, monkeypatch):
     """It still has what was read, so comparisons find nothing. What came instead is not applied."""
     async with bench.live() as one:
@@ -335,7 +333,6 @@ def patient(monkeypatch):
     monkeypatch.setattr("snapreplay.service.topics.reading.AGREED_TIMES", 1000)
 
 
-@pytest.mark.kafka
 async def test_an_input_that_is_brought_back_as_it_was_is_gone_on_with(stage, unique, caplog, patient):
     """While it is missing that is said; then there is one warning with both ids, the new id is recorded from the next
     increment on, and every record counts once."""

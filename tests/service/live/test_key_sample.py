@@ -4,7 +4,6 @@ import pytest
 
 from snapreplay import App, MapState, Topic
 from snapreplay.service.core.partitioners import HASHES
-from tests.support.in_memory import virtual
 from tests.support.stage import until
 
 
@@ -20,7 +19,6 @@ def counting(partitioner):
 
 
 @pytest.mark.parametrize("partitioner", [None, "murmur2", "crc32"])
-@virtual
 async def test_a_key_in_another_partition_is_named_once(bench, partitioner, caplog):
     """It is processed all the same."""
     app, key = counting(partitioner), next(f"k{n}" for n in range(99) if _is_apart(b"k%d" % n))

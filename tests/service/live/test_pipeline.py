@@ -10,7 +10,6 @@ from snapreplay.service.live import pace, pipeline, recoverability_monitor
 from snapreplay.service.ports import NewTopic
 from tests.simulation.log import Transaction, TxnState
 from tests.support import apps
-from tests.support.in_memory import virtual
 from tests.support.stage import until
 
 DEAD_LETTER = {"policy": "dead_letter"}
@@ -29,7 +28,6 @@ def is_poison(value):
 # ---- committing --------------------------------------------------------------------------------
 
 
-@virtual
 async def test_the_log_is_a_chain_without_gaps(bench):
     """Batch numbers +1, ranges adjacent, outputs counted, positions those of the ranges; all that is shown is true."""
     await bench.prepare(batch=SMALL)
@@ -57,7 +55,6 @@ async def test_the_log_is_a_chain_without_gaps(bench):
 
 
 @pytest.mark.parametrize("ends", [TxnState.COMMITTED, TxnState.ABORTED], ids=["committed", "aborted"])
-@virtual
 async def test_an_input_that_ends_in_a_marker_has_no_lag(bench, ends):
     """All records are processed, and no increment is written for what holds none."""
     await bench.prepare()
@@ -87,7 +84,6 @@ async def test_an_input_that_ends_in_a_marker_has_no_lag(bench, ends):
 
 
 @pytest.mark.parametrize("changes", [True, False])
-@virtual
 async def test_a_hotfix_goes_on_at_exactly_the_failed_record(bench, changes):
     """FAILED names record and way out, again after a restart; the good prefix is committed and in a snapshot; a fixed
     handler under the same app id then goes on, in either mode, exactly once."""
@@ -113,7 +109,6 @@ async def test_a_hotfix_goes_on_at_exactly_the_failed_record(bench, changes):
     ("key", "value", "message"),
     [(b"0:\xff", {"amount": 1}, "key cannot be read as utf8"), ("0:a", b"{not json", "value cannot be read as json")],
 )
-@virtual
 async def test_what_cannot_be_decoded_fails_by_record_and_bytes(bench, key, value, message):
     """Which side, what it should be, what it is. As a dead letter it comes out as it went in."""
     await bench.prepare()
@@ -133,7 +128,6 @@ async def test_what_cannot_be_decoded_fails_by_record_and_bytes(bench, key, valu
 
 
 @pytest.mark.parametrize("mode", ["changes", "replay"])
-@virtual
 async def test_a_dead_letter_leaves_nothing_but_itself(bench, mode):
     """It lies in the topic with its reason, its half effect on the state is undone, its offset is in the skip
     list, and both modes skip the same."""
@@ -163,7 +157,6 @@ async def test_a_dead_letter_leaves_nothing_but_itself(bench, mode):
         ({"window_records": 10, "dead_letters_percent_max": 30}, range(0, 30, 2), "% of the last"),
     ],
 )
-@virtual
 async def test_a_flood_of_dead_letters_stops_the_partition(bench, errors, poison, message):
     """A bad deploy does not drain the input: FAILED after some, and a good handler takes the rest."""
     batch = {"records_max": 4, "linger_ms": 0}
@@ -185,7 +178,6 @@ async def test_a_flood_of_dead_letters_stops_the_partition(bench, errors, poison
 # ---- outputs that do not fit -------------------------------------------------------------------
 
 
-@pytest.mark.kafka
 @pytest.mark.parametrize("policy", [pytest.param("fail", marks=pytest.mark.whole), "dead_letter"])
 async def test_an_output_larger_than_its_topic_takes_is_the_records_fault(stage, unique, policy):
     """Both sizes are named, before anything is sent; as a dead letter it leaves the state as it was."""
@@ -224,7 +216,6 @@ def noted(monkeypatch, kind, name, steps):
 # ---- nothing to do ------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_quiet_partition_among_many_does_at_once_what_is_asked_of_it(bench, monkeypatch, caplog):
     """It looks once a minute by itself: a snapshot, a doubt about an input and a stop do not wait for that."""
     monkeypatch.setattr(pace, "IDLE_POLL_MS", 60_000)
@@ -257,7 +248,6 @@ def rest(monkeypatch):
     monkeypatch.setattr(pipeline, "AT_REST", pace.Idle(3_600_000, 3_600_000))
 
 
-@virtual
 async def test_a_quiet_partition_with_changes_takes_its_snapshot_in_time(bench, rest, monkeypatch):
     monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 3600.0)  # each look wakes it
     await bench.prepare(snapshot={"every_seconds": 300})
@@ -267,7 +257,6 @@ async def test_a_quiet_partition_with_changes_takes_its_snapshot_in_time(bench, 
         await until(lambda: one.status.snapshot, "the snapshot", 310)
 
 
-@virtual
 async def test_a_partition_at_rest_commits_past_trailing_markers_after_a_look_at_the_logs(bench, rest):
     await bench.prepare()
     await bench.feed(10)

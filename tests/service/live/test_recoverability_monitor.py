@@ -21,11 +21,9 @@ from snapreplay.service.runtime.rates import FORECAST_SECONDS_MAX, MeasuredRates
 from tests.simulation.cluster import SimCluster
 from tests.support import inside
 from tests.support.fake_control import NOW
-from tests.support.in_memory import virtual
 from tests.support.stage import until
 
 
-@virtual
 async def test_it_is_looked_at_once_a_minute(bench, monkeypatch):
     """The first look comes within a minute; batches make none. Nobody reads a `recoverable` when it has ended."""
     made, reader = [], SimCluster.reader
@@ -51,7 +49,6 @@ async def test_it_is_looked_at_once_a_minute(bench, monkeypatch):
     assert watches == []
 
 
-@virtual
 async def test_a_lag_is_shown_although_nothing_is_fetched(bench, monkeypatch):
     """While handlers are busy with what was fetched long ago, each look asks where the inputs end."""
     busy = []
@@ -71,7 +68,6 @@ async def test_a_lag_is_shown_although_nothing_is_fetched(bench, monkeypatch):
         assert one.status.inputs[0].lag_to_high_watermark == 30
 
 
-@virtual
 async def test_a_look_that_fails_is_only_a_warning(bench, monkeypatch, caplog):
     """Processing goes on, what is known stays, and the next look is tried."""
 

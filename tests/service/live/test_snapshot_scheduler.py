@@ -67,7 +67,6 @@ async def fed(bench, one, count):
 # ---- on demand ---------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_snapshot_exists_also_without_more_input_and_is_not_taken_twice(bench):
     """An empty increment carries its pointer, and the next process starts from exactly it. What is in a snapshot
     already is told by its id; nothing is written."""
@@ -83,7 +82,6 @@ async def test_a_snapshot_exists_also_without_more_input_and_is_not_taken_twice(
     assert (await bench.restored()).snapshot.snapshot_id == snapshot_id
 
 
-@virtual
 async def test_records_that_were_skipped_are_in_a_snapshot_too(bench):
     """A recovery by replay would read them again. The next owner counts them as this one did."""
     poison = [("k", {"amount": 1, "poison": True})]
@@ -105,7 +103,6 @@ async def test_records_that_were_skipped_are_in_a_snapshot_too(bench):
 # ---- while processing goes on ------------------------------------------------------------------
 
 
-@virtual
 async def test_processing_goes_on_while_a_snapshot_is_written(bench, gate, monkeypatch):
     """Its image is of the batch at its mark, whatever came since. What it left to do is done before the next one, in
     small steps: the next mark would do all of it at once."""
@@ -125,7 +122,6 @@ async def test_processing_goes_on_while_a_snapshot_is_written(bench, gate, monke
     assert (await bench.restored()).snapshot.snapshot_id == snapshot_id
 
 
-@virtual
 async def test_a_snapshot_has_a_share_of_the_loop_while_commits_follow_each_other(bench, monkeypatch):
     """The last one, of a stop, has all of it."""
     shares = []
@@ -146,7 +142,6 @@ async def test_a_snapshot_has_a_share_of_the_loop_while_commits_follow_each_othe
     assert (shares, len(bench.batches()[-1].pointers)) == ([(module.SHARE, True)], 2)
 
 
-@virtual
 async def test_whoever_waits_for_a_snapshot_hears_of_its_end(bench, gate):
     """The partition ends while it is written: failed, not running for ever."""
     async with bench.live() as one:
@@ -158,7 +153,6 @@ async def test_whoever_waits_for_a_snapshot_hears_of_its_end(bench, gate):
     assert "released" in detail
 
 
-@virtual
 async def test_a_snapshot_that_fails_is_told_and_taken_later(bench, gate):
     """Processing goes on; the policy tries again by itself after a pause."""
     await bench.prepare(snapshot={"every_records": 11})
@@ -176,7 +170,6 @@ async def test_a_snapshot_that_fails_is_told_and_taken_later(bench, gate):
         await bench.assert_exactly_once(one)
 
 
-@virtual
 async def test_snapshots_that_fail_half_way_do_not_fill_the_topic(bench, monkeypatch):
     """Nobody trims what they leave while none succeeds. When one can be written again, it is."""
     appender, failing = SimCluster.appender, [True]
@@ -208,7 +201,6 @@ async def test_snapshots_that_fail_half_way_do_not_fill_the_topic(bench, monkeyp
 
 
 @pytest.mark.parametrize(("policy", "reason"), [({"every_records": 20}, "records"), ({"every_seconds": 5}, "interval")])
-@virtual
 async def test_the_policy_takes_snapshots_by_itself(bench, policy, reason):
     """By records and by time; none while nothing changes."""
     await bench.prepare(snapshot=policy)
@@ -237,7 +229,6 @@ async def test_one_that_is_due_by_time_is_hardly_late():
         await bench.assert_exactly_once(one)
 
 
-@virtual
 async def test_a_graceful_stop_leaves_nothing_to_advance(bench):
     """A last snapshot, pointed to; none when nothing changed."""
     for _ in range(2):
@@ -262,7 +253,6 @@ def replaced(bench, one):
     one.live.snapshots.topic_changed(TopicChange(bench.snapshots, old, new))
 
 
-@virtual
 async def test_a_new_t_quanliang_holds_nothing_before_a_snapshot_in_it_is_pointed_to(bench, gate):
     """Not recoverable until then, although it is there, and its id is the one that the chain bears by now."""
     async with bench.live() as one:
@@ -280,7 +270,6 @@ async def test_a_new_t_quanliang_holds_nothing_before_a_snapshot_in_it_is_pointe
     assert (await bench.restored()).snapshot.snapshot_id == taken
 
 
-@virtual
 async def test_who_waits_for_a_pointer_into_a_deleted_topic_waits_for_the_next_snapshot(bench, gate):
     """The pointer is dropped: nothing else would ever answer."""
     gate.open.set()
@@ -297,7 +286,6 @@ async def test_who_waits_for_a_pointer_into_a_deleted_topic_waits_for_the_next_s
 # ---- by the objective --------------------------------------------------------------------------
 
 
-@virtual
 async def test_the_objective_takes_snapshots_by_itself(bench, monkeypatch):
     """Each before a restore would take longer than it; the status and the plan predict alike, and the next restore is
     compared with its prediction. Never more than one a second."""
@@ -327,7 +315,6 @@ async def test_the_objective_takes_snapshots_by_itself(bench, monkeypatch):
     assert restore.predicted_seconds == pytest.approx(0.2, abs=0.01)
 
 
-@virtual
 async def test_an_objective_that_no_snapshot_can_meet_is_said_once(bench, caplog):
     """The status says why. Snapshots keep a restore within twice the least, and come no oftener."""
     await bench.prepare(restore={"objective_seconds": 0.1})
@@ -346,7 +333,6 @@ async def test_an_objective_that_no_snapshot_can_meet_is_said_once(bench, caplog
     assert len(said) == 1
 
 
-@virtual
 async def test_a_burst_misses_the_objective_only_until_a_snapshot_is_pointed_to(bench, gate, caplog):
     """The records of a snapshot that is being written still count. That it is met again is said, too."""
     await bench.prepare(restore={"objective_seconds": 0.21})
@@ -365,7 +351,6 @@ async def test_a_burst_misses_the_objective_only_until_a_snapshot_is_pointed_to(
     assert any("restore.objective_seconds is met again" in each for each in caplog.messages)
 
 
-@virtual
 async def test_snapshots_for_the_objective_do_not_follow_each_other_at_once(bench):
     """The first one of an ownership need not wait, each further one waits for its second."""
     await bench.prepare(restore={"objective_seconds": 0.21})
@@ -381,7 +366,6 @@ async def test_snapshots_for_the_objective_do_not_follow_each_other_at_once(benc
         assert marked_at[-1] - marked_at[0] < 10
 
 
-@virtual
 async def test_markers_of_the_input_count_in_the_objective_as_they_do_in_the_plan(bench, monkeypatch):
     """Rates are of offsets. Of an input where each record has a marker, a recovery passes two for each record."""
     monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.5)
@@ -402,7 +386,6 @@ async def test_markers_of_the_input_count_in_the_objective_as_they_do_in_the_pla
         assert objective.predicted_seconds == pytest.approx(plan.first.predicted_seconds, abs=0.0002)
 
 
-@virtual
 async def test_a_gap_in_the_input_is_forgotten_with_the_next_snapshot(bench):
     """It lies before the snapshot, so what comes after it is predicted by its own offsets."""
     await bench.prepare(restore={"objective_seconds": 10})
@@ -422,7 +405,6 @@ async def test_a_gap_in_the_input_is_forgotten_with_the_next_snapshot(bench):
         assert objective.predicted_seconds - objective.fresh_seconds == pytest.approx(10 / 10_000)
 
 
-@virtual
 async def test_a_snapshot_that_is_cancelled_before_its_first_step_does_not_prevent_the_next_one(bench, monkeypatch):
     """Its topic is replaced in the same turn of the loop."""
     mark = SnapshotScheduler._mark
@@ -443,7 +425,6 @@ async def test_a_snapshot_that_is_cancelled_before_its_first_step_does_not_preve
         assert told[0][:2] == ("succeeded", one.status.snapshot.snapshot_id)
 
 
-@virtual
 async def test_a_snapshot_that_waits_is_taken_back(bench, gate):
     """Nothing is written for it. One that has begun is written to its end; whoever asks again gets the next one."""
     await bench.prepare()
@@ -465,7 +446,6 @@ async def test_a_snapshot_that_waits_is_taken_back(bench, gate):
         assert gate.asked == 2
 
 
-@virtual
 async def test_a_snapshot_that_was_cancelled_in_the_last_moment_is_of_nobody(bench, gate):
     """It is being marked when the operation is cancelled: it is written, and nobody is told."""
     await bench.prepare()
@@ -500,14 +480,12 @@ async def snapshots(bench, count, **tables):
         return one.live.last
 
 
-@virtual
 async def test_nothing_is_trimmed_before_enough_snapshots_exist(bench):
     """With one snapshot fewer than are kept, the genesis is still there to fall back to."""
     await snapshots(bench, 2, retention={"snapshots_kept": 3})
     assert starts(bench) == (0, 0)
 
 
-@virtual
 async def test_both_topics_begin_at_what_the_oldest_kept_snapshot_needs(bench):
     """Four snapshots, two kept: the floors are the third one's, and the app still comes back from there."""
     last = await snapshots(bench, 4, retention={"snapshots_kept": 2})
@@ -516,7 +494,6 @@ async def test_both_topics_begin_at_what_the_oldest_kept_snapshot_needs(bench):
     assert (await bench.restored()).snapshot.snapshot_id == newest.snapshot_id
 
 
-@virtual
 async def test_what_was_asked_before_a_standstill_is_no_reason_to_trim(bench, monkeypatch):
     """The snapshots topic may have been replaced meanwhile (seed 1403589); the next snapshot tries again."""
     last = await snapshots(bench, 2, retention={"snapshots_kept": 3})
@@ -551,7 +528,6 @@ async def trimmed(context, last):
 
 
 @pytest.mark.parametrize("old", ["snapshots", "increments", None])
-@virtual
 async def test_nothing_is_trimmed_when_an_own_topic_was_replaced(bench, caplog, old):
     """The snapshots are gone with the old topic: the changes in the increments topic are all that is left. In a
     replaced increments topic the offsets are of other records."""
@@ -565,7 +541,6 @@ async def test_nothing_is_trimmed_when_an_own_topic_was_replaced(bench, caplog, 
     assert (told in caplog.text) is bool(old)
 
 
-@virtual
 async def test_a_trim_that_fails_is_only_a_warning(bench, caplog, monkeypatch):
     """Processing goes on; the log says that the next snapshot tries again."""
 

@@ -20,8 +20,6 @@ from snapreplay.state.stores import store_of
 from tests.support import apps
 from tests.support.entries import increment
 
-pytestmark = pytest.mark.kafka
-
 MIB = 2**20
 ENTRIES = 20_000
 PAD_BYTES = 1500  # in hexadecimal: 60 MB of entries, 30 MB of chunks, for half of it compresses away

@@ -14,12 +14,10 @@ from tests.simulation.cluster import SimCluster
 from tests.simulation.producer import SimProducer
 from tests.support import inside
 from tests.support.accepting import accepted
-from tests.support.in_memory import virtual
 from tests.support.stage import until
 
 
 @pytest.mark.parametrize("recoverable", [False, True])
-@virtual
 async def test_it_is_told_while_a_broker_that_does_not_answer_is_asked(bench, monkeypatch, recoverable):
     """The alert begins anew with each gap, and the question may wait for minutes."""
     one = await bench.owner()
@@ -38,7 +36,6 @@ async def test_it_is_told_while_a_broker_that_does_not_answer_is_asked(bench, mo
     assert one.status.recoverable is (None if recoverable else False)
 
 
-@virtual
 async def test_it_is_not_told_any_more_when_the_state_of_another_owner_is_loaded(bench, monkeypatch):
     """That may take long, and the process may be stopped meanwhile."""
     pause = {"retry_backoff_ms": 20_000, "retry_backoff_max_ms": 20_000}
@@ -68,7 +65,6 @@ async def test_it_is_not_told_any_more_when_the_state_of_another_owner_is_loaded
     assert told == [None]
 
 
-@virtual
 async def test_a_state_at_risk_is_looked_at_at_once_when_it_is_live_again(bench):
     """In its turn of a minute, a partition that loses its brokers more often would never be told for two minutes."""
     one, loop = await bench.owner(), asyncio.get_running_loop()
@@ -128,7 +124,6 @@ async def killed(bench, one):
     ],
     ids=["compacted", "deleted", "cut"],
 )
-@virtual
 async def test_a_state_whose_log_is_lost_while_it_is_failed_is_told_and_written_aside(bench, empty, kind, cause):
     """A setting of the topic, or a broker, takes the last copy while nothing can be committed. Then even a kill loses
     nothing: the next start names the cause, and its hint leads to that state."""
@@ -169,7 +164,6 @@ def refusing(monkeypatch):
     monkeypatch.setattr(RecoveryDriver, "_claim", refused_by_broker)
 
 
-@virtual
 async def test_it_is_told_while_claims_are_refused(bench, monkeypatch):
     """The partition is not FAILED before the settings are looked at, up to half a minute later."""
     one = await bench.owner()
@@ -187,7 +181,6 @@ async def test_it_is_told_while_claims_are_refused(bench, monkeypatch):
     await killed(bench, one)
 
 
-@virtual
 async def test_a_batch_that_was_refused_is_not_written_aside(bench, monkeypatch):
     """It was never asked to commit: its records are still to be processed."""
     one = await bench.owner()
@@ -206,7 +199,6 @@ async def test_a_batch_that_was_refused_is_not_written_aside(bench, monkeypatch)
     await goes_on_as_the_hint_says(bench)
 
 
-@virtual
 async def test_a_stop_that_can_commit_nothing_writes_the_state_aside(bench, monkeypatch):
     """At once: nobody knows how much time is left. The error of the stop names the snapshot."""
     one = await refused(bench)
@@ -245,7 +237,6 @@ def failing_writes(monkeypatch):
     return failing, failed
 
 
-@virtual
 async def test_attempts_that_fail_half_way_do_not_fill_the_topic(bench, monkeypatch):
     """Whatever such an attempt has written stays at the end of the topic. Where nothing could be written, it is tried
     again soon."""
@@ -264,7 +255,6 @@ async def test_attempts_that_fail_half_way_do_not_fill_the_topic(bench, monkeypa
     await killed(bench, one)
 
 
-@virtual
 async def test_a_stop_writes_aside_at_once_although_attempts_failed_before(bench, monkeypatch):
     """The next attempt is minutes away, and the process may have seconds. The topic takes the state by now."""
     failing, _ = failing_writes(monkeypatch)
@@ -279,7 +269,6 @@ async def test_a_stop_writes_aside_at_once_although_attempts_failed_before(bench
 
 
 @pytest.mark.parametrize("recoverable", [True, False])
-@virtual
 async def test_a_last_snapshot_is_written_where_a_recovery_would_fail(bench, recoverable):
     """Although the partition only moves to another process. No second ownership is needed for it."""
     one = await bench.owner()

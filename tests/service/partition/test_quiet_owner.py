@@ -13,7 +13,6 @@ from snapreplay.service.topics import increments, reading
 from snapreplay.snapshots.format.records import Paused
 from tests.simulation.reader import SimReader
 from tests.support import inside
-from tests.support.in_memory import virtual
 from tests.support.owner import ends
 from tests.support.stage import until
 
@@ -55,7 +54,6 @@ def questions(monkeypatch):
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.3, 0.9])
-@virtual
 async def test_a_quiet_owner_leaves_within_two_seconds_of_a_newer_claim(bench, offset):
     """And shows its age until then."""
     async with quiet(bench, 5.0 + offset) as one:
@@ -74,7 +72,6 @@ async def test_a_quiet_owner_leaves_within_two_seconds_of_a_newer_claim(bench, o
         await two.end()
 
 
-@virtual
 async def test_what_a_quiet_owner_shows_is_as_old_as_the_last_look(bench, monkeypatch):
     """Nobody answers for a minute: then the age is a minute."""
     async with quiet(bench) as one:
@@ -95,7 +92,6 @@ async def test_what_a_quiet_owner_shows_is_as_old_as_the_last_look(bench, monkey
 
 
 @pytest.mark.parametrize("error", [None, Unreachable("nobody answers"), ZeroDivisionError()], ids=repr)
-@virtual
 async def test_a_doubt_that_comes_during_a_look_ends(bench, monkeypatch, error):
     """However the look ends, the doubt ends with it. Otherwise the partition would never be ready again."""
     read, begun, answered = ownership_watch.OwnershipWatch._why_lost, asyncio.Event(), asyncio.Event()
@@ -124,7 +120,6 @@ async def unanswered(*_):
 
 
 @pytest.mark.parametrize("what", ["nothing", "own commits", "aborted", "foreign", "a stale leader"])
-@virtual
 async def test_what_is_no_newer_owner_alarms_nobody(bench, monkeypatch, questions, what):
     """It stays LIVE without a doubt, and asks the log once for each thing that it has not written itself."""
     async with quiet(bench) as one:
@@ -210,7 +205,6 @@ def lose(bench, one, loss):
 
 @pytest.mark.parametrize("is_paused", [False, True], ids=["idle", "paused"])
 @pytest.mark.parametrize("loss", LOSSES)
-@virtual
 async def test_an_owner_that_commits_nothing_writes_what_its_log_has_lost(bench, watches, loss, is_paused):
     """It is not ready meanwhile. Whoever comes next finds all of it, whatever becomes of this process."""
     one = await idle(bench, watches, loss)
@@ -236,7 +230,6 @@ async def test_an_owner_that_commits_nothing_writes_what_its_log_has_lost(bench,
     await bench.assert_exactly_once(two)
 
 
-@virtual
 async def test_a_leader_that_lags_behind_for_a_while_has_lost_nothing(bench, watches, monkeypatch):
     """It is asked again, and the owner goes on by the same claim."""
     one = await idle(bench, watches)
@@ -263,7 +256,6 @@ async def test_a_leader_that_lags_behind_for_a_while_has_lost_nothing(bench, wat
     assert any("this process has written up to" in each for each in doubts)
 
 
-@virtual
 async def test_a_doubt_ends_although_brokers_did_not_answer_when_asked_again(bench, watches, monkeypatch):
     """Also where records come meanwhile, and nobody looks any more because of them."""
     one = await idle(bench, watches)

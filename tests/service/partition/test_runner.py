@@ -39,7 +39,6 @@ def claim_of(context):
     return Claim("c", "a", "k", "p", us.instance_id, us.host, us.pid + 1, us.started_at_ms + 1000)
 
 
-@virtual
 async def test_it_runs_until_it_is_stopped(bench):
     """Every phase in order; CLOSED at the end, once."""
     one = await live(bench)
@@ -52,7 +51,6 @@ async def test_it_runs_until_it_is_stopped(bench):
     assert one.runner.store is None
 
 
-@virtual
 async def test_a_doubtful_commit_is_followed_by_a_recovery(bench):
     """The log says what happened; nothing is lost or doubled, the error is gone when it is LIVE again, and counted."""
     one = await live(bench)
@@ -77,7 +75,6 @@ async def test_a_doubtful_commit_is_followed_by_a_recovery(bench):
     assert len((await one.here.read(one.context.app.outputs[0].name))[0]) == 20
 
 
-@virtual
 async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch):
     """Never two of them in memory, whether the partition is restored or another process takes it."""
     one = await live(bench)
@@ -107,7 +104,6 @@ async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch
 
 
 @pytest.mark.parametrize("error", [CommitInDoubt, NotAuthorized])
-@virtual
 async def test_a_doubtful_commit_does_not_take_the_partition_back(bench, error):
     """A fence is not always answered as one, and who is kept out may have a successor: the log is asked before
     anybody is fenced."""
@@ -125,7 +121,6 @@ async def test_a_doubtful_commit_does_not_take_the_partition_back(bench, error):
     assert (two.status.owner_epoch, two.status.phase) == (epoch, "live")
 
 
-@virtual
 async def test_a_partition_that_pauses_is_not_called_live(bench):
     """Ready means that it processes: not so while it waits for its next recovery."""
     one = await live(bench, restore={"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000})
@@ -141,7 +136,6 @@ async def test_a_partition_that_pauses_is_not_called_live(bench):
     assert status.owner_epoch is not None
 
 
-@virtual
 async def test_a_newer_owner_is_left_alone_for_a_while(bench):
     """FENCED, and it says who: the group will take the partition from us, or give it back."""
     one = await live(bench)
@@ -155,7 +149,6 @@ async def test_a_newer_owner_is_left_alone_for_a_while(bench):
     assert len((await one.here.read(one.context.app.outputs[0].name))[0]) == 10
 
 
-@virtual
 async def test_a_younger_process_of_the_same_name_ends_it(bench):
     """FENCED until the group gives it to us again, and the supervisor hears of it."""
     one = await live(bench)
@@ -174,7 +167,6 @@ async def test_a_younger_process_of_the_same_name_ends_it(bench):
     assert len((await one.here.read(one.context.app.outputs[0].name))[0]) == 10
 
 
-@virtual
 async def test_who_steps_down_stops_also_where_nobody_claimed(bench):
     """All partitions at once, live or not yet begun; an assignment from before does not wake them."""
     one = await bench.owner()
@@ -192,7 +184,6 @@ async def test_who_steps_down_stops_also_where_nobody_claimed(bench):
     assert (await one.phase("live")).restore.warm == "kept", "nobody has written since"
 
 
-@virtual
 async def test_without_input_the_log_tells_of_a_younger_process_too(bench):
     """The end of the log shows its claim."""
     one = await live(bench)
@@ -207,7 +198,6 @@ async def test_without_input_the_log_tells_of_a_younger_process_too(bench):
 
 
 @pytest.mark.parametrize("reached", ["recovering", "live"])
-@virtual
 async def test_a_refused_partition_stays_failed(bench, reached, monkeypatch):
     """The cluster changed under us: also a recovery under way ends, and nothing is tried again."""
     one = await bench.owner(timeouts={"metadata_ms": 60_000})
@@ -221,7 +211,6 @@ async def test_a_refused_partition_stays_failed(bench, reached, monkeypatch):
     assert len(one.phases) == count
 
 
-@virtual
 async def test_a_retry_goes_on_at_exactly_the_failed_record(bench):
     """FAILED again while the cause lasts, then LIVE with the state that was in memory: nothing lost, nothing twice."""
     broken, heard = [True], list[Any]()
@@ -248,7 +237,6 @@ async def test_a_retry_goes_on_at_exactly_the_failed_record(bench):
     assert await one.outputs() == [f"{bench.input}-0-{n}" for n in range(10)]
 
 
-@virtual
 async def test_a_retry_sees_the_cluster_as_it_is_now(bench):
     """Another refusal takes the place of the old one; without one the partition is LIVE with the new view."""
     one, heard = await bench.owner(), list[Any]()
@@ -265,7 +253,6 @@ async def test_a_retry_sees_the_cluster_as_it_is_now(bench):
     assert one.runner._context.view.input_retention_ms == 7
 
 
-@virtual
 async def test_whoever_waits_for_a_retry_hears_of_the_end(bench):
     """The partition was stopped before it was LIVE; a second one comes too late."""
     one, heard = await bench.owner(), list[Any]()
@@ -281,7 +268,6 @@ async def test_whoever_waits_for_a_retry_hears_of_the_end(bench):
     ]
 
 
-@virtual
 async def test_a_defect_stops_this_partition_and_says_so(bench, monkeypatch):
     """FAILED, called a defect; the process goes on."""
     one = await live(bench)
@@ -301,7 +287,6 @@ async def test_a_defect_stops_this_partition_and_says_so(bench, monkeypatch):
     assert len(await one.outputs()) == 10
 
 
-@virtual
 async def test_a_stop_does_not_wait_for_a_recovery_or_a_pause(bench):
     """An interrupted restore loses nothing."""
     one = await bench.owner(restore={"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000})
@@ -315,7 +300,6 @@ async def test_a_stop_does_not_wait_for_a_recovery_or_a_pause(bench):
     assert one.status.phase == "closed"
 
 
-@virtual
 async def test_snapshots_are_taken_of_live_partitions_only(bench):
     """Asked before: no; asked then: yes, and whoever asked hears of it."""
     one, told = await bench.owner(), list[Any]()
@@ -326,7 +310,6 @@ async def test_snapshots_are_taken_of_live_partitions_only(bench):
     assert told[0][0] == "skipped"
 
 
-@pytest.mark.kafka
 async def test_a_handler_that_blocks_longer_than_a_transaction_may_take(stage, unique):
     """The batch before it is under way meanwhile and is lost to its deadline, once: not again and again."""
     here = await stage(apps.ledger(unique("blocking"), apps.sleep_when_told))
@@ -343,7 +326,6 @@ async def test_a_handler_that_blocks_longer_than_a_transaction_may_take(stage, u
     assert len((await here.read(here.app.outputs[0].name))[0]) == 20
 
 
-@virtual
 async def test_a_batch_that_never_ends_in_time_is_made_smaller(bench):
     """A deterministic failure that looks like doubt: the same batch is not tried for ever."""
     one = await live(bench, restore={"retry_backoff_ms": 10, "retry_backoff_max_ms": 20})
@@ -373,7 +355,6 @@ async def test_a_batch_that_never_ends_in_time_is_made_smaller(bench):
     assert len((await one.here.read(one.here.app.outputs[0].name))[0]) == 100
 
 
-@virtual
 async def test_a_partition_that_comes_back_before_its_runner_has_ended_is_taken_back(bench):
     """It goes on from memory, in the same task. After the end nothing can be taken back."""
     one = await live(bench)
@@ -388,7 +369,6 @@ async def test_a_partition_that_comes_back_before_its_runner_has_ended_is_taken_
     assert not one.runner.take_back()
 
 
-@virtual
 async def test_who_asks_the_log_after_a_fence_ends_when_it_is_stopped(bench, monkeypatch):
     """The question may wait for minutes, for a leader that is not there."""
     one = await live(bench)

@@ -1,7 +1,5 @@
 """A warm copy of one partition: it follows the owner, and is handed over whole or not at all."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import re
@@ -94,7 +92,6 @@ async def taken_over(bench, copied):
     return two
 
 
-@virtual
 async def test_it_follows_every_batch_and_another_owner_goes_on_from_it(bench):
     """Nothing is loaded, the last batches are applied, and the digest is the recorded one."""
     one, copied = await followed(bench)
@@ -113,7 +110,6 @@ async def test_it_follows_every_batch_and_another_owner_goes_on_from_it(bench):
     await bench.assert_exactly_once(two)
 
 
-@virtual
 async def test_an_owner_that_goes_on_while_a_copy_is_begun_has_not_lost_the_end_of_its_log(bench, monkeypatch, caplog):
     """Its witness names a batch that was committed after the end of the log was asked for. It is looked at again."""
     one = await live(bench)
@@ -127,7 +123,6 @@ async def test_an_owner_that_goes_on_while_a_copy_is_begun_has_not_lost_the_end_
     await copied.standby.end()
 
 
-@virtual
 async def test_it_leaves_no_trace(bench):
     """No claim, no fence, no output: the owner keeps its producer."""
     one = await live(bench)
@@ -146,7 +141,6 @@ async def test_it_leaves_no_trace(bench):
     assert one.status.owner_epoch == epoch
 
 
-@virtual
 async def test_what_is_not_committed_is_not_copied(bench):
     """An increment of an open transaction is in the log, and does not exist."""
     one, copied = await followed(bench)
@@ -158,7 +152,6 @@ async def test_what_is_not_committed_is_not_copied(bench):
     await copied.standby.end()
 
 
-@virtual
 async def test_a_batch_that_is_partly_applied_is_not_shown(bench, monkeypatch):
     """Neither as the state before nor as the one after it."""
     one, copied = await followed(bench)
@@ -180,7 +173,6 @@ async def test_a_batch_that_is_partly_applied_is_not_shown(bench, monkeypatch):
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-@virtual
 async def test_a_copy_is_handed_over_whole_or_not_at_all(bench, monkeypatch, hangs):
     """What is cut off in the middle of a batch is no state of the log; what ends in time is waited for."""
     await bench.prepare(changelog={"enabled": False}, batch={"records_max": 5})
@@ -204,7 +196,6 @@ async def test_a_copy_is_handed_over_whole_or_not_at_all(bench, monkeypatch, han
         assert before < copy.last.increment.batch < one.status.batch, "the rest comes after the fence"
 
 
-@virtual
 async def test_a_copy_between_two_batches_is_handed_over_at_once(bench, monkeypatch):
     """The log, or an input, may not be readable, and the new owner finds that out by itself."""
     one, copied = await followed(bench)
@@ -229,7 +220,6 @@ async def test_a_copy_between_two_batches_is_handed_over_at_once(bench, monkeypa
     await bench.assert_exactly_once(two)
 
 
-@virtual
 async def test_whatever_is_wrong_it_says_why_and_starts_over(bench, monkeypatch):
     """It is no owner: nothing is FAILED."""
     one = await live(bench)
@@ -254,7 +244,6 @@ async def test_whatever_is_wrong_it_says_why_and_starts_over(bench, monkeypatch)
     await copied.standby.end()
 
 
-@virtual
 async def test_a_copy_that_is_ahead_of_the_log_is_kept(bench):
     """The log has lost its end: whoever takes over says so, and the copy is still there."""
     one, copied = await followed(bench)
@@ -269,7 +258,6 @@ async def test_a_copy_that_is_ahead_of_the_log_is_kept(bench):
 
 @pytest.mark.parametrize("is_seen_short", [True, False], ids=["seen in between", "grown again between two looks"])
 @pytest.mark.parametrize("beyond", [0, 5], ids=["to the same end", "beyond the old end"])
-@virtual
 async def test_a_copy_on_a_lost_branch_is_not_warm_again_when_the_log_has_grown(bench, is_seen_short, beyond):
     """Something else lies where its increment was, and no newer increment: it is ahead, and no fresh copy of anything.
     Once the log has its increment again, it is warm."""
@@ -296,7 +284,6 @@ async def test_a_copy_on_a_lost_branch_is_not_warm_again_when_the_log_has_grown(
     await copied.standby.end()
 
 
-@virtual
 async def test_a_copy_that_could_not_look_sees_its_increment_again_before_it_goes_on(bench, monkeypatch):
     """While no broker answered, the log was cut and another batch of the same number took its place."""
     await bench.prepare()
@@ -322,7 +309,6 @@ async def test_a_copy_that_could_not_look_sees_its_increment_again_before_it_goe
     await copied.standby.end()
 
 
-@virtual
 async def test_a_copy_is_warm_up_to_the_acceptable_lag(bench):
     """A copy that is further behind is not gone on from before the session timeout, and no partition moves to it."""
     _, copied = await followed(bench)
@@ -335,7 +321,6 @@ async def test_a_copy_is_warm_up_to_the_acceptable_lag(bench):
     await copied.standby.end()
 
 
-@virtual
 async def test_what_cannot_be_read_for_a_moment_costs_no_copy(bench, monkeypatch):
     """Nothing was applied, so the copy is what it was."""
     one, copied = await followed(bench)
@@ -356,7 +341,6 @@ async def test_what_cannot_be_read_for_a_moment_costs_no_copy(bench, monkeypatch
     await copied.standby.end()
 
 
-@virtual
 async def test_a_copy_that_cannot_look_is_not_taken_for_a_fresh_one(bench):
     """Another warm copy takes over first, if there is one. A copy that is ahead of the log is as fresh as can be."""
     _, copied = await followed(bench)
@@ -368,7 +352,6 @@ async def test_a_copy_that_cannot_look_is_not_taken_for_a_fresh_one(bench):
     await copied.standby.end()
 
 
-@virtual
 async def test_a_copy_whose_increment_is_another_one_by_now_is_restored_in_full(bench):
     """A log that was cut may have another batch of the same number at the same place."""
     one, copied = await followed(bench)
@@ -388,7 +371,6 @@ async def test_a_copy_whose_increment_is_another_one_by_now_is_restored_in_full(
     [(900_000, True), (200, True), (900_000, False)],
     ids=["in one record", "in several records", "by replay"],
 )
-@virtual
 async def test_a_reader_sees_whole_batches_only(bench, monkeypatch, part_bytes, is_recorded):
     """At each pause while the copy is loaded and follows: what a batch has, or nothing. In the end it is the newest."""
     monkeypatch.setattr(cooperative, "YIELD_AFTER_SECONDS", -1.0)
@@ -428,7 +410,6 @@ async def test_a_reader_sees_whole_batches_only(bench, monkeypatch, part_bytes, 
     await copied.standby.end()
 
 
-@virtual
 async def test_a_copy_that_starts_over_shows_nothing(bench):
     """Whoever reads it hears that it is being loaded."""
     _, copied = await followed(bench)
@@ -457,7 +438,6 @@ async def digest_of(store):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@virtual
 async def test_it_replays_every_batch_and_another_owner_goes_on_from_it(bench, way):
     """Nothing is loaded, and each record has one output: those of the copy are dropped."""
     one, copied = await replayed(bench, way)
@@ -493,7 +473,6 @@ def restless(differs):
 
 
 @pytest.mark.parametrize(("differs", "kind"), [("state", "DigestMismatch"), ("outputs", "OutputsDiffer")])
-@virtual
 async def test_a_batch_that_comes_out_otherwise_is_not_kept(bench, differs, kind):
     """The app is not deterministic. The copy says so, and begins again from the owner's next snapshot."""
     await bench.prepare(restless(differs), changelog={"enabled": False})
@@ -510,7 +489,6 @@ async def test_a_batch_that_comes_out_otherwise_is_not_kept(bench, differs, kind
     await again.standby.end()
 
 
-@virtual
 async def test_it_replays_what_an_owner_does_not_record(bench):
     """While `changelog.enabled` is switched over, process by process: the copy begins by a replay and stays with it."""
     await bench.prepare(changelog={"enabled": False})
@@ -526,7 +504,6 @@ async def test_it_replays_what_an_owner_does_not_record(bench):
     await copied.standby.end()
 
 
-@virtual
 async def test_another_version_than_the_owners_is_judged_as_in_every_replay(bench):
     """It is warm if a digest proves it."""
     await bench.prepare(apps.ledger("app", version="1"), changelog={"enabled": False})
@@ -542,7 +519,6 @@ async def test_another_version_than_the_owners_is_judged_as_in_every_replay(benc
     await copied.standby.end()
 
 
-@virtual
 async def test_it_is_read_while_it_waits_for_the_input(bench, monkeypatch):
     """The batch before it is whole until the records of this one are there."""
     one, copied = await replayed(bench, "no changes are recorded")
@@ -560,7 +536,6 @@ async def test_it_is_read_while_it_waits_for_the_input(bench, monkeypatch):
     await copied.standby.end()
 
 
-@virtual
 async def test_what_an_owner_left_is_kept_although_the_log_has_lost_its_end(bench):
     """It may be the only copy of that batch. It is looked at again and again."""
     one, copied = await followed(bench)
@@ -576,7 +551,6 @@ async def test_what_an_owner_left_is_kept_although_the_log_has_lost_its_end(benc
     assert store.digest == copy.last.increment.digest
 
 
-@virtual
 async def test_what_an_owner_left_is_not_warm_while_the_snapshot_is_loaded_in_its_place(bench, monkeypatch):
     """Else the partition would move here, and be restored first."""
     _, copied = await followed(bench)
@@ -600,7 +574,6 @@ async def test_what_an_owner_left_is_not_warm_while_the_snapshot_is_loaded_in_it
     await again.standby.end()
 
 
-@virtual
 async def test_copies_look_at_the_same_time(bench, monkeypatch):
     """Whenever each was begun: then many of them ask a broker as one."""
     one = await live(bench)
@@ -622,7 +595,6 @@ async def test_copies_look_at_the_same_time(bench, monkeypatch):
         await each.standby.end()
 
 
-@virtual
 async def test_a_copy_that_does_not_fit_is_not_loaded_before_it_does(bench, monkeypatch):
     """The process would end, and its own partitions with it. The status has the reason."""
     one = await live(bench)
@@ -639,7 +611,6 @@ async def test_a_copy_that_does_not_fit_is_not_loaded_before_it_does(bench, monk
     await copied.standby.end()
 
 
-@virtual
 async def test_it_is_said_once_a_minute_that_a_copy_does_not_fit(bench, monkeypatch, caplog):
     """Although what is free is another figure at each attempt."""
     await bench.prepare(restore={"retry_backoff_max_ms": 5000})
@@ -657,7 +628,6 @@ async def test_it_is_said_once_a_minute_that_a_copy_does_not_fit(bench, monkeypa
     await copied.standby.end()
 
 
-@virtual
 async def test_the_rest_of_a_copy_is_judged_by_the_part_that_is_loaded(bench, monkeypatch):
     """A manifest does not say how large the entries are when unpacked. What was loaded is given up at once."""
     _, copied = await followed(bench)
@@ -729,7 +699,6 @@ async def test_a_copy_that_is_still_loaded_is_waited_for(held):
     await standbys.end()
 
 
-@virtual
 async def test_a_look_of_one_copy_does_not_go_through_all_others(bench, monkeypatch):
     """Each of some hundred copies looks twice a second."""
     bench.create_topics(20)

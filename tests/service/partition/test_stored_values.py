@@ -6,7 +6,6 @@ from snapreplay.app.app import App
 from snapreplay.app.topic import Topic
 from snapreplay.service.partition import incarnation
 from snapreplay.state.map import MapState
-from tests.support.in_memory import virtual
 
 
 class Account(msgspec.Struct):
@@ -47,7 +46,6 @@ async def deployed(bench, value, make=None, key=str):
     return ledger("typed", value, make or value, key)
 
 
-@virtual
 async def test_a_type_that_cannot_read_what_is_stored_never_goes_live(bench):
     """FAILED with key, reason and schema_version; the old type, deployed again as the hint says, goes LIVE."""
     app = await deployed(bench, WithLimit, lambda: WithLimit(7))
@@ -64,7 +62,6 @@ async def test_a_type_that_cannot_read_what_is_stored_never_goes_live(bench):
         assert again.view()["k0"].balance == 0 + 20 + 40
 
 
-@virtual
 async def test_another_type_of_keys_is_named_too(bench):
     """By the key as it was stored. The old type, deployed again, goes LIVE."""
     error = (await bench.failure(await deployed(bench, Account, key=int))).error
@@ -76,7 +73,6 @@ async def test_another_type_of_keys_is_named_too(bench):
         assert len(again.view()) == 20
 
 
-@virtual
 async def test_what_the_sample_does_not_hold_fails_with_its_record(bench, monkeypatch):
     """The policy skips no record for it: the type is wrong, not the record."""
     monkeypatch.setattr(incarnation, "SAMPLE_EACH_SHARD", 0)

@@ -16,7 +16,6 @@ from snapreplay.service.core.suspicion import QUIET_SECONDS
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.supervisor import Supervisor
 from tests.support import apps, reference
-from tests.support.in_memory import virtual
 from tests.support.stage import until
 
 WARM = {"standby": {"replicas": 1}}
@@ -114,7 +113,6 @@ async def exactly_once(bench, side):
     assert reference.as_plain(side.supervisor.runners[0].store.committed_view()) == states[0]
 
 
-@virtual
 async def test_the_first_successor_goes_on_and_tells_the_group_of_its_claim(bench):
     """Nothing is loaded. The group hears of it once the log has the claim, so that the later owner counts there."""
     before = counts()
@@ -133,7 +131,6 @@ async def test_the_first_successor_goes_on_and_tells_the_group_of_its_claim(benc
         assert [now - then for now, then in zip(counts(), before, strict=True)] == [1, 0]
 
 
-@virtual
 async def test_what_the_board_shows_decides_nothing(bench):
     """An earlier runner of the partition that has not ended yet publishes there, too."""
     async with two(bench) as (one, other):
@@ -148,7 +145,6 @@ async def test_what_the_board_shows_decides_nothing(bench):
 
 
 @pytest.mark.parametrize("why", ["not first", "not warm", "unknown"])
-@virtual
 async def test_nothing_is_taken_over_by_who_is_not_to(bench, why):
     """Another one is first, or the session timeout decides."""
     async with two(bench, first=() if why == "not first" else (0,)) as (one, other):
@@ -161,7 +157,6 @@ async def test_nothing_is_taken_over_by_who_is_not_to(bench, why):
         assert (other.status, other.told) == (None, [])
 
 
-@virtual
 async def test_a_living_owner_is_fenced_and_does_not_fence_back(bench):
     """Every record counts once. While the group rebalances, the coordinator gives the partition to nobody."""
     before = counts()
@@ -182,7 +177,6 @@ async def test_a_living_owner_is_fenced_and_does_not_fence_back(bench):
         await one.warm(other.status.batch)
 
 
-@virtual
 async def test_a_takeover_yields_to_a_third_process_and_says_so_at_once(bench):
     """The assignment is from before the claim, and the third process fences. A join before the runner has ended does
     not name the partition any more: the group would give it back, and the two would fence each other."""
@@ -199,7 +193,6 @@ async def test_a_takeover_yields_to_a_third_process_and_says_so_at_once(bench):
         assert other.supervisor.held == set()
 
 
-@virtual
 async def test_a_restarted_static_member_names_as_its_own_what_its_predecessor_had(bench):
     """It gets the old assignment, in which the partition is that of its predecessor's process id."""
     async with two(bench) as (one, other):
@@ -208,7 +201,6 @@ async def test_a_restarted_static_member_names_as_its_own_what_its_predecessor_h
         assert one.supervisor.holding.owned == {0}
 
 
-@virtual
 async def test_a_takeover_that_does_not_come_to_its_claim_is_given_up(bench, monkeypatch):
     """By then the group has decided. The copy is what it was: nothing is loaded."""
     async with two(bench) as (one, other):
@@ -238,7 +230,6 @@ async def ahead(bench):
         yield one, other, batch
 
 
-@virtual
 async def test_the_only_copy_of_a_lost_batch_outlives_a_takeover_that_is_given_up(bench):
     """The owner may stand still, so nobody is fenced for 15 s, and the session is over before. When the group gives the
     partition to this process, the loss is named, and the copy is still there."""
@@ -256,7 +247,6 @@ async def test_the_only_copy_of_a_lost_batch_outlives_a_takeover_that_is_given_u
         assert other.supervisor.standbys.readable(0).last.batch == batch
 
 
-@virtual
 async def test_the_only_copy_of_a_lost_batch_is_not_given_up_for_an_assignment(bench, caplog):
     """It is held until another chain goes on, or the log has the batch again."""
     async with ahead(bench) as (one, other, batch):
@@ -274,7 +264,6 @@ async def test_the_only_copy_of_a_lost_batch_is_not_given_up_for_an_assignment(b
         assert "ends with this process" not in caplog.text
 
 
-@virtual
 async def test_who_stops_the_only_copy_of_a_lost_batch_is_told(bench, caplog):
     """A stop cannot write it: this process is not the owner."""
     async with ahead(bench) as (_, _, batch):
@@ -282,7 +271,6 @@ async def test_who_stops_the_only_copy_of_a_lost_batch_is_told(bench, caplog):
     assert f"partition 0: its log has lost batch {batch}, and the warm copy that has it ends with" in caplog.text
 
 
-@virtual
 async def test_who_is_fenced_in_the_middle_of_a_takeover_gives_it_up(bench):
     """The owner lives, and the coordinator has given it the partition: nobody fences it in return."""
     async with two(bench) as (one, other):
@@ -298,7 +286,6 @@ async def test_who_is_fenced_in_the_middle_of_a_takeover_gives_it_up(bench):
         await exactly_once(bench, one)
 
 
-@virtual
 async def test_a_silent_owner_that_commits_lives(bench):
     """Only its HTTP is silent. If it commits nothing either, it is taken over from."""
     async with two(bench) as (one, other):
@@ -322,7 +309,6 @@ async def test_a_silent_owner_that_commits_lives(bench):
         await other.phase("live")
 
 
-@virtual
 async def test_who_takes_over_from_us_while_its_commits_are_looked_for_lives(bench):
     """Each is silent to the other one. The other one has waited less."""
     async with two(bench) as (one, other):
@@ -340,7 +326,6 @@ async def test_who_takes_over_from_us_while_its_commits_are_looked_for_lives(ben
         assert other.status is None
 
 
-@virtual
 async def test_a_stop_in_the_middle_of_a_takeover_loses_nothing(bench):
     """It is a partition like the others: its last snapshot is written."""
     async with two(bench) as (one, other):
@@ -368,7 +353,6 @@ class Loads:
         monkeypatch.setattr(RecoveryExecutor, "perform", noted)
 
 
-@virtual
 async def test_who_is_given_nothing_gives_up_its_copies(bench):
     """Another process holds them. While the increments topic is gone, nobody is given anything, and they are kept."""
     async with two(bench) as (one, other):
@@ -380,7 +364,6 @@ async def test_who_is_given_nothing_gives_up_its_copies(bench):
         assert other.board.standbys() == []
 
 
-@virtual
 async def test_a_partition_that_moves_away_stays_as_a_copy(bench, monkeypatch):
     """Nothing is loaded anew. It is compared with the log like every other copy."""
     async with two(bench) as (one, other):

@@ -34,7 +34,6 @@ from snapreplay.state.stores import store_of
 from tests.support import apps
 from tests.support.accepting import command_in, settings_in
 from tests.support.entries import GENESIS, increment
-from tests.support.in_memory import virtual
 from tests.support.proposals import JOB, Job
 from tests.support.stage import settings_for
 from tests.support.tampering import flip
@@ -152,7 +151,6 @@ async def test_a_gap_is_accepted_only_where_the_state_can_be_had_without_the_inp
 
 
 @pytest.mark.parametrize("rest", [0, 3])
-@virtual
 async def test_a_log_that_does_not_fit_is_known_as_another_topic(bench, rest):
     """Empty, the newest manifest names the topic that its increment was in; with a part of the old log, its increments
     do, and nobody blames two owners."""
@@ -171,7 +169,6 @@ async def test_a_log_that_does_not_fit_is_known_as_another_topic(bench, rest):
     assert "two owners" not in error.hint
 
 
-@virtual
 async def test_the_newest_snapshot_that_reads_back_whole_is_found(bench):
     """Checked to the last entry whether something keeps the entries or nothing does; a damaged one is passed over."""
     then = await bench.past()
@@ -192,7 +189,6 @@ async def test_the_newest_snapshot_that_reads_back_whole_is_found(bench):
     assert (manifest, len(passed_over)) == (None, 2)
 
 
-@virtual
 async def test_the_sums_of_a_proposal_are_not_believed(bench):
     """No owner has hashed it, perhaps: an entry that is not the hashed one makes it useless. A true one is as good as
     another snapshot."""
@@ -215,7 +211,6 @@ async def test_the_sums_of_a_proposal_are_not_believed(bench):
     assert manifest.proposed_by == JOB
 
 
-@virtual
 async def test_an_older_snapshot_is_no_substitute_for_one_of_another_schema(bench):
     """It would be another state: both schema versions are named."""
     await bench.past()
@@ -224,7 +219,6 @@ async def test_an_older_snapshot_is_no_substitute_for_one_of_another_schema(benc
         await newest_acceptable_snapshot(await bench.context(), NullSink())
 
 
-@virtual
 async def test_a_late_proposal_hides_no_newer_snapshot_of_an_owner(bench):
     """A slow job wrote its manifest behind the owner's: it is used only if the newer state is damaged, and before an
     older one."""
@@ -241,7 +235,6 @@ async def test_a_late_proposal_hides_no_newer_snapshot_of_an_owner(bench):
     assert then.second in why
 
 
-@virtual
 async def test_a_proposal_of_a_log_that_was_replaced_is_used_last(bench):
     """Its offsets are of another topic, so they cannot be compared."""
     then = await bench.past()

@@ -30,7 +30,6 @@ from snapreplay.service.recovery.memory import Memory, require_increments
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from tests.simulation.cluster import SimCluster
-from tests.support.in_memory import virtual
 
 NOTHING: dict[str, Any] = {}
 
@@ -54,7 +53,6 @@ async def owned(context):
     return producer, memory.kept
 
 
-@virtual
 async def test_a_log_that_holds_our_last_batch_is_a_copy_of_the_state(bench):
     """The same batch at the same offset; a missing topic, and one that was made again, hold nothing."""
     await bench.past()
@@ -70,7 +68,6 @@ async def test_a_log_that_holds_our_last_batch_is_a_copy_of_the_state(bench):
     assert await looked_up(context, kept) is Verdict.ONLY_COPY
 
 
-@virtual
 async def test_a_damaged_tail_is_no_copy(bench):
     """The next owner could not go on from it; that is no answer that is missing."""
     await bench.past()
@@ -84,7 +81,6 @@ async def test_a_damaged_tail_is_no_copy(bench):
 
 
 @pytest.mark.parametrize("later", [0, 1])
-@virtual
 async def test_a_state_is_written_unless_the_witness_tells_of_a_later_batch(bench, later):
     """Another process has committed it, and the log and `__transaction_state` have lost it with their ends."""
     await bench.past()
@@ -107,7 +103,6 @@ async def test_a_state_is_written_unless_the_witness_tells_of_a_later_batch(benc
 
 
 @pytest.mark.parametrize("committed", [True, False])
-@virtual
 async def test_an_output_tells_whether_its_batch_was_committed(bench, committed):
     """It is delivered to who reads committed records, or it is not; when it is trimmed or gone nobody can say."""
     await bench.past()
@@ -129,7 +124,6 @@ async def test_an_output_tells_whether_its_batch_was_committed(bench, committed)
     assert (gone.committed, gone.why) == (None, f"topic {topic} no longer exists")
 
 
-@virtual
 async def test_what_is_committed_into_another_topic_of_the_name_is_no_copy(bench):
     """An owner that does not know yet goes on: its increments bear the old id."""
     await bench.past()
@@ -204,7 +198,6 @@ def lose_tail(bench, topic):
 
 
 @pytest.mark.parametrize("lost", ["trimmed", "topic made again", "end lost"])
-@virtual
 async def test_a_snapshot_counts_if_its_records_are_where_the_pointer_says(bench, lost):
     """T-ZengLiang does not reach back to the genesis here: without a snapshot, nothing leads to the state."""
     await bench.past()
@@ -221,7 +214,6 @@ async def test_a_snapshot_counts_if_its_records_are_where_the_pointer_says(bench
     assert await restorable(context, last) is False
 
 
-@virtual
 async def test_without_a_snapshot_only_a_whole_log_is_a_copy(bench):
     """From the genesis on; not behind a decision, which only a snapshot has the state of."""
     await bench.past()
@@ -235,7 +227,6 @@ async def test_without_a_snapshot_only_a_whole_log_is_a_copy(bench):
     assert (await topic_ids_for(context, kept)).restorable
 
 
-@virtual
 async def test_without_changes_the_inputs_must_reach_back_to_the_genesis(bench):
     """Nothing but a replay restores the state then."""
     await bench.past(**LEAN)
@@ -246,7 +237,6 @@ async def test_without_changes_the_inputs_must_reach_back_to_the_genesis(bench):
     assert not await restorable(context, last)
 
 
-@virtual
 async def test_one_lost_answer_is_no_answer_of_all(bench, monkeypatch):
     """A state that was given up for it may be the only copy (simulator seed 1007363)."""
     monkeypatch.setattr(copy_in_log, "LOOK_AGAIN_SECONDS", 0)
@@ -265,7 +255,6 @@ async def test_one_lost_answer_is_no_answer_of_all(bench, monkeypatch):
 
 
 @pytest.mark.parametrize("lost", ["nothing", "end", "topic", "what a replay needs"])
-@virtual
 async def test_a_snapshot_that_only_a_replay_leads_on_from_needs_the_input(bench, lost):
     """Of the topic that was processed, as much of it, and all since the snapshot."""
     await bench.past(**LEAN)

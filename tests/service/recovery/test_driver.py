@@ -17,7 +17,6 @@ from tests.simulation.cluster import SimCluster
 from tests.simulation.reader import SimReader
 from tests.support import apps
 from tests.support.entries import read_entry
-from tests.support.in_memory import virtual
 from tests.support.stage import until
 
 
@@ -36,7 +35,6 @@ def log_of(here):
     return [(r.offset, kind_of(r.value)) for r in here.log(here.increments).committed()]
 
 
-@virtual
 async def test_a_recovery_hands_over_a_fenced_producer_and_the_state(bench):
     """The owner epoch is the claim's offset; chain and digest are those of the last increment; every phase took
     time."""
@@ -54,7 +52,6 @@ async def test_a_recovery_hands_over_a_fenced_producer_and_the_state(bench):
     assert set(spent) == {"fencing", "claiming", "locating", "loading"}
 
 
-@virtual
 async def test_a_claim_that_the_log_does_not_hold_is_written_again(bench, monkeypatch):
     """Another record is where it was committed, as after an exchange of the topic in this moment."""
     await bench.past()
@@ -66,7 +63,6 @@ async def test_a_claim_that_the_log_does_not_hold_is_written_again(bench, monkey
     assert claims == [RecordKind.CLAIM, RecordKind.CLAIM]
 
 
-@virtual
 async def test_a_newer_claim_ends_it(bench, monkeypatch):
     """Somebody claimed after us, before we looked: not ours any more, and nothing of ours stays open."""
     await bench.past()
@@ -97,7 +93,6 @@ async def without_a_place(bench):
     return context, task
 
 
-@virtual
 async def test_only_so_many_load_at_once(bench):
     """A full restore needs CPU and memory: the next one waits for a place, and the place is given back."""
     context, task = await without_a_place(bench)
@@ -108,7 +103,6 @@ async def test_only_so_many_load_at_once(bench):
     assert not context.restores.locked()
 
 
-@virtual
 async def test_a_cancelled_recovery_leaves_nothing_open(bench, monkeypatch):
     """Stopped in the middle: the producer is discarded, the next one needs no time-out."""
     fence, reader, close = SimCluster.fence, SimCluster.reader, SimReader.close
@@ -141,7 +135,6 @@ async def test_a_cancelled_recovery_leaves_nothing_open(bench, monkeypatch):
     await (await recovered(await bench.context())).producer.discard()
 
 
-@virtual
 async def test_the_claim_names_this_process(bench):
     """Host, pid and instance: what the older owner will report."""
     await bench.past()
@@ -157,7 +150,6 @@ async def test_the_claim_names_this_process(bench):
     assert (claim.host, claim.process_id) == (context.identity.host, context.identity.process_id)
 
 
-@virtual
 async def test_another_version_of_the_app_is_told_once(bench, caplog):
     """Who goes on, where whom; nothing after the first batch of the new version."""
     await bench.past()

@@ -5,7 +5,6 @@ import pytest
 from snapreplay.service.recovery.examine import Examiner
 from snapreplay.service.recovery.input_identity import InputReplaced
 from snapreplay.state.stores import store_of
-from tests.support.in_memory import virtual
 
 
 async def examined(bench, **tables):
@@ -17,7 +16,6 @@ async def examined(bench, **tables):
         await examiner.close()
 
 
-@virtual
 async def test_a_partition_that_would_go_live_has_nothing_the_matter(bench):
     """The state is restored and proven, and the log is as it was: nobody was fenced, nothing claimed."""
     await bench.past()
@@ -30,7 +28,6 @@ async def test_a_partition_that_would_go_live_has_nothing_the_matter(bench):
     assert examiner.end_offset > before[0][-1].offset
 
 
-@virtual
 async def test_the_state_comes_by_changes_where_the_input_is_gone(bench):
     """A replay is ruled out; an input that fails the examination does not take the state with it."""
     await bench.past()
@@ -49,7 +46,6 @@ async def test_the_state_comes_by_changes_where_the_input_is_gone(bench):
         await examiner.close()
 
 
-@virtual
 async def test_another_topic_of_the_same_name_is_not_replayed(bench):
     """It holds as many records, and came after the examination."""
     await bench.past()

@@ -13,7 +13,6 @@ from snapreplay.service.runtime.rates import Work
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.plan import FromSnapshot
 from snapreplay.state.stores import store_of
-from tests.support.in_memory import virtual
 
 
 async def performer(bench):
@@ -29,7 +28,6 @@ async def last_of(made, context):
     return (await made.perform(effects.ReadWindow(SearchWindow(0, end_offset)))).found
 
 
-@virtual
 async def test_the_state_comes_without_an_owner(bench):
     """Found, loaded and brought forward to the recorded digest, and the log is as it was: no claim, no marker."""
     made, context, store = await performer(bench)
@@ -45,7 +43,6 @@ async def test_the_state_comes_without_an_owner(bench):
     assert await bench.read(bench.increments) == before
 
 
-@virtual
 async def test_the_place_for_a_load_is_kept_until_its_user_ends_it(bench):
     """A load that is repeated takes no second one; ending it twice gives back one."""
     made, context, _ = await performer(bench)
@@ -61,7 +58,6 @@ async def test_the_place_for_a_load_is_kept_until_its_user_ends_it(bench):
     assert context.restores.locked()
 
 
-@virtual
 async def test_only_work_teaches_the_rates_of_restores(bench, monkeypatch):
     """The wait for a place is no loading, and the order of the state is no advancing, however long both take."""
     made, context, _ = await performer(bench)

@@ -13,7 +13,6 @@ from snapreplay.state.map import MapState
 from snapreplay.state.stores import store_of
 from tests.support import apps
 from tests.support.entries import GENESIS, ORIGIN
-from tests.support.in_memory import virtual
 from tests.support.tampering import flip, with_fields
 
 WRONG = Digest(20, 1, 2)
@@ -22,7 +21,6 @@ WRONG = Digest(20, 1, 2)
 @pytest.mark.parametrize(
     ("changes", "mode", "replayed"), [(True, "changes", 0), (True, "replay", 40), (False, "replay", 40)]
 )
-@virtual
 async def test_both_modes_lead_to_the_recorded_digest(bench, changes, mode, replayed):
     """The same state, compared batch by batch; replay runs the handlers, changes do not. Without changes it is all."""
     await bench.past(changelog={"enabled": changes})
@@ -32,7 +30,6 @@ async def test_both_modes_lead_to_the_recorded_digest(bench, changes, mode, repl
     assert restore.proof.batches_compared == 3
 
 
-@virtual
 async def test_with_damaged_changes_replay_is_taken_and_reported(bench):
     """The other mode leads to the same digest; topic, partition and offset of the damage are named."""
     await bench.past()
@@ -43,7 +40,6 @@ async def test_with_damaged_changes_replay_is_taken_and_reported(bench):
     assert re.match(rf"{bench.increments}-0 offset \d+: batch 8: .* crc32", restore.fallback_reason)
 
 
-@virtual
 async def test_with_a_trimmed_input_replay_gives_way_to_changes(bench):
     """The input's records are gone, their effects are not."""
     await bench.past()
@@ -55,7 +51,6 @@ async def test_with_a_trimmed_input_replay_gives_way_to_changes(bench):
         assert one.view()["k0"] == {"n": 6, "sum": sum(range(0, 120, 20))}
 
 
-@virtual
 async def test_without_changes_and_without_input_it_fails(bench):
     """FAILED with the two offsets and what can be done; never a silent jump."""
     await bench.past(changelog={"enabled": False})
@@ -69,7 +64,6 @@ async def test_without_changes_and_without_input_it_fails(bench):
 
 
 @pytest.mark.parametrize("mode", ["changes", "replay"])
-@virtual
 async def test_another_digest_than_recorded_stops(bench, mode):
     """The first differing batch is named with both digests; no snapshot is tried instead."""
     await bench.past()
@@ -83,7 +77,6 @@ async def test_another_digest_than_recorded_stops(bench, mode):
     assert f"--set restore.mode={other}`" in status.error.hint
 
 
-@virtual
 async def test_replay_with_changed_code_says_so(bench):
     """Both versions, and the way by changes, which needs no code: it works."""
     await bench.past()
@@ -98,7 +91,6 @@ async def test_replay_with_changed_code_says_so(bench):
 
 
 @pytest.mark.parametrize("is_changed", [True, False])
-@virtual
 async def test_a_replay_that_raises_names_the_code_or_the_record(bench, is_changed):
     """Under changed code not "handler failed": the record was processed once. Under the same a handler that is not a
     function of its records: FAILED with record and batch, nothing skipped."""
@@ -116,7 +108,6 @@ async def test_a_replay_that_raises_names_the_code_or_the_record(bench, is_chang
     assert is_changed or "replaying batch 7" in error.message
 
 
-@virtual
 async def test_replay_with_other_code_of_the_same_result_goes_on(bench):
     """A refactoring is proven by its digest, not refused by its version."""
     await bench.past()
@@ -136,7 +127,6 @@ async def test_another_state_than_the_last_increments_is_not_live():
 
 
 @pytest.mark.parametrize("mode", ["changes", "replay"])
-@virtual
 async def test_stream_time_is_that_of_the_last_batch(bench, mode):
     """No handler runs in the first mode, so only the increments say how late it is."""
     await bench.past()

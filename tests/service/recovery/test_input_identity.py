@@ -11,7 +11,6 @@ from snapreplay.service.topics.reading import AGREED_TIMES, reading
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.simulation.cluster import SimCluster
 from tests.simulation.log import Transaction, TxnState
-from tests.support.in_memory import virtual
 from tests.support.stage import until
 from tests.support.tampering import with_fields
 
@@ -48,7 +47,6 @@ def trimmed_copy(bench):
         (trimmed_copy, 30, "InputReplaced", "its id was id-1, now it is id-6"),
     ],
 )
-@virtual
 async def test_an_input_that_is_not_the_log_that_was_processed_fails(bench, caplog, change, more, kind, text):
     """By its start, its end, the last record, a record where there was none, or its id alone. The log says it once."""
     await bench.past()
@@ -80,7 +78,6 @@ def cut(bench, epoch):
     ],
     ids=["elected", "epochs repeat"],
 )
-@virtual
 async def test_a_log_that_was_cut_and_grew_again_is_refused(bench, epoch, text):
     """The id is the same, and the message says where it was cut, as far as a broker knows it."""
     await bench.past()
@@ -90,7 +87,6 @@ async def test_a_log_that_was_cut_and_grew_again_is_refused(bench, epoch, text):
     assert (error.kind, text in error.message) == ("InputReplaced", True), error.message
 
 
-@virtual
 async def test_a_log_that_was_cut_behind_the_last_record_is_refused(bench):
     """There were a transaction that was aborted and its marker, and the position was behind them."""
     await bench.past()
@@ -109,7 +105,6 @@ async def test_a_log_that_was_cut_behind_the_last_record_is_refused(bench):
     assert "offsets 120 to 124 were read and are no longer there" in error.message
 
 
-@virtual
 async def test_a_state_whose_snapshot_is_lost_as_well_is_written_before_its_input_is_refused(bench):
     """Input and snapshots lost their ends together: what is in memory is the only copy, although the last increment
     points to a snapshot of it."""
@@ -127,7 +122,6 @@ async def test_a_state_whose_snapshot_is_lost_as_well_is_written_before_its_inpu
     assert error.kind == "InputReplaced", error.message
 
 
-@virtual
 async def test_a_log_that_got_its_last_record_back_is_a_copy_of_itself(bench, caplog):
     """Somebody has sent again what was lost. A warning says so, once: what lies there now is recorded."""
     await bench.past()
@@ -159,7 +153,6 @@ def removed(log):
 
 @pytest.mark.parametrize("clean", [rewritten, removed])
 @pytest.mark.parametrize("behind_marker", [True, False], ids=["marker", "record"])
-@virtual
 async def test_an_input_that_was_compacted_for_a_while_goes_on(bench, caplog, clean, behind_marker):
     """The topic's cleanup.policy is `delete` by now: what the batch holds says that it was cleaned, not cut. Nothing is
     refused, and nothing is taken for a copy of itself."""
@@ -176,7 +169,6 @@ async def test_an_input_that_was_compacted_for_a_while_goes_on(bench, caplog, cl
     assert not [each for each in caplog.messages if "grown again" in each or "was cut" in each]
 
 
-@virtual
 async def test_a_log_that_was_cut_and_grew_again_before_it_was_cleaned_is_refused(bench):
     """A batch that was cleaned may be another one all the same: the leader epochs tell."""
     await bench.past()
@@ -187,7 +179,6 @@ async def test_a_log_that_was_cut_and_grew_again_before_it_was_cleaned_is_refuse
     assert error.kind == "InputReplaced", error.message
 
 
-@virtual
 async def test_the_same_bytes_of_another_leader_epoch_are_another_batch(bench, caplog):
     """Two logs may have the same batch behind other ones."""
     await bench.past()
@@ -199,7 +190,6 @@ async def test_the_same_bytes_of_another_leader_epoch_are_another_batch(bench, c
     assert any("copy of itself" in each for each in caplog.messages)
 
 
-@virtual
 async def test_an_input_trimmed_behind_the_check_fails_all_the_same(bench, monkeypatch):
     """The first read finds it trimmed; the next recovery names it."""
     await bench.past()
@@ -218,7 +208,6 @@ async def test_an_input_trimmed_behind_the_check_fails_all_the_same(bench, monke
 
 
 @pytest.mark.parametrize("unsure", [0, 19])
-@virtual
 async def test_brokers_that_do_not_agree_are_waited_for(bench, monkeypatch, unsure):
     """One that answers late may know a longer log: the partition is not FAILED while it may; the status says why. All
     that agree are believed at once."""
@@ -239,7 +228,6 @@ async def test_brokers_that_do_not_agree_are_waited_for(bench, monkeypatch, unsu
     assert any(wait and "asking all brokers, 3600 s left" in wait for wait in waits)
 
 
-@virtual
 async def test_another_input_of_which_nothing_was_processed_is_read_from_its_start(bench, caplog):
     """Said once; nothing of it is skipped."""
     await bench.prepare()

@@ -44,7 +44,6 @@ async def held(bench):
     return await left_by(bench)
 
 
-@virtual
 async def test_a_state_is_let_go_only_when_the_log_leads_to_it(bench):
     """Not while its topic is missing, nor when another one took its place."""
     memory, _ = await held(bench)
@@ -61,7 +60,6 @@ async def test_a_state_is_let_go_only_when_the_log_leads_to_it(bench):
     assert memory.kept is not None
 
 
-@virtual
 async def test_who_has_claimed_since_is_not_disturbed(bench, monkeypatch):
     """What is held is held beside the new owner; and beside whoever may be one, while the log cannot be read."""
     memory, epoch = await held(bench)
@@ -73,7 +71,6 @@ async def test_who_has_claimed_since_is_not_disturbed(bench, monkeypatch):
     assert await memory.is_others(epoch)
 
 
-@virtual
 async def test_what_would_be_lost_is_named(bench, caplog):
     """Partition, batch, entries, and the command; in the log once, however often it is looked."""
     memory, _ = await held(bench)
@@ -126,7 +123,6 @@ async def test_no_answer_is_no_proof_of_a_state_that_was_in_no_log(what):
     assert memory.kept is not None
 
 
-@virtual
 async def test_who_has_fenced_since_is_known_without_the_log(bench):
     """Also when T-ZengLiang is gone with all claims."""
     await bench.past()
@@ -143,7 +139,6 @@ async def test_who_has_fenced_since_is_known_without_the_log(bench):
     assert not await nobody_since(context, memory)
 
 
-@virtual
 async def test_a_fence_of_ours_whose_answer_was_lost_is_known_by_what_it_has_ended(bench):
     """A transaction that is never asked to commit was seen open: the fence that ends it raises the epoch by two."""
     await bench.past()
@@ -160,7 +155,6 @@ async def test_a_fence_of_ours_whose_answer_was_lost_is_known_by_what_it_has_end
     assert not await nobody_since(context, memory)
 
 
-@virtual
 async def test_only_what_is_whole_and_in_the_log_is_left_as_a_copy(bench):
     """Nothing is in doubt, and no state is in memory twice. One that is to be held is not given away."""
     await bench.prepare()
@@ -178,7 +172,6 @@ async def test_only_what_is_whole_and_in_the_log_is_left_as_a_copy(bench):
     assert memory.leave() is None
 
 
-@virtual
 async def test_a_copy_has_nothing_of_a_batch_that_was_applied_and_never_committed(bench):
     """An owner ends while the next batch is applied on top: staged or only touched. Whoever goes on from the copy would
     commit it with a batch of its own."""
@@ -206,7 +199,6 @@ def sealed_by(store):
     return (yield from store.sealing())
 
 
-@virtual
 async def test_a_newer_state_does_not_wait_for_the_attempts_of_an_older_one(bench, monkeypatch):
     """Each state has its own attempts to be written aside, however often they fail."""
     memory, _ = await held(bench)

@@ -6,7 +6,6 @@ from msgspec.structs import replace
 from snapreplay.app.ranges import Anchor, InputRange
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support import apps, reference
-from tests.support.in_memory import virtual
 from tests.support.owner import Owner
 from tests.support.tampering import with_fields
 
@@ -26,7 +25,6 @@ async def assert_merged(bench, one):
 
 
 @pytest.mark.parametrize("mode", ["changes", "replay"])
-@virtual
 async def test_the_interleaving_of_two_inputs_is_replayed_as_it_was(bench, mode):
     """Recorded in the ranges: the digest of an order-sensitive fold is the same on both modes."""
     await bench.prepare(apps.pair("pair"), batch={"records_max": 13, "linger_ms": 0})
@@ -69,7 +67,6 @@ DIFFERENCES = {
 
 
 @pytest.mark.parametrize(("then", "told", "number"), DIFFERENCES.values(), ids=DIFFERENCES)
-@virtual
 async def test_an_input_with_other_records_than_then_is_noticed(bench, then, told, number):
     """FAILED with what is different, and the mode that still works."""
     await bench.past()
@@ -81,7 +78,6 @@ async def test_an_input_with_other_records_than_then_is_noticed(bench, then, tol
     assert "`--set restore.mode=changes`" in error.hint
 
 
-@virtual
 async def test_outputs_that_the_log_accepted_are_replayed_whatever_their_topic_takes_today(bench):
     """A lowered max.message.bytes stops no replay: the outputs are compared and dropped, not sent. It still stops what
     is sent anew, by name."""

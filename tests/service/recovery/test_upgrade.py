@@ -15,7 +15,6 @@ from snapreplay.state.recorded import UnknownFields
 from snapreplay.state.values import StoredValueUnreadable
 from tests.support import apps
 from tests.support.accepting import accepted, fenced_while_writing
-from tests.support.in_memory import virtual
 
 
 def second(bench, upgrade=None, **options):
@@ -47,7 +46,6 @@ def folded(count):
     return sums
 
 
-@virtual
 async def test_the_owner_upgrades_once_and_says_so(bench):
     """One decision with both digests, no outputs; the next recovery finds a state of the new version."""
     await bench.past()
@@ -90,7 +88,6 @@ def of_structs(value, **options):
     return app
 
 
-@virtual
 async def test_fields_of_the_older_values_are_forgotten(bench):
     """Nothing that is stored has them any more: a later version may use their names."""
     await bench.prepare(of_structs(V1))
@@ -108,7 +105,6 @@ class Less(msgspec.Struct):
     """V1 without its field."""
 
 
-@virtual
 async def test_a_field_that_the_old_type_leaves_out_is_not_dropped_unseen(bench):
     """The log knows it; `dropped` says that it is meant."""
     await bench.prepare(of_structs(V1))
@@ -125,7 +121,6 @@ async def test_a_field_that_the_old_type_leaves_out_is_not_dropped_unseen(bench)
         assert one.view()["k0"] == V2(1)
 
 
-@virtual
 async def test_the_older_code_is_refused_afterwards(bench):
     """By the number that it would have to have; the new one goes on. The other way back is an upgrade to the old
     entries: it is named, too."""
@@ -144,7 +139,6 @@ async def test_the_older_code_is_refused_afterwards(bench):
         assert {key: each["sum"] for key, each in one.view().items()} == folded(120)
 
 
-@virtual
 async def test_an_upgrade_that_fails_changes_nothing_and_names_the_entry(bench):
     """The old version goes on; mended, the new one takes over."""
     await bench.past()
@@ -163,7 +157,6 @@ async def test_an_upgrade_that_fails_changes_nothing_and_names_the_entry(bench):
         assert one.view() == folded(120)
 
 
-@virtual
 async def test_an_upgrade_that_is_another_one_each_time_is_not_committed(bench):
     """A count of calls would become a balance: the log stays as it is, and the old version goes on."""
     await bench.past()
@@ -176,7 +169,6 @@ async def test_an_upgrade_that_is_another_one_each_time_is_not_committed(bench):
     await bench.restored()
 
 
-@virtual
 async def test_an_upgrade_that_is_interrupted_is_done_again(bench, monkeypatch):
     """Fenced behind the snapshot and before the decision: the log leads to the old state, and the next try has it."""
     await bench.past()
@@ -187,7 +179,6 @@ async def test_an_upgrade_that_is_interrupted_is_done_again(bench, monkeypatch):
     assert sum(each.decision is not None for each in bench.batches()) == 1
 
 
-@virtual
 async def test_a_state_that_only_a_replay_leads_to_needs_a_last_stop_of_the_old_version(bench):
     """No changes in the log: the new handlers must not run on old values."""
     lean = {"changelog": {"enabled": False}}
@@ -201,7 +192,6 @@ async def test_a_state_that_only_a_replay_leads_to_needs_a_last_stop_of_the_old_
         assert one.view() == folded(120)
 
 
-@virtual
 async def test_commands_leave_a_state_that_is_to_be_upgraded_alone(bench):
     """What they wrote would be taken for entries of the new version."""
     await bench.past()
@@ -221,7 +211,6 @@ async def test_commands_leave_a_state_that_is_to_be_upgraded_alone(bench):
         assert one.view() == folded(120)
 
 
-@virtual
 async def test_a_finding_is_not_accepted_by_a_version_that_upgrades_first(bench):
     """The version that wrote the state accepts it; then the newer one upgrades."""
     await bench.past()
@@ -236,7 +225,6 @@ async def test_a_finding_is_not_accepted_by_a_version_that_upgrades_first(bench)
         await one.position(140)
 
 
-@virtual
 async def test_a_store_without_an_upgrade_is_read_before_anything_is_written(bench):
     """Afterwards no version could read it; as it is, the old one goes on."""
     await bench.past()

@@ -1,7 +1,5 @@
 """What the wrapper passes on as it is: mypy does not see that a method of a port is not among what it translates."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

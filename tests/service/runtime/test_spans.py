@@ -45,7 +45,6 @@ def feed(servers, topic, count):
     assert producer.flush(30) == 0
 
 
-@pytest.mark.kafka
 async def test_a_trace_goes_through_the_app_and_its_spans_lead_to_it(stage, unique, exporter):
     """Outputs have the headers of their record; a batch links to its traces; a recovery has its phases as children. A
     replay with carrying off agrees with what was committed."""

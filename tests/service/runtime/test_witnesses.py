@@ -26,7 +26,6 @@ from snapreplay.service.supervisor import Supervisor
 from snapreplay.state.stores import store_of
 from tests.simulation.cluster import SimCluster
 from tests.support.entries import increment
-from tests.support.in_memory import virtual
 from tests.support.stage import until
 
 
@@ -52,7 +51,6 @@ async def turns(witnesses, committer, count):
             await witnesses.keep_writing(committer)
 
 
-@virtual
 async def test_only_what_has_changed_is_written(bench):
     """All partitions in one request, a few seconds apart; the last ones at the end."""
     context = await (await bench.prepare()).context()
@@ -71,7 +69,6 @@ async def test_only_what_has_changed_is_written(bench):
     assert committer.closed
 
 
-@virtual
 async def test_what_another_process_owns_is_not_written_any_more(bench):
     """Not at the end either: the next owner may have written a later batch, and be quiet since."""
     context = await (await bench.prepare()).context()
@@ -86,7 +83,6 @@ async def test_what_another_process_owns_is_not_written_any_more(bench):
     assert len(committer.written) == 1, "it is ours again"
 
 
-@virtual
 async def test_a_fenced_owner_has_nothing_to_write_any_more(bench):
     """At its end it would set the newer owner's back."""
     await bench.prepare()
@@ -105,7 +101,6 @@ async def test_a_fenced_owner_has_nothing_to_write_any_more(bench):
     assert (len(old.written), len(new.written)) == (0, 1)
 
 
-@virtual
 async def test_a_released_partition_is_not_written_at_the_end(bench, monkeypatch):
     """It is another process's by then, however this one ended."""
     await bench.prepare()
@@ -121,7 +116,6 @@ async def test_a_released_partition_is_not_written_at_the_end(bench, monkeypatch
     assert committer.written == []
 
 
-@virtual
 async def test_a_process_that_stood_still_writes_one_turn_later(bench, monkeypatch):
     """By then it has heard whether another one owns its partitions."""
     context = await (await bench.prepare()).context()
@@ -139,7 +133,6 @@ async def test_a_process_that_stood_still_writes_one_turn_later(bench, monkeypat
     assert slept[1::2][:3] == [0, 0, 1]
 
 
-@virtual
 async def test_a_missing_permission_is_a_warning_once(bench, caplog):
     """Processing goes on, and what could not be written is tried again. Nobody is told of a broker that is away."""
     context = await (await bench.prepare()).context()
@@ -165,7 +158,6 @@ async def said(bench, ahead):
 
 
 @pytest.mark.parametrize("ahead", [0, -3])
-@virtual
 async def test_an_equal_or_older_witness_is_no_alarm(bench, ahead):
     """The group's offsets may lag, or come from an older disk."""
     await bench.past()
@@ -173,7 +165,6 @@ async def test_an_equal_or_older_witness_is_no_alarm(bench, ahead):
     await bench.restored()
 
 
-@virtual
 async def test_a_state_in_memory_is_not_the_newest_because_the_log_ends_with_it(bench):
     """Another owner went on, and the log has lost that: who was fenced meanwhile asks before it takes up its state."""
     await bench.past()
@@ -185,7 +176,6 @@ async def test_a_state_in_memory_is_not_the_newest_because_the_log_ends_with_it(
         await made.perform(effects.Reenter(last, Warm.KEPT, unbroken=False))
 
 
-@virtual
 async def test_nor_is_anybody_fenced_for_it(bench):
     """The other owner may stand still, with the newer state: it must stay the last one to fence."""
     await bench.past()
@@ -198,7 +188,6 @@ async def test_nor_is_anybody_fenced_for_it(bench):
         await nobody_else_fenced(context, memory, asyncio.get_running_loop().time(), insists=False)
 
 
-@virtual
 async def test_a_lost_end_is_found_before_anybody_is_fenced(bench, monkeypatch):
     """An owner that stands still may have the newer state: nobody fences it where all brokers agree on the end."""
     monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 1.0)
@@ -217,7 +206,6 @@ async def test_a_lost_end_is_found_before_anybody_is_fenced(bench, monkeypatch):
 
 
 @pytest.mark.parametrize("is_agreed", [True, False], ids=["before the fence", "after the claim"])
-@virtual
 async def test_who_is_failed_for_a_lost_end_stays_so_until_somebody_has_written(bench, monkeypatch, is_agreed):
     """An alert that waits for a minute fires, and the status keeps its hint. Nobody has to ask for a retry."""
     await bench.past()
@@ -241,7 +229,6 @@ async def test_who_is_failed_for_a_lost_end_stays_so_until_somebody_has_written(
         await until(lambda: one.status.phase != "failed", "another recovery")
 
 
-@virtual
 async def test_a_leader_may_be_stale(bench, monkeypatch):
     """Then the claim must be seen first; with it, the end is certain."""
     monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 1.0)
@@ -251,7 +238,6 @@ async def test_a_leader_may_be_stale(bench, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [NotAuthorized("no"), Unreachable("no"), StopError("no"), TimeoutError()])
-@virtual
 async def test_without_an_answer_a_recovery_goes_on_and_says_so(bench, monkeypatch, caplog, error):
     """The witness is one more proof; what else is proven counts without it."""
     await bench.past()

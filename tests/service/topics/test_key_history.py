@@ -1,20 +1,18 @@
 """The history of a key, as it is read from the log of its partition."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
 import pytest
 
 from snapreplay import App, MapState, Stores, Topic
-from snapreplay.service.control.histories import KeyHistory, ReadKeyHistory
+from snapreplay.service.control.kafka_reads import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.state_reads import NotReadable
 from snapreplay.service.topics import histories
 from snapreplay.service.topics.histories import key_history_of
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support import apps
-from tests.support.in_memory import InMemory, virtual
+from tests.support.in_memory import InMemory
 from tests.support.owner import Owner
 
 ADA = msgspec.msgpack.encode("ada")
@@ -39,7 +37,6 @@ def values(found: KeyHistory) -> list[Any]:
     return [None if each.stored is None else msgspec.msgpack.decode(each.stored) for each in found.changes]
 
 
-@virtual
 async def test_each_change_is_there_newest_first_with_its_batch_and_records(bench):
     """Set, changed, deleted and set again, among many batches of others; a batch that leaves the key alone is none of
     its changes. The records of the batch are those that changed it."""
@@ -62,7 +59,6 @@ async def test_each_change_is_there_newest_first_with_its_batch_and_records(benc
         assert (found.from_batch, found.is_whole, found.batches_without_changes) == (0, True, 0)
 
 
-@virtual
 async def test_a_limit_ends_it_and_before_goes_on_from_there(bench):
     """Page by page each change comes once, the last page says that it is whole."""
     await bench.prepare(apps.told("app"))
@@ -95,7 +91,6 @@ def having(*stores: str, retired: tuple[str, ...] = ()) -> App[Any]:
     return app
 
 
-@virtual
 async def test_a_store_that_was_retired_has_lost_the_key(bench):
     """No record of changes has that. Later the store is there again."""
     await bench.prepare(having("items", "marks"))
@@ -107,7 +102,6 @@ async def test_a_store_that_was_retired_has_lost_the_key(bench):
     assert values(await read(bench, store="marks")) == [2, None, 0]
 
 
-@virtual
 async def test_a_trimmed_log_is_not_whole_and_says_from_where(bench):
     """The increment that trimming leaves at the start has lost its changes: it was not looked at."""
     await bench.prepare(apps.told("app"))
@@ -122,7 +116,6 @@ async def test_a_trimmed_log_is_not_whole_and_says_from_where(bench):
         assert (found.from_batch, found.is_whole, found.batches_without_changes) == (kept + 1, False, 0)
 
 
-@virtual
 async def test_batches_without_recorded_changes_are_counted(bench):
     """With the changelog off nobody knows what they changed; those with it are still there."""
     await bench.prepare(apps.told("app"))
@@ -135,7 +128,6 @@ async def test_batches_without_recorded_changes_are_counted(bench):
     assert (values(found), found.batches_without_changes, found.is_whole) == ([1], 2, True)
 
 
-@virtual
 async def test_damaged_changes_are_counted_and_a_damaged_last_increment_is_said(bench):
     """What lies behind damaged changes is still shown. Which batch is the last one must be known."""
     await bench.prepare(apps.told("app"))
@@ -150,7 +142,6 @@ async def test_damaged_changes_are_counted_and_a_damaged_last_increment_is_said(
         await read(bench)
 
 
-@virtual
 async def test_what_is_read_for_one_answer_is_bounded(bench, monkeypatch):
     """Beyond so many bytes, the answer says how far it looked."""
     await bench.prepare(apps.told("app"))

@@ -1,12 +1,10 @@
 """The history of a partition, as it is read from its log."""
 
-from snapreplay.service.control import histories
+from snapreplay.service.control import kafka_reads
 from snapreplay.service.topics import histories as read_backwards
 from snapreplay.service.topics.histories import history_of
-from tests.support.in_memory import virtual
 
 
-@virtual
 async def test_owners_and_snapshots_are_read_from_the_log(bench, monkeypatch):
     """Each owner with its last batch, newest first, one that committed nothing, too; each snapshot that was pointed
     to, with the time of its batch. Beyond a limit, the answer says that there is more."""
@@ -38,4 +36,4 @@ async def test_owners_and_snapshots_are_read_from_the_log(bench, monkeypatch):
     few = await history_of(context.cluster, context.increments)
     assert few.ownerships == found.ownerships[:2]
     assert not few.is_whole
-    assert histories.OWNERSHIPS_MAX == 100
+    assert kafka_reads.OWNERSHIPS_MAX == 100

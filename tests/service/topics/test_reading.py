@@ -1,7 +1,5 @@
 """The last records of a partition, whatever lies between them; and the end of what is decided."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -15,8 +13,6 @@ from snapreplay.service.topics.reading import decided_bounds, newest
 from tests.support.deadlines import within
 from tests.support.kafka import decided
 from tests.support.stage import settings_for
-
-pytestmark = pytest.mark.kafka
 
 
 @pytest.mark.parametrize("count", [1, 3, 100])

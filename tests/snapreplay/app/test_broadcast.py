@@ -1,7 +1,5 @@
 """Broadcast tables without a broker, against a naive model: every partition has all rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -90,6 +88,10 @@ hashed = Topic("hashed", value=nullable(json(int)), partitioner="crc32")
 pattern = Topic.matching("p-.*", value=nullable(json(int)))
 
 
+def broadcast(app: Any, topic: Any) -> Any:
+    return app.table(topic, store="a", broadcast=True)
+
+
 def refusing(declare: Any) -> None:
     inputs = [here, other, there, hashed, pattern]
     app = App("refusing", inputs=inputs, state=lambda: Stores(a=MapState(str, int), b=MapState(str, int)))
@@ -103,34 +105,15 @@ def refusing(declare: Any) -> None:
 @pytest.mark.parametrize(
     ("declare", "why"),
     [
-        (lambda app: app.table(hashed, store="a", broadcast=True), "table hashed: only a topic of its own"),
-        (lambda app: app.table(pattern, store="a", broadcast=True), "table p-.*: only a topic of its own"),
-        (
-            lambda app: app.table(app.topic("t", value=nullable(json(int))), store="a", broadcast=True),
-            "table refusing-internal-t: only a topic of its own",
-        ),
-        (
-            lambda app: (app.table(here, store="a", broadcast=True), app.handler(here)(print)),
-            "is a broadcast table, whose records have no other handler",
-        ),
-        (lambda app: (app.handler(here)(print), app.table(here, store="a", broadcast=True)), "has two handlers"),
-        *(
-            (
-                lambda app, left=left: app.join(
-                    app.table(here, store="a", broadcast=left), app.table(there, store="b", broadcast=not left)
-                )(print),
-                "is broadcast: its changes reach every partition",
-            )
-            for left in (True, False)
-        ),
-        (
-            lambda app: (app.table(here, store="a", broadcast=True), app.table(there, store="a")),
-            "table here and table there share the store 'a'",
-        ),
-        (
-            lambda app: [app.table(each, store="a", broadcast=True) for each in (here, other, there, hashed)],
-            "table hashed: only",
-        ),
+        (lambda app: broadcast(app, hashed), "table hashed: only a topic of its own"),
+        (lambda app: broadcast(app, pattern), "table p-.*: only a topic of its own"),
+        (lambda app: broadcast(app, app.topic("t", value=here.value)), "table refusing-internal-t: only a topic"),
+        (lambda app: (broadcast(app, here), app.handler(here)(print)), "table, whose records have no other handler"),
+        (lambda app: (app.handler(here)(print), broadcast(app, here)), "has two handlers"),
+        (lambda app: app.join(broadcast(app, here), app.table(there, store="b"))(print), "its changes reach every"),
+        (lambda app: app.join(app.table(here, store="b"), broadcast(app, there))(print), "its changes reach every"),
+        (lambda app: (broadcast(app, here), app.table(there, store="a")), "here and table there share the store 'a'"),
+        (lambda app: [broadcast(app, each) for each in (here, other, there, hashed)], "table hashed: only"),
     ],
 )
 def test_what_cannot_work_is_refused_before_the_first_record(declare, why):

@@ -1,7 +1,5 @@
 """Records in another format than declared: the error names what it looks like, and what to declare."""
 
-from __future__ import annotations
-
 import struct
 
 import msgspec
@@ -30,28 +28,14 @@ def harness_of(key=utf8, value=None, policy=ErrorPolicy.FAIL):
 
 PREFIX = b"\0\0\0\0\x07"
 LONG, INT = struct.Struct(">q").pack, struct.Struct(">i").pack
+REGISTRY = "the prefix of a schema registry (id 7)"
 BAD_VALUES = [
-    (json(), PREFIX + b'{"amount":5}', "the prefix of a schema registry (id 7) before JSON", "value=registry.json(…)"),
-    (
-        json(Pay),
-        PREFIX + b'{"amount":5}',
-        "the prefix of a schema registry (id 7) before JSON",
-        "value=registry.json(…)",
-    ),
-    (
-        json(),
-        PREFIX + b"\x02\x0aada\x00",
-        "the prefix of a schema registry (id 7) before Avro",
-        "value=registry.avro(…)",
-    ),
-    (msgpack(), PREFIX + b"\x81\xa6amount\x05", "the prefix of a schema registry (id 7)", "registry.avro(…)"),
-    (
-        utf8,
-        PREFIX + b"ada",
-        "the prefix of a schema registry (id 7) before 'ada', or the number 123823201",
-        "value=i64",
-    ),
-    (utf8, PREFIX + b"ada lovelace", "the prefix of a schema registry (id 7) before 'ada lovelace'", "docs/records"),
+    (json(), PREFIX + b'{"amount":5}', f"{REGISTRY} before JSON", "value=registry.json(…)"),
+    (json(Pay), PREFIX + b'{"amount":5}', f"{REGISTRY} before JSON", "value=registry.json(…)"),
+    (json(), PREFIX + b"\x02\x0aada\x00", f"{REGISTRY} before Avro", "value=registry.avro(…)"),
+    (msgpack(), PREFIX + b"\x81\xa6amount\x05", REGISTRY, "registry.avro(…)"),
+    (utf8, PREFIX + b"ada", f"{REGISTRY} before 'ada', or the number 123823201", "value=i64"),
+    (utf8, PREFIX + b"ada lovelace", f"{REGISTRY} before 'ada lovelace'", "docs/records"),
     (json(), b'\xef\xbb\xbf{"amount":5}', "text with a byte order mark", "UTF-8 without it"),
     (json(), b'{"amount": NaN}', "JSON with NaN", "allow_nan=False"),
     (json(), b"NaN", "JSON with NaN", "allow_nan=False"),
@@ -85,7 +69,7 @@ def test_a_value_of_another_format_is_named(codec, data, what, declare):
     [
         *((LONG(number), f"the number {number} as LongSerializer", "key=i64") for number in (1, 65, 128, 300, -1)),
         *((INT(number), f"the number {number} as IntegerSerializer", "key=i32") for number in (1, 65, 128, 300, -1)),
-        (PREFIX + b"order-17", "the prefix of a schema registry (id 7) before 'order-17'", "docs/records.md"),
+        (PREFIX + b"order-17", f"{REGISTRY} before 'order-17'", "docs/records.md"),
     ],
 )
 def test_a_key_of_another_format_is_no_text(data, what, declare):

@@ -1,7 +1,5 @@
 """Timestamps that a producer of Kafka may write: none, of another unit, of years that have not come."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest

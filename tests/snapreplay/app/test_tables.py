@@ -1,7 +1,5 @@
 """Tables and joins, against models that search everything."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import pytest

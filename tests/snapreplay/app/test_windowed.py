@@ -1,7 +1,5 @@
 """Windows and sessions of an app, against models that search everything."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

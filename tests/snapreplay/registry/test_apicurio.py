@@ -107,7 +107,6 @@ def test_compatibility_and_references(url, theirs):
         value_of(SchemaRegistry(url, auto_register=True).avro(Order, schema=other), "checked").schemas.check()
 
 
-@pytest.mark.kafka
 @pytest.mark.parametrize("mode", ["changes", "replay"])
 async def test_an_app_that_is_killed(url, broker, monkeypatch, mode):
     """Avro in, Avro out, killed between its orders: each counts once."""

@@ -1,7 +1,5 @@
 """Keys as text: each has one, which reads back as that key, and what is no key is refused without being repeated."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st

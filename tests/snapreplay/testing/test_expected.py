@@ -1,7 +1,5 @@
 """What differs first from what a fold by hand expects."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

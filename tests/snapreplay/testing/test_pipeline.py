@@ -1,7 +1,5 @@
 """A pipeline is the harnesses of its apps: what one sends arrives where another one reads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

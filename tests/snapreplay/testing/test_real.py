@@ -1,7 +1,5 @@
 """RealHarness: a service process on a real broker that is killed, restarted and asked."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """`check_upgrade`: old state, new code, at every cut."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

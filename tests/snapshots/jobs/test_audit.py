@@ -9,7 +9,7 @@ from tests.snapshots.proof.faults import another_value, other_changes
 from tests.support.audited_log import Fault, Story, flipped
 from tests.support.audited_topics import BrokerTopics
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.whole, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.whole, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

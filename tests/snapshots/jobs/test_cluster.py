@@ -14,7 +14,7 @@ from tests.support.deadlines import scaled
 from tests.support.spark_cluster import ROOT, SPARK_HOME, executors_python, spark_cluster
 from tests.support.stage import Stage, snapshot
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.whole, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.whole, pytest.mark.timeout(600)]
 
 APP = """
 import time

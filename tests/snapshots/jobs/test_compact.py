@@ -14,7 +14,7 @@ from tests.support.audited_log import Fault, Story
 from tests.support.audited_topics import BrokerTopics
 from tests.support.compacting import BEHIND
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from snapreplay.spark import audit
 from tests.support import apps
 from tests.support.stage import Stage, snapshot
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.whole, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.whole, pytest.mark.timeout(300)]
 
 APP = """
 import random

@@ -142,48 +142,29 @@ def of_java(*causes):
     return JavaError(java)
 
 
+MISMATCH = "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker"
+ABORTED, CANNOT_RUN = "SparkException: Job aborted", 'java.io.IOException: Cannot run program "/no/python"'
+WORKERS = {
+    "ModuleNotFoundError: No module named 'snapreplay'": "install snapreplay[spark]",
+    "ModuleNotFoundError: No module named 'pyarrow'": "install snapreplay[spark]",
+    MISMATCH: "set PYSPARK_PYTHON to a Python of the driver's minor version",
+    "ValueError: x": "",
+}
+ENDED = (
+    "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+    "java.io.IOException: Broken pipe",
+    "java.net.SocketException: Connection reset",
+    "java.io.EOFException",
+)
+
+
 @pytest.mark.parametrize(
     ("error", "says", "hint"),
     [
-        *(
-            (RuntimeError(WORKER.format(raised)), raised, hint)
-            for raised, hint in (
-                ("ModuleNotFoundError: No module named 'snapreplay'", "install snapreplay[spark]"),
-                ("ModuleNotFoundError: No module named 'pyarrow'", "install snapreplay[spark]"),
-                (
-                    "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker",
-                    "set PYSPARK_PYTHON to a Python of the driver's minor version",
-                ),
-                ("ValueError: x", ""),
-            )
-        ),
-        *(
-            (
-                of_java("SparkException: Job aborted", last),
-                f"a Python worker of Spark was ended from outside: {last}",
-                "",
-            )
-            for last in (
-                "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
-                "java.io.IOException: Broken pipe",
-                "java.net.SocketException: Connection reset",
-                "java.io.EOFException",
-            )
-        ),
-        (
-            of_java("SparkException: Job aborted", "java.net.ConnectException: refused\nmore"),
-            "java.net.ConnectException: refused",
-            "",
-        ),
-        (
-            of_java(
-                "org.apache.spark.SparkException: Job aborted",
-                'java.io.IOException: Cannot run program "/no/python"',
-                "IOException: error=2",
-            ),
-            'java.io.IOException: Cannot run program "/no/python"',
-            "set PYSPARK_PYTHON",
-        ),
+        *((RuntimeError(WORKER.format(raised)), raised, hint) for raised, hint in WORKERS.items()),
+        *((of_java(ABORTED, last), f"a Python worker of Spark was ended from outside: {last}", "") for last in ENDED),
+        (of_java(ABORTED, "java.net.ConnectException: refused\nmore"), "java.net.ConnectException: refused", ""),
+        (of_java(ABORTED, CANNOT_RUN, "IOException: error=2"), CANNOT_RUN, "set PYSPARK_PYTHON"),
         (RuntimeError(""), "no reason given", ""),
     ],
 )

@@ -1,7 +1,5 @@
 """A state of three stores, with timers and entries that expire, through all of its life on a real broker."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +17,7 @@ from tests.checker import load, verify
 from tests.checker.test_real import DEADLINE_S, prepared, until
 from tests.support.deadlines import scaled
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.whole, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.whole, pytest.mark.timeout(300)]
 
 SETTINGS = {"snapshot.every_seconds": 0, "batch.records_max": 50}
 APP = 'from tests.checker.app import make\n\napp = make("{app_id}")\n'
