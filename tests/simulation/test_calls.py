@@ -10,8 +10,8 @@ from tests.simulation.run import kept
 @pytest.mark.parametrize(
     ("also", "seeds"),
     [
-        ({}, range(8)),
-        ({"standbys": True}, range(4)),
+        ({}, range(4)),
+        ({"standbys": True}, range(2)),
         *(
             pytest.param(also, range(25), marks=pytest.mark.whole)
             for also in ({}, {"standbys": True}, {"decisions": True})

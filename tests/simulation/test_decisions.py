@@ -22,8 +22,8 @@ REWIRED = replace(DECIDING, inputs=2, inputs_at_first=2)
 @pytest.mark.parametrize(
     ("seeds", "losses"),
     [
-        (range(12), False),
-        pytest.param(range(12, 25), False, marks=pytest.mark.whole),
+        (range(6), False),
+        pytest.param(range(6, 25), False, marks=pytest.mark.whole),
         pytest.param(range(25), True, marks=pytest.mark.whole),
     ],
     ids=["", "more", "losses"],

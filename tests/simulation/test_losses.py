@@ -12,13 +12,14 @@ from tests.simulation.oracle import meant
 from tests.simulation.run import kept, run_seed
 from tests.simulation.test_regressions import QUIET, Script, play
 
+KINDS: tuple[dict[str, Any], ...] = ({}, {"calls": True}, {"rekeys": True})
+
 
 @pytest.mark.parametrize(
     ("seeds", "also"),
     [
-        (range(12), {}),
-        (range(12), {"calls": True}),
-        (range(12), {"rekeys": True}),
+        *((range(6), also) for also in KINDS),
+        *(pytest.param(range(6, 12), also, marks=pytest.mark.whole) for also in KINDS),
         pytest.param(range(12, 50), {}, marks=pytest.mark.whole),
     ],
     ids=str,

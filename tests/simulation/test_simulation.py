@@ -17,7 +17,7 @@ BLOCKS = [range(start, start + BLOCK) for start in range(0, 150, BLOCK)]
 
 @pytest.mark.parametrize(
     "block",
-    [*BLOCKS[:2], *(pytest.param(each, marks=pytest.mark.whole) for each in BLOCKS[2:])],
+    [BLOCKS[0], *(pytest.param(each, marks=pytest.mark.whole) for each in BLOCKS[1:])],
     ids=lambda block: f"{block.start}-{block.stop - 1}",
 )
 def test_every_promise_is_kept(block: range) -> None:
@@ -51,7 +51,8 @@ def test_a_crash_that_was_under_way_at_the_end_is_no_problem(seed: int, monkeypa
     assert run_seed(seed).problem is None
 
 
-def test_what_an_app_sends_to_itself_is_handled_once() -> None:
+@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 12), marks=pytest.mark.whole)], ids=str)
+def test_what_an_app_sends_to_itself_is_handled_once(seeds: range) -> None:
     """In the partition of its new key, through kills and moves; each batch has sent what its records lead
     to."""
-    assert kept(range(12), rekeys=True).counts["handled what was sent again"] > 100
+    assert kept(seeds, rekeys=True).counts["handled what was sent again"] > 50

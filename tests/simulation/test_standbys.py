@@ -18,8 +18,8 @@ STANDING_BY = replace(QUIET, processes=2, replicas=1, epilogue="none", dead_lett
 @pytest.mark.parametrize(
     ("seeds", "others"),
     [
-        (range(12), False),
-        pytest.param(range(12, 25), False, marks=pytest.mark.whole),
+        (range(6), False),
+        pytest.param(range(6, 25), False, marks=pytest.mark.whole),
         pytest.param(range(25), True, marks=pytest.mark.whole),
     ],
     ids=["", "more", "losses, decisions"],

@@ -10,8 +10,8 @@ from tests.simulation.run import WANTED_COMPACTED, WANTED_TABLES, kept
 @pytest.mark.parametrize(
     ("kind", "seeds"),
     [
-        ({"tables": True}, range(8)),
-        ({"broadcast": True, "standbys": True}, range(8)),
+        ({"tables": True}, range(4)),
+        ({"broadcast": True, "standbys": True}, range(3)),
         *(
             pytest.param(kind, range(20), marks=pytest.mark.whole)
             for kind in (

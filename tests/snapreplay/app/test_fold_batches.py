@@ -43,7 +43,7 @@ def built(steps):
 
 
 @given(STEPS, st.lists(st.integers(1, 9), max_size=12))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_effect_does_not_depend_on_batches(steps, sizes):
     """Any failing records, any cut into batches: state, outputs, dead letters, skips and positions
     agree."""

@@ -52,7 +52,7 @@ class Plain:
 
 
 @given(ACTIONS)
-@settings(max_examples=400)
+@settings(max_examples=100)
 def test_it_gives_the_first_due_key_of_what_is_there_now(actions):
     """Through any sets, rollbacks and dropped batches, it answers as a dict that is searched as a whole."""
     agenda, plain, sealed = Agenda(), Plain(), False

@@ -57,7 +57,7 @@ def test_any_bytes_give_a_declared_error(value: bytes) -> None:
 
 
 @given(st.binary(max_size=200), st.integers(1, 5), st.integers(0, 1))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_any_sealed_body_gives_a_record_or_a_declared_error(body: bytes, kind: int, compression: int) -> None:
     """A wrong body behind a right checksum is damage too."""
     try:
@@ -68,7 +68,7 @@ def test_any_sealed_body_gives_a_record_or_a_declared_error(body: bytes, kind: i
 
 
 @given(entries(), st.data())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_every_flipped_byte_is_noticed(entry: LogEntry, data: st.DataObject) -> None:
     """There is no byte that may change: magic is compared, the checksum covers the rest."""
     value = bytearray(encode(entry, compress=data.draw(st.booleans())))
