@@ -23,7 +23,6 @@ import msgspec
 from benchmarks.harness import machine
 from snapreplay.app.record import Output, hashing
 from snapreplay.snapshots.format.chunks import ChunkWriter
-from snapreplay.snapshots.format.envelope import RecordKind, enveloped
 from snapreplay.snapshots.format.records import ChunkRef
 from snapreplay.state.composite import Store
 from snapreplay.state.map import MapState
@@ -177,11 +176,15 @@ def measure_snapshot(keys: int, seed: int) -> list[bytes]:
             slices = all_of(cursor.slicing(writer.raw_bytes))
         if not slices:
             break
+        steps = writer.chunks(slices)
         with laps.lap("encode"):
-            body = all_of(writer.packing(slices))
+            compress = next(filter(None, steps))
         with laps.lap("zstd"):
-            chunks.append(enveloped(RecordKind.CHUNK, body, compress=True))
-        assert not writer.halves_unless_fitting(slices, chunks[-1]), "as uniform as it is, it fits"
+            value = compress()
+        try:
+            steps.send(value)
+        except StopIteration as end:  # as uniform as the state is, it fits
+            chunks += end.value
         del slices
         one_batch(store, view, change, drawn(random_, keys), laps)
     with laps.lap("release"):

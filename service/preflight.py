@@ -11,7 +11,7 @@ from snapreplay.app.app import App
 from snapreplay.app.ways import app_name, new_app
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core import broker_limits
+from snapreplay.service.core import inspected
 from snapreplay.service.ports import Cluster, TopicFacts
 from snapreplay.service.runtime.context import ClusterView
 from snapreplay.service.topics.requirements import (
@@ -95,7 +95,7 @@ async def inspect(
         cluster_facts.cluster_id,
         count,
         limits_of({*outputs, *own} - own_pair, facts),
-        broker_limits.transaction_timeout_max_ms(cluster_facts.broker_config),
+        inspected.transaction_timeout_max_ms(cluster_facts.broker_config),
         _retention_ms([facts[name].config for name in inputs]),
         _topic_ids([facts[name] for name in (*inputs, *own) if name in {*inputs, *own_pair}]),
         matched,
@@ -145,8 +145,8 @@ def _check_present(app: App[Any], own: tuple[str, ...], facts: dict[str, TopicFa
 
 def _check_limits(settings: Settings, broker_config: Mapping[str, str], *, is_member: bool) -> None:
     """Raise UsageError if the brokers refuse one of our timeouts. Only joins are refused: members are not affected."""
-    found = broker_limits.transaction_timeout(settings.timeouts.transaction_ms, broker_config)
+    found = inspected.transaction_timeout(settings.timeouts.transaction_ms, broker_config)
     if found is None and not is_member:
-        found = broker_limits.session_timeout(settings.group.session_timeout_ms, broker_config)
+        found = inspected.session_timeout(settings.group.session_timeout_ms, broker_config)
     if found is not None:
         raise UsageError(found.problem, hint=found.remedy)

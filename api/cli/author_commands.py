@@ -122,7 +122,7 @@ def dev(
     configure(log_level)
 
     from snapreplay.devbroker.broker import KEEP_OLD_RECORDS, LocalBroker
-    from snapreplay.devbroker.errors import ToolsMissing
+    from snapreplay.devbroker.files import ToolsMissing
 
     try:
         with LocalBroker(data_dir=data_dir, port=kafka_port, properties=KEEP_OLD_RECORDS, report=note) as broker:

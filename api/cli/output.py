@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 from snapreplay.api.cli.logs import is_json
-from snapreplay.devbroker.errors import LocalBrokerUnavailable
+from snapreplay.devbroker.files import LocalBrokerUnavailable
 from snapreplay.errors import (
     AccessError,
     Reaction,

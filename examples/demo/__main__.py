@@ -18,7 +18,7 @@ from examples.demo.demo import Options, run
 from examples.demo.failed import DemoFailed
 from examples.demo.plan import KILLS_MAX
 from examples.demo.show import Show
-from snapreplay.devbroker.errors import LocalBrokerUnavailable, ToolsMissing
+from snapreplay.devbroker.files import LocalBrokerUnavailable, ToolsMissing
 
 INTERRUPTED = 130
 INSTEAD = """do without them on your own cluster: `make demo ARGS="--bootstrap-servers=HOST:PORT --skip-audit"`"""

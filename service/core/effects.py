@@ -9,9 +9,8 @@ from msgspec import Struct
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import search
 from snapreplay.service.core.phase import RestoreMode
-from snapreplay.service.core.retained import RetainedState, Warm
+from snapreplay.service.core.retained import RetainedState, Warm, WarmCopy
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.snapshots.format.records import Claim, Increment
 from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import Start

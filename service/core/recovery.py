@@ -33,9 +33,8 @@ from snapreplay.service.core.custody import Healing, Verdict, settled
 from snapreplay.service.core.owners import Limits
 from snapreplay.service.core.phase import Phase, RestoreMode
 from snapreplay.service.core.refusals import Expected
-from snapreplay.service.core.retained import RetainedState, Warm, is_ahead, needs_inputs
+from snapreplay.service.core.retained import RetainedState, Warm, WarmCopy, is_ahead, needs_inputs
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.snapshots.format.records import Claim
 from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import LogStarts, Start, passed_over, plan_start

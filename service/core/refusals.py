@@ -224,10 +224,6 @@ def claim_hidden(expected: Expected, claim_offset: int, end_offset: int, high_wa
     before it was cut."""
     if end_offset > claim_offset or high_watermark <= claim_offset:
         return foreign_claim(f"{expected.increments_topic}-{expected.partition}", claim_offset)
-    return pinned(expected, claim_offset, end_offset, high_watermark)
-
-
-def pinned(expected: Expected, claim_offset: int, end_offset: int, high_watermark: int) -> SnapreplayError:
     return HangingTransaction(
         f"the claim of this process at offset {claim_offset} cannot be read: the last stable offset stays at"
         f" {end_offset}, the high watermark is {high_watermark}",

@@ -4,7 +4,6 @@ has changed."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ import msgspec
 from snapreplay.app.app import App
 from snapreplay.app.ways import new_app
 from snapreplay.counted import counted
-from snapreplay.errors import SnapreplayError, StopError, UsageError
+from snapreplay.errors import SnapreplayError, StopError, UnknownPartition, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.chain import decided_at, ground_increment, read_positions, standing_for
 from snapreplay.service.core.inspected import changes
@@ -32,8 +31,8 @@ from snapreplay.service.recovery.acceptable_failures import (
     newest_acceptable_snapshot,
     nothing_left,
 )
-from snapreplay.service.recovery.comparison import ReplayFailed
 from snapreplay.service.recovery.examine import Examiner, News, OnNews
+from snapreplay.service.recovery.follower import ReplayFailed
 from snapreplay.service.recovery.input_identity import (
     InputReplaced,
     InputShorter,
@@ -42,7 +41,7 @@ from snapreplay.service.recovery.input_identity import (
     record_at_anchor,
     was_cut,
 )
-from snapreplay.service.runtime.context import Context, Identity
+from snapreplay.service.runtime.context import Context, contexts_of
 from snapreplay.service.runtime.witnesses import witness_of
 from snapreplay.service.topics.log_bounds import manifests_ahead
 from snapreplay.service.topics.reading import reading
@@ -50,7 +49,6 @@ from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.records import NO_OFFSET, Increment, Manifest, RetiredInput
 from snapreplay.snapshots.plan import FromSnapshot
 from snapreplay.state.composite import Store
-from snapreplay.state.digest import Digest
 
 INSTANCE_ID = "snapreplay-accept"
 """In the claim: tells a fenced owner that no process of the service fenced it."""
@@ -94,7 +92,7 @@ async def propose(
     """Find the present finding, and what accepting it means. Only reads; `on_news` hears how far it is.
 
     Raises:
-        UsageError: no such partition, or no reason.
+        UnknownPartition; UsageError: no reason.
         NotTheFinding: there is another finding, or none.
         NotAcceptable, NoBaseline: no acceptance would help.
         OlderState: this version of the app upgrades the state first.
@@ -103,11 +101,8 @@ async def propose(
         raise UsageError("no reason was given", hint="give --reason TEXT: it is recorded in the log")
     view = await inspect(app, settings, cluster)
     if not 0 <= partition < view.partition_count:
-        raise UsageError(
-            f"partition {partition} does not exist: there are {view.partition_count} (0 to {view.partition_count - 1})"
-        )
-    identity = Identity.of_this_process(INSTANCE_ID)
-    context = Context(app, settings, cluster, view, identity, partition, asyncio.Semaphore(1))
+        raise UnknownPartition(partition, view.partition_count)
+    context = contexts_of(app, settings, cluster, view, INSTANCE_ID)[partition]
     examiner = Examiner(context, app.new_store(), News(on_news))
     try:
         return await _acceptance(context, examiner, finding_id, reason.strip())
@@ -183,7 +178,7 @@ async def ground_of(context: Context, examiner: Examiner, finding: Finding) -> B
         StopError: the app cannot read the stored state.
     """
     ground = await _ground(context, examiner, finding)
-    witness = await witness_of(context.cluster, context.app.app_id, context.increments)
+    witness = await witness_of(context)
     if witness is None or witness.batch <= ground.increment.batch:
         return ground
     # The next batches are later than any that was committed: what was lost is not found missing again.
@@ -409,5 +404,4 @@ async def _log_start(context: Context, topic: str) -> int:
 
 
 def _digest(store: Store) -> str:
-    digest: Digest | None = store.digest
-    return f" ({counted(digest.count, 'entry')}, digest {digest})" if digest is not None else ""
+    return f" ({counted(store.digest.count, 'entry')}, digest {store.digest})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal, get_args
 
@@ -42,25 +43,19 @@ class Places(Struct, frozen=True):
     anchors: dict[str, Anchor]
 
 
-def time_ms(text: str) -> int | None:
-    """Read a time (ISO 8601 with its offset from UTC), in milliseconds since the epoch; None: it is none."""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return None if at.tzinfo is None else int(at.timestamp() * 1000)
-
-
 def place_ms(text: str, words: Sequence[str]) -> int | None:
-    """Return the time that `--from` gives, in milliseconds since the epoch; None: it is one of these words. Raises
-    UsageError: neither."""
-    at_ms = None if text in words else time_ms(text)
-    if at_ms is None and text not in words:
-        raise UsageError(
-            f"--from {text} is not a valid value",
-            hint=f"use {', '.join(words)}, or a time with its offset from UTC: 2026-11-03T08:00:00+00:00",
-        )
-    return at_ms
+    """Return the time that `--from` gives (ISO 8601 with its offset from UTC), in milliseconds since the epoch; None:
+    it is one of these words. Raises UsageError: neither."""
+    if text in words:
+        return None
+    with suppress(ValueError):
+        at = datetime.fromisoformat(text)
+        if at.tzinfo is not None:
+            return int(at.timestamp() * 1000)
+    raise UsageError(
+        f"--from {text} is not a valid value",
+        hint=f"use {', '.join(words)}, or a time with its offset from UTC: 2026-11-03T08:00:00+00:00",
+    )
 
 
 async def start_offsets(context: Context, inputs: Iterable[str], start: StartFrom | int) -> Places:
@@ -119,11 +114,10 @@ async def holds_ours(reader: Reader, log: TopicPartition, bounds: Bounds) -> boo
 
 async def _is_witnessed(context: Context) -> bool:
     """Say whether a batch behind the genesis was committed to this log."""
-    log = context.increments
-    witness = await witness_of(context.cluster, context.app.app_id, log)
+    witness = await witness_of(context)
     if witness is None or witness.batch == 0:
         return False
-    return witness.topic_id in {"", context.view.topic_ids.get(log.topic, "")}
+    return witness.topic_id in {"", context.view.topic_ids.get(context.increments.topic, "")}
 
 
 async def never_owned(cluster: Cluster, app: App[Any], partition_count: int) -> bool:

@@ -120,7 +120,7 @@ async def _unshared(cluster: Cluster, app_id: str, facts: Mapping[str, TopicFact
     async with reading(cluster) as reader:
         if internal and increments in facts:
             log = TopicPartition(increments, 0)
-            last = await last_increment(reader, log, await reader.bounds(log))
+            last = await last_increment(reader, log)
             inputs |= {*last.increment.positions, *last.increment.retired_inputs} if last is not None else set()
         return [each for each in internal if each in inputs or not await holds_records(reader, facts[each])]
 

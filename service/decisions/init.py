@@ -200,7 +200,7 @@ def _owner_hint(context: Context, *, running: bool) -> str:
 async def _last(context: Context) -> FoundIncrement | None:
     """Find the last increment without fencing anybody: a running owner must not notice `init`."""
     async with reading(context.cluster) as reader:
-        found = await last_increment(reader, context.increments, await reader.bounds(context.increments))
+        found = await last_increment(reader, context.increments)
         if found is not None:
             return found
         lost = await holds_ours(reader, context.snapshots, await reader.bounds(context.snapshots))

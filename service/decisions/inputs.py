@@ -112,7 +112,7 @@ async def propose(app: App[Any], settings: Settings, cluster: Cluster, wish: Wis
 
 
 async def _last(context: Context, reader: Reader) -> FoundIncrement:
-    last = await last_increment(reader, context.increments, await reader.bounds(context.increments))
+    last = await last_increment(reader, context.increments)
     if last is None:
         raise refusals.no_genesis(context.expected)
     return last

@@ -26,8 +26,8 @@ from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.owned import Owned, owned
 from snapreplay.service.publish.state import Begun, LogWentOn, begin_anew, by_whom
-from snapreplay.service.recovery.comparison import DigestMismatch
 from snapreplay.service.recovery.examine import Examiner, News, OnNews
+from snapreplay.service.recovery.follower import DigestMismatch
 from snapreplay.service.runtime.context import Context, contexts_of
 from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.service.topics.reading import decided_bounds
@@ -148,16 +148,9 @@ async def close(patches: Iterable[Patch]) -> None:
 
 
 async def _patch(context: Context, corrections: Sequence[Correction], on_news: OnNews) -> Patch:
-    def tell(news: str) -> None:
-        on_news(f"partition {context.partition}: {news}")
-
-    examiner = Examiner(context, context.app.new_store(), News(tell))
+    examiner = Examiner(context, context.app.new_store(), News(on_news, context.partition))
     try:
-        error = await examiner.examine_beside_owner()
-        if error is not None:
-            raise await examiner.hinted(error)
-        examiner.refuse_older()
-        _refuse_other_fields(context, examiner.found)
+        _refuse_other_fields(context, await examiner.restored())
         number = context.partition
         mine = [each._replace(partition=number) for each in corrections if _is_in(each, number, examiner)]
     except BaseException:
@@ -320,9 +313,7 @@ def _went_on(patch: Patch, what: str) -> LogWentOn:
     )
 
 
-def _decision(
-    patch: Patch, before: Digest | None, after: Digest | None, timers: dict[int, list[str]]
-) -> dict[str, str]:
+def _decision(patch: Patch, before: Digest, after: Digest, timers: dict[int, list[str]]) -> dict[str, str]:
     corrections, batch = patch.corrections, patch.last.increment.batch
     told = [f"{each}{with_timers(timers.get(each.line, ()))}" for each in corrections]
     told[TOLD_ENTRIES:] = [f"and {len(told) - TOLD_ENTRIES} more"] if len(told) > TOLD_ENTRIES else []

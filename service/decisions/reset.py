@@ -124,7 +124,7 @@ async def _reset(context: Context, target: ResetTarget, reason: str) -> tuple[Re
     if wrong is not None:
         raise wrong
     store, ground = await _ground(context, target, last)
-    witness = await witness_of(context.cluster, context.app.app_id, context.increments)
+    witness = await witness_of(context)
     before = msgspec.structs.replace(
         ground,
         batch=max(last.increment.batch, witness.batch if witness is not None else 0),

@@ -197,11 +197,7 @@ async def _restored(source: Context, store: Store) -> FoundIncrement:
     """Restore the state as a recovery of the app would, by changes or by replay."""
     examiner = Examiner(source, store)
     try:
-        error = await examiner.examine_beside_owner()
-        if error is not None:
-            raise await examiner.hinted(error)
-        examiner.refuse_older()
-        return examiner.found
+        return await examiner.restored()
     finally:
         await examiner.close()
 
@@ -278,7 +274,7 @@ async def _part(
     increment = None
     try:
         async with reading(cluster) as reader:
-            found = await last_increment(reader, log, await reader.bounds(log))
+            found = await last_increment(reader, log)
         if found is None:
             return None, "it is not kept yet: the savepoint was interrupted"
         increment = found.increment

@@ -170,7 +170,7 @@ async def _load(source: Context, store: Store) -> FoundIncrement:
     executor = RecoveryExecutor(source, store, SILENT)
     try:
         reader = await executor.follower.reader()
-        last = await last_increment(reader, source.increments, await reader.bounds(source.increments))
+        last = await last_increment(reader, source.increments)
         if last is None:
             raise CannotTakeOver(f"{source.increments} holds no increment: there is no state")
         _check_schema(source, last)

@@ -15,7 +15,6 @@ from snapreplay.service.recovery.examine import Examiner, News
 from snapreplay.service.runtime.context import Context, contexts_of
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.state.composite import Store
-from snapreplay.state.digest import EMPTY
 from snapreplay.state.steps import Steps
 
 INSTANCE_ID = "snapreplay-upgrade"
@@ -55,10 +54,7 @@ async def try_upgrade(
 
 
 async def _tried(context: Context, on_news: Callable[[str], None]) -> UpgradeTrial:
-    def tell(news: str) -> None:
-        on_news(f"partition {context.partition}: {news}")
-
-    examiner = Examiner(context, context.app.new_store(), News(tell))
+    examiner = Examiner(context, context.app.new_store(), News(on_news, context.partition))
     found = UpgradeTrial(context.partition)
     try:
         error = await examiner.examine_beside_owner()
@@ -82,7 +78,7 @@ def _reading(store: Store) -> Steps[None]:
 async def _upgraded(context: Context, examiner: Examiner, found: UpgradeTrial) -> UpgradeTrial:
     app, store = context.app, examiner.store
     recorded = examiner.found.increment.origin.schema_version
-    found = found._replace(entries=(store.digest or EMPTY).count)
+    found = found._replace(entries=store.digest.count)
     try:
         if recorded == app.schema_version:
             await run_cooperatively(_reading(store))
@@ -92,4 +88,4 @@ async def _upgraded(context: Context, examiner: Examiner, found: UpgradeTrial) -
         raise
     except SnapreplayError as error:
         return found._replace(error=error)
-    return found._replace(upgraded=(store.digest or EMPTY).count)
+    return found._replace(upgraded=store.digest.count)

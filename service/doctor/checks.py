@@ -11,7 +11,7 @@ from snapreplay.app.ways import beyond_an_older_disk
 from snapreplay.counted import counted
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.clock import time_of
-from snapreplay.service.core import broker_limits
+from snapreplay.service.core import inspected
 from snapreplay.service.core.inspected import OpenTransaction, TopicChange, changes
 from snapreplay.service.core.partitioners import HASHES, MURMUR2, misplaced, shown_key
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, DoctorFacts, Log, StateSeen, partitions
@@ -75,8 +75,8 @@ def brokers(facts: DoctorFacts) -> Found:
 def timeout_limits(facts: DoctorFacts) -> Found:
     """Check that the brokers accept the timeouts of our transactions and sessions."""
     for found in (
-        broker_limits.transaction_timeout(facts.settings.timeouts.transaction_ms, facts.broker_config),
-        broker_limits.session_timeout(facts.settings.group.session_timeout_ms, facts.broker_config),
+        inspected.transaction_timeout(facts.settings.timeouts.transaction_ms, facts.broker_config),
+        inspected.session_timeout(facts.settings.group.session_timeout_ms, facts.broker_config),
     ):
         if found is not None:
             yield found.setting, found.problem, found.remedy

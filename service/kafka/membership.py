@@ -30,7 +30,7 @@ from snapreplay.counted import some
 from snapreplay.errors import AccessError, SnapreplayError, described
 from snapreplay.service.config.groups import GroupSettings
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core import broker_limits
+from snapreplay.service.core import inspected
 from snapreplay.service.core.assignment import Holding, Introductions, Member, Share
 from snapreplay.service.core.kafka_errors import GroupRefused, NotAuthenticated
 from snapreplay.service.core.owners import SteppedDown
@@ -516,12 +516,12 @@ async def _foreign(admin: KafkaAdmin, group_id: str, *, is_foreign: bool) -> lis
 
 def _beyond_limits(settings: Settings, group_id: str, broker_config: dict[str, str]) -> GroupRefused:
     wanted_ms = settings.group.session_timeout_ms
-    found = broker_limits.session_timeout(wanted_ms, broker_config)
+    found = inspected.session_timeout(wanted_ms, broker_config)
     if found is not None:
         return GroupRefused(found.problem, hint=found.remedy)
     return GroupRefused(
         f"the coordinator of group {group_id} refuses group.session_timeout_ms={wanted_ms}: it is below its"
-        f" {broker_limits.SESSION_MIN} or above its {broker_limits.SESSION_MAX}",
+        f" {inspected.SESSION_MIN} or above its {inspected.SESSION_MAX}",
         hint=f"`--set group.session_timeout_ms={DEFAULT_SESSION_MS}` lies between Kafka's defaults of the two, 6000 and"
         " 1800000 (it outranks a settings file and the environment); or change them on every broker",
     )

@@ -10,26 +10,45 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from snapreplay.errors import SnapreplayError
-from snapreplay.service.clock import wall_time
+from msgspec import Struct
+
+from snapreplay.app.record import InputRecord
+from snapreplay.errors import DamagedError, SnapreplayError, UnknownFormatError
+from snapreplay.service.clock import wall_ms, wall_time
 from snapreplay.service.control.operations import OnDone, OperationState
 from snapreplay.service.control.status import RejectedProposal
-from snapreplay.service.core.adoption import NOT_FINAL, Reason, Rejection, refuse_manifest
+from snapreplay.service.core import adoption
+from snapreplay.service.core.adoption import NOT_FINAL, Reason, Rejection, Standing
+from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.witness import shows_cut
-from snapreplay.service.ports import Bounds, Reader
+from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait
-from snapreplay.service.topics.proposals import Examined, StandingNow, examine
 from snapreplay.service.topics.reading import reading
-from snapreplay.service.topics.snapshots import manifest_in
-from snapreplay.snapshots.format.records import Manifest
+from snapreplay.service.topics.snapshots import hashed_digests, manifest_in
+from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, RecordKind, kind_of
+from snapreplay.snapshots.format.records import Increment, Manifest
+from snapreplay.snapshots.log.loading import EmptyChunk, SnapshotMissing
+from snapreplay.snapshots.log.reading import decode_as
 
 log = logging.getLogger("snapreplay.partition")
 
 LOOKED_OFFSETS_MAX = 4096  # of one look; the next look goes on from there
 REJECTIONS_KEPT = 16
+
+
+class Examined(Struct, frozen=True):
+    """A proposal whose every entry was hashed. `increment` is that of its batch."""
+
+    manifest: Manifest
+    offset: int
+    increment: Increment
+
+
+StandingNow = Callable[[int], Standing]
+"""What the owner knows now, given the first offset of the snapshots topic."""
 
 Adopt = Callable[[Examined, OnDone], None]
 """Hands the pointer of a proposal to the chain. The callback is called when an increment has it."""
@@ -176,19 +195,20 @@ class Adopter:
                 done(OperationState.FAILED, None, f"{known.reason}: {known.detail}")
                 return None
         topics_before = self._topics_before
-        found = await examine(self._context, snapshots, increments, offset, self._standing)
-        if isinstance(found, Examined):
+        try:
+            found = await examine(self._context, snapshots, increments, offset, self._standing)
             start_offset = (await snapshots.bounds(self._context.snapshots)).start_offset
             # Asked again: hashing takes long. From here to the pointer nothing else happens.
-            again = refuse_manifest(found.manifest, offset, self._standing(start_offset))
-            if again is None:
-                self._adopt(found, self._when_pointed(found, done))
-                return None
-            found = again
-        if topics_before == self._topics_before:
-            self._reject(offset, found)
-        done(OperationState.FAILED, None, f"{found.reason}: {found.detail}")
-        return found
+            again = adoption.refuse_manifest(found.manifest, offset, self._standing(start_offset))
+            _raise_if(again)
+        except Rejected as rejected:
+            rejection = rejected.rejection
+            if topics_before == self._topics_before:
+                self._reject(offset, rejection)
+            done(OperationState.FAILED, None, f"{rejection.reason}: {rejection.detail}")
+            return rejection
+        self._adopt(found, self._when_pointed(found, done))
+        return None
 
     def _reject(self, offset: int, rejection: Rejection) -> None:
         usual = rejection.reason in {*NOT_FINAL, Reason.SUPERSEDED}
@@ -229,3 +249,83 @@ class Adopter:
 
 def _no_requester(state: OperationState, snapshot_id: str | None, detail: str) -> None:
     """Do nothing: a scan of the topic has no requester."""
+
+
+class Rejected(Exception):
+    """Carries a rejection out of the reading."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.rejection = Rejection.of(reason, detail)
+
+
+async def examine(
+    context: Context, snapshots: Reader, increments: Reader, offset: int, standing: StandingNow
+) -> Examined:
+    """Read and judge the proposal whose manifest lies at `offset`. Between two steps of a millisecond others run.
+
+    `snapshots` and `increments` read these topics by their ids.
+
+    Raises:
+        Rejected: it is not to be adopted.
+        Unreachable, ReadStalled, TopicGone: it could not be found out.
+    """
+    manifest = await _manifest(snapshots, context.snapshots, offset)
+    start_offset = (await snapshots.bounds(context.snapshots)).start_offset
+    _raise_if(adoption.refuse_manifest(manifest, offset, standing(start_offset)))
+    increment = await _increment(increments, context.increments, manifest.increment_offset)
+    _raise_if(adoption.refuse_increment(manifest, increment, wall_ms()))
+    try:
+        found = await hashed_digests(snapshots, context.snapshots, manifest)
+    except SnapshotMissing as error:
+        raise Rejected(Reason.CHUNK_MISSING, error.message) from error
+    except EmptyChunk as error:
+        raise Rejected(Reason.INCONSISTENT, error.message) from error
+    except (DamagedError, UnknownFormatError) as error:
+        raise Rejected(Reason.CHUNK_DAMAGED, error.message) from error
+    _raise_if(adoption.refuse_entries(manifest, found))
+    return Examined(manifest, offset, increment)
+
+
+def _raise_if(rejection: Rejection | None) -> None:
+    if rejection is not None:
+        raise Rejected(*rejection)
+
+
+async def _manifest(reader: Reader, place: TopicPartition, offset: int) -> Manifest:
+    record = await _at(reader, place, offset)
+    if record is None:
+        raise Rejected(Reason.NOT_THERE, f"{place} has no record at offset {offset}")
+    value = record.value or b""
+    if len(value) > RECORD_BYTES_MAX:
+        raise Rejected(
+            Reason.OUT_OF_BOUNDS, f"its manifest has {len(value)} bytes, but a writer makes at most {RECORD_BYTES_MAX}"
+        )
+    try:
+        if kind_of(value) not in {RecordKind.MANIFEST, None}:
+            raise Rejected(Reason.NOT_A_MANIFEST, f"{place} has no manifest but another record at offset {offset}")
+        return decode_as(Manifest, value, place, offset)
+    except UnknownFormatError as error:
+        raise Rejected(Reason.UNKNOWN_FORMAT, error.message) from error
+    except DamagedError as error:
+        raise Rejected(Reason.UNREADABLE, error.message) from error
+
+
+async def _increment(reader: Reader, place: TopicPartition, offset: int) -> Increment:
+    record = await _at(reader, place, offset)
+    if record is None:
+        raise Rejected(
+            Reason.INCREMENT_DIFFERS,
+            f"{place} has no committed record at offset {offset}, where its increment should be",
+        )
+    try:
+        return decode_as(Increment, record.value or b"", place, offset)
+    except (DamagedError, UnknownFormatError) as error:
+        raise Rejected(Reason.INCREMENT_DIFFERS, error.message) from error
+
+
+async def _at(reader: Reader, place: TopicPartition, offset: int) -> InputRecord | None:
+    try:
+        return await reader.read_at(place, offset)
+    except (OffsetTrimmed, OffsetBeyondEnd):
+        return None

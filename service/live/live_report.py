@@ -74,8 +74,7 @@ class LiveReport:
 
     def show(self, last: Increment) -> None:
         """Show where the chain and the state are."""
-        digest = self._store.digest or last.digest
-        self._reporter.state(self._store, digest)
+        self._reporter.state(self._store)
         self._reporter.update(
             batch=last.batch,
             commits=self._commits.times,
@@ -83,7 +82,7 @@ class LiveReport:
             inputs=self._inputs(last.positions, is_paused=last.paused is not None),
             calls=self._calls(),
             stream_time_ms=last.stream_time_ms if last.stream_time_ms >= 0 else None,
-            digest=str(digest) if digest else None,
+            digest=str(self._store.digest),
             paused_since=time_of(last.paused.since_ms) if last.paused else None,
             paused_reason=last.paused.reason if last.paused else "",
         )

@@ -31,7 +31,7 @@ from snapreplay.service.core.snapshot_policy import (
     snapshot_due,
     within_retention,
 )
-from snapreplay.service.live.adopter import Adopter
+from snapreplay.service.live.adopter import Adopter, Examined
 from snapreplay.service.live.committer import Committer
 from snapreplay.service.live.recoverability_monitor import RecoverabilityMonitor, SawInputs
 from snapreplay.service.ports import TopicPartition
@@ -41,7 +41,6 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import throttled
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait
-from snapreplay.service.topics.proposals import Examined
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.records import Increment, Pointer

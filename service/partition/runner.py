@@ -17,7 +17,7 @@ from snapreplay.service.core import ownership as machine
 from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.refusals import DuplicateInstance
-from snapreplay.service.core.warm_copy import WarmCopy
+from snapreplay.service.core.retained import WarmCopy
 from snapreplay.service.live.pipeline import Live
 from snapreplay.service.partition.incarnation import Incarnation
 from snapreplay.service.partition.lifecycle import Lifecycle, LookedAt, RetryRequest, TakeoverBackoff
@@ -342,11 +342,7 @@ class PartitionRunner:
         """Wait until the group gives us the partition. The supervisor ends us when it is another's by our own view."""
         self._context.witnesses.forget(self._context.increments)
         await self._memory.forget_if_proven()  # it will be another one when it is ours again
-        self._tell_only_copy()
-        self._context.metrics.fenced()
-        self._reporter.phase(Phase.FENCED)
-        self._reporter.failed(taken.error)
-        self._retry.answer(OperationState.FAILED, taken.error.message)
+        self._tell_fenced(taken.error)
         log.warning("partition %d: %s", self._context.partition, taken.error)
         await self._until_proven_if_held()
         if not self._lifecycle.ownership.is_holding:
@@ -360,19 +356,23 @@ class PartitionRunner:
         self._context.witnesses.forget(self._context.increments)
         if aside.has_claimed:
             await self._memory.forget_if_proven()
-        self._tell_only_copy()
         if self._lifecycle.ownership.refused is None and not self._lifecycle.ownership.is_holding:
             self.refuse(aside.error)  # it was taken back meanwhile
-        self._context.metrics.fenced()
-        self._reporter.phase(Phase.FENCED)
-        self._reporter.failed(aside.error)
-        self._retry.answer(OperationState.FAILED, aside.error.message)
+        self._tell_fenced(aside.error)
         self._on_failed(aside.error)
         if self._lifecycle.ownership.is_holding:
             await self._memory.until_proven(OTHERS_SECONDS)
         else:
             await self._takeover.until_assigned(self._lifecycle.stopped)
         return machine.Done()
+
+    def _tell_fenced(self, error: SnapreplayError) -> None:
+        """Report that another process has the partition."""
+        self._tell_only_copy()
+        self._context.metrics.fenced()
+        self._reporter.phase(Phase.FENCED)
+        self._reporter.failed(error)
+        self._retry.answer(OperationState.FAILED, error.message)
 
     async def _fail(self, failed: machine.FailPartition) -> machine.Outcome:
         error, problem = failed.error, problem_of(failed.error)

@@ -18,8 +18,8 @@ from snapreplay.service.core.assignment import LAG_STEP_OFFSETS
 from snapreplay.service.core.owners import Limits
 from snapreplay.service.core.phase import CopyState, Phase
 from snapreplay.service.core.repeats import Repeats
+from snapreplay.service.core.retained import RecordsSince, WarmCopy
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.warm_copy import RecordsSince, WarmCopy
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.recovery.examine import Examiner, LogEndsBefore
 from snapreplay.service.runtime.context import Context

@@ -178,8 +178,7 @@ class Owned(Struct, frozen=True):
 
     async def give_up_later(self, begun: Increment) -> None:
         """Call before `begun`, or the one after it, begins the chain; see `witnesses.give_up_later`."""
-        context, found = self.context, FoundIncrement(begun, self.owner_epoch)
-        await give_up_later(context.cluster, context.app.app_id, context.increments, found)
+        await give_up_later(self.context, FoundIncrement(begun, self.owner_epoch))
 
     async def commit(self, increment: Increment) -> int:
         """Commit it; return its offset."""

@@ -22,10 +22,10 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.runtime.progress import RestoreProgress
 from snapreplay.snapshots.format.chunks import ChunkWriter, open_chunk, reading_back
-from snapreplay.snapshots.format.envelope import RecordKind, encode, enveloped, headers_for, headers_of
+from snapreplay.snapshots.format.envelope import RecordKind, encode, headers_for, headers_of
 from snapreplay.snapshots.format.records import NO_OFFSET, ChunkRef, Manifest, Pointer
-from snapreplay.state.contract import Cursor, Image, ShardSlice
-from snapreplay.state.digest import DEFAULT_STORE, EMPTY, Digest, digest_of_stores, recorded_digests
+from snapreplay.state.composite import CompositeCursor, Store
+from snapreplay.state.digest import EMPTY, Digest, digest_of_stores, recorded_digests
 
 DEFECT_HINT = "please report this, and restart the process: the recovery proves the state from the log"
 
@@ -47,7 +47,7 @@ class SnapshotTorn(RetryableError):
 class SnapshotMark(msgspec.Struct, frozen=True):
     """The moment of a snapshot: a committed batch, with nothing uncommitted merged."""
 
-    cursor: Cursor
+    cursor: CompositeCursor
     chain: Chain
     reason: str
     snapshot_id: str
@@ -55,9 +55,9 @@ class SnapshotMark(msgspec.Struct, frozen=True):
     shard_count: int
 
 
-def mark(image: Image, chain: Chain, reason: str) -> SnapshotMark:
-    """Begin a snapshot, while no batch is sealed: the image is frozen, and writes go on top of it until `release`."""
-    return SnapshotMark(image.mark(), chain, reason, uuid.uuid4().hex, wall_time(), image.shard_count)
+def mark(store: Store, chain: Chain, reason: str) -> SnapshotMark:
+    """Begin a snapshot, while no batch is sealed: the state is frozen, and writes go on top of it until `release`."""
+    return SnapshotMark(store.mark(), chain, reason, uuid.uuid4().hex, wall_time(), store.shard_count)
 
 
 class WrittenSnapshot(NamedTuple):
@@ -104,11 +104,6 @@ async def write(context: Context, marked: SnapshotMark, progress: RestoreProgres
     return WrittenSnapshot(pointer, _ended(context, progress, written))
 
 
-async def _append_manifest(context: Context, appender: Appender, manifest: Manifest) -> int:
-    record = LogRecord(context.snapshots.topic, encode(manifest), headers=headers_of(manifest))
-    return await _append(context, appender, record, manifest.chunks)
-
-
 async def _append(context: Context, appender: Appender, record: LogRecord, before: Sequence[ChunkRef]) -> int:
     offset = await appender.append(record, context.partition)
     if offset < 0:
@@ -150,10 +145,12 @@ class _Writer:
         return digest_of_stores(self._sums)
 
     async def write(self) -> Pointer:
-        self._appender = await self._context.cluster.appender()
-        await self._write_chunks(self._appender)
+        context, appender = self._context, await self._context.cluster.appender()
+        self._appender = appender
+        await self._write_chunks(appender)
         manifest = self._manifest()
-        offset = await _append_manifest(self._context, self._appender, manifest)
+        record = LogRecord(context.snapshots.topic, encode(manifest), headers=headers_of(manifest))
+        offset = await _append(context, appender, record, manifest.chunks)
         return pointer_to(manifest, offset)
 
     async def close(self) -> None:
@@ -166,7 +163,7 @@ class _Writer:
         limit = self._context.settings.snapshot.chunk_bytes_max
         writer, cursor = ChunkWriter(self._marked.snapshot_id, limit), self._marked.cursor
         while slices := await run_cooperatively(cursor.slicing(writer.raw_bytes)):
-            for value in await encoded(writer, slices, cursor.store):
+            for value in await run_cooperatively(writer.chunks(slices, cursor.store)):
                 await self._write_chunk(appender, value)
 
     async def _write_chunk(self, appender: Appender, value: bytes) -> None:
@@ -215,19 +212,3 @@ class _Writer:
             topic_ids=dict(self._marked.chain.expected_ids),
             store_digests=recorded_digests(self._sums),
         )
-
-
-async def encoded(writer: ChunkWriter, slices: Sequence[ShardSlice], store: str = DEFAULT_STORE) -> list[bytes]:
-    """Encode chunk records of one store within the limit, in order of their sequence numbers.
-
-    One of them when about `raw_bytes` were passed; more when the slices compress worse than those before.
-
-    Raises:
-        EntryTooLarge: a single entry does not fit into a chunk.
-    """
-    body = await run_cooperatively(writer.packing(slices, store))
-    value = await asyncio.to_thread(enveloped, RecordKind.CHUNK, body, compress=True)
-    halves = writer.halves_unless_fitting(slices, value)
-    if not halves:
-        return [value]
-    return [part for half in halves for part in await encoded(writer, half, store)]

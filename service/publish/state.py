@@ -25,7 +25,6 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.progress import SILENT, RestoreProgress
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.state.composite import Store
-from snapreplay.state.contract import Image
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -51,7 +50,7 @@ async def begin_anew(
     context: Context,
     producer: Producer,
     owner_epoch: int,
-    image: Image,
+    store: Store,
     standing: Increment,
     decision: Mapping[str, str],
     progress: RestoreProgress = SILENT,
@@ -60,8 +59,8 @@ async def begin_anew(
 
     Args:
         producer: has fenced every older one; its claim is committed at `owner_epoch` and seen.
-        image: the state to go on with, nothing uncommitted in it.
-        standing: `image` is the state after this increment, with its batch, positions, anchors and digest; its
+        store: the state to continue with, nothing uncommitted in it.
+        standing: `store` is the state after this increment, with its batch, positions, anchors and digest; its
             `topic_ids` are those of now.
 
     Raises:
@@ -72,7 +71,7 @@ async def begin_anew(
     chain = Chain(
         context.origin, owner_epoch, standing, owner_epoch, pointers_max=1, recorded=context.recorded_after(standing)
     )
-    pointer = await _written(context, chain, image, "decision", progress)
+    pointer = await _written(context, chain, store, "decision", progress)
     empty = chain.pointing_to(pointer).next_increment(None, None, wall_ms())
     increment = msgspec.structs.replace(empty, decision=dict(decision), last_anew_offset=None)
     return Begun(increment, await commit_increment(context, producer, increment), pointer.snapshot_id)
@@ -95,8 +94,8 @@ async def write_state(
     return FoundIncrement(increment, await commit_increment(context, producer, increment))
 
 
-async def _written(context: Context, chain: Chain, image: Image, reason: str, progress: RestoreProgress) -> Pointer:
-    return (await snapshot_writer.write(context, snapshot_writer.mark(image, chain, reason), progress)).pointer
+async def _written(context: Context, chain: Chain, store: Store, reason: str, progress: RestoreProgress) -> Pointer:
+    return (await snapshot_writer.write(context, snapshot_writer.mark(store, chain, reason), progress)).pointer
 
 
 class LogWentOn(ReleaseError):
@@ -109,7 +108,7 @@ class LogWentOn(ReleaseError):
 
 async def publish(
     context: Context,
-    image: Image,
+    store: Store,
     before: Increment,
     decision: dict[str, str],
     end_offset: int,
@@ -119,7 +118,7 @@ async def publish(
     """Make this state the partition's.
 
     Args:
-        image: a store, or the entries of a state that no process holds.
+        store: the state, nothing uncommitted in it.
         before: stands for that state as if it had been committed: batch number, positions, anchors, digest. The
             increment that is written has the number after it.
         decision: who decided what, and why; kept in the increment.
@@ -142,7 +141,7 @@ async def publish(
         standing = msgspec.structs.replace(before, topic_ids=dict(context.view.topic_ids))
         if begins:  # else the log has an increment, and a decision is numbered behind the witness
             await ours.give_up_later(standing)
-        return await begin_anew(context, ours.producer, ours.owner_epoch, image, standing, decision)
+        return await begin_anew(context, ours.producer, ours.owner_epoch, store, standing, decision)
 
 
 def by_process(context: Context) -> str:

@@ -30,7 +30,7 @@ from snapreplay.service.core.refusals import (
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.ports import Reader
-from snapreplay.service.recovery.comparison import CodeChanged, DigestMismatch, OutputsDiffer, ReplayFailed
+from snapreplay.service.recovery.follower import CodeChanged, DigestMismatch, OutputsDiffer, ReplayFailed
 from snapreplay.service.recovery.input_identity import InputReplaced, InputShorter, InputTrimmed
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.log_bounds import read_starts

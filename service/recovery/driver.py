@@ -38,13 +38,13 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.runtime.rates import Worked
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.service.runtime.tasks import cancel_and_wait, within
-from snapreplay.service.runtime.witnesses import witness_ahead
+from snapreplay.service.runtime.tasks import unless, within
+from snapreplay.service.runtime.witnesses import behind_witness
 from snapreplay.service.topics.increments import decision_of, decisions_of, raise_superseded
 from snapreplay.service.topics.requirements import is_broadcast
 from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND, UPGRADED_KIND, Increment
 from snapreplay.state.composite import Store
-from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.state.digest import Digest
 from snapreplay.state.recorded import Recorded
 
 log = logging.getLogger("snapreplay.partition")
@@ -85,20 +85,13 @@ class RecoveryDriver:
 
     async def recover_unless(self, interrupted: asyncio.Event) -> Recovered | None:
         """Recover as `recover` does; None when `interrupted` came first: an interrupted restore loses nothing."""
-        loop = asyncio.get_running_loop()
-        recovery = loop.create_task(self.recover())
-        waiting = loop.create_task(interrupted.wait())
+        recovered = None
         try:
-            await asyncio.wait([recovery, waiting], return_when=asyncio.FIRST_COMPLETED)
-            if not recovery.done():
-                await _given_up(recovery)
-                return None
-            return recovery.result()
-        except asyncio.CancelledError:
-            await _given_up(recovery)
-            raise
+            recovered = await unless(interrupted, self.recover())
+            return recovered
         finally:
-            await cancel_and_wait(waiting)
+            if recovered is None:  # it may have succeeded all the same
+                await self._discard_producer()
 
     async def recover(self) -> Recovered:
         """Recover.
@@ -119,13 +112,12 @@ class RecoveryDriver:
         self._reporter.started()
         self._began_at = asyncio.get_running_loop().time()
         try:
-            recovered = await self._run(recovery)
-            await self._executor.follower.close_reader()
-            self._producer = None  # handed over: from here on it is not ours to discard
-            return recovered
+            return await self._run(recovery)
+        except BaseException:
+            await self._discard_producer()
+            raise
         finally:
             self._executor.end_load()
-            await self._discard_producer()
             await self._executor.follower.close_reader()
 
     async def _run(self, recovery: Recovery) -> Recovered:
@@ -215,8 +207,7 @@ class RecoveryDriver:
     async def _begin_anew(self, effect: effects.BeginAnew) -> events.Event:
         """Write the state, unless the witness tells of a later one: the coordinator may have lost a fence."""
         context, kept = self._context, self._memory.kept
-        app_id, increments = context.app.app_id, context.increments
-        if kept and await witness_ahead(context.cluster, app_id, increments, kept.held):
+        if kept and await behind_witness(context, kept.held):
             raise custody.disputed(context.expected, kept, self._memory.last)
         finding = f"{OWN_KIND}-{fingerprint_of(context, effect.facts)}"
         log.error("partition %d: %s and is written now (%s)", context.partition, effect.problem, finding)
@@ -345,13 +336,6 @@ class RecoveryDriver:
             await producer.discard()
 
 
-async def _given_up(recovery: asyncio.Task[Recovered]) -> None:
-    """End it; if it has just succeeded all the same, its producer is ours to discard."""
-    await cancel_and_wait(recovery)
-    if not recovery.cancelled() and recovery.exception() is None:
-        await recovery.result().producer.discard()
-
-
 def _moved(topic: str, last: FoundIncrement, topic_ids: Mapping[str, str]) -> str | None:
     """Return the new id of a topic, when it is another one than the last increment says."""
     changed = changes([topic], last.increment.topic_ids, topic_ids)
@@ -367,7 +351,7 @@ async def _upgraded(
         UpgradeFailed, StoredValueUnreadable, UnknownStore: the state is as it was.
     """
     app, increment = context.app, last.increment
-    recorded, before = increment.origin.schema_version, store.digest or EMPTY
+    recorded, before = increment.origin.schema_version, store.digest
     await run_cooperatively(upgrading(app.upgrades.values(), recorded, store))
     values = Recorded(increment.fields, increment.layouts).without(app.upgrades_from(recorded))
     standing = msgspec.structs.replace(
@@ -376,7 +360,7 @@ async def _upgraded(
         fields=values.fields,
         layouts=values.layouts,
     )
-    return standing, _upgrade_decision(context, last, before, store.digest or EMPTY)
+    return standing, _upgrade_decision(context, last, before, store.digest)
 
 
 def _upgrade_decision(context: Context, last: FoundIncrement, before: Digest, after: Digest) -> dict[str, str]:

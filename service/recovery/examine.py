@@ -14,8 +14,8 @@ from snapreplay.service.core import effects, events
 from snapreplay.service.core.phase import Phase, RestoreMode
 from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.refusals import LogCut
+from snapreplay.service.core.retained import WarmCopy
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.ports import Bounds, Reader
 from snapreplay.service.recovery import input_identity
@@ -75,8 +75,10 @@ _OR_OVERTAKEN = (IncrementsBehind, LogCut, EndsTooEarly)
 class News(RestoreProgress):
     """Reports in sentences what is being examined, and every few seconds how far."""
 
-    def __init__(self, on_news: OnNews) -> None:
+    def __init__(self, on_news: OnNews, partition: int | None = None) -> None:
+        """Take `partition`, if the sentences are to name it."""
         self._on_news = on_news
+        self._of = "" if partition is None else f"partition {partition}: "
         self._looking = self._last = ""
         self._told_at = 0.0
 
@@ -96,7 +98,7 @@ class News(RestoreProgress):
 
     def _tell(self, news: str) -> None:
         self._told_at, self._last = asyncio.get_running_loop().time(), news
-        self._on_news(news)
+        self._on_news(f"{self._of}{news}")
 
 
 class Examiner:
@@ -178,6 +180,20 @@ class Examiner:
             if not isinstance(refusal, _OR_OVERTAKEN) or not await self._goes_on():
                 return refusal
         raise OwnerWentOn(f"{self._log} was written to during each of {EXAMINATIONS_MAX} examinations: {refusal}")
+
+    async def restored(self) -> FoundIncrement:
+        """Restore the state of the last increment beside an owner; return the increment.
+
+        Raises:
+            OlderState: this version of the app upgrades the state first.
+            RetryableError, OwnerWentOn: it could not be found out.
+            SnapreplayError: a recovery would fail with it; it has the hint of a FAILED partition.
+        """
+        error = await self.examine_beside_owner()
+        if error is not None:
+            raise await self.hinted(error)
+        self.refuse_older()
+        return self.found
 
     async def _goes_on(self) -> bool:
         """Say whether the log has grown since the last examination, now or within a moment."""

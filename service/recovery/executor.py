@@ -21,14 +21,12 @@ from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.owners import NotAssigned
 from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.recovery import Recovery, step
-from snapreplay.service.core.retained import Warm
+from snapreplay.service.core.retained import Warm, WarmCopy
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.ports import NO_IDS
 from snapreplay.service.recovery import input_identity
-from snapreplay.service.recovery.comparison import DigestMismatch
 from snapreplay.service.recovery.copy_in_log import resolved, restorable, topic_ids_for
-from snapreplay.service.recovery.follower import Follower, Tally, prove
+from snapreplay.service.recovery.follower import DigestMismatch, Follower, Tally, prove
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.runtime.progress import RestoreProgress

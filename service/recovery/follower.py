@@ -1,6 +1,6 @@
 """The way from the snapshot's state to the last increment's. By changes the recorded entries are folded in; by replay
 the handlers run again over the recorded ranges, outputs dropped but compared. Either way each recorded digest is
-compared, so the first differing batch is named."""
+compared, so the first differing batch is named: the errors of a recovery that does not arrive at what was committed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from msgspec import Struct
 from snapreplay.app.batch import Feeding, Portion
 from snapreplay.app.fold import Fold
 from snapreplay.app.ways import go_on
-from snapreplay.errors import RecordError, SnapreplayError
+from snapreplay.errors import RecordError, SnapreplayError, StopError
 from snapreplay.service.control.status import DigestProof
 from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import NO_IDS, Reader, TopicPartition
-from snapreplay.service.recovery.comparison import CodeChanged, Comparison, DigestMismatch, OutputsDiffer, ReplayFailed
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import Read, feeding, run_cooperatively
 from snapreplay.service.runtime.progress import RestoreProgress
@@ -27,11 +26,41 @@ from snapreplay.snapshots.log.batches import Base, ChainReader, Step, apply_chan
 from snapreplay.snapshots.log.by_replay import InputDiffers, Replay
 from snapreplay.snapshots.log.reading import Reading, Slice, Source
 from snapreplay.state.composite import Store
-from snapreplay.state.digest import wrong_stores
+from snapreplay.state.digest import Digest, wrong_stores
 from snapreplay.state.steps import Steps, all_of
 
-_NOT_ARRIVED = (CodeChanged, DigestMismatch, OutputsDiffer, ReplayFailed, InputDiffers)
+UNCOVERED = (
+    "the app is not deterministic (`snapreplay.testing.check` names the first record), or something changed that its"
+    " version does not cover (an installed package, a file, the environment)"
+)
+OLD_VERSION_FIRST = (
+    "start the version that processed it and stop it: the snapshot that it writes at its end (snapshot.before_stop)"
+    " needs no replay. Then start the new version"
+)
 
+
+class DigestMismatch(StopError):
+    """The state after a batch is not the committed one, although every record is intact.
+
+    Safe: Nothing is committed on top of that state. You may try a replay: it sends no outputs, and changes nothing in
+    the log.
+    """
+
+
+class ReplayFailed(StopError):
+    """A replay failed, because a handler raised for a record that was processed before."""
+
+
+class OutputsDiffer(StopError):
+    """In a replay by the same version of the app, a batch sends other outputs than were committed."""
+
+
+class CodeChanged(StopError):
+    """A replay by another version of the app gives another state or other outputs, or nothing proves that it gives
+    the same."""
+
+
+_NOT_ARRIVED = (CodeChanged, DigestMismatch, OutputsDiffer, ReplayFailed, InputDiffers)
 
 At = Callable[[Step | None], None]
 """Called with the batch whose state the store has, compared; None: a batch is partly applied."""
@@ -155,6 +184,109 @@ def replayed(replay: Replay, step: Step) -> Reading[dict[str, int]]:
             f"replaying batch {batch}: {error.message}", hint=error.hint, record_id=error.record_id, batch=batch
         ) from error
     return applied.outputs_xxh64 if applied is not None else {}
+
+
+class Comparison:
+    """Compares each batch of one advance, by one mode, with its increment: call `batch` for each step, in order.
+
+    Outputs show what handlers sent, a digest proves the state. With unchanged code both must be as recorded. Changed
+    code may send something else if the digest is the recorded one.
+    """
+
+    def __init__(self, store: Store, mode: RestoreMode, version: str, partition: int) -> None:
+        """Take `version` of the app that is running."""
+        self._version = version
+        self._partition = partition
+        self._store = store
+        self._mode = mode
+        self.digests = 0
+
+    def batch(self, step: Step, outputs_xxh64: dict[str, int] | None) -> None:
+        """Compare a batch; `outputs_xxh64`: as replayed; None by changes, which say nothing about outputs.
+
+        Raises:
+            OutputsDiffer, DigestMismatch, CodeChanged: STOP.
+            DamagedError: increments before it cannot be read, and its digest does not show that nothing is missing.
+        """
+        increment, recorded, computed = step.increment, step.increment.digest, self._store.digest
+        differs = None
+        if outputs_xxh64 is not None and outputs_xxh64 != increment.outputs_xxh64:
+            differs = self._outputs_differ(step, outputs_xxh64)
+            if not self._is_changed(step):
+                raise differs
+        if computed == recorded:
+            self.digests += 1
+            return
+        for each in step.unread:  # nothing else proves that nothing of them is missing
+            raise each.error
+        if recorded is not None:
+            raise differs or self._state_differs(step, computed)
+        if self._is_changed(step) and (increment.record_count or increment.fired_count):
+            raise differs or self._code_changed(
+                step,
+                f"{_named(step)}: it recorded no digest of the state, so nothing proves that replaying with changed"
+                " code gives the same",
+            )
+
+    def refused(self, step: Step, error: SnapreplayError) -> SnapreplayError:
+        """Say what it means that a processed record cannot be replayed."""
+        return self._code_changed(step, error.message) if self._is_changed(step) else error
+
+    def _is_changed(self, step: Step) -> bool:
+        return self._mode is RestoreMode.REPLAY and step.increment.origin.app_version != self._version
+
+    def _outputs_differ(self, step: Step, computed: Mapping[str, int]) -> SnapreplayError:
+        recorded = step.increment.outputs_xxh64
+        topic = next(name for name in (*recorded, *computed) if recorded.get(name) != computed.get(name))
+        was, now = _hash_of(recorded.get(topic)), _hash_of(computed.get(topic))
+        facts = {"topic": topic, "recorded": was, "computed": now}
+        what = f"{_named(step)}: its outputs to {topic} have fingerprint {was}, but {now} when replayed"
+        if self._is_changed(step):
+            return self._code_changed(step, f"{what}: replaying with changed code gives other outputs", **facts)
+        return OutputsDiffer(
+            f"{what}; app version {self._version} then and now, written by {step.increment.origin.fingerprint}:"
+            f" {UNCOVERED}",
+            hint=OLD_VERSION_FIRST,
+            **_place_of(step),
+            **facts,
+        )
+
+    def _state_differs(self, step: Step, computed: Digest) -> SnapreplayError:
+        increment, mode = step.increment, self._mode.value
+        facts = {"recorded": str(increment.digest), "computed": str(computed), "mode": mode}
+        what = f"{_named(step)}: digest {computed} by {mode}, but {increment.digest} was recorded"
+        what += wrong_stores(increment.store_digests, self._store.store_digests)
+        if self._is_changed(step):
+            return self._code_changed(step, f"{what}: replaying with changed code gives another state", **facts)
+        what, hint = f"{what}; written by {increment.origin.fingerprint}", OLD_VERSION_FIRST
+        if self._mode is RestoreMode.REPLAY:
+            what = f"{what}: {UNCOVERED}"
+        else:
+            hint = f"`--set restore.mode=replay`, then {go_on(self._partition)}"
+        return DigestMismatch(what, hint=hint, **_place_of(step), **facts)
+
+    def _code_changed(self, step: Step, what: str, **facts: object) -> CodeChanged:
+        recorded = step.increment.origin.app_version
+        return CodeChanged(
+            f"{what}; it was processed by app version {recorded}, this is {self._version}",
+            hint=OLD_VERSION_FIRST,
+            recorded_version=recorded,
+            version=self._version,
+            **_place_of(step),
+            **facts,
+        )
+
+
+def _named(step: Step) -> str:
+    return f"batch {step.increment.batch} (increment at offset {step.offset})"
+
+
+def _place_of(step: Step) -> dict[str, int]:
+    return {"batch": step.increment.batch, "offset": step.offset}
+
+
+def _hash_of(hashed: int | None) -> str:
+    return "none" if hashed is None else f"{hashed:016x}"
 
 
 class _Way:

@@ -12,7 +12,6 @@ import math
 
 from msgspec.structs import replace
 
-from snapreplay.app.names import witness_group
 from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError
 from snapreplay.service.core import custody, refusals
 from snapreplay.service.core.chain import Chain
@@ -22,10 +21,8 @@ from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.lineage import Lineage, unbroken
 from snapreplay.service.core.owners import NotAssigned
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.core.retained import RetainedState, Warm
+from snapreplay.service.core.retained import RetainedState, Warm, WarmCopy
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.warm_copy import WarmCopy
-from snapreplay.service.core.witness import behind
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.recovery.copy_in_log import (
     asked_for_last,
@@ -38,7 +35,7 @@ from snapreplay.service.recovery.copy_in_log import (
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import within
-from snapreplay.service.runtime.witnesses import witness_ahead
+from snapreplay.service.runtime.witnesses import behind_witness
 from snapreplay.service.topics.increments import last_increment, newer_owner
 from snapreplay.service.topics.reading import may_be_stale, reading
 from snapreplay.service.topics.targets import wrong_claim
@@ -337,7 +334,7 @@ async def _orphan(context: Context, *, is_early: bool) -> str | None:
     """
     log, ids = context.increments, await topic_ids_now(context)
     async with reading(context.cluster) as reader:
-        found = await last_increment(reader, log, await reader.bounds(log))
+        found = await last_increment(reader, log)
         if found is None:
             return ""
         if not changes([log.topic], found.increment.topic_ids, ids):
@@ -349,8 +346,7 @@ async def _orphan(context: Context, *, is_early: bool) -> str | None:
 
 async def _require_later(context: Context, kept: RetainedState, since: float) -> None:
     """Refuse a log that has lost what others have committed after our state, which would pass for the newest."""
-    app_id, log = context.app.app_id, context.increments
-    if await witness_ahead(context.cluster, app_id, log, kept.held) is None:
+    if await behind_witness(context, kept.held) is None:
         return
     found = await last_now(context)
     if found is not None:
@@ -359,15 +355,13 @@ async def _require_later(context: Context, kept: RetainedState, since: float) ->
 
 async def _require_whole(context: Context, found: FoundIncrement, *, is_early: bool) -> None:
     """Refuse a log that has lost its end: at first for a while only, then if all brokers agree where it ends."""
-    log, app_id = context.increments, context.app.app_id
-    witness = await witness_ahead(context.cluster, app_id, log, found)
-    if witness is None:
+    lost = await behind_witness(context, found)
+    if lost is None:
         return
-    lost = behind(f"group {witness_group(app_id)}", str(log), witness, found)
     if is_early:
         raise NothingYet(f"{lost.message}; an owner that has the state in memory writes it by itself")
-    end_offset = await context.cluster.agreed_end_offset(log)
-    if end_offset is not None and end_offset <= witness.increment_offset:
+    end_offset = await context.cluster.agreed_end_offset(context.increments)
+    if end_offset is not None and end_offset <= lost.increment_offset:
         raise lost
 
 

@@ -29,8 +29,6 @@ from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.runtime.free_memory import lacks_memory
 from snapreplay.service.runtime.progress import RestoreRecord
 from snapreplay.state.composite import Store
-from snapreplay.state.contract import StoreSize
-from snapreplay.state.digest import DEFAULT_STORE, Digest
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -179,16 +177,14 @@ class Reporter(RestoreRecord):
         for name, size_bytes in largest.items():
             self._largest[name] = max(size_bytes, self._largest.get(name, 0))
 
-    def state(self, store: Store, digest: Digest | None) -> None:
+    def state(self, store: Store) -> None:
         """Note how large the state is, and what is due in it; published with the next change."""
         timetable = store.timetable
         due = timetable.next_due_ms if timetable is not None else {}
-        count = digest.count if digest else self.status.state_entries
-        sizes = store.sizes or (StoreSize(DEFAULT_STORE, count, store.size_bytes),)
-        largest = self._largest
+        sizes, largest = store.sizes, self._largest
         self.status = msgspec.structs.replace(
             self.status,
-            state_entries=count,
+            state_entries=sum(one.entries for one in sizes),
             state_bytes=sum(one.size_bytes for one in sizes),
             state_largest_entry_bytes=max(largest.values(), default=0),
             stores=tuple(

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from snapreplay.app import names
 from snapreplay.errors import SnapreplayError, described
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.witness import Witness
-from snapreplay.service.ports import Cluster, CommittedOffset, OffsetCommitter, TopicPartition
+from snapreplay.service.core.witness import IncrementsBehind, Witness, behind
+from snapreplay.service.ports import CommittedOffset, OffsetCommitter, TopicPartition
 from snapreplay.service.runtime.pulse import STOOD_STILL_SECONDS
 from snapreplay.snapshots.format.records import Increment
+
+if TYPE_CHECKING:
+    from snapreplay.service.runtime.context import Context
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -95,29 +99,29 @@ def _committed(witness: Witness) -> CommittedOffset:
     return CommittedOffset(witness.increment_offset + 1, witness.metadata)
 
 
-async def give_up_later(cluster: Cluster, app_id: str, source: TopicPartition, begun: FoundIncrement) -> None:
+async def give_up_later(context: Context, begun: FoundIncrement) -> None:
     """Take back what the witness says of batches after `begun`, which is about to begin a chain: they were given up.
 
     Raises:
         NotAuthorized: Read on the group and on the topic is needed.
         Unreachable: no answer.
     """
-    if await witness_ahead(cluster, app_id, source, begun) is None:
+    if await behind_witness(context, begun) is None:
         return
-    committer = cluster.offset_committer(names.witness_group(app_id))
+    committer = context.cluster.offset_committer(names.witness_group(context.app.app_id))
     try:
-        witness = Witness.of(source.topic, begun.increment, begun.offset)
-        await committer.commit({source: _committed(witness)})
+        witness = Witness.of(context.increments.topic, begun.increment, begun.offset)
+        await committer.commit({context.increments: _committed(witness)})
     finally:
         await committer.close()
 
 
-async def witness_of(cluster: Cluster, app_id: str, source: TopicPartition) -> Witness | None:
+async def witness_of(context: Context) -> Witness | None:
     """Return what an owner wrote last; None if there is nothing, or it could not be read."""
-    group_id = names.witness_group(app_id)
+    group_id, source = names.witness_group(context.app.app_id), context.increments
     try:
         async with asyncio.timeout(READ_SECONDS):
-            found = await cluster.committed_offsets(group_id, [source])
+            found = await context.cluster.committed_offsets(group_id, [source])
     except (SnapreplayError, TimeoutError) as error:
         log.warning(
             "partition %d: it is not known whether %s has lost its end: group %s could not be asked: %s",
@@ -130,7 +134,9 @@ async def witness_of(cluster: Cluster, app_id: str, source: TopicPartition) -> W
     return Witness.from_metadata(found[source].metadata) if source in found else None
 
 
-async def witness_ahead(cluster: Cluster, app_id: str, source: TopicPartition, last: FoundIncrement) -> Witness | None:
-    """Return the witness, if the log has lost the batch that it names."""
-    witness = await witness_of(cluster, app_id, source)
-    return witness if witness is not None and witness.is_ahead(source.topic, last) else None
+async def behind_witness(context: Context, last: FoundIncrement) -> IncrementsBehind | None:
+    """Return the error if the log, which ends with `last`, has lost the batch that the witness names."""
+    witness, source = await witness_of(context), context.increments
+    if witness is None or not witness.is_ahead(source.topic, last):
+        return None
+    return behind(f"group {names.witness_group(context.app.app_id)}", str(source), witness, last)

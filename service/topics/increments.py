@@ -47,13 +47,15 @@ async def last_in_window(reader: Reader, log: TopicPartition, window: SearchWind
     return FoundIncrement(decode_as(Increment, candidate.value or b"", log, candidate.offset), candidate.offset)
 
 
-async def last_increment(reader: Reader, log: TopicPartition, within: Bounds) -> FoundIncrement | None:
-    """Return the last increment within these bounds, None when they hold none. For readers without a claim, or with a
-    claim that was seen.
+async def last_increment(reader: Reader, log: TopicPartition, within: Bounds | None = None) -> FoundIncrement | None:
+    """Return the last increment within these bounds (None: of the log), None when they hold none. For readers without a
+    claim, or with a claim that was seen.
 
     Raises:
         DamagedError: as `last_in_window`.
     """
+    if within is None:
+        within = await reader.bounds(log)
     for window in windows(within.end_offset, within.start_offset):
         found = await last_in_window(reader, log, window)
         if found is not None:
@@ -64,7 +66,7 @@ async def last_increment(reader: Reader, log: TopicPartition, within: Bounds) ->
 async def last_in_log(context: Context) -> FoundIncrement | None:
     """Find the newest visible increment of a partition, with a reader of its own."""
     async with reading(context.cluster) as reader:
-        return await last_increment(reader, context.increments, await reader.bounds(context.increments))
+        return await last_increment(reader, context.increments)
 
 
 def _refuse_damaged(log: TopicPartition, record: InputRecord) -> None:

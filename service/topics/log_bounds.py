@@ -6,16 +6,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Container, Iterable, Mapping, MutableMapping
 
-from snapreplay.app import names
 from snapreplay.counted import counted
 from snapreplay.errors import StopError
 from snapreplay.service.core.recoverability import Seen, start_of
 from snapreplay.service.core.refusals import LogCut
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.witness import behind, is_recent, shows_cut
+from snapreplay.service.core.witness import is_recent, shows_cut
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.runtime.witnesses import witness_ahead
+from snapreplay.service.runtime.witnesses import behind_witness
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.snapshots import TAIL_OFFSETS_MAX, UNUSABLE, load_manifest, newest_first
 from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
@@ -53,14 +52,9 @@ async def _refuse_lost_end(context: Context, reader: Reader, last: FoundIncremen
     ahead = await _ahead(context, reader, last, snapshots)
     if ahead:
         raise _cut(context, ahead, last.increment)
-    await _check_witness(context, last)
-
-
-async def _check_witness(context: Context, last: FoundIncrement) -> None:
-    app_id, source = context.app.app_id, context.increments
-    witness = await witness_ahead(context.cluster, app_id, source, last)
-    if witness is not None:
-        raise behind(f"group {names.witness_group(app_id)}", str(source), witness, last)
+    lost = await behind_witness(context, last)
+    if lost is not None:
+        raise lost
 
 
 async def log_starts(

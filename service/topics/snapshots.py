@@ -10,13 +10,14 @@ from snapreplay.service.core.refusals import SchemaDiffers, schema_differs
 from snapreplay.service.core.search import windows
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.runtime.cooperative import run_cooperatively
+from snapreplay.service.runtime.cooperative import Read, run_cooperatively
 from snapreplay.service.topics.reading import OnWaiting, Patience
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import Manifest, Pointer
-from snapreplay.snapshots.log.loading import Sink, SnapshotMissing, loading, named_manifest
+from snapreplay.snapshots.log.loading import Sink, SnapshotMissing, hashing, loading, named_manifest
 from snapreplay.snapshots.log.reading import Slice, Source, decode_as, is_ours
 from snapreplay.state.contract import ShardSlice, UnknownStore, largest_entry_bytes
+from snapreplay.state.digest import Digest
 
 TAIL_OFFSETS_MAX = 16_384
 """How far back the newest manifest of an owner is looked for. Snapshots that were never finished may lie behind it: a
@@ -143,6 +144,21 @@ async def load_state(
         loaded += size_bytes
         on_bytes(loaded, total)
 
+    on_bytes(0, total)
+    steps = loading(
+        str(log), manifest, store, verify_sums=verify_sums or manifest.digest is None, on_slice=seen, on_chunk=opened
+    )
+    await run_cooperatively(steps, _chunks_from(reader, log))
+    return largest
+
+
+async def hashed_digests(reader: Reader, log: TopicPartition, manifest: Manifest) -> dict[str, Digest]:
+    """Return the digest of the entries by store; raises as `hashing`."""
+    steps = hashing(str(log), manifest.chunks, manifest.snapshot_id, manifest.shard_count)
+    return await run_cooperatively(steps, _chunks_from(reader, log))
+
+
+def _chunks_from(reader: Reader, log: TopicPartition) -> Read:
     async def read(source: Source) -> AsyncGenerator[Slice, None]:
         try:
             async for records in reader.read(log, source.start_offset, source.end_offset):
@@ -150,12 +166,7 @@ async def load_state(
         except (OffsetTrimmed, OffsetBeyondEnd) as error:
             raise _missing(error) from error
 
-    on_bytes(0, total)
-    steps = loading(
-        str(log), manifest, store, verify_sums=verify_sums or manifest.digest is None, on_slice=seen, on_chunk=opened
-    )
-    await run_cooperatively(steps, read)
-    return largest
+    return read
 
 
 def _missing(error: SnapreplayError) -> SnapshotMissing:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import random
 import sys
@@ -20,7 +21,6 @@ from snapreplay.app.batch import Applied, ErrorPolicy, Portion, check_policy
 from snapreplay.app.call import AsyncCall, Call, Reply
 from snapreplay.app.codecs import msgpack
 from snapreplay.app.fold import Fold
-from snapreplay.app.lost_change import DefaultWatch
 from snapreplay.app.made_record import (
     UNSET,
     UNSET_MS,
@@ -33,7 +33,7 @@ from snapreplay.app.made_record import (
     rehearse,
     sent_to,
 )
-from snapreplay.app.record import Output, RawRecord, span_of
+from snapreplay.app.record import InputRecord, Output, RawRecord, id_of, span_of
 from snapreplay.app.topic import Topic
 from snapreplay.app.upgrade import upgrading
 from snapreplay.errors import RecordError, UsageError
@@ -45,7 +45,7 @@ from snapreplay.state.keys import K as MapKey
 from snapreplay.state.map import MapState
 from snapreplay.state.recorded import Recorded
 from snapreplay.state.steps import all_of
-from snapreplay.state.stores import Stores
+from snapreplay.state.stores import Stores, maps_of
 from snapreplay.state.view import MapView, StoresView, View, view_of
 from snapreplay.times import NO_TIMESTAMP
 
@@ -519,3 +519,49 @@ def _shuffled(entries: Mapping[bytes, T], shuffle: random.Random) -> dict[bytes,
     pairs = list(entries.items())
     shuffle.shuffle(pairs)
     return dict(pairs)
+
+
+class LostChange(AssertionError):
+    """A handler changed the default that `state.get` returned, and did not store it."""
+
+
+class DefaultWatch:
+    """Watches the maps of a state for lost changes."""
+
+    def __init__(self, view: object) -> None:
+        self._maps = [
+            (f"state.{name}" if name else "state", each, _watched(each)) for name, each in maps_of(view).items()
+        ]
+
+    def check(self, records: Sequence[InputRecord]) -> None:
+        """Check after these records were applied. Raises LostChange: a default was changed and its key is missing."""
+        for place, view, defaults in self._maps:
+            for key, default, before in defaults:
+                if default != before and key not in view:
+                    where = f"up to {id_of(records[-1])}" if records else "a timer"
+                    raise LostChange(
+                        f"{where}: {place}.get({key!r}, …) returned its default {before!r}, which was changed to"
+                        f" {default!r}, and the change is lost: use {place}[key] with MapState(default=…) or"
+                        f" {place}.setdefault, or store the value"
+                    )
+        self.forget()
+
+    def forget(self) -> None:
+        for _, _, defaults in self._maps:
+            defaults.clear()
+
+
+def _watched(view: MapState[Any, Any]) -> list[tuple[Any, Any, Any]]:
+    """Return a list of each missing key, its default, and a copy of that, which `get` of this map keeps up from now on.
+    Only the object's class changes: handlers may test for MapState, so a proxy would not do."""
+    defaults: list[tuple[Any, Any, Any]] = []
+    plain: Any = type(view)
+
+    def get(self: Any, key: Any, default: Any = None) -> Any:
+        value = plain.get(self, key, default)
+        if default is not None and value is default:
+            defaults.append((key, default, copy.deepcopy(default)))
+        return value
+
+    view.__class__ = type(plain.__name__, (plain,), {"get": get, "__module__": plain.__module__})
+    return defaults

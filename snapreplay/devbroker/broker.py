@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Self, TypedDict, Unpack
 
 from snapreplay.devbroker import jars
-from snapreplay.devbroker.errors import LocalBrokerUnavailable
-from snapreplay.devbroker.files import KafkaFiles, new_id
+from snapreplay.devbroker.files import KafkaFiles, LocalBrokerUnavailable, new_id
 from snapreplay.devbroker.free_ports import free_ports, is_free_soon
 from snapreplay.devbroker.node import LocalNode, PortTaken, StartDeadline
 from snapreplay.devbroker.properties import HOST, Node

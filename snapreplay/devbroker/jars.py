@@ -31,8 +31,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from snapreplay.devbroker import properties
-from snapreplay.devbroker.errors import LocalBrokerUnavailable, ToolsMissing
-from snapreplay.devbroker.files import KafkaFiles
+from snapreplay.devbroker.files import KafkaFiles, LocalBrokerUnavailable, ToolsMissing
 from snapreplay.java import JavaUnavailable, environment, find_java
 
 JARS_DIR_VARIABLE = "SNAPREPLAY_JARS_DIR"

@@ -20,8 +20,7 @@ from typing import Any, NoReturn
 
 from snapreplay.app.record import Output
 from snapreplay.devbroker import properties
-from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
-from snapreplay.devbroker.files import KafkaFiles
+from snapreplay.devbroker.files import KafkaFiles, LocalBrokerFailed, LocalBrokerUnavailable
 from snapreplay.devbroker.free_ports import is_free
 from snapreplay.errors import SnapreplayError, described
 from snapreplay.java import environment

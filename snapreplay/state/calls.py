@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -96,19 +98,19 @@ class CallStore(MapStore[str, PendingCall]):
 
     def refusing(self) -> Steps[None]:
         """Read all pending calls. Raises UnknownCall: the app does not declare one of them."""
-        unknown: dict[str, int] = {}
-        for number, (_, call) in enumerate(self._reading()):
-            if call.name and call.name not in self._names:
-                unknown[call.name] = unknown.get(call.name, 0) + 1
-            if number % _AT_ONCE == 0:
-                yield
+        names = (self._unpack(value).name for part in self.shards.by_shard() for value in part.values())
+        unknown = yield from counting_others(names, {*self._names, ""})
         if unknown:
             raise _unknown_calls(unknown, sorted(self._names))
 
-    def _reading(self) -> Iterator[Numbered]:
-        for entries in self.shards.by_shard():
-            for key, value in entries.items():
-                yield Numbered(self.decode_key(key), self._unpack(value))
+
+def counting_others(names: Iterator[str], known: Collection[str]) -> Steps[Counter[str]]:
+    """Count the names that are not known."""
+    found: Counter[str] = Counter()
+    while block := list(islice(names, _AT_ONCE)):
+        found.update(each for each in block if each not in known)
+        yield
+    return found
 
 
 def _unknown_calls(counts: Mapping[str, int], known: Sequence[str]) -> UnknownCall:

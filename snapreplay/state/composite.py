@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from snapreplay.state.calls import CallStore
 from snapreplay.state.committed import CommittedStores
-from snapreplay.state.contract import RESERVED, Cursor, Sealed, ShardSlice, StateChanges, StoreSize, unknown_store
-from snapreplay.state.cursor import Shard
+from snapreplay.state.contract import RESERVED, Sealed, ShardSlice, StateChanges, StoreSize, unknown_store
+from snapreplay.state.cursor import Shard, ShardCursor
 from snapreplay.state.digest import DEFAULT_STORE, Digest, digest_of_stores, recorded_digests
 from snapreplay.state.mapstore import MapClock, MapStore
 from snapreplay.state.shards import SHARD_COUNT, Shards
@@ -197,7 +197,7 @@ class Store:
         """Let sealed batches clear the stores that the app has retired; a recovery follows what was recorded."""
         self._retires = True
 
-    def mark(self) -> Cursor:
+    def mark(self) -> CompositeCursor:
         """Begin a cursor over the state as it is now. RuntimeError: a batch is sealed, or another cursor is open."""
         if self.is_sealed:
             raise RuntimeError("a batch waits: a snapshot is of committed batches only")
@@ -261,15 +261,21 @@ class Store:
 
 
 class CompositeCursor:
-    """A `Cursor` over several stores, one after the other."""
+    """Reads a state as it was at `mark`, one store after the other.
 
-    def __init__(self, cursors: Mapping[str, Cursor]) -> None:
+    Attributes:
+        digest: of the whole state.
+        store: of the slices that were returned last.
+    """
+
+    def __init__(self, cursors: Mapping[str, ShardCursor]) -> None:
         self.digest = digest_of_stores({name: each.digest for name, each in cursors.items()})
         self.store = DEFAULT_STORE
         self._cursors = dict(cursors)
         self._left = list(cursors)
 
     def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
+        """Return the next slices, all of one store, as `ShardCursor.slicing`."""
         while self._left:
             self.store = self._left[0]
             slices = yield from self._cursors[self.store].slicing(raw_bytes_max)

@@ -1,17 +1,15 @@
-"""The parts of a state that the engine passes on: sealed batches, slices of snapshots, cursors. Pure."""
+"""The parts of a state that the engine passes on: sealed batches, and slices of snapshots. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from operator import add
-from typing import Protocol
 
 import msgspec
 
 from snapreplay.counted import counted
 from snapreplay.errors import StopError
 from snapreplay.state.digest import DEFAULT_STORE, Digest
-from snapreplay.state.steps import Steps
 
 StateChanges = Mapping[str, Mapping[bytes, bytes | None]]
 """Name of the store → encoded key → encoded value, None for a tombstone; in order of first touch."""
@@ -52,38 +50,6 @@ class StoreSize(msgspec.Struct, frozen=True):
     name: str
     entries: int
     size_bytes: int
-
-
-class Cursor(Protocol):
-    """The store as it was at `mark()`, read slice by slice while processing goes on."""
-
-    digest: Digest
-    """Of the whole image."""
-
-    store: str
-    """Of the slices that were returned last."""
-
-    def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
-        """Return the next slices, all of one store, together at most `raw_bytes_max` bytes, or a single larger entry;
-        none at the end. The dicts are the store's own: encode them before `release`, and never change them."""
-
-    def release(self) -> None:
-        """Let writes go to the shards again. Idempotent; must be called."""
-
-
-class Image(Protocol):
-    """The image that a full snapshot is made of."""
-
-    @property
-    def digest(self) -> Digest:
-        """The digest of all entries."""
-
-    @property
-    def shard_count(self) -> int:
-        """The number of shards that its cursors slice, a power of 2."""
-
-    def mark(self) -> Cursor:
-        """Freeze the image until the cursor is released."""
 
 
 def largest_entry_bytes(entries: Mapping[bytes, bytes | None]) -> int:

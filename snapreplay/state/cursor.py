@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
 import msgspec
 
 from snapreplay import engine
 from snapreplay.counted import counted
 from snapreplay.state.contract import ShardSlice
-from snapreplay.state.digest import BLOCK, DEFAULT_STORE, MASK, Digest, adding_up, digest_of
+from snapreplay.state.digest import MASK, Digest, adding_up, digest_of
 from snapreplay.state.steps import Steps, all_of
 
 if TYPE_CHECKING:
@@ -53,7 +52,12 @@ class _Piece(NamedTuple):
 
 
 class ShardCursor:
-    """A `Cursor` over shards that nobody changes until `release`. Empty shards give no slice."""
+    """Reads the shards of one map as they were at `mark`, slice by slice, while processing continues. No writes go to
+    them until `release`. Empty shards give no slice.
+
+    Attributes:
+        digest: of all entries.
+    """
 
     def __init__(
         self,
@@ -65,7 +69,6 @@ class ShardCursor:
         """Take `sums`: by shard, as far as known."""
         self.digest = digest
         self._sums = sums
-        self.store = DEFAULT_STORE
         self._shards = shards
         self._on_release = on_release
         self._next = 0
@@ -73,8 +76,9 @@ class ShardCursor:
         self._held: _Piece | None = None
 
     def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
-        """Slice as `Cursor` says. Sums that are not known are computed from the entries; added up, they must be the
-        image's digest."""
+        """Return the next slices, together at most `raw_bytes_max` bytes, or a single larger entry; none at the end.
+        The dicts may be the shards themselves: encode them before `release`, and never change them. Sums that are not
+        known are computed from the entries; added up, they must be the digest."""
         slices: list[ShardSlice] = []
         room_bytes, room_entries = raw_bytes_max, ENTRIES_MAX
         while (piece := self._next_piece(raw_bytes_max)) is not None:
@@ -92,6 +96,7 @@ class ShardCursor:
         return slices
 
     def release(self) -> None:
+        """Let writes go to the shards again. Idempotent; must be called."""
         self._shards = []
         self._parts = iter(())
         self._held = None
@@ -111,44 +116,6 @@ class ShardCursor:
             self._next += 1
             self._parts = _parts(index, shard, raw_bytes_max)
         return part
-
-
-class EntryStream:
-    """An `Image` of entries that come one by one and are never all in memory. It is read once."""
-
-    def __init__(self, entries: Iterable[tuple[bytes, bytes]], digest: Digest, shard_count: int) -> None:
-        """Take `entries`: encoded, each key once, in any order; grouping them by shard gives the fewest slices.
-        `digest`: of all of them; the writer compares it."""
-        self.digest = digest
-        self.store = DEFAULT_STORE
-        self.shard_count = shard_count
-        self._entries = iter(entries)
-
-    def mark(self) -> EntryStream:
-        return self
-
-    def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
-        shards: dict[int, dict[bytes, bytes]] = {}
-        taken = self._taken(raw_bytes_max)
-        while block := list(islice(taken, BLOCK)):
-            for key, value in block:
-                shards.setdefault(crc32(key) & (self.shard_count - 1), {})[key] = value
-            yield
-        slices: list[ShardSlice] = []
-        for index, entries in shards.items():
-            slices.append((yield from _slicing(index, entries)))
-        return slices
-
-    def release(self) -> None:
-        """Do nothing: there is nothing to release."""
-
-    def _taken(self, raw_bytes_max: int) -> Iterator[tuple[bytes, bytes]]:
-        room_bytes = raw_bytes_max
-        for key, value in islice(self._entries, ENTRIES_MAX):
-            yield key, value
-            room_bytes -= len(key) + len(value)
-            if room_bytes <= 0:
-                return
 
 
 def _slicing(index: int, entries: dict[bytes, bytes]) -> Steps[ShardSlice]:

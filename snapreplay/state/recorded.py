@@ -48,19 +48,9 @@ def recorded_after(recorded: StoredFields, declared: Mapping[str, StoreFields]) 
     return dict(sorted(found.items()))
 
 
-def in_entries(recorded: StoredFields, counts: Mapping[str, int]) -> StoredFields:
-    """Return what is recorded of the stores that have entries: without a value, none can have an unknown field.
-    `counts`: store → number of entries."""
-    return {store: paths for store, paths in recorded.items() if counts.get(store)}
-
-
 def refuse_fields(recorded: StoredFields, declared: Mapping[str, StoreFields], by: str) -> UnknownFields | None:
-    """Say why this code must not go on with values that have the recorded fields; None: it may.
-
-    Args:
-        recorded: see `in_entries`.
-        by: the app version that recorded them.
-    """
+    """Say why this code must not continue with values that have the recorded fields; None: it may. `by`: the app
+    version that recorded them."""
     for name, fields in declared.items():
         before = recorded.get(name, ())
         unknown = [
@@ -168,12 +158,12 @@ class Recorded(NamedTuple):
     layouts: Mapping[str, Layout] | None
 
     def of_entries(self, counts: Mapping[str, int]) -> Recorded:
-        """Return what is recorded of the stores that have entries: without a value, none can be misread. `counts`:
-        store → number of entries."""
+        """Return what is recorded of the stores that have entries: without a value, no field of it can be
+        unknown or misread. `counts`: store → number of entries."""
         layouts = self.layouts
         if layouts is not None:
             layouts = {store: layouts.get(store, Layout()) for store, count in counts.items() if count}
-        return Recorded(in_entries(self.fields, counts), layouts)
+        return Recorded({store: paths for store, paths in self.fields.items() if counts.get(store)}, layouts)
 
     def without(self, stores: Collection[str]) -> Recorded:
         """Return what is recorded of the other stores."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from snapreplay.counted import counted
 from snapreplay.errors import StopError, UsageError
-from snapreplay.state.calls import CallStore
+from snapreplay.state.calls import CallStore, counting_others
 from snapreplay.state.composite import Store
 from snapreplay.state.contract import CALLS_STORE, PERIODS_STORE, RESERVED, TIMERS_STORE
 from snapreplay.state.digest import DEFAULT_STORE
@@ -193,19 +193,10 @@ class TimedStore(Store):
 
     def refusing_pending(self) -> Steps[None]:
         yield from super().refusing_pending()
-        unknown: dict[str, int] = {}
-        for name, entries in self.stored():
-            for number, key in enumerate(entries if name == TIMERS_STORE else ()):
-                timer = TimerKey.decoded(key)
-                if timer.name not in self._timer_names:
-                    unknown[timer.name] = unknown.get(timer.name, 0) + 1
-                if number % _TIMERS_AT_ONCE == 0:
-                    yield
+        names = (TimerKey.decoded(key).name for key in self.maps[TIMERS_STORE].shards)
+        unknown = yield from counting_others(names, self._timer_names)
         if unknown:
             raise _unknown_timers(unknown, sorted(self._timer_names))
-
-
-_TIMERS_AT_ONCE = 1024
 
 
 def _unknown_timers(counts: Mapping[str, int], known: Sequence[str]) -> UnknownTimer:

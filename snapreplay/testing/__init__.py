@@ -16,8 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from snapreplay.app.batch import ErrorPolicy
-from snapreplay.app.harness import Diverged, Harness
-from snapreplay.app.lost_change import LostChange
+from snapreplay.app.harness import Diverged, Harness, LostChange
 from snapreplay.app.made_record import Sent, record, record_raw
 from snapreplay.testing.checks import Report, check
 from snapreplay.testing.expected import Expected

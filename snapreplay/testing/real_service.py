@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from snapreplay.app.app import App
 from snapreplay.app.load import load_app
-from snapreplay.errors import SnapreplayError, StopError, UsageError
+from snapreplay.errors import SnapreplayError, StopError, UnknownPartition
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.kafka.client_log import summarise_client_log
@@ -23,7 +23,7 @@ from snapreplay.service.ports import Cluster, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.recovery.examine import Examiner
 from snapreplay.service.runtime.broadcasting import broadcasting
-from snapreplay.service.runtime.context import Context, Identity, contexts_of
+from snapreplay.service.runtime.context import contexts_of
 from snapreplay.service.service import Service
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import decided_bounds, newest, reading
@@ -130,7 +130,7 @@ class RealService:
         async with reading(cluster) as reader:
             for context in contexts_of(service.app, service.settings, cluster, view, INSTANCE_ID):
                 log = context.increments
-                if (last := await last_increment(reader, log, await reader.bounds(log))) is not None:
+                if (last := await last_increment(reader, log)) is not None:
                     for topic, position in last.increment.positions.items():
                         positions[topic, log.partition] = position
         late = [
@@ -147,15 +147,12 @@ class RealService:
         cluster = KafkaCluster(settings)
         view = await inspect(app, settings, cluster)
         if not 0 <= partition < view.partition_count:
-            raise UsageError(f"partition {partition} does not exist: there are {view.partition_count}")
-        identity = Identity.of_this_process(INSTANCE_ID)
-        context = Context(app, settings, cluster, view, identity, partition, asyncio.Semaphore(1))
+            raise UnknownPartition(partition, view.partition_count)
+        context = contexts_of(app, settings, cluster, view, INSTANCE_ID)[partition]
         await decided_bounds(cluster, context.increments)
         examiner = Examiner(context, app.new_store())
         try:
-            error = await examiner.examine()
-            if error is not None:
-                raise error
+            await examiner.restored()
             return Answered(slices=slices_of(examiner.store), stream_time_ms=examiner.store.stream_time_ms)
         finally:
             await examiner.close()

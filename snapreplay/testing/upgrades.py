@@ -178,18 +178,14 @@ def _cut(number: int) -> str:
 def _check_comparable(old_app: App[Any], new_app: App[Any], records: list[RawRecord]) -> None:
     if not records:
         raise UsageError(f"{old_app.app_id}: check_upgrade needs at least one record")
-    declared = (
-        each.topic for each in records if not (old_app.input_named(each.topic) or new_app.input_named(each.topic))
-    )
-    stray = next(declared, None)
-    if stray is not None:
-        raise UsageError(f"{old_app.app_id}: {stray} is an input of neither app")
-    facts = {"app id": (old_app.app_id, new_app.app_id)}
+    for each in records:
+        if not (old_app.input_named(each.topic) or new_app.input_named(each.topic)):
+            raise UsageError(f"{old_app.app_id}: {each.topic} is an input of neither app")
     older, newer = old_app.schema_version, new_app.schema_version
     if older != newer and not new_app.upgrades_from(older):
         raise UsageError(f"{old_app.app_id}: the new app has no upgrade from schema_version {older} to {newer}")
-    for name, (old, new) in facts.items():
-        if old != new:
-            raise UsageError(
-                f"{old_app.app_id}: the new app has another {name}, so the service would refuse it: {new}, not {old}"
-            )
+    if new_app.app_id != old_app.app_id:
+        raise UsageError(
+            f"{old_app.app_id}: the new app has another app id, so the service would refuse it: {new_app.app_id}, not"
+            f" {old_app.app_id}"
+        )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from itertools import islice
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -11,7 +13,7 @@ import msgspec
 from snapreplay.counted import counted
 from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.changes import EntryTooLarge
-from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, RecordKind, open_envelope
+from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, RecordKind, enveloped, open_envelope
 from snapreplay.snapshots.format.records import Chunk, ChunkRef
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.cursor import ENTRIES_MAX, split
@@ -22,6 +24,10 @@ RAW_BYTES_MAX = 4 * 1024 * 1024
 """Packed in one go under the interpreter's lock, then compressed in 5 ms without it (measured)."""
 _WRITTEN_BYTES_MAX = RAW_BYTES_MAX + RECORD_BYTES_MAX + 10 * ENTRIES_MAX + 40 * 65_536
 """Of a body: its keys and values, one entry too many, the headers of each entry and of each slice."""
+Chunking = Generator[Callable[[], bytes] | None, Any, list[bytes]]
+"""Yields None after a step of work, and a function whose result it gets: zstd and checksums release the interpreter's
+lock, so a thread may run it."""
+
 _AIM = 0.85  # of the record limit: the next slices may compress a little worse than the last ones
 
 
@@ -32,21 +38,37 @@ class ChunkWriter:
     a thread; one call at a time.
     """
 
-    def __init__(self, snapshot_id: str, record_bytes_max: int = RECORD_BYTES_MAX, first_sequence: int = 0) -> None:
+    def __init__(self, snapshot_id: str, record_bytes_max: int = RECORD_BYTES_MAX) -> None:
         self._snapshot_id = snapshot_id
         self._record_bytes_max = record_bytes_max
-        self._sequence = first_sequence
-        self._packed_bytes = 0
+        self._sequence = self._packed_bytes = 0
         self._raw_bytes = self._bounded(record_bytes_max * _AIM)
 
     @property
     def raw_bytes(self) -> int:
-        """Key and value bytes to pass to the next `body`, so that it makes one chunk close to the limit."""
+        """Key and value bytes to pass to the next `chunks`, so that it makes one chunk close to the limit."""
         return self._raw_bytes
 
+    def chunks(self, slices: Sequence[ShardSlice], store: str = DEFAULT_STORE) -> Chunking:
+        """Return the values of the next chunk, with slices of one store; of several chunks if the slices compress worse
+        than those before.
+
+        Raises:
+            EntryTooLarge: a single entry does not fit into a chunk.
+        """
+        body = yield from self.packing(slices, store)
+        value = yield partial(enveloped, RecordKind.CHUNK, body, compress=True)
+        if len(value) <= self._record_bytes_max:
+            self._sequence += 1
+            self._learn(len(value))
+            return [value]
+        found: list[bytes] = []
+        for half in self._halves(slices):
+            found += yield from self.chunks(half, store)
+        return found
+
     def packing(self, slices: Sequence[ShardSlice], store: str = DEFAULT_STORE) -> Steps[bytes]:
-        """Return the body of the next chunk, with slices of one store; each step packs a slice. The caller envelopes
-        it in a thread: compressing frees the interpreter."""
+        """Return the body of the next chunk; each step packs a slice."""
         packed: list[msgspec.Raw] = []
         self._packed_bytes = 0
         for part in slices:
@@ -55,19 +77,6 @@ class ChunkWriter:
             self._packed_bytes += sum(map(len, entries)) + sum(map(len, entries.values()))
             yield
         return _encode(_Sliced(self._snapshot_id, self._sequence, store, packed))
-
-    def halves_unless_fitting(self, slices: Sequence[ShardSlice], value: bytes) -> Sequence[Sequence[ShardSlice]]:
-        """Return two parts of `slices` to encode instead, if `value`, the enveloped body packed last, is above the
-        limit. Otherwise return nothing: `value` is the chunk, and the next one gets the next number.
-
-        Raises:
-            EntryTooLarge: a single entry does not fit into a chunk.
-        """
-        if len(value) > self._record_bytes_max:
-            return self._halves(slices)
-        self._sequence += 1
-        self._learn(len(value))
-        return ()
 
     def _learn(self, size_bytes: int) -> None:
         """Shrink at once, grow at most twofold: an unusually small chunk says little about the next one."""

@@ -15,21 +15,12 @@ import msgspec
 
 from snapreplay.app.app import App
 from snapreplay.app.load import checked_app, load_app
-from snapreplay.errors import RetryableError, SnapreplayError, StopError, UsageError
-from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs, freeze, moment_of, starts_of
+from snapreplay.errors import StopError, UsageError
+from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs, freeze, untrimmed
 from snapreplay.snapshots.proof.partition import PartitionReport, audit_partition
 from snapreplay.snapshots.proof.records import Moment
 from snapreplay.snapshots.proof.replay import SegmentReport, prove
 from snapreplay.snapshots.proof.report import AuditReport, Level
-
-ATTEMPTS = 3
-
-
-class Trimmed(RetryableError):
-    """The owner trimmed a partition again and again while it was read.
-
-    Safe: An audit only reads, so it may be run again.
-    """
 
 
 class Audited(msgspec.Struct, frozen=True):
@@ -56,7 +47,7 @@ def audit(reader: LogReader, app_id: str, level: Level, app: App[Any] | None = N
 def audited(
     app_id: str, level: Level, load_app: Callable[[], App[Any]] | None, reader: LogReader, moment: Moment
 ) -> Audited:
-    """Audit one partition, also in a task. If its owner trims it meanwhile, read it again from its new start.
+    """Audit one partition, also in a task.
 
     Args:
         load_app: gives the app to be replayed.
@@ -66,19 +57,13 @@ def audited(
     """
     app = load_app() if load_app is not None else None
     logs = PartitionLogs(reader, app_id, moment.partition)
-    for _ in range(ATTEMPTS):
-        try:
-            report = audit_partition(app_id, moment, logs, level)
-            replayed = [prove(app, each, logs) for each in report.segments] if app is not None else None
-            return Audited(report, replayed)
-        except SnapreplayError:
-            before, moment = moment, moment_of(reader, app_id, moment.partition)
-            if starts_of(moment) == starts_of(before):
-                raise
-    raise Trimmed(
-        f"partition {moment.partition} of {app_id!r} was trimmed {ATTEMPTS} times while it was read",
-        hint="take snapshots less often while auditing",
-    )
+
+    def once(moment: Moment) -> Audited:
+        report = audit_partition(app_id, moment, logs, level)
+        replayed = [prove(app, each, logs) for each in report.segments] if app is not None else None
+        return Audited(report, replayed)
+
+    return untrimmed(reader, app_id, moment, once)
 
 
 def replayable(app_id: str, app: str | None) -> App[Any]:

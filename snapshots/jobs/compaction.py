@@ -7,7 +7,7 @@ again. A task that dies leaves unused chunks. A task that runs twice proposes tw
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 from zlib import crc32
@@ -17,25 +17,19 @@ import msgspec
 from snapreplay.app import names
 from snapreplay.counted import counted
 from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError, UsageError
-from snapreplay.snapshots.format.chunks import ChunkWriter, open_chunk, reading_back
-from snapreplay.snapshots.format.envelope import (
-    RECORD_BYTES_MAX,
-    RecordKind,
-    encode,
-    enveloped,
-    headers_for,
-    headers_of,
-)
+from snapreplay.snapshots.format.chunks import ChunkWriter
+from snapreplay.snapshots.format.envelope import RecordKind, encode, headers_for, headers_of
 from snapreplay.snapshots.format.records import ChunkRef, Increment, Manifest, Pointer
-from snapreplay.snapshots.jobs.fixed_logs import LogClient, PartitionLogs, moment_of, starts_of
+from snapreplay.snapshots.jobs.fixed_logs import LogClient, PartitionLogs, Trimmed, moment_of, untrimmed
+from snapreplay.snapshots.log.loading import hashing
 from snapreplay.snapshots.plan import begun_anew_at
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.increments import Folding, IncrementsProof
 from snapreplay.snapshots.proof.records import Logs, Moment, judge
 from snapreplay.snapshots.proof.report import AuditedPartition, Findings
-from snapreplay.snapshots.proof.state import Entries, bases, last_batch, manifest_of
-from snapreplay.state.contract import Cursor, ShardSlice
-from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.snapshots.proof.state import Entries, bases, in_one_go, last_batch, manifest_of
+from snapreplay.state.composite import CompositeCursor
+from snapreplay.state.digest import Digest, digest_of_stores
 from snapreplay.state.steps import all_of
 
 
@@ -61,7 +55,7 @@ class Folded(NamedTuple):
     """
 
     found: Found
-    cursor: Cursor
+    cursor: CompositeCursor
     shard_count: int
     base: Pointer | None
     batches: int
@@ -172,26 +166,6 @@ def _walked(
             " changes do not lead to a recorded digest"
         )
     return folding.state, proof.bridged
-
-
-def chunk_records(snapshot_id: str, cursor: Cursor, record_bytes_max: int) -> Iterator[bytes]:
-    """Yield the values of all chunk records, by sequence.
-
-    Raises:
-        EntryTooLarge: a single entry does not fit into a chunk.
-    """
-    writer = ChunkWriter(snapshot_id, record_bytes_max)
-    while slices := all_of(cursor.slicing(writer.raw_bytes)):
-        yield from _encoded(writer, slices, cursor.store)
-
-
-def _encoded(writer: ChunkWriter, slices: Sequence[ShardSlice], store: str) -> Iterator[bytes]:
-    value = enveloped(RecordKind.CHUNK, all_of(writer.packing(slices, store)), compress=True)
-    halves = writer.halves_unless_fitting(slices, value)
-    if not halves:
-        yield value
-    for half in halves:
-        yield from _encoded(writer, half, store)
 
 
 def check_still_wanted(found: Found, last: Found | None) -> None:
@@ -308,36 +282,27 @@ class CompactionReport(msgspec.Struct, frozen=True):
         return int(any(each.outcome is Outcome.NOT_POSSIBLE for each in self.partitions))
 
 
-_ATTEMPTS = 3
-
-
 def compacted(
     app_id: str, proposed_by: str, now_ms: Callable[[], int], client: LogClient, moment: Moment
 ) -> PartitionResult:
-    """Compact a partition. If its owner trims it meanwhile, read it again from its new start.
+    """Compact a partition.
 
     Raises:
         RetryableError, UsageError: the job cannot continue. A proposal that was being written may be there.
     """
-    partition = moment.partition
-    for _ in range(_ATTEMPTS):
+
+    def once(moment: Moment) -> PartitionResult:
         try:
             return _compacted(app_id, proposed_by, now_ms, client, moment)
-        except SnapshotSuperseded as error:
-            return _without(partition, Outcome.SUPERSEDED, error)
-        except UsageError:
+        except SnapshotSuperseded as error:  # a newer snapshot has trimmed the log: reading it again leads to the same
+            return _without(moment.partition, Outcome.SUPERSEDED, error)
+
+    try:
+        return untrimmed(client, app_id, moment, once)
+    except SnapreplayError as error:
+        if isinstance(error, RetryableError | UsageError) and not isinstance(error, Trimmed):
             raise
-        except SnapreplayError as error:
-            before, moment = moment, moment_of(client, app_id, partition)
-            if starts_of(moment) == starts_of(before):
-                if isinstance(error, RetryableError):
-                    raise
-                return _without(partition, Outcome.NOT_POSSIBLE, error)
-    trimmed = NotCompactable(
-        f"partition {partition} was trimmed {_ATTEMPTS} times while it was read",
-        hint="take snapshots less often, or run the job while the app processes less: each snapshot trims the log",
-    )
-    return _without(partition, Outcome.NOT_POSSIBLE, trimmed)
+        return _without(moment.partition, Outcome.NOT_POSSIBLE, error)
 
 
 def _without(partition: int, outcome: Outcome, error: SnapreplayError) -> PartitionResult:
@@ -413,27 +378,10 @@ def _written(app_id: str, client: LogClient, moment: Moment) -> Written | None:
         return None
     snapshot_id, refs = uuid.uuid4().hex, list[ChunkRef]()
     topic, headers = names.snapshots_topic(app_id), headers_for(RecordKind.CHUNK, snapshot_id)
-    for value in chunk_records(snapshot_id, state.cursor, RECORD_BYTES_MAX):
-        offset = client.append(topic, moment.partition, value, headers)
-        refs.append(ChunkRef(offset, len(refs), len(value), crc32(value)))
-    digest = _read_back(logs, refs, snapshot_id, state.shard_count)
-    return Written(moment.partition, state, snapshot_id, refs, digest)
-
-
-def _read_back(logs: PartitionLogs, refs: Sequence[ChunkRef], snapshot_id: str, shard_count: int) -> Digest:
-    """Return the digest of what the topic holds at the offsets of the chunks, every entry hashed.
-
-    Raises:
-        DamagedError: a chunk is missing, or is not what was written.
-    """
-    total, left = EMPTY, {ref.offset: ref for ref in refs}
-    for records in logs.snapshots(refs[0].offset, refs[-1].offset + 1) if refs else ():
-        for record in records:
-            ref = left.pop(record.offset, None)
-            if ref is not None:
-                body = open_chunk(record.value or b"", ref, snapshot_id)
-                store, digest = all_of(reading_back(body, ref, snapshot_id, shard_count))
-                total = total.plus(digest.in_store(store))
-    if left:
-        raise DamagedError(f"{counted(len(left), 'chunk')} of snapshot {snapshot_id} cannot be read back")
-    return total
+    writer, cursor = ChunkWriter(snapshot_id), state.cursor
+    while slices := all_of(cursor.slicing(writer.raw_bytes)):
+        for value in in_one_go(logs, writer.chunks(slices, cursor.store)):
+            offset = client.append(topic, moment.partition, value, headers)
+            refs.append(ChunkRef(offset, len(refs), len(value), crc32(value)))
+    found = in_one_go(logs, hashing(topic, refs, snapshot_id, state.shard_count))
+    return Written(moment.partition, state, snapshot_id, refs, digest_of_stores(found))

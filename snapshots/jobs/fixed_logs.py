@@ -6,16 +6,18 @@ The Kafka client in the task needs no jars and no shuffle. It took half of the C
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from snapreplay.app import names
 from snapreplay.app.record import InputRecord
 from snapreplay.counted import counted
-from snapreplay.errors import RecordsGone, UsageError
+from snapreplay.errors import RecordsGone, RetryableError, SnapreplayError, UsageError
 from snapreplay.snapshots.format.envelope import Headers
 from snapreplay.snapshots.log.reading import TopicPartition, of_input
 from snapreplay.snapshots.proof.records import Moment, Slices
+
+T = TypeVar("T")
 
 
 class TopicMissing(UsageError):
@@ -101,9 +103,33 @@ def moment_of(client: LogReader, app_id: str, partition: int) -> Moment:
     return Moment(partition, log_start, max(log_start, log_end), start, max(start, end))
 
 
-def starts_of(moment: Moment) -> tuple[int, int]:
-    """Return the starts, which move when the owner trims."""
-    return moment.log_start, moment.snapshots_start
+ATTEMPTS = 3
+
+
+class Trimmed(RetryableError):
+    """The owner trimmed a partition again and again while it was read.
+
+    Safe: An audit only reads, so it may be run again.
+    """
+
+
+def untrimmed(reader: LogReader, app_id: str, moment: Moment, work: Callable[[Moment], T]) -> T:
+    """Return what `work` makes of a partition. If its owner trims it meanwhile, it is read again from its new start.
+
+    Raises:
+        Trimmed: it was trimmed each time.
+    """
+    for _ in range(ATTEMPTS):
+        try:
+            return work(moment)
+        except SnapreplayError:
+            before, moment = moment, moment_of(reader, app_id, moment.partition)
+            if (moment.log_start, moment.snapshots_start) == (before.log_start, before.snapshots_start):
+                raise
+    raise Trimmed(
+        f"partition {moment.partition} of {app_id!r} was trimmed {ATTEMPTS} times while it was read",
+        hint="take snapshots less often, or run the job while the app processes less: each snapshot trims the log",
+    )
 
 
 def partition_count(reader: LogReader, app_id: str) -> int:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
 from snapreplay.app.record import InputRecord
 from snapreplay.counted import counted
 from snapreplay.errors import DamagedError, RebuildError
-from snapreplay.snapshots.format.chunks import open_chunk, sums_of, unpacking
-from snapreplay.snapshots.format.records import Manifest, Pointer
+from snapreplay.snapshots.format.chunks import open_chunk, reading_back, sums_of, unpacking
+from snapreplay.snapshots.format.records import ChunkRef, Manifest, Pointer
 from snapreplay.snapshots.log.reading import Reading, Source, TopicPartition, decode_as
 from snapreplay.state.contract import ShardSlice
-from snapreplay.state.digest import EMPTY
+from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.state.steps import Steps
 
 
 class Sink(Protocol):
@@ -45,6 +46,10 @@ OnSlice = Callable[[str, ShardSlice], None]
 
 class SnapshotMissing(RebuildError):
     """The manifest, or a chunk of it, is not at its offset: it was trimmed, or the topic was created again."""
+
+
+class EmptyChunk(DamagedError):
+    """A chunk has no entries; no writer makes one, and no sum shows it."""
 
 
 def named_manifest(record: InputRecord, log: TopicPartition, pointer: Pointer) -> Manifest:
@@ -94,30 +99,21 @@ def loading(
     """
     sink.clear(manifest.shard_count)
     sums, snapshot_id = EMPTY, manifest.snapshot_id
-    missing = {ref.offset: ref for ref in manifest.chunks}
-    source = Source(log, *chunk_range(manifest))
-    while missing and (records := (yield source)):
-        for record in records:
-            ref = missing.pop(record.offset, None)
-            if ref is None:
-                continue
-            # Checksum and zstd release the interpreter's lock, so a thread may do it.
-            body = yield partial(open_chunk, record.value or b"", ref, snapshot_id)
-            for found in unpacking(body, ref, snapshot_id, verify_sums=verify_sums):
-                if found is not None:
-                    store, part = found
-                    sums = sums.plus(sums_of(part).in_store(store))
-                    if on_slice is not None:
-                        on_slice(store, part)
-                    sink.load((part,), store)
-                yield None
-            if on_chunk is not None:
-                on_chunk(ref.size_bytes)
-    if missing:
-        raise SnapshotMissing(
-            f"snapshot {snapshot_id} lacks {len(missing)} of {counted(len(manifest.chunks), 'chunk')} in"
-            f" {log}, the first at offset {min(missing)}"
-        )
+
+    def load(ref: ChunkRef, body: bytes) -> Steps[None]:
+        nonlocal sums
+        for found in unpacking(body, ref, snapshot_id, verify_sums=verify_sums):
+            if found is not None:
+                store, part = found
+                sums = sums.plus(sums_of(part).in_store(store))
+                if on_slice is not None:
+                    on_slice(store, part)
+                sink.load((part,), store)
+            yield
+        if on_chunk is not None:
+            on_chunk(ref.size_bytes)
+
+    yield from _opening(log, manifest.chunks, snapshot_id, load)
     if sums != manifest.entries_digest:
         raise DamagedError(
             f"snapshot {snapshot_id} adds up to digest {sums}, but its manifest says {manifest.entries_digest}"
@@ -125,8 +121,37 @@ def loading(
     sink.stream_time_ms = manifest.stream_time_ms
 
 
-def chunk_range(manifest: Manifest) -> tuple[int, int]:
-    """Return the range of the chunks. Other writers' records may lie between them: they are selected by offset, not
-    by adjacency."""
-    offsets = [ref.offset for ref in manifest.chunks]
-    return (min(offsets), max(offsets) + 1) if offsets else (0, 0)
+def hashing(log: str, chunks: Sequence[ChunkRef], snapshot_id: str, shard_count: int) -> Reading[dict[str, Digest]]:
+    """Return the digest of the entries in these chunks by store, each entry hashed, whatever the chunks say about it.
+    Raises SnapshotMissing, DamagedError, UnknownFormatError."""
+    found: dict[str, Digest] = {}
+
+    def add(ref: ChunkRef, body: bytes) -> Steps[None]:
+        store, digest = yield from reading_back(body, ref, snapshot_id, shard_count)
+        if not digest.count:
+            raise EmptyChunk(f"chunk {ref.sequence} of snapshot {snapshot_id} has no entries")
+        found[store] = found.get(store, EMPTY).plus(digest)
+
+    yield from _opening(log, chunks, snapshot_id, add)
+    return found
+
+
+def _opening(
+    log: str, chunks: Sequence[ChunkRef], snapshot_id: str, take: Callable[[ChunkRef, bytes], Steps[None]]
+) -> Reading[None]:
+    """Let `take` have the body of each chunk. Other writers' records may lie between them: they are selected by offset,
+    not by adjacency. Raises SnapshotMissing."""
+    missing = {ref.offset: ref for ref in chunks}
+    source = Source(log, min(missing, default=0), max(missing, default=-1) + 1)
+    while missing and (records := (yield source)):
+        for record in records:
+            ref = missing.pop(record.offset, None)
+            if ref is not None:
+                # Checksum and zstd release the interpreter's lock, so a thread may do it.
+                body = yield partial(open_chunk, record.value or b"", ref, snapshot_id)
+                yield from take(ref, body)
+    if missing:
+        raise SnapshotMissing(
+            f"snapshot {snapshot_id} lacks {len(missing)} of {counted(len(chunks), 'chunk')} in {log}, the first at"
+            f" offset {min(missing)}"
+        )

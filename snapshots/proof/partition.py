@@ -131,8 +131,11 @@ class SnapshotsProof:
             self.manifests[record.offset] = record.entry
             return
         chunk = record.entry if isinstance(record.entry, Chunk) else None
+        total = EMPTY
         for part in chunk.slices if chunk is not None else ():
-            if sums_of(part) != digest_of(part.entries.items()):
+            found = digest_of(part.entries.items())
+            total = total.plus(found)
+            if sums_of(part) != found:
                 says = f"the sums of the slice for shard {part.index} are not those of its entries"
                 self._findings.add("digest", self._place.snapshots, record.offset, says)
         self._measured[record.offset] = _Measured(
@@ -142,7 +145,7 @@ class SnapshotsProof:
             crc32(record.value),
             chunk.snapshot_id if chunk is not None else "",
             chunk.sequence if chunk is not None else -1,
-            _hashed(chunk) if chunk is not None else None,
+            total.in_store(chunk.store) if chunk is not None else None,
         )
 
     @property
@@ -278,10 +281,3 @@ def _instead(found: _Measured | None, ref: ChunkRef) -> str:
         f"has {found.size_bytes} bytes, crc32 {found.crc32:08x}, but its manifest says {ref.size_bytes},"
         f" {ref.crc32:08x}"
     )
-
-
-def _hashed(chunk: Chunk) -> Digest:
-    total = EMPTY
-    for part in chunk.slices:
-        total = total.plus(digest_of(part.entries.items()))
-    return total.in_store(chunk.store)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from snapreplay.app import names
 from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.records import Manifest, Pointer
 from snapreplay.snapshots.log.batches import Batches
 from snapreplay.snapshots.log.loading import NullSink, Sink, SnapshotMissing, loading, named_manifest
-from snapreplay.snapshots.log.reading import Waiting, place_of
+from snapreplay.snapshots.log.reading import Reading, Waiting, place_of
 from snapreplay.snapshots.plan import LogStarts, is_decided, trimmed
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.records import Logs, Moment
@@ -17,6 +18,8 @@ from snapreplay.state.composite import CompositeCursor
 from snapreplay.state.contract import ShardSlice, StateChanges
 from snapreplay.state.digest import Digest, digest_of_stores, recorded_digests
 from snapreplay.state.shards import SHARD_COUNT, Shards
+
+T = TypeVar("T")
 
 
 def wrong_entries(manifest: Manifest, found: Digest) -> str:
@@ -90,9 +93,14 @@ def load(logs: Logs, manifest: Manifest, sink: Sink) -> None:
         DamagedError: one is missing or not what was written, or together they are not what the manifest says.
     """
     topic = names.snapshots_topic(manifest.origin.app_id)
-    steps = loading(topic, manifest, sink, verify_sums=True)
+    in_one_go(logs, loading(topic, manifest, sink, verify_sums=True))
+
+
+def in_one_go(logs: Logs, steps: Reading[T]) -> T:
+    """Run steps that read nothing but the snapshots topic. Raises DamagedError if a chunk is missing, and whatever a
+    step raises."""
     try:
-        Waiting(lambda source: logs.snapshots(source.start_offset, source.end_offset)).all_of(steps)
+        return Waiting(lambda source: logs.snapshots(source.start_offset, source.end_offset)).all_of(steps)
     except SnapshotMissing as error:
         raise DamagedError(error.message) from error
 

@@ -17,7 +17,7 @@ from snapreplay.errors import StopError, UnknownFormatError
 from snapreplay.service.core import refusals
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.publish import owned
-from snapreplay.service.recovery import acceptable_failures, comparison, input_identity
+from snapreplay.service.recovery import acceptable_failures, follower, input_identity
 from snapreplay.service.recovery.acceptable_failures import Resolution
 from snapreplay.service.topics import log_bounds, snapshots
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
@@ -247,7 +247,7 @@ async def _assert_written(then: Any, stuck: Stuck, numbers: list[int]) -> None:
 
 
 # What recoveries are made of; every class of stop is declared in one of them.
-MODULES = (refusals, log_bounds, batches, by_replay, input_identity, comparison, owned, snapshots, plan, errors)
+MODULES = (refusals, log_bounds, batches, by_replay, input_identity, follower, owned, snapshots, plan, errors)
 OTHER_WAYS = {
     refusals.HangingTransaction,
     refusals.DuplicateInstance,

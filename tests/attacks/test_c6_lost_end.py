@@ -125,7 +125,7 @@ async def test_c6_who_starts_beside_a_frozen_owner_fences_nobody(disk, tmp_path,
         assert newest is not None
 
         async def witnessed():
-            witness = await witness_of(here.cluster, here.app.app_id, context.increments)
+            witness = await witness_of(context)
             return witness is not None and witness.batch == newest.increment.batch
 
         while not await witnessed():  # noqa: ASYNC110 - it is in the cluster

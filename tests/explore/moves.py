@@ -9,8 +9,7 @@ from snapreplay.service.core import ownership as machine
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.lineage import Lineage
-from snapreplay.service.core.retained import Ending, RetainedState
-from snapreplay.service.core.warm_copy import WarmCopy
+from snapreplay.service.core.retained import Ending, RetainedState, WarmCopy
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import retention_floors
 from tests.explore.deciding import command_moves

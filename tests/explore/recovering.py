@@ -14,8 +14,8 @@ from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.refusals import SchemaDiffers, WrongLog
+from snapreplay.service.core.retained import WarmCopy
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.snapshots.format.records import INPUTS_KIND, NO_OFFSET, OWN_KIND, UPGRADED_KIND, Increment, Pointer
 from snapreplay.snapshots.log.batches import Base, BrokenChain
 from snapreplay.snapshots.plan import FromSnapshot

@@ -21,9 +21,8 @@ from snapreplay.service.core.kafka_errors import CommitInDoubt, Fenced
 from snapreplay.service.core.ownership import Ownership
 from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.refusals import Expected
-from snapreplay.service.core.retained import RetainedState
+from snapreplay.service.core.retained import RetainedState, WarmCopy
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.snapshots.format.records import PATCHED_KIND, UPGRADED_KIND, Claim, Genesis, Increment, Origin
 from snapreplay.snapshots.plan import LogStarts, NoUsableSnapshot, plan_start
 from snapreplay.state.digest import DEFAULT_STORE, Digest

@@ -12,7 +12,7 @@ import pytest
 from snapreplay import App, MapState, Stores, Topic
 from snapreplay.app.load import load_app
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.publish.snapshot_writer import encoded
+from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX
 from snapreplay.state.stores import store_of
@@ -63,7 +63,7 @@ def pending() -> None:
         ("`default=lambda: []`", lambda: UNTYPED(str, list, default=[])),
         (
             "split the value over several keys",
-            lambda: asyncio.run(encoded(ChunkWriter("s"), [slice_of(4, {b"k": LARGEST})])),
+            lambda: asyncio.run(run_cooperatively(ChunkWriter("s").chunks([slice_of(4, {b"k": LARGEST})]))),
         ),
         ("and pass a list of them", lambda: HARNESS(app()).feed_batch(record(IN, key="k", value=1))),
         ("make each record with", lambda: CHECK(app(), [{"key": "k", "value": 1}])),

@@ -12,9 +12,8 @@ from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.refusals import Expected
-from snapreplay.service.core.retained import Ending, RetainedState
+from snapreplay.service.core.retained import Ending, RetainedState, WarmCopy
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim
 from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import FromSnapshot, LogStarts

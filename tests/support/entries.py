@@ -6,7 +6,7 @@ from zlib import crc32
 import msgspec
 from hypothesis import strategies as st
 
-from snapreplay.snapshots.format.chunks import open_chunk, sums_of, unpacking
+from snapreplay.snapshots.format.chunks import open_chunk, unpacking
 from snapreplay.snapshots.format.envelope import HEADER_BYTES, decode
 from snapreplay.snapshots.format.records import Chunk, ChunkRef, Genesis, Increment, LogEntry, Manifest, Origin, Pointer
 from snapreplay.state.digest import DEFAULT_STORE, EMPTY, Digest
@@ -128,11 +128,3 @@ def read_chunk(value: bytes, ref: ChunkRef, snapshot_id: str, *, verify_sums: bo
     found = [each for each in unpacking(body, ref, snapshot_id, verify_sums=verify_sums) if each]
     store = found[0][0] if found else DEFAULT_STORE
     return Chunk(snapshot_id, ref.sequence, store, [part for _, part in found])
-
-
-def stated_digest(chunk: Chunk) -> Digest:
-    """Return the digest of the entries in a chunk by the sums that its slices state."""
-    total = EMPTY
-    for part in chunk.slices:
-        total = total.plus(sums_of(part))
-    return total

@@ -7,7 +7,7 @@ import typer
 
 from snapreplay.api.cli.output import ExitCode, OperationRefused, code_of
 from snapreplay.api.cli.root import refused_unless_it_runs
-from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
+from snapreplay.devbroker.files import LocalBrokerFailed, LocalBrokerUnavailable
 from snapreplay.errors import (
     RebuildError,
     RecordError,

@@ -10,7 +10,7 @@ from snapreplay.api.cli import main
 from snapreplay.api.cli.explaining import REACTIONS
 from snapreplay.api.cli.output import message_of
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.recovery.comparison import DigestMismatch
+from snapreplay.service.recovery.follower import DigestMismatch
 
 HEAVY = ("aiokafka", "fastapi", "httpx2", "pyspark", "rich", "uvicorn")
 

@@ -10,8 +10,8 @@ from snapreplay.errors import RetryableError
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.phase import Phase, RestoreMode
 from snapreplay.service.core.recovery import step
+from snapreplay.service.core.retained import RecordsSince, WarmCopy
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.warm_copy import RecordsSince, WarmCopy
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.snapshots.plan import FromSnapshot
 from tests.service.core.test_recovery import FOUND, LAST, SEEN, STARTED, WHOLE, drive

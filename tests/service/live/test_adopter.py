@@ -9,7 +9,7 @@ from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.inspected import TopicChange
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.live import adopter
-from snapreplay.service.topics import proposals as reading
+from snapreplay.service.topics import snapshots as topics
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.simulation.cluster import SimCluster
 from tests.support.owner import ends
@@ -95,14 +95,14 @@ async def test_an_empty_state_is_proposed_without_chunks(bench):
 @pytest.fixture
 def hashing(monkeypatch):
     """Holds every proposal's first chunk back until `go` is set."""
-    gate, hashed = Gate(), reading.hashed_digests
+    gate, hashed = Gate(), topics.hashed_digests
 
     async def gated(*given):
         gate.reached.set()
         await gate.go.wait()
         return await hashed(*given)
 
-    monkeypatch.setattr(reading, "hashed_digests", gated)
+    monkeypatch.setattr(adopter, "hashed_digests", gated)
     return gate
 
 
@@ -174,7 +174,7 @@ async def test_a_proposal_that_cannot_be_read_now_is_no_forgery(bench, monkeypat
 
     async with bench.live() as one:
         await fed(bench, one)
-        monkeypatch.setattr(reading, "hashed_digests", away)
+        monkeypatch.setattr(adopter, "hashed_digests", away)
         state, _, detail = await answer(asked(one, Job(bench).propose()))
         assert (state, detail) == ("failed", "it could not be read: no broker")
         monkeypatch.undo()

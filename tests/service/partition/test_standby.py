@@ -18,8 +18,8 @@ from snapreplay.service.control.status import SnapshotUsed, StatusBoard
 from snapreplay.service.control.vocabulary import LONG_AGO
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.phase import CopyState
+from snapreplay.service.core.retained import WarmCopy
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.live import committer
 from snapreplay.service.partition import standby
 from snapreplay.service.partition.standby import ACCEPTABLE_LAG_OFFSETS, LOOK_SECONDS, NoRoom, Standbys, StandbyTask

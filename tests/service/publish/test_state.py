@@ -17,8 +17,7 @@ from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import reading
-from snapreplay.state.cursor import EntryStream
-from snapreplay.state.digest import EMPTY, digest_of
+from snapreplay.state.digest import EMPTY
 from snapreplay.state.stores import store_of
 
 DECISION = {"finding": "test-1", "problem": "p", "decided": "d", "reason": "r", "by": "b"}
@@ -73,10 +72,12 @@ async def test_a_state_that_is_not_the_named_one_is_never_published(bench):
 COUNT = 5_000
 
 
-def entries():
-    """One after the other, as a job that has them nowhere else would give them."""
-    for number in range(COUNT):
-        yield msgpack.encode(f"a{number}"), msgpack.encode({"sum": number})
+def filled(context, count=COUNT):
+    """A state with so many entries, which no process has."""
+    store = context.app.new_store()
+    entries = {msgpack.encode(f"a{number}"): msgpack.encode({"sum": number}) for number in range(count)}
+    store.apply_changes({"default": entries})
+    return store
 
 
 async def standing_of(context, digest):
@@ -88,17 +89,16 @@ async def standing_of(context, digest):
     return msgspec.structs.replace(last.increment, digest=digest), bounds.end_offset
 
 
-async def test_a_state_that_no_process_holds_is_given_entry_by_entry(bench):
+async def test_a_state_that_no_process_holds_is_restored_from_what_is_published(bench):
     """The owner restores it, proven, and goes on with it."""
     await bench.prepare()
     context = await bench.context()
-    digest = digest_of(entries())
-    before, end_offset = await standing_of(context, digest)
-    image = EntryStream(entries(), digest, 16)
-    begun = await publish(context, image, before, DECISION, end_offset)
+    store = filled(context)
+    before, end_offset = await standing_of(context, store.digest)
+    begun = await publish(context, store, before, DECISION, end_offset)
     assert begun.increment.batch == before.batch + 1
     async with bench.live() as one:
-        assert (one.status.state_entries, one.status.digest) == (COUNT, str(digest))
+        assert (one.status.state_entries, one.status.digest) == (COUNT, str(store.digest))
         await bench.feed(10)
         await one.position(10)
 
@@ -109,12 +109,12 @@ async def test_entries_that_are_not_those_of_the_digest_are_not_published(bench)
     context = await bench.context()
     before, end_offset = await standing_of(context, EMPTY)
     with pytest.raises(ImageDiffers):
-        await publish(context, EntryStream(entries(), EMPTY, 16), before, DECISION, end_offset)
+        await publish(context, filled(context), before, DECISION, end_offset)
     async with bench.live() as one:
         await bench.feed(10)
         await one.position(10)
     with pytest.raises(LogWentOn):
-        await publish(context, EntryStream((), EMPTY, 16), before, DECISION, end_offset)
+        await publish(context, filled(context, 0), before, DECISION, end_offset)
 
 
 def test_a_decision_names_who_made_it(monkeypatch):

@@ -23,7 +23,7 @@ from snapreplay.service.recovery.acceptable_failures import (
     newest_acceptable_snapshot,
     with_way_out,
 )
-from snapreplay.service.recovery.comparison import DigestMismatch
+from snapreplay.service.recovery.follower import DigestMismatch
 from snapreplay.service.recovery.input_identity import InputTrimmed
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.snapshots.format.envelope import RecordKind

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from snapreplay.app.ranges import InputRange
 from snapreplay.errors import DamagedError
 from snapreplay.service.core.phase import RestoreMode
-from snapreplay.service.recovery.comparison import CodeChanged, Comparison, DigestMismatch, OutputsDiffer, ReplayFailed
+from snapreplay.service.recovery.follower import CodeChanged, Comparison, DigestMismatch, OutputsDiffer, ReplayFailed
 from snapreplay.snapshots.log.batches import Step, Unread
 from snapreplay.snapshots.log.reading import TopicPartition
 from snapreplay.state.digest import EMPTY, Digest

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from snapreplay.service.core.chain import genesis_increment
-from snapreplay.service.recovery.comparison import DigestMismatch
-from snapreplay.service.recovery.follower import Tally, prove
+from snapreplay.service.recovery.follower import DigestMismatch, Tally, prove
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.state.digest import EMPTY, Digest
 from snapreplay.state.map import MapState

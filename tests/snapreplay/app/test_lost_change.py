@@ -2,7 +2,7 @@
 
 import pytest
 
-from snapreplay.app.lost_change import DefaultWatch, LostChange
+from snapreplay.app.harness import DefaultWatch, LostChange
 from snapreplay.app.record import RawRecord
 from snapreplay.state.map import MapState
 

@@ -15,7 +15,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from snapreplay.devbroker import broker as local_broker
 from snapreplay.devbroker import node
 from snapreplay.devbroker.broker import LocalBroker
-from snapreplay.devbroker.errors import LocalBrokerFailed
+from snapreplay.devbroker.files import LocalBrokerFailed
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.errors import UsageError
 from snapreplay.testing import broker

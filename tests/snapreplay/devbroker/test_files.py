@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.devbroker.errors import LocalBrokerUnavailable
-from snapreplay.devbroker.files import KafkaFiles
+from snapreplay.devbroker.files import KafkaFiles, LocalBrokerUnavailable
 
 META = "#\n#Sat Nov 21 01:39:41 UTC 2026\nnode.id=1\ndirectory.id=AAA\nversion=1\ncluster.id=BBB\n"
 

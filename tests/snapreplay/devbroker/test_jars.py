@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from snapreplay.devbroker import jars
-from snapreplay.devbroker.errors import LocalBrokerUnavailable, ToolsMissing
+from snapreplay.devbroker.files import LocalBrokerUnavailable, ToolsMissing
 from snapreplay.devbroker.jars import fill, run_tool
 from tests.support.deadlines import scaled
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from snapreplay.devbroker import jars
-from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
-from snapreplay.devbroker.files import KafkaFiles, new_id
+from snapreplay.devbroker.files import KafkaFiles, LocalBrokerFailed, LocalBrokerUnavailable, new_id
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.node import LocalNode, StartDeadline, port_was_taken
 from snapreplay.devbroker.properties import Node

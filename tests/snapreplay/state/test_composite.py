@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from snapreplay.errors import RecordError
-from snapreplay.state.composite import Store
-from snapreplay.state.contract import Cursor, Sealed, UnknownStore
+from snapreplay.state.composite import CompositeCursor, Store
+from snapreplay.state.contract import Sealed, UnknownStore
 from snapreplay.state.digest import EMPTY, Digest, digest_of
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
@@ -62,7 +62,7 @@ class Machine(RuleBasedStateMachine):
         self.committed, self.live = start, copy.deepcopy(start)
         self.sealed: Entries | None = None
         self.result: Sealed | None = None
-        self.cursor: Cursor | None = None
+        self.cursor: CompositeCursor | None = None
         self.retires = False
 
     @rule(name=NAMES, key=KEYS, value=st.integers(0, 3))

@@ -1,15 +1,13 @@
 """A snapshot is read in bounded steps, with exact sums."""
 
-from zlib import crc32
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from snapreplay.state import cursor as cursor_module
 from snapreplay.state.contract import ShardSlice
-from snapreplay.state.cursor import EntryStream, ShardCursor, split
-from snapreplay.state.digest import EMPTY, MASK, Digest, digest_of
+from snapreplay.state.cursor import ShardCursor, split
+from snapreplay.state.digest import MASK, Digest, digest_of
 from snapreplay.state.steps import all_of
 
 SHARDS = st.lists(st.dictionaries(st.binary(max_size=6), st.binary(max_size=20), max_size=8), max_size=6)
@@ -61,22 +59,3 @@ def test_halves_have_exact_sums(entries: dict[bytes, bytes]) -> None:
         sums = digest_of(half.entries.items())
         assert (half.index, half.digest_a, half.digest_b) == (3, sums.a, sums.b)
         assert sums.count >= len(entries) // 2
-
-
-@pytest.mark.parametrize("raw_bytes", [1, 40, 10_000])
-def test_a_stream_of_entries_is_an_image_of_them(raw_bytes):
-    """In slices of one shard each, whose sums add up to the digest; a block is no larger than asked for."""
-    entries = {b"%d" % number: b"v" * number for number in range(50)}
-    stream = EntryStream(iter(entries.items()), digest_of(entries.items()), 8)
-    cursor, sums = stream.mark(), EMPTY
-    read: dict[bytes, bytes] = {}
-    while slices := all_of(cursor.slicing(raw_bytes)):
-        sizes = [len(key) + len(value) for part in slices for key, value in part.entries.items()]
-        assert sum(sizes[:-1]) < raw_bytes
-        for part in slices:
-            assert {crc32(key) & 7 for key in part.entries} == {part.index}
-            sums = sums.plus(Digest(len(part.entries), part.digest_a, part.digest_b))
-            read |= part.entries
-    cursor.release()
-    assert read == entries
-    assert sums == stream.digest

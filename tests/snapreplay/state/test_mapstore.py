@@ -17,7 +17,8 @@ from snapreplay.errors import DamagedError, RecordError
 from snapreplay.state import entry_index as index_module
 from snapreplay.state import shards as shards_module
 from snapreplay.state import staging as staging_module
-from snapreplay.state.contract import Cursor, Sealed, StateChanges
+from snapreplay.state.contract import Sealed, StateChanges
+from snapreplay.state.cursor import ShardCursor
 from snapreplay.state.digest import digest_of
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
@@ -79,7 +80,7 @@ class Machine(RuleBasedStateMachine):
         self.changes: StateChanges = {}
         self.staged: Entries = {}
         self.live: Entries = {}
-        self.cursor: Cursor | None = None
+        self.cursor: ShardCursor | None = None
         self.image: Entries = {}
         self.read: dict[bytes, bytes] = {}
 

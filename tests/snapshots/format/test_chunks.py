@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapreplay.errors import DamagedError
-from snapreplay.service.publish.snapshot_writer import encoded
+from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.snapshots.format.chunks import RAW_BYTES_MAX, ChunkWriter, open_chunk, reading_back, unpacking
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, body_of, encode
 from snapreplay.snapshots.format.records import Chunk, ChunkRef
@@ -51,7 +51,7 @@ async def written(writer: ChunkWriter, image: Image) -> list[bytes]:
     """All chunks of the image."""
     values: list[bytes] = []
     while slices := image.take(writer.raw_bytes):
-        values += await encoded(writer, slices)
+        values += await run_cooperatively(writer.chunks(slices))
     return values
 
 
@@ -105,7 +105,7 @@ async def test_small_entries_fill_chunks() -> None:
     values: list[bytes] = []
     while slices := all_of(cursor.slicing(writer.raw_bytes)):
         assert max(len(part.entries) for part in slices) <= SLICE_ENTRIES_MAX
-        values += await encoded(writer, slices)
+        values += await run_cooperatively(writer.chunks(slices))
     assert min(map(len, values[2:-1])) > 0.6 * 300_000  # the first ones learn
 
 

@@ -148,7 +148,7 @@ def test_a_log_without_digests_is_told():
 
 def test_chunks_that_read_back_otherwise_get_no_manifest(monkeypatch):
     """What was read has the last word before anything becomes visible."""
-    monkeypatch.setattr(compaction, "_read_back", lambda *_: Digest(1, 2, 3))
+    monkeypatch.setattr(compaction, "digest_of_stores", lambda _: Digest(1, 2, 3))
     story = told()
     result = compacted(story)[0]
     assert result.outcome is Outcome.NOT_POSSIBLE

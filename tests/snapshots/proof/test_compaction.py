@@ -1,20 +1,21 @@
 """A snapshot of what the service's own code wrote in memory."""
 
+from functools import reduce
+
 import pytest
 
 from snapreplay.app.app import App
 from snapreplay.app.topic import Topic
-from snapreplay.snapshots.format.envelope import decode
-from snapreplay.snapshots.format.records import Chunk
-from snapreplay.snapshots.jobs.compaction import NotCompactable, Outcome, chunk_records, folded
+from snapreplay.snapshots.format.chunks import sums_of
+from snapreplay.snapshots.jobs.compaction import NotCompactable, Outcome, folded
 from snapreplay.state.digest import EMPTY, Digest
 from snapreplay.state.map import MapState
+from snapreplay.state.steps import all_of
 from snapreplay.state.stores import Stores
 from tests.damage import memory
 from tests.snapshots.proof.test_replay import Logs, now
 from tests.support.audited_log import Fault, flipped
 from tests.support.compacting import assert_good, audited, compacted, told
-from tests.support.entries import stated_digest
 
 
 def made(world):
@@ -53,10 +54,9 @@ def test_each_store_has_chunks_of_its_own():
     """Each with its own digest."""
     state = made(memory.world(app=several()))
     found: dict[str, Digest] = {}
-    for value in chunk_records("s", state.cursor, 900_000):
-        chunk = decode(value)
-        assert isinstance(chunk, Chunk)
-        found[chunk.store] = found.get(chunk.store, EMPTY).plus(stated_digest(chunk))
+    while slices := all_of(state.cursor.slicing(900_000)):
+        sums = [sums_of(each) for each in slices]
+        found[state.cursor.store] = reduce(Digest.plus, sums, found.get(state.cursor.store, EMPTY))
     assert found == state.found.increment.store_digests
     assert found.keys() == {"counts", "sums"}
 
