@@ -21,7 +21,7 @@ from snapreplay.api import problems, views
 from snapreplay.api.context import ApiContext, Covers, Here
 from snapreplay.api.fleet_views import Covered
 from snapreplay.api.forwarding import Begun, shares
-from snapreplay.api.views import AppOperation, Operations, find, joined, located, operations
+from snapreplay.api.views import AppOperation, Operations, joined, located, operations
 from snapreplay.service.control.operations import (
     COMMANDS,
     CancelOperation,
@@ -51,10 +51,10 @@ async def get_operation(
     here: Here, covered: Covers, operation_id: Annotated[str, Path(max_length=37 * 128)]
 ) -> Response:
     """Tell what became of an operation: ask again while `state` is `running`. Any process may be asked."""
-    found = find(operation_id, covered.says, here.forwarder.begun)
-    if found is not None:
-        return views.answer(found)
-    raise problems.unknown_operation(operation_id)
+    found = located(operation_id, covered.says, here.forwarder.begun)
+    if not found:
+        raise problems.unknown_operation(operation_id)
+    return views.answer(joined(found))
 
 
 # ---- who carries a command out

@@ -87,7 +87,10 @@ async def get_key(
     `partition` all are asked, and the answer has each that has the key."""
     asked_store, asked_key = _raw(request)
     read = ReadKey(asked_store, asked_key, partition, stale)
-    values = await (_everywhere if partition is None else _value)(request, read, scope)
+    if partition is None:
+        values = await _everywhere(request, read, scope)
+    else:
+        values = await _one(request, read, scope, StateValues, partial(_values, read))
     if not values.items:
         raise problems.key_not_found(values.read, values.not_read)
     return views.answer(values)
@@ -120,7 +123,7 @@ async def list_entries(
     except UnicodeDecodeError:
         raise problems.wrong("query", "it is not UTF-8, percent-encoded") from None
     read = ReadRange(asked_store, partition, prefix, start, end, after, limit, stale)
-    shown = partial(_entries, asked_store)
+    shown = partial(views.state_entries, asked_store)
     return views.answer(await _one(request, read, scope, StateEntries, shown))
 
 
@@ -163,10 +166,6 @@ def _source(request: Request) -> Asking:
     """Return the service, without its status: a read that is answered here needs none."""
     source: Asking = request.app.state.context[0]
     return source
-
-
-async def _value(request: Request, read: ReadKey, scope: Scope | None) -> StateValues:
-    return await _one(request, read, scope, StateValues, partial(_values, read))
 
 
 async def _everywhere(request: Request, read: ReadKey, scope: Scope | None) -> StateValues:
@@ -217,10 +216,6 @@ async def _asked(request: Request, scope: Scope | None) -> ForwardedRead:
 def _values(read: ReadKey, answer: StateAnswer) -> StateValues:
     numbers = tuple(each.at.partition for each in answer.parts)
     return StateValues(read.store, read.key, views.state_values(answer.parts), numbers, answer.not_read)
-
-
-def _entries(store: str, answer: StateAnswer) -> StateEntries:
-    return views.state_entries(store, answer.parts[0], answer.partition_count)
 
 
 # ---- reads of partitions in other processes: each is asked for itself alone, and the answers are put together

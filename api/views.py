@@ -42,7 +42,7 @@ from snapreplay.service.control.operation_registry import ENDED, whole
 from snapreplay.service.control.operations import Operation, OperationPart, OperationState
 from snapreplay.service.control.protocol import ServiceFacts
 from snapreplay.service.control.restore_plan import Drill, RestoreObjective, RestorePlan
-from snapreplay.service.control.state_reads import NotRead, PartRead, ReadAt
+from snapreplay.service.control.state_reads import NotRead, PartRead, ReadAt, StateAnswer
 from snapreplay.service.control.status import (
     SNAPSHOTS_KEPT,
     PartitionError,
@@ -383,11 +383,6 @@ def operations(says: Sequence[Says]) -> Operations:
     return Operations(tuple(joined([each]) for each in found[:LISTED_MAX]))
 
 
-def find(operation_id: str, says: Sequence[Says], begun: Mapping[str, tuple[str, Operation]]) -> AppOperation | None:
-    found = located(operation_id, says, begun)
-    return joined(found) if found else None
-
-
 def located(
     operation_id: str, says: Sequence[Says], begun: Mapping[str, tuple[str, Operation]]
 ) -> list[tuple[Process, Operation]]:
@@ -460,14 +455,15 @@ def state_values(parts: Iterable[PartRead]) -> tuple[StateValue, ...]:
     return tuple(_with(StateValue, each.at, value=shown_value(stored)) for each in parts for _, stored in each.items)
 
 
-def state_entries(store: str, part: PartRead, partition_count: int) -> StateEntries:
+def state_entries(store: str, answer: StateAnswer) -> StateEntries:
+    (part,) = answer.parts
     return _with(
         StateEntries,
         part.at,
         store=store,
         items=tuple(StateEntry(_key(key), shown_value(stored)) for key, stored in part.items),
         next_after=part.next_after,
-        partition_count=partition_count,
+        partition_count=answer.partition_count,
     )
 
 

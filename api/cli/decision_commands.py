@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from snapreplay.service.decisions.inputs import Proposed
     from snapreplay.service.decisions.patch import Patch
     from snapreplay.service.decisions.upgrade_trial import UpgradeTrial
-    from snapreplay.service.doctor.checks import DoctorReport
     from snapreplay.service.publish.state import Begun
 
 
@@ -47,22 +46,20 @@ async def doctor(
     from snapreplay.service.doctor.collect import examine
 
     report = await examine(app, settings)
-    _print_report(report, output)
-    return ExitCode.FINDINGS if report.findings else ExitCode.OK
-
-
-def _print_report(report: DoctorReport, output: Format) -> None:
     if output is Format.JSON:
         print_json(report)
-        return
-    out = console()
-    looked_at = ((name, f"{count:,}") for name, count in report.looked_at.items())
-    out.print(table(("looked at", "count"), looked_at, right="count"))
-    for finding in report.findings:
-        out.print(f"{finding.check}: {finding.where}", style="bold", markup=False)
-        print(f"  {finding.problem}")
-        print(f"  remedy: {finding.remedy}")
-    print(f"{report.app_id or 'cluster'}: {counted_or_no(len(report.findings), 'finding')} ({report.seconds:.1f} s)")
+    else:
+        out = console()
+        looked_at = ((name, f"{count:,}") for name, count in report.looked_at.items())
+        out.print(table(("looked at", "count"), looked_at, right="count"))
+        for finding in report.findings:
+            out.print(f"{finding.check}: {finding.where}", style="bold", markup=False)
+            print(f"  {finding.problem}")
+            print(f"  remedy: {finding.remedy}")
+        print(
+            f"{report.app_id or 'cluster'}: {counted_or_no(len(report.findings), 'finding')} ({report.seconds:.1f} s)"
+        )
+    return ExitCode.FINDINGS if report.findings else ExitCode.OK
 
 
 async def accept(
