@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
+from urllib.parse import urlsplit
 
 from snapreplay.app import names
 from snapreplay.app.app import App, check_app
@@ -34,7 +36,6 @@ from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
 from snapreplay.service.decisions.first_start import FirstStart, begun, check_first_start
 from snapreplay.service.embedding import CatchingUp, FailureNews, OnFailed, Readiness, Views, reached
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.entry import advertised_url
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.partition.runner import PartitionRunner
@@ -60,6 +61,7 @@ V = TypeVar("V")
 ST = TypeVar("ST", bound=Stores)
 
 HTTP_AFTER_SECONDS = 0.2  # at most, after the start
+BROKER_PORT = 9092  # where an address names none
 LEAVE_SECONDS = 5.0  # of a stop, for cutting off what is late and leaving the group
 HAND_OVER_SECONDS = 5.0  # at most, of a stop: until the others have taken the partitions
 LEAVE_SECONDS_MIN = 1.0  # all the same, when cutting off took longer
@@ -435,3 +437,37 @@ class Service(Generic[S]):
         if self._membership.stand_aside(error.other):
             log.error("%s: %s", type(error).__name__, error)
             self._supervisor.stand_aside(error)
+
+
+async def advertised_url(settings: Settings, bound: Address | None, path: str = "") -> str:
+    """Return the URL by which other processes reach the HTTP API of this one; empty: there is none.
+
+    Args:
+        bound: where it listens.
+        path: of the app, below which the API is.
+    """
+    url = settings.http.advertised_url
+    if bound is None:
+        return ""
+    if url or not bound.is_any:
+        return (url or bound.url) + path
+    family = socket.AF_INET6 if ":" in bound.host else socket.AF_INET
+    host = await asyncio.to_thread(local_host, settings.bootstrap_servers, family)
+    return type(bound)(host, bound.port).url + path if host else ""
+
+
+def local_host(bootstrap_servers: Sequence[str], family: socket.AddressFamily) -> str:
+    """Return the local address of this family on the way to the first broker that has one; empty: none has. Nothing
+    is sent; names are resolved, which may take time."""
+    for server in bootstrap_servers:
+        broker = urlsplit(f"//{server}")
+        try:
+            for *_, address in socket.getaddrinfo(
+                broker.hostname, broker.port or BROKER_PORT, family, socket.SOCK_DGRAM
+            ):
+                with socket.socket(family, socket.SOCK_DGRAM) as towards:
+                    towards.connect(address)
+                    return str(towards.getsockname()[0])
+        except OSError:
+            continue
+    return ""

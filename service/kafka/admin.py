@@ -38,10 +38,15 @@ from snapreplay.service.core.kafka_errors import GroupInUse, OffsetBeyondEnd
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.kafka.assignor import StandbyAssignor, peer_in
-from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, translated
 from snapreplay.service.kafka.log_ends import NO_LEADER
-from snapreplay.service.kafka.requests import DeleteGroup, DescribeConsumerGroup, DescribeGroup, TopicIds
+from snapreplay.service.kafka.requests import (
+    ConsumerGroupDescribe,
+    DeleteGroups,
+    DescribeGroups,
+    Metadata,
+    PartitionLed,
+)
 from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition
 
@@ -70,31 +75,24 @@ _FORBIDDEN = TopicAuthorizationFailedError.errno
 
 
 class GroupMember(Struct, frozen=True):
-    """A member of a consumer group as its coordinator knows it. `instance_id` is empty for a dynamic one; a static one
-    that died stays a member until its session times out. `peer`: as it has advertised itself, if it has."""
+    """A member of a consumer group as its coordinator knows it.
+
+    Attributes:
+        instance_id: empty for a dynamic member; a static one that died stays a member until its session times out.
+        protocol: of its assignor; empty while the group rebalances.
+        partitions, peer: what a process of an app owns, and as what it has advertised itself, if it has.
+    """
 
     member_id: str
     instance_id: str
-    partitions: frozenset[TopicPartition]
-    peer: Peer | None = None
-
-
-class ForeignMember(NamedTuple):
-    """A member of an app's group that is not a process of the app."""
-
     client_id: str
     host: str
     protocol: str
+    partitions: frozenset[TopicPartition] = frozenset()
+    peer: Peer | None = None
 
     def __str__(self) -> str:
         return f"client id {self.client_id!r} on {self.host}{f', protocol {self.protocol!r}' if self.protocol else ''}"
-
-
-class _Described(NamedTuple):
-    """A member of a group, as its coordinator knows it: as a process of the app, and as any consumer."""
-
-    member: GroupMember
-    who: ForeignMember
 
 
 class KafkaAdmin:
@@ -109,34 +107,40 @@ class KafkaAdmin:
     async def topics(self, names: Iterable[str], optional: Collection[str] = ()) -> dict[str, TopicFacts]:
         wanted = {*names, *optional}
         async with self.client("describing topics", "DescribeConfigs") as client:
-            found = await self._found(client, wanted)
-            denied = await self._denied(client, sorted(found.keys() & set(optional)))
+            found = await self._seen(client, wanted)
+            denied = {
+                name: error for name in found.keys() & set(optional) if (error := self._denied(name, found[name]))
+            }
             config = await _topic_config(client, sorted(found.keys() - denied.keys()))
-            ids = await _topic_ids(client, sorted(found))
         return {
             name: TopicFacts(
                 name=name,
-                partition_count=len(partitions),
-                replication_factor=min((len(p["replicas"]) for p in partitions), default=0),
+                partition_count=len(seen.partitions),
+                replication_factor=min((each.replica_count for each in seen.partitions), default=0),
                 config=config.get(name, {}),
-                topic_id=ids.get(name, ""),
+                topic_id=seen.topic_id,
                 denied=denied.get(name),
             )
-            for name, partitions in found.items()
+            for name, seen in found.items()
         }
 
     async def partition_count(self, name: str) -> int:
         """Return the number of partitions, 0 when no broker knows the topic. Needs Describe only."""
         async with self.client("describing topics", name=name) as client:
-            return len((await self._found(client, {name})).get(name, ()))
+            found = await self._seen(client, {name})
+            return len(found[name].partitions) if name in found else 0
 
     async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
         async with self.client(_ASKING_IDS) as client:
-            return await _topic_ids(client, sorted(names))
+            told = await told_topics(client, sorted(names), {})
+        for hidden in told.hidden.values():
+            raise client_error(hidden, _ASKING_IDS, Asked(self._settings, "Describe"))
+        return told.ids
 
     async def topic_names(self) -> list[str]:
         async with self.client("listing topics") as client:
-            return sorted(entry["topic"] for entry in await self._listing(client))
+            _, answer = await client.ask_any(MetadataRequest(None))
+            return sorted(entry["topic"] for entry in answer.to_object()["topics"] if not entry["error_code"])
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> None:
         if not topics:
@@ -155,7 +159,9 @@ class KafkaAdmin:
                     known = for_code(code).__name__
                     raise StopError(f"topic {name} was not created: {reason or known}", topic=name, error=known)
             await self._on_all_brokers(
-                client, lambda found: all(all_led(found.get(each.name, []), each.partition_count) for each in topics)
+                client,
+                [each.name for each in topics],
+                lambda found: all(all_led(found.get(each.name), each.partition_count) for each in topics),
             )
 
     async def delete_topics(self, names: Sequence[str]) -> None:
@@ -175,12 +181,12 @@ class KafkaAdmin:
                 if code and code != UnknownTopicOrPartitionError.errno:
                     known = for_code(code).__name__
                     raise StopError(f"topic {name} was not deleted: {known}", topic=name, error=known)
-            await self._on_all_brokers(client, lambda found: found.keys().isdisjoint(names))
+            await self._on_all_brokers(client, names, lambda found: not found)
 
     async def delete_group(self, group_id: str) -> None:
         async with self.client(f"deleting group {group_id}", "Delete", group_id) as client:
             node = await client.coordinator(group_id)
-            answer = await client.send(node, DeleteGroup(group_id))
+            answer = await client.send(node, DeleteGroups(group_id))
             ((_, code, *_),) = answer.results
             if code == _NON_EMPTY_GROUP:
                 raise GroupInUse(f"group {group_id} has members")
@@ -232,19 +238,18 @@ class KafkaAdmin:
     async def group_members(self, group_id: str) -> list[GroupMember]:
         """Return the members that are processes of an app, with their partitions, from the group's coordinator; empty
         if there is no such group."""
-        return [each.member for each in await self._described(group_id) if each.who.protocol in _OUR_PROTOCOLS]
+        return [each for each in await self._members(group_id) if each.protocol in _OUR_PROTOCOLS]
 
-    async def foreign_members(self, group_id: str, *, is_foreign: bool = False) -> list[ForeignMember]:
+    async def foreign_members(self, group_id: str, *, is_foreign: bool = False) -> list[GroupMember]:
         """Return the members that are no processes of an app. The protocol of a group is not known while it rebalances;
         `is_foreign`: it is known not to be ours."""
         ours = {StandbyAssignor.name} if is_foreign else _OUR_PROTOCOLS
-        return [each.who for each in await self._described(group_id) if each.who.protocol not in ours]
+        return [each for each in await self._members(group_id) if each.protocol not in ours]
 
-    async def _described(self, group_id: str) -> list[_Described]:
-        """Return the members of a group. The protocol is empty while the group rebalances."""
+    async def _members(self, group_id: str) -> list[GroupMember]:
         async with self.client(f"describing group {group_id}") as client:
             node = await client.coordinator(group_id)
-            answer = await client.send(node, DescribeGroup(group_id))
+            answer = await client.send(node, DescribeGroups(group_id))
             ((code, _, state, kind, protocol, members, *_),) = answer.groups
             if code:
                 raise for_code(code)(group_id)
@@ -254,14 +259,14 @@ class KafkaAdmin:
         protocol = protocol if kind in ("", ConsumerProtocol.PROTOCOL_TYPE) else kind
         is_readable = protocol == StandbyAssignor.name  # the bytes of other protocols have other formats
         return [
-            _Described(
-                GroupMember(
-                    member_id,
-                    instance_id or "",
-                    _assigned(assignment) if is_readable else frozenset(),
-                    peer_in(metadata) if is_readable else None,
-                ),
-                ForeignMember(client_id, host.lstrip("/"), protocol),
+            GroupMember(
+                member_id,
+                instance_id or "",
+                client_id,
+                host.lstrip("/"),
+                protocol,
+                _assigned(assignment) if is_readable else frozenset(),
+                peer_in(metadata) if is_readable else None,
             )
             for member_id, instance_id, client_id, host, metadata, assignment, _ in members
         ]
@@ -273,82 +278,48 @@ class KafkaAdmin:
         try:
             asked = Asked(self._settings, operation, name)
             async with translated(doing, asked), client.writing(self._deadline_s):
-                await entered(client.start(), self._settings)
+                await client.start()
                 yield client
         finally:
             await client.close()
 
-    async def _found(self, client: Client, wanted: set[str]) -> dict[str, list[Any]]:
-        """Name → partitions. A broker that lags behind the controllers does not know the newest topics, so the others
-        are asked for what the first one does not name.
+    async def _seen(self, client: Client, wanted: Collection[str]) -> dict[str, TopicSeen]:
+        """Return the topics that exist.
 
         Raises:
             NotAuthorized: a topic may not be seen, and Kafka does not say whether it exists.
         """
-        found = _partitions(await self._listing(client), wanted)
-        if wanted <= found.keys():
-            return found
-        for broker in client.cluster.brokers():
-            with contextlib.suppress(*CLIENT_ERRORS):  # it is away
-                answer = await client.send(broker.nodeId, MetadataRequest(None))
-                found = _partitions(_known(answer), wanted) | found
-        await self._check_hidden(client, sorted(wanted - found.keys()))
-        return found
-
-    async def _check_hidden(self, client: Client, names: Sequence[str]) -> None:
-        """Ask by name for hidden topics: only then Kafka says that one is forbidden."""
-        if not names:
-            return
-        _, answer = await client.ask_any(MetadataRequest(list(names), allow_auto_topic_creation=False))
-        for entry in answer.to_object()["topics"]:
-            if entry["error_code"] == _FORBIDDEN:
-                error = TopicAuthorizationFailedError(entry["topic"])
+        told = await told_topics(client, sorted(wanted), {})
+        for error in told.hidden.values():
+            if isinstance(error, TopicAuthorizationFailedError):
                 doing = "looking for it (without this permission Kafka does not say whether it exists)"
                 raise client_error(error, doing, Asked(self._settings, "Describe"))
+        return told.topics
 
-    async def _denied(self, client: Client, names: Sequence[str]) -> dict[str, SnapreplayError]:
-        """Map those that this user may not read and describe to the error that says so."""
-        if not names:
-            return {}
-        _, answer = await client.ask_any(TopicIds(names, operations=True))
-        return {
-            name: client_error(TopicAuthorizationFailedError(name), "asking for it", Asked(self._settings, operation))
-            for _, name, *_, allowed, _ in answer.topics
-            for operation, bit in _NEEDED_OF_INPUTS.items()
-            if allowed >= 0 and not allowed & 1 << bit  # negative: the broker does not tell
-        }
+    def _denied(self, name: str, seen: TopicSeen) -> SnapreplayError | None:
+        """Return the error that says what of a topic this user may not do: read or describe it."""
+        for operation, bit in _NEEDED_OF_INPUTS.items():
+            if seen.operations >= 0 and not seen.operations & 1 << bit:  # negative: the broker does not tell
+                asked = Asked(self._settings, operation)
+                return client_error(TopicAuthorizationFailedError(name), "asking for it", asked)
+        return None
 
-    async def _listing(self, client: Client) -> list[dict[str, Any]]:
-        """List all topics: asking for one by name would create it on a cluster that still auto-creates."""
-        return _known((await client.ask_any(MetadataRequest(None)))[1])
-
-    async def _on_all_brokers(self, client: Client, holds: Callable[[dict[str, list[int]]], bool]) -> None:
-        """Wait until this holds of the topics, with the leaders of their partitions, on all brokers that answer, within
-        the client's deadline: they learn one after another, and the next request may go to the last of them."""
+    async def _on_all_brokers(
+        self, client: Client, names: Sequence[str], holds: Callable[[Mapping[str, TopicSeen]], bool]
+    ) -> None:
+        """Wait until this holds of these topics on all brokers that answer, within the client's deadline: they learn
+        one after another, and the next request may go to the last of them."""
         for broker in client.cluster.brokers():
-            with contextlib.suppress(*CLIENT_ERRORS):  # it is away: nobody else will ask it either
+            with contextlib.suppress(*CLIENT_ERRORS):  # it is away: no client will ask it either
                 while True:
-                    if holds(await _leaders(client, broker.nodeId)):
+                    if holds(_told(await client.send(broker.nodeId, Metadata(names))).topics):
                         break
                     await asyncio.sleep(0.02)
 
 
-async def _leaders(client: Client, node_id: int) -> dict[str, list[int]]:
-    """Return the topics that this broker knows, each with the leader of every partition."""
-    answer = await client.send(node_id, MetadataRequest(None))
-    return {entry["topic"]: [partition["leader"] for partition in entry["partitions"]] for entry in _known(answer)}
-
-
-def _known(answer: Any) -> list[dict[str, Any]]:
-    return [entry for entry in answer.to_object()["topics"] if not entry["error_code"]]
-
-
-def _partitions(listing: Iterable[dict[str, Any]], wanted: set[str]) -> dict[str, list[Any]]:
-    return {entry["topic"]: entry["partitions"] for entry in listing if entry["topic"] in wanted}
-
-
-def all_led(leaders: Sequence[int], partition_count: int) -> bool:
-    return len(leaders) == partition_count and all(leader >= 0 for leader in leaders)
+def all_led(seen: TopicSeen | None, partition_count: int) -> bool:
+    partitions = seen.partitions if seen is not None else []
+    return len(partitions) == partition_count and all(each.leader >= 0 for each in partitions)
 
 
 async def _topic_config(client: Client, names: Sequence[str]) -> Mapping[str, dict[str, str]]:
@@ -356,14 +327,6 @@ async def _topic_config(client: Client, names: Sequence[str]) -> Mapping[str, di
         return {}
     full = await _config(client, ConfigResourceType.TOPIC, names)
     return {name: {key: config[key] for key in TOPIC_CONFIG if key in config} for name, config in full.items()}
-
-
-async def _topic_ids(client: Client, names: Sequence[str]) -> dict[str, str]:
-    """Name → id; topics that vanished meanwhile are absent."""
-    told = await told_ids(client, names, {}) if names else Told({}, {})
-    for hidden in told.hidden.values():
-        raise hidden
-    return told.ids
 
 
 async def _config(
@@ -389,10 +352,10 @@ def _assigned(assignment: bytes) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(*source) for source in decoded.partitions())
 
 
-async def _with_newer_members(client: Client, node: int, group_id: str) -> list[_Described]:
+async def _with_newer_members(client: Client, node: int, group_id: str) -> list[GroupMember]:
     """Return the members of a group that has one of the newer protocol. Those that read the increments topic, and only
     that, are processes of the app."""
-    answer = await client.send(node, DescribeConsumerGroup(group_id))
+    answer = await client.send(node, ConsumerGroupDescribe(group_id))
     ((code, _, _, _, _, _, _, members, *_),) = answer.groups
     if code not in _NO_NEWER_MEMBERS:
         raise for_code(code)(group_id)
@@ -400,20 +363,27 @@ async def _with_newer_members(client: Client, node: int, group_id: str) -> list[
     for member_id, instance_id, _, _, client_id, host, topics, _, (assigned, _), *_ in members:
         given = frozenset(TopicPartition(name, number) for _, name, numbers, _ in assigned for number in numbers)
         protocol = StandbyAssignor.name if topics == [increments_topic(group_id)] else NEWER_PROTOCOL
-        found.append(
-            _Described(
-                GroupMember(member_id, instance_id or "", given), ForeignMember(client_id, host.lstrip("/"), protocol)
-            )
-        )
+        found.append(GroupMember(member_id, instance_id or "", client_id, host.lstrip("/"), protocol, given))
     return found
 
 
-class Told(NamedTuple):
-    """The answer to a question for topics; `ids` of those that exist; why nothing is known about the `hidden` ones,
-    which may exist or not."""
+class TopicSeen(NamedTuple):
+    """A topic as brokers know it. `operations`: a bit for each that this user may do; negative: not known."""
 
-    ids: dict[str, str]
+    topic_id: str
+    partitions: Sequence[PartitionLed]
+    operations: int
+
+
+class Told(NamedTuple):
+    """The answer to a question for topics; why nothing is known about the `hidden` ones, which may exist or not."""
+
+    topics: dict[str, TopicSeen]
     hidden: dict[str, KafkaError]
+
+    @property
+    def ids(self) -> dict[str, str]:
+        return {name: seen.topic_id for name, seen in self.topics.items()}
 
 
 class KafkaTopicWatch:
@@ -429,7 +399,7 @@ class KafkaTopicWatch:
     async def ids(self, names: Collection[str]) -> dict[str, str]:
         async with translated(_ASKING_IDS, self._asked, within_s=self._deadline_s, give_up=self.close):
             await self._client.start()
-            told = await told_ids(self._client, sorted(names), self._before)
+            told = await told_topics(self._client, sorted(names), self._before)
         for hidden in told.hidden.values():
             self._say(client_error(hidden, _ASKING_IDS, self._asked))
         as_before = {name: self._before.get(name, "") for name in told.hidden}
@@ -445,12 +415,14 @@ class KafkaTopicWatch:
             log.warning("%s", line)
 
 
-async def told_ids(client: Client, names: Sequence[str], before: Mapping[str, str]) -> Told:
+async def told_topics(client: Client, names: Sequence[str], before: Mapping[str, str]) -> Told:
     """Ask a broker; one that lags behind the controllers does not know the newest topics, or still names an old id.
     If the first one does not name a topic, or names another id than `before`, the others are asked."""
-    first, answer = await client.ask_any(TopicIds(names))
+    if not names:
+        return Told({}, {})
+    first, answer = await client.ask_any(Metadata(names))
     found, hidden = _told(answer)
-    told = {name: [found[name]] for name in found if before.get(name, found[name]) != found[name]}
+    told = {name: [seen.topic_id] for name, seen in found.items() if before.get(name, seen.topic_id) != seen.topic_id}
     for broker in client.cluster.brokers():
         asked = [name for name in names if name not in found | hidden or name in told]
         if not asked:
@@ -458,13 +430,14 @@ async def told_ids(client: Client, names: Sequence[str], before: Mapping[str, st
         if broker.nodeId == first:
             continue
         with contextlib.suppress(*CLIENT_ERRORS):  # it is away
-            others = _told(await client.send(broker.nodeId, TopicIds(asked)))
+            others = _told(await client.send(broker.nodeId, Metadata(asked)))
             hidden |= others.hidden
-            for name, topic_id in others.ids.items():
-                told.get(name, []).append(topic_id)
-                found.setdefault(name, topic_id)
-    believed = {name: _believed(before[name], ids) for name, ids in told.items()}
-    return Told(found | believed, {name: error for name, error in hidden.items() if name not in found})
+            for name, seen in others.topics.items():
+                told.get(name, []).append(seen.topic_id)
+                found.setdefault(name, seen)
+    for name, ids in told.items():
+        found[name] = found[name]._replace(topic_id=_believed(before[name], ids))
+    return Told(found, {name: error for name, error in hidden.items() if name not in found})
 
 
 def _believed(before: str, told: list[str]) -> str:
@@ -474,11 +447,11 @@ def _believed(before: str, told: list[str]) -> str:
 
 
 def _told(answer: Any) -> Told:
-    """Return ids and hidden topics: one that this user may not describe is not missing."""
-    ids, hidden = {}, {}
-    for code, name, topic_id, *_ in answer.topics:
+    """Return known and hidden topics: one that this user may not describe is not missing."""
+    topics, hidden = {}, {}
+    for code, name, topic_id, _, partitions, operations, _ in answer.topics:
         if topic_id or not code:
-            ids[name] = topic_id
+            topics[name] = TopicSeen(topic_id, partitions, operations)
         elif code != UnknownTopicOrPartitionError.errno:
             hidden[name] = for_code(code)(name)
-    return Told(ids, hidden)
+    return Told(topics, hidden)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from snapreplay.service.core.kafka_errors import RefusedTopic, Unreachable
 from snapreplay.service.core.lineage import LastFence, Lineage
 from snapreplay.service.kafka.admin import KafkaAdmin, KafkaTopicWatch
 from snapreplay.service.kafka.config import MIB, c_extension_loaded
+from snapreplay.service.kafka.connection import AnyRequest
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, translated
 from snapreplay.service.kafka.feeding import KafkaAppender
@@ -37,7 +38,7 @@ from snapreplay.service.kafka.idle_watch import Watches
 from snapreplay.service.kafka.log_ends import Together
 from snapreplay.service.kafka.producer import KafkaProducer
 from snapreplay.service.kafka.reader import KafkaReader
-from snapreplay.service.kafka.requests import COORDINATOR_AWAY, DescribeTransactions
+from snapreplay.service.kafka.requests import DescribeTransactions, error_codes
 from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import NO_IDS, CommittedOffset, TopicPartition
 
@@ -192,7 +193,6 @@ class KafkaCluster(KafkaAdmin):
 
 TEN_YEARS_MS = 10 * 365 * 24 * 3600 * 1000
 _NO_MEMBER, _NO_GENERATION = "", -1
-_PAUSE_S = 0.05
 _OCCUPIED = {22, 25, 27}  # illegal generation, unknown member, rebalance in progress
 
 
@@ -240,32 +240,11 @@ def _by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[tuple[str, 
     return list(topics.items())
 
 
-async def _asked(client: Client, group_id: str, request: Any) -> Any:
-    while True:
-        node = await _coordinator(client, group_id)
-        answer = await client.send(node, request)
-        found = {(topic, code) for topic, code in _codes(answer) if code}
-        if not any(code in COORDINATOR_AWAY for _, code in found):
-            for topic, code in found:
-                _refuse(group_id, topic, code)
-            return answer
-        await asyncio.sleep(_PAUSE_S)
-
-
-async def _coordinator(client: Client, group_id: str) -> int:
-    """Find the coordinator; the first question ever makes the cluster create the coordinator's topic."""
-    while True:
-        try:
-            return await client.coordinator(group_id)
-        except tuple(for_code(code) for code in COORDINATOR_AWAY):
-            await asyncio.sleep(_PAUSE_S)
-
-
-def _codes(answer: Any) -> Iterator[tuple[str, int]]:
-    """Yield topic and error code of each part; "" for the group's own, which only the answer to a fetch has."""
-    yield "", getattr(answer, "error_code", 0)
-    for topic, entries in answer.topics:
-        yield from ((topic, code) for *_, code in entries)
+async def _asked(client: Client, group_id: str, request: AnyRequest) -> Any:
+    answer = await client.ask_coordinator(group_id, request)
+    for code, topic in error_codes(answer).items():
+        _refuse(group_id, topic, code)
+    return answer
 
 
 def _refuse(group_id: str, topic: str, code: int) -> None:

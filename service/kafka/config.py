@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -22,6 +23,7 @@ from snapreplay.service.kafka.fetches import Limits
 from snapreplay.service.kafka.tokens import tokens_of
 
 log = logging.getLogger(__name__)
+log.addHandler(logging.NullHandler())  # a command without a log prints its error only
 
 MIB = 1024 * 1024
 FETCH_BYTES = MIB
@@ -51,6 +53,9 @@ def client_arguments(settings: Settings) -> dict[str, Any]:
     """
     arguments = _arguments(settings, "common")
     arguments["request_timeout_ms"] = settings.request_timeout_ms
+    login = settings.kafka.get("security.protocol"), settings.kafka.get("sasl.mechanism", "PLAIN")
+    if login == ("SASL_PLAINTEXT", "PLAIN"):
+        _warn_of_clear_text()
     tokens = tokens_of(settings)
     if tokens is not None:
         arguments[TOKEN_PROVIDER.replace(".", "_")] = tokens
@@ -58,6 +63,11 @@ def client_arguments(settings: Settings) -> dict[str, Any]:
         given = sorted((n, v) for n, v in settings.kafka.items() if n.startswith("ssl."))
         arguments["ssl_context"] = _ssl_context(tuple(given))
     return arguments
+
+
+@cache
+def _warn_of_clear_text() -> None:
+    log.warning("the password is sent in clear text: set kafka.security.protocol=SASL_SSL, or use SCRAM-SHA-512")
 
 
 def fetch_limits(settings: Settings, *, read_committed: bool, large: bool, patient: bool = False) -> Limits:

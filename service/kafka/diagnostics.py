@@ -13,16 +13,20 @@ from typing import Any, Self
 
 from aiokafka.client import CoordinationType
 from aiokafka.errors import (
+    BrokerResponseError,
     GroupAuthorizationFailedError,
+    IncompatibleBrokerVersion,
     LeaderNotAvailableError,
-    NodeNotReadyError,
     NoError,
     TransactionalIdAuthorizationFailed,
     for_code,
 )
+from aiokafka.protocol.admin import CreateTopicsRequest, DeleteRecordsRequest, DescribeConfigsRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
-from aiokafka.protocol.group import HeartbeatRequest
+from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.offset import OffsetRequest
+from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 from msgspec.structs import replace
 
@@ -30,48 +34,50 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas
 from snapreplay.service.core.lineage import ENDING
 from snapreplay.service.kafka.connection import AnyRequest
-from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import Asked, translated
-from snapreplay.service.kafka.fetches import BY_NAME
+from snapreplay.service.kafka.fetches import Fetch, Limits
+from snapreplay.service.kafka.refusals import NotConnected
 from snapreplay.service.kafka.requests import (
     COORDINATOR_AWAY,
-    DescribeGroup,
+    DescribeGroups,
     DescribeProducers,
     DescribeTransactions,
     LeaveGroup,
     ListTransactions,
-    TopicIds,
+    Metadata,
+    error_codes,
 )
-from snapreplay.service.kafka.shared import Client, Shared
+from snapreplay.service.kafka.shared import COORDINATOR_PAUSE_S, Client, Shared
 from snapreplay.service.ports import TopicPartition
 
-NEEDED = {
-    "Produce": (0, 7),
-    "Fetch": (BY_NAME.API_KEY, BY_NAME.API_VERSION),
-    "Offset": (2, 3),
-    "Metadata": (3, 5),
-    "FindCoordinator": (10, 1),
-    "JoinGroup": (11, 5),
-    "Heartbeat": (12, 1),
-    "SyncGroup": (14, 3),
-    "CreateTopics": (19, 3),
-    "DeleteRecords": (21, 2),
-    "InitProducerId": (22, 0),
-    "AddPartitionsToTxn": (24, 0),
-    "EndTxn": (26, 0),
-    "DescribeConfigs": (32, 2),
-    **{
-        each.__name__: (each.API_KEY, each.VERSIONS[0])
-        for each in (TopicIds, LeaveGroup, DescribeGroup, DescribeProducers, DescribeTransactions, ListTransactions)
-    },
-}
-"""Request → API key, and a version that every broker since Kafka 3.0 speaks. A fetch by id (3.1) can be one by name."""
+_NEEDED: tuple[AnyRequest, ...] = (
+    ProduceRequest("", -1, 0, []),
+    Fetch(Limits(read_committed=True, wait_ms=0, partition_bytes=0, max_bytes=0), [], {}),
+    OffsetRequest(-1, 1, []),
+    MetadataRequest([]),
+    FindCoordinatorRequest("", CoordinationType.TRANSACTION),
+    JoinGroupRequest("", 0, 0, "", "instance", "", []),
+    HeartbeatRequest("", -1, ""),
+    SyncGroupRequest("", -1, "", "instance", []),
+    CreateTopicsRequest([], 0, validate_only=False),
+    DeleteRecordsRequest([], 0),
+    InitProducerIdRequest("", 0),
+    AddPartitionsToTxnRequest("", -1, 0, []),
+    EndTxnRequest("", -1, 0, False),
+    DescribeConfigsRequest([]),
+    Metadata([]),
+    LeaveGroup("", "", None),
+    DescribeGroups(""),
+    DescribeProducers("", 0),
+    DescribeTransactions(""),
+    ListTransactions([]),
+)
+"""Every broker since Kafka 3.0 speaks a version of each that we speak, too."""
 
 _NOBODY = -1  # no producer has this id
 _FORBIDDEN = {GroupAuthorizationFailedError.errno, TransactionalIdAuthorizationFailed.errno}
 _ABORT = 0
 _AGAIN = COORDINATOR_AWAY | {51}  # or it ends the last transaction of this id
-_PAUSE_S = 0.05
 
 
 class KafkaDiagnostics:
@@ -85,7 +91,7 @@ class KafkaDiagnostics:
 
     async def __aenter__(self) -> Self:
         async with self._asking("connecting"):
-            await entered(self._client.start(), self._settings)
+            await self._client.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -133,8 +139,8 @@ class KafkaDiagnostics:
     async def holding(self, partition: TopicPartition) -> OpenTransaction | None:
         """Return what `open_transaction` does, of the leader and the brokers that any broker names."""
         async with self._asking(f"asking who leads {partition}"):
-            told = await self._client.send(await self._client.anybody(), TopicIds([partition.topic]))
-            leaders = {each[1]: each[2] for topic in told.topics for each in topic[4]}
+            told = await self._client.send(await self._client.anybody(), Metadata([partition.topic]))
+            leaders = {each.partition: each.leader for topic in told.topics for each in topic[4]}
             if leaders.get(partition.partition, _NOBODY) == _NOBODY:
                 raise LeaderNotAvailableError(str(partition))
         return await self.open_transaction(partition, leaders[partition.partition], [each[0] for each in told.brokers])
@@ -143,13 +149,10 @@ class KafkaDiagnostics:
         """Return those of the ids whose coordinator is ending a transaction now."""
         async with self._asking("asking for the ends of transactions"):
             found = {}
-            anywhere = await self._client.anybody()
             for each in transactional_ids:
-                find = FindCoordinatorRequest(each, CoordinationType.TRANSACTION)
-                code, at = await self._asked(anywhere, find)
-                if code:
+                _, answer = await self._coordinated(CoordinationType.TRANSACTION, each, DescribeTransactions(each))
+                if answer is None:
                     continue  # `refused` says why
-                answer = await self._client.send(at.coordinator_id, DescribeTransactions(each))
                 ((code, _, state, _, started_at_ms, _, epoch, *_),) = answer.transaction_states
                 if not code and state in ENDING:
                     found[each] = EndingTransaction(state, epoch, started_at_ms)
@@ -163,26 +166,29 @@ class KafkaDiagnostics:
         """
         async with self._asking("probing"):
             refused: dict[str, str] = {}
-            anywhere = await self._client.anybody()
-            code, _ = await self._asked(anywhere, InitProducerIdRequest(None, 0))
-            _note(refused, "idempotent writes", code)
-            find = FindCoordinatorRequest(transactional_id, CoordinationType.TRANSACTION)
-            code, found = await self._asked(anywhere, find)
-            if _note(refused, transactional_id, code):
-                return refused
-            node, timeout_ms = found.coordinator_id, self._settings.timeouts.transaction_ms
-            code, answer = await self._asked(node, InitProducerIdRequest(transactional_id, timeout_ms))
+            while True:  # a broker that has just started has no ids yet
+                _, answer = await self._client.ask_any(InitProducerIdRequest(None, 0))
+                if answer.error_code not in COORDINATOR_AWAY:
+                    break
+                await asyncio.sleep(COORDINATOR_PAUSE_S)
+            _note(refused, "idempotent writes", answer.error_code)
+
+            async def asked(request: AnyRequest) -> tuple[int, Any]:
+                return await self._coordinated(CoordinationType.TRANSACTION, transactional_id, request)
+
+            timeout_ms = self._settings.timeouts.transaction_ms
+            code, answer = await asked(InitProducerIdRequest(transactional_id, timeout_ms))
             if _note(refused, transactional_id, code):
                 return refused
             us = (transactional_id, answer.producer_id, answer.producer_epoch)
             began = False
             try:
                 for topic, number in partitions:
-                    code, _ = await self._asked(node, AddPartitionsToTxnRequest(*us, [(topic, [number])]))
+                    code, _ = await asked(AddPartitionsToTxnRequest(*us, [(topic, [number])]))
                     began |= not _note(refused, topic, code)
             finally:
                 if began:
-                    await self._asked(node, EndTxnRequest(*us, _ABORT))
+                    await asked(EndTxnRequest(*us, _ABORT))
             return refused
 
     async def refused(self, group_id: str, owners: Mapping[str, TopicPartition]) -> dict[str, str]:
@@ -194,11 +200,11 @@ class KafkaDiagnostics:
         async with self._asking("asking for the permissions of its group and transactional ids"):
             refused: dict[str, str] = {}
             beat = HeartbeatRequest(group_id, -1, "")
-            code = await self._at_coordinator(CoordinationType.GROUP, group_id, beat)
+            code, _ = await self._coordinated(CoordinationType.GROUP, group_id, beat)
             _note(refused, group_id, code if code in _FORBIDDEN else NoError.errno)
             for owner, (topic, number) in owners.items():
                 add = AddPartitionsToTxnRequest(owner, _NOBODY, 0, [(topic, [number])])
-                code = await self._at_coordinator(CoordinationType.TRANSACTION, owner, add)
+                code, _ = await self._coordinated(CoordinationType.TRANSACTION, owner, add)
                 _note(refused, owner, code if code in _FORBIDDEN else NoError.errno)
             return refused
 
@@ -209,7 +215,7 @@ class KafkaDiagnostics:
         try:
             async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
                 return Broker(node, address, missing=missing_requests(await self._client.versions(node)))
-        except (NodeNotReadyError, TimeoutError):
+        except (NotConnected, TimeoutError):
             return Broker(node, address, reachable=False)
 
     async def _described(self, found: OpenTransaction, node: int, transactional_id: str) -> OpenTransaction:
@@ -219,36 +225,25 @@ class KafkaDiagnostics:
             return replace(found, transactional_id=transactional_id)
         return replace(found, transactional_id=transactional_id, started_at_ms=started_at_ms, timeout_ms=timeout_ms)
 
-    async def _at_coordinator(self, kind: int, name: str, request: AnyRequest) -> int:
-        """Return the error code of finding the coordinator, else of asking it."""
-        anywhere = await self._client.anybody()
-        find = FindCoordinatorRequest(name, kind)
-        code, found = await self._asked(anywhere, find)
-        if not code:
-            code, _ = await self._asked(found.coordinator_id, request)
-        return code
-
-    async def _asked(self, node: int, request: AnyRequest) -> tuple[int, Any]:
-        """Ask; return the error code and the answer. Ask again for codes that only mean "not yet"."""
-        while True:
-            answer = await self._client.send(node, request)
-            code = _error_code(answer)
-            if code not in _AGAIN:
-                return code, answer
-            await asyncio.sleep(_PAUSE_S)
+    async def _coordinated(self, kind: int, name: str, request: AnyRequest) -> tuple[int, Any]:
+        """Ask the coordinator of a group or transactional id. Return its error code and its answer; the code of looking
+        for it and None, if that was refused."""
+        try:
+            answer = await self._client.ask_coordinator(name, request, kind, again=_AGAIN)
+        except BrokerResponseError as error:
+            return error.errno, None
+        return next(iter(error_codes(answer)), NoError.errno), answer
 
 
-def missing_requests(versions: Mapping[int, tuple[int, int]]) -> tuple[str, ...]:
+def missing_requests(versions: dict[int, tuple[int, int]]) -> tuple[str, ...]:
     """Return the requests that a broker does not speak. `versions`: API key → its oldest and newest version."""
-    known = {name: (version, *versions.get(key, (0, -1))) for name, (key, version) in NEEDED.items()}
-    return tuple(name for name, (version, oldest, newest) in known.items() if not oldest <= version <= newest)
-
-
-def _error_code(answer: Any) -> int:
-    if hasattr(answer, "errors"):  # of one partition
-        ((_, ((_, code),)),) = answer.errors
-        return int(code)
-    return int(answer.error_code)
+    missing = []
+    for request in _NEEDED:
+        try:
+            request.prepare(versions)
+        except (IncompatibleBrokerVersion, NotImplementedError):
+            missing.append(type(request).__name__.removesuffix("Request"))
+    return tuple(missing)
 
 
 def _note(refused: dict[str, str], what: str, code: int) -> bool:

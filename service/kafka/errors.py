@@ -25,6 +25,7 @@ from snapreplay.service.core.kafka_errors import (
     RefusedTopic,
     Unreachable,
 )
+from snapreplay.service.kafka.refusals import NotConnected, refusal
 
 
 def _learned(errno: int, name: str, *, retriable: bool = False, invalid_metadata: bool = False) -> Any:
@@ -48,13 +49,6 @@ _learned(103, "INCONSISTENT_TOPIC_ID", retriable=True, invalid_metadata=True)
 
 _NOT_SPOKEN = (kafka.IncompatibleBrokerVersion, NotImplementedError)
 """The broker does not know the request, or none of the versions that we know."""
-
-
-class NobodyAnswers(kafka.KafkaConnectionError):
-    """No address of the cluster answers a bare connection; the text has the reason of each."""
-
-    def __str__(self) -> str:
-        return f"nobody answers at {', '.join(map(str, self.args))}"
 
 
 CLIENT_ERRORS = (
@@ -164,19 +158,24 @@ def client_error(error: BaseException, doing: str, asked: Asked | None = None) -
             " offsets.topic.replication.factor and transaction.state.log.replication.factor must not be above the"
             " number of brokers",
         )
-    told = str(error) if isinstance(error, NobodyAnswers) else described(error)
+    told = str(error) if isinstance(error, NotConnected) else described(error)
     return Unreachable(f"no usable answer from Kafka while {doing}: {told}")
+
+
+async def known_error(error: BaseException, doing: str, asked: Asked) -> SnapreplayError:
+    """Return the brokers' refusal behind an error outside of a transaction, else `client_error`."""
+    for each in (error, error.__cause__):
+        refused = await refusal(each.failures, asked.settings) if isinstance(each, NotConnected) else None
+        if refused is not None:
+            return refused
+    return client_error(error, doing, asked)
 
 
 @asynccontextmanager
 async def translated(
-    doing: str,
-    asked: Asked | None = None,
-    *,
-    within_s: float | None = None,
-    give_up: Callable[[], Awaitable[None]] | None = None,
+    doing: str, asked: Asked, *, within_s: float | None = None, give_up: Callable[[], Awaitable[None]] | None = None
 ) -> AsyncIterator[None]:
-    """Raise `client_error` for what the client raises in this block, or if the block takes longer than `within_s`.
+    """Raise `known_error` for what the client raises in this block, or if the block takes longer than `within_s`.
     `give_up` is awaited first, after any error and after a cancellation."""
     try:
         async with asyncio.timeout(within_s):
@@ -185,7 +184,7 @@ async def translated(
         if give_up is not None:
             await give_up()
         if isinstance(error, CLIENT_ERRORS):
-            raise client_error(error, doing, asked) from error
+            raise await known_error(error, doing, asked) from error
         raise
 
 

@@ -20,7 +20,6 @@ from snapreplay.service.core.partitioners import murmur_positive
 from snapreplay.service.kafka.batching import CODECS, Batches, Place, TopicShape
 from snapreplay.service.kafka.config import batch_bytes_max
 from snapreplay.service.kafka.connection import CLOSE_S
-from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, commit_error, translated
 from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.sink import BatchesRefused, Sink
@@ -47,7 +46,7 @@ class _Unowned:
     async def _start(self, doing: str, within_ms: int, name: str = "") -> None:
         asked = Asked(self._settings, "IdempotentWrite", name)
         async with translated(doing, asked, give_up=self.close), self._sink.within(within_ms / 1000):
-            await entered(self._sink.start(), self._settings)
+            await self._sink.start()
 
     async def close(self) -> None:
         """Close it; bounded, idempotent, never raises."""

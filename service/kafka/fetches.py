@@ -24,7 +24,7 @@ from snapreplay.service.kafka.records import batches_in
 from snapreplay.service.kafka.requests import (
     NO_TAGS,
     TEXT,
-    LeaderEpochEnds,
+    OffsetForLeaderEpoch,
     TopicId,
     array_of,
     flexible,
@@ -129,19 +129,16 @@ class Fetch:
         """Take `ids`: topic → id, "" if there is none."""
         self.wait_ms = limits.wait_ms
         self._limits, self._wanted, self._ids = limits, wanted, ids
-        is_by_id = all(ids.get(each.partition.topic) for each in wanted)
-        self._structs = (BY_ID, BY_NAME) if is_by_id else (BY_NAME,)
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
-        return self.build(spoken("Fetch", self._structs, versions))
-
-    def build(self, request_struct_class: type[RequestStruct]) -> RequestStruct:
-        is_by_id = request_struct_class is BY_ID
+        has_ids = all(self._ids.get(each.partition.topic) for each in self._wanted)
+        struct_class = spoken("Fetch", (BY_ID, BY_NAME) if has_ids else (BY_NAME,), versions)
+        is_by_id = struct_class is BY_ID
         named = [
             ((self._ids[each.partition.topic] if is_by_id else each.partition.topic, each.partition.partition), each)
             for each in self._wanted
         ]
-        return self._built(request_struct_class, named, _NO_SESSION, ())
+        return self._built(struct_class, named, _NO_SESSION, ())
 
     def _built(
         self,
@@ -197,11 +194,10 @@ class SessionFetch(Fetch):
         """Take `session`: its id, and the number of this fetch in it. Number 0 begins a new session, and ends this
         one."""
         super().__init__(limits, list(named.values()), {})
-        self._structs = (BY_ID,)
         self._session, self._named, self._forgotten = session, named, forgotten
 
-    def build(self, request_struct_class: type[RequestStruct]) -> RequestStruct:
-        return self._built(request_struct_class, self._named.items(), self._session, self._forgotten)
+    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
+        return self._built(spoken("Fetch", (BY_ID,), versions), self._named.items(), self._session, self._forgotten)
 
     @staticmethod
     def changes(answer: Any) -> dict[Log, Answered]:
@@ -260,7 +256,7 @@ async def epoch_end(client: Client, partition: TopicPartition, leader_epoch: int
     Raises:
         KafkaError: ask again.
     """
-    asked = LeaderEpochEnds(partition.topic, partition.partition, leader_epoch)
+    asked = OffsetForLeaderEpoch(partition.topic, partition.partition, leader_epoch)
     try:
         answer = await client.send(await _leader(client, partition), asked)
     except IncompatibleBrokerVersion:

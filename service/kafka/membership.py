@@ -13,9 +13,9 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from aiokafka import ConsumerRebalanceListener
 from aiokafka import errors as kafka
@@ -32,16 +32,15 @@ from snapreplay.service.config.groups import GroupSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core import inspected
 from snapreplay.service.core.assignment import Holding, Introductions, Member, Share
-from snapreplay.service.core.kafka_errors import GroupRefused, NotAuthenticated
+from snapreplay.service.core.kafka_errors import GroupRefused
 from snapreplay.service.core.owners import SteppedDown
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.kafka.admin import NEWER_PROTOCOL, ForeignMember, KafkaAdmin
+from snapreplay.service.kafka.admin import NEWER_PROTOCOL, GroupMember, KafkaAdmin
 from snapreplay.service.kafka.assignor import StandbyAssignor
 from snapreplay.service.kafka.config import retry_pause_s
 from snapreplay.service.kafka.connection import CLOSE_S, AnyRequest
-from snapreplay.service.kafka.entry import entered, refusal
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, GroupFull, client_error
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, GroupFull, known_error
 from snapreplay.service.kafka.requests import LeaveGroup
 from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import TopicPartition
@@ -50,6 +49,7 @@ from snapreplay.service.runtime.tasks import cancel_and_wait
 log = logging.getLogger(__name__)
 
 Callback = Callable[[set[int]], Coroutine[Any, Any, None]]
+T = TypeVar("T")
 
 LEAVE_SECONDS = 5 * CLOSE_S  # the default; a stop with less time says so
 LOOK_SECONDS = 2.0
@@ -86,7 +86,7 @@ class Evictions:
         return self.suspects_duplicate and not known
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Begin again."""
         self._member_id = ""
         self._times.clear()
 
@@ -205,7 +205,7 @@ class Membership:
         return self._assignor.share
 
     def rejoin(self) -> None:
-        """Have the partitions assigned anew, by what this process holds now. Nothing stops meanwhile. Any thread."""
+        """Have the partitions assigned again, by what this process holds now. Nothing stops meanwhile. Any thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._ask)
 
@@ -235,7 +235,7 @@ class Membership:
                 self._interrupted.clear()
                 try:
                     await self._be_member()
-                except (*CLIENT_ERRORS, NotAuthenticated) as error:
+                except CLIENT_ERRORS as error:
                     await self._lost(error)
                 if self.assignment:
                     pause_s = _FIRST_PAUSE_S
@@ -292,7 +292,7 @@ class Membership:
         subscription = SubscriptionState()
         coordinator: Any = None
         try:
-            await entered(client.start(), self._settings)
+            await client.start()
             coordinator = self._coordinator = self._joining(client, subscription)
             failing = asyncio.create_task(_raise_errors(coordinator))
             await self._until_leaving(failing, asyncio.create_task(self._look_why()))
@@ -330,7 +330,7 @@ class Membership:
     async def _lost(self, error: BaseException) -> None:
         """Say why there is no membership: the client wraps what the broker answered."""
         cause = error.__cause__ if isinstance(error.__cause__, KafkaError) else error
-        known: SnapreplayError = await refused_join(self._settings, self._group_id, cause) or client_error(
+        known: SnapreplayError = await refused_join(self._settings, self._group_id, cause) or await known_error(
             cause, "joining it", Asked(self._settings, "Read", self._group_id)
         )
         is_named = isinstance(known, AccessError | GroupRefused)
@@ -346,7 +346,7 @@ class Membership:
             coordinator = self._coordinator
             error: SnapreplayError | None = None
             if coordinator is not None and coordinator.coordinator_id is None:
-                error = await refusal(self._settings) or await self._without_coordinator()
+                error = await self._without_coordinator()
             if error is not None and error.hint:
                 line = self._said.line(f"group {self._group_id}: {error}", time.monotonic())
                 if line is not None:
@@ -360,11 +360,10 @@ class Membership:
         """Name the members for which the coordinator bypasses our assignor; empty: there are none."""
         if not self._assignor.is_bypassed:
             return ""
-        try:
-            found = await KafkaAdmin(self._settings).foreign_members(self._group_id)
-        except SnapreplayError:
+        found = await _answer(KafkaAdmin(self._settings).foreign_members(self._group_id))
+        if found is None:
             return self.mixed_with
-        return str(foreign_members(self._settings, self._group_id, found)) if found else ""
+        return str(mixed_group(self._settings, self._group_id, found)) if found else ""
 
     async def _without_coordinator(self) -> SnapreplayError | None:
         """Say what keeps the group without a coordinator; None: it has one again."""
@@ -465,12 +464,14 @@ async def refused_join(settings: Settings, group_id: str, error: BaseException) 
     is_full = GroupFull.__name__ in str(error)  # the client wraps it
     match error:
         case kafka.InvalidSessionTimeoutError():
-            return _beyond_limits(settings, group_id, await _broker_config(admin))
+            facts = await _answer(admin.facts())
+            return _beyond_limits(settings, group_id, facts.broker_config if facts is not None else {})
         case kafka.KafkaError() if is_full or isinstance(error, kafka.InconsistentGroupProtocolError):
-            found = await _foreign(admin, group_id, is_foreign=not is_full)
+            found = await _answer(admin.foreign_members(group_id, is_foreign=not is_full)) or []
             if found or not is_full:
-                return foreign_members(settings, group_id, found)
-            limit = (await _broker_config(admin)).get(GROUP_SIZE)
+                return mixed_group(settings, group_id, found)
+            facts = await _answer(admin.facts())
+            limit = facts.broker_config.get(GROUP_SIZE) if facts is not None else None
             return GroupRefused(
                 f"group {group_id} has as many members as {GROUP_SIZE}{f'={limit}' if limit else ''} of the brokers"
                 " allows: this process cannot join it",
@@ -480,7 +481,7 @@ async def refused_join(settings: Settings, group_id: str, error: BaseException) 
             return None
 
 
-def foreign_members(settings: Settings, group_id: str, found: list[ForeignMember]) -> GroupRefused:
+def mixed_group(settings: Settings, group_id: str, found: list[GroupMember]) -> GroupRefused:
     """Return the refusal of a group that consumers have joined that are no processes of the app."""
     servers = ",".join(settings.bootstrap_servers)
     who = some(str(each) for each in found) or "of another kind, which the coordinator does not list"
@@ -500,21 +501,14 @@ def foreign_members(settings: Settings, group_id: str, found: list[ForeignMember
     )
 
 
-async def _broker_config(admin: KafkaAdmin) -> dict[str, str]:
+async def _answer(asking: Awaitable[T]) -> T | None:
     try:
-        return dict((await admin.facts()).broker_config)
+        return await asking
     except SnapreplayError:
-        return {}
+        return None
 
 
-async def _foreign(admin: KafkaAdmin, group_id: str, *, is_foreign: bool) -> list[ForeignMember]:
-    try:
-        return await admin.foreign_members(group_id, is_foreign=is_foreign)
-    except SnapreplayError:
-        return []
-
-
-def _beyond_limits(settings: Settings, group_id: str, broker_config: dict[str, str]) -> GroupRefused:
+def _beyond_limits(settings: Settings, group_id: str, broker_config: Mapping[str, str]) -> GroupRefused:
     wanted_ms = settings.group.session_timeout_ms
     found = inspected.session_timeout(wanted_ms, broker_config)
     if found is not None:
@@ -587,11 +581,19 @@ async def _end(coordinator: Any) -> None:
 
 
 async def _leave_group(client: Client, coordinator: Any, group_id: str, instance_id: str | None) -> None:
-    """Leave the group as this member. Bounded, never raises. aiokafka's coordinator leaves for dynamic members only."""
+    """Leave the group as this member. Bounded, never raises.
+
+    aiokafka's coordinator leaves for dynamic members only, and not before the answer to a join that is under way. The
+    broker answers that when the member leaves. So both are done at once; a member that is closing does not join again.
+    """
     member_id, node = coordinator.member_id, coordinator.coordinator_id
-    await _end(coordinator)  # or the next heartbeat would join again
-    if node is None or not member_id:
-        return
+    async with asyncio.TaskGroup() as both:
+        both.create_task(_end(coordinator))
+        if node is not None and member_id:
+            both.create_task(_send_leave(client, node, group_id, member_id, instance_id))
+
+
+async def _send_leave(client: Client, node: int, group_id: str, member_id: str, instance_id: str | None) -> None:
     try:
         async with asyncio.timeout(CLOSE_S):
             # On a connection of its own: an unanswered join holds up the coordinator's.

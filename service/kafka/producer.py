@@ -21,7 +21,6 @@ from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import Ending
 from snapreplay.service.kafka.batching import CODECS, Batches, TopicShape
 from snapreplay.service.kafka.config import batch_bytes_max
-from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, commit_error, lifted_times, translated
 from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.sink import BatchesRefused, Sink
@@ -85,7 +84,7 @@ class KafkaProducer:
         doing = f"fencing {self.transactional_id}"
         asked = Asked(self._settings, "IdempotentWrite", self.transactional_id)
         async with translated(doing, asked, give_up=self._give_up), self._sink.within(deadline_s):
-            await entered(self._sink.start(), self._settings)
+            await self._sink.start()
 
     async def commit(self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]) -> tuple[int, ...]:
         """Commit as `ports.Producer.commit` says. `records` is never empty."""

@@ -1,16 +1,16 @@
 """Reads partitions without a group: done means "the position has reached the end".
 
-An empty poll means nothing: it may be an election, a reconnect, aborted data. A client whose brokers have all
-moved never finds them again, so a read without progress gets a new client, with another address first.
+An empty poll means nothing: it may be an election, a reconnect, aborted data. A leader that is cut off may answer and
+have nothing, so a read without progress asks again who leads.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import (
@@ -32,7 +32,6 @@ from snapreplay.service.kafka.config import FETCH_WAIT_MS, fetch_limits
 from snapreplay.service.kafka.connection import KERNEL_ENDS_SILENCE
 from snapreplay.service.kafka.cursors import Cursor, Reading
 from snapreplay.service.kafka.ends_watch import EndsWatch
-from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import Asked, client_error, translated
 from snapreplay.service.kafka.fetches import batch_at, epoch_end
 from snapreplay.service.kafka.fetching import Fetching
@@ -46,12 +45,34 @@ SLICE_RECORDS = 5000
 _POLL_MS = 200
 LAG_SECONDS = 5.0  # a broker may not know a topic that exists
 # Among many clients fetches that return nothing are what an idle process does most.
-FETCH_WAIT_MS_MAX, FETCH_MS_PER_CLIENT = 20_000 if KERNEL_ENDS_SILENCE else 5000, 40
+FETCH_WAIT_MS_MAX, FETCH_MS_PER_CLIENT = 20_000 if KERNEL_ENDS_SILENCE else 5000, 60
 ATTEMPTS_MAX = 3
 """At a batch that is damaged."""
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 5.0
 
 _Answer = TypeVar("_Answer")
+_Asked = ParamSpec("_Asked")
+
+
+def _until_answered(
+    ask: Callable[Concatenate[KafkaReader, _Asked], Coroutine[Any, Any, _Answer]],
+) -> Callable[Concatenate[KafkaReader, _Asked], Coroutine[Any, Any, _Answer]]:
+    """Ask again while no broker answers, for timeouts.metadata_ms."""
+
+    async def asked(reader: KafkaReader, /, *what: _Asked.args, **how: _Asked.kwargs) -> _Answer:
+        deadline, pause_s = _now() + reader.metadata_s, _FIRST_PAUSE_S
+        while True:
+            reader.check_open()
+            try:
+                return await ask(reader, *what, **how)
+            except Unreachable:
+                if _now() + pause_s > deadline:
+                    raise
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+            await reader.start_over()
+
+    return asked
 
 
 class KafkaReader:
@@ -71,51 +92,40 @@ class KafkaReader:
         """Take `shared` and `watches`, of this loop; None: it shares nothing, and quiet logs are not watched."""
         self._settings = settings
         self._shared = shared or Shared(settings)
-        self._watches = watches
         self._topic_ids = topic_ids
         self._ends = EndsWatch(self._shared, watches, topic_ids) if watches is not None and read_committed else None
-        self._disturbances = 0  # of earlier clients and positions
+        self._disturbances = 0  # of earlier positions
         self._patient = patient
         self._limits = fetch_limits(settings, read_committed=read_committed, large=large, patient=patient)
         replica_s = int(str(settings.kafka.get("metadata.max.age.ms", 30_000))) / 1000
         self._how = Reading(read_committed, self._limits.checks_crcs, replica_s)
-        self._metadata_s = settings.timeouts.metadata_ms / 1000
+        self.metadata_s = settings.timeouts.metadata_ms / 1000
         self._progress_s = settings.timeouts.progress_ms / 1000
-        # Longer than one request and its retry: a slow answer is no reason for a new client.
+        # Longer than one request and its retry: a slow answer is no reason for doubt.
         self._patience_s = 2.5 * settings.request_timeout_ms / 1000
         self._lag_s = min(LAG_SECONDS, self._progress_s)
-        self._has_entered = False
-        self._fetching: Fetching | None = None
+        self._client = Client(self._shared, is_reading=True)
+        self._fetching = Fetching(self._client, self._limits, self._fetch_wait_ms, watches)
         self._cursors: dict[TopicPartition, Cursor] = {}
         self._late: Exception | None = None  # for the next poll: records come first
         self._closed = False
         self._woken = False
 
     async def start(self) -> None:
-        """Make sure that a broker answers. A client follows when something is to be read: many only ask for bounds.
+        """Make sure that a broker answers.
 
         Raises:
             Unreachable: no broker answered.
             NotAuthenticated: access was refused.
         """
-        async with translated("connecting a reader", give_up=self._leave):
-            await entered(self._enter(), self._settings)
+        async with translated("connecting a reader", Asked(self._settings, "Read"), give_up=self._client.close):
+            await self._client.start()
             if self._closed:  # meanwhile, by another task
-                raise Unreachable("this reader is closed")
-
-    async def _enter(self) -> None:
-        await self._shared.enter()
-        self._has_entered = True
-
-    async def _leave(self) -> None:
-        if self._has_entered:
-            self._has_entered = False
-            await self._shared.leave()
+                raise _closed()
 
     @property
     def disturbances(self) -> int:
-        losses = self._fetching.losses if self._fetching is not None else 0
-        return self._disturbances + losses + sum(each.disturbances for each in self._cursors.values())
+        return self._disturbances + self._fetching.losses + sum(each.disturbances for each in self._cursors.values())
 
     @property
     def doubt(self) -> str:
@@ -123,15 +133,17 @@ class KafkaReader:
 
     @property
     def is_silent(self) -> bool:
-        if self._fetching is not None:
-            return self._fetching.is_silent
-        return any(each.is_unanswered for each in self._cursors.values())
+        return self._fetching.is_silent or any(each.is_unanswered for each in self._cursors.values())
 
     async def bounds(self, partition: TopicPartition) -> Bounds:
         return (await self.bounds_of([partition]))[partition]
 
+    @_until_answered
     async def bounds_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        return await self._asked(self._ask_bounds, partitions) if partitions else {}
+        if not partitions:
+            return {}
+        async with self._asking(partitions, f"asking for the bounds of {some(map(str, partitions))}") as log_ends:
+            return await log_ends.bounds(partitions, read_committed=self._how.read_committed)
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         doing = f"asking where {some(map(str, partitions))} end"
@@ -148,44 +160,50 @@ class KafkaReader:
                     self._ends.seen(each, end_offset)
         return seen
 
+    @_until_answered
     async def first_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
-        return await self._asked(self._ask_time, partition, timestamp_ms)
+        async with self._asking([partition], f"asking {partition} for a time") as log_ends:
+            found = await log_ends.first_at(partition, timestamp_ms, read_committed=self._how.read_committed)
+        return (await self.bounds(partition)).end_offset if found is None else found
 
+    @_until_answered
     async def batch_below(self, partition: TopicPartition, position: int) -> LogBatch | None:
-        return await self._asked(self._ask_batch, partition, position - 1)
+        offset, asked = position - 1, Asked(self._settings, "Read", partition.topic)
+        async with translated(f"asking {partition} for offset {offset}", asked):
+            return await batch_at(self._client, partition, offset, self._topic_ids)
 
+    @_until_answered
     async def epoch_end(self, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:
-        return await self._asked(self._ask_epoch, partition, leader_epoch)
+        asked = Asked(self._settings, "Describe", partition.topic)
+        async with translated(f"asking {partition} for leader epoch {leader_epoch}", asked):
+            return await epoch_end(self._client, partition, leader_epoch)
 
-    async def _asked(self, ask: Callable[..., Awaitable[_Answer]], *what: object) -> _Answer:
-        """Ask until somebody answers, for the metadata timeout."""
-        deadline, pause_s = _now() + self._metadata_s, _FIRST_PAUSE_S
-        while True:
-            try:
-                return await ask(*what)
-            except Unreachable:
-                if _now() + pause_s > deadline:
-                    raise
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
-            pause_s = min(2 * pause_s, _LAST_PAUSE_S)
-            await self._renew()
+    @asynccontextmanager
+    async def _asking(self, partitions: Collection[TopicPartition], doing: str) -> AsyncIterator[LogEnds]:
+        self.check_open()
+        topics = {each.topic for each in partitions}
+        asked = Asked(self._settings, "Read", next(iter(topics)) if len(topics) == 1 else "")
+        async with translated(doing, asked, within_s=self._settings.request_timeout_ms / 1000):
+            await self._shared.track(topics)
+            check_allowed(self._shared.cluster, topics, self._settings)
+            yield self._shared.log_ends
 
     async def read(
         self, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> AsyncIterator[Sequence[InputRecord]]:
         if start_offset >= end_offset:
             return
-        await self._seek({partition: start_offset}, stop_offset=end_offset)
+        self._seek({partition: start_offset}, stop_offset=end_offset)
         try:
             async for records in self._up_to(partition, start_offset, end_offset):
                 yield records
         finally:
-            self._rest()
+            self._fetching.begin(())
 
     async def _up_to(
         self, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> AsyncIterator[Sequence[InputRecord]]:
-        position, moved_at, renewed_at = start_offset, _now(), _now()
+        position, moved_at, doubted_at = start_offset, _now(), _now()
         while position < end_offset:
             records = await self._poll_patiently(partition)
             if records and records[-1].offset >= end_offset:
@@ -193,16 +211,16 @@ class KafkaReader:
             if records:
                 yield records
             if self.position(partition) > position:
-                position, moved_at, renewed_at = self.position(partition), _now(), _now()
+                position, moved_at, doubted_at = self.position(partition), _now(), _now()
                 continue
             if _now() - moved_at > self._progress_s:
                 self._check_cut(0.0)
                 raise stalled(partition, position, end_offset, self._progress_s)
             if _now() - (self._cursors[partition].missing_since or _now()) > self._lag_s:
                 raise gone(partition, self._topic_ids.get(partition.topic, ""))
-            if _now() - renewed_at > self._patience_s:
-                await self._renew()
-                renewed_at = _now()
+            if _now() - doubted_at > self._patience_s:
+                await self.start_over()
+                doubted_at = _now()
 
     async def read_at(self, partition: TopicPartition, offset: int) -> InputRecord | None:
         """Read as `ports.Reader.read_at` says. Also None at or beyond the end.
@@ -223,7 +241,7 @@ class KafkaReader:
     async def follow(
         self, positions: Mapping[TopicPartition, int], anchors: Mapping[TopicPartition, PositionAnchor] = NO_ANCHORS
     ) -> None:
-        await self._seek(positions, anchors)
+        self._seek(positions, anchors)
 
     def anchor_below(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
         cursor = self._cursors.get(partition)
@@ -232,13 +250,14 @@ class KafkaReader:
         cursor.batches.forget_before(position)
         return cursor.batches.below(position)
 
-    async def _seek(
+    def _seek(
         self,
         positions: Mapping[TopicPartition, int],
         anchors: Mapping[TopicPartition, PositionAnchor] | None = None,
         stop_offset: int | None = None,
     ) -> None:
         """Read from these positions; with `anchors` to follow."""
+        self.check_open()
         before, self._cursors, self._late = self._cursors, {}, None
         self._disturbances += sum(each.disturbances for each in before.values())
         for partition, position in positions.items():
@@ -250,12 +269,9 @@ class KafkaReader:
                 cursor.follow(anchors.get(partition))
             cursor.stop_offset = stop_offset
             self._cursors[partition] = cursor
-        if self._fetching is None:
-            await (self._renew() if self._disturbances else self._try_to_connect())
-            return
         self._fetching.begin(self._cursors.values())
         if self._patient:
-            self._fetching.client.give_back()  # else the next fetch waits for the answer to the last, futile one
+            self._client.give_back()  # else the next fetch waits for the answer to the last, futile one
 
     async def poll(
         self, records_max: int, timeout_ms: int, only: Collection[TopicPartition] | None = None
@@ -264,12 +280,12 @@ class KafkaReader:
             late, self._late = self._late, None
             raise late
         self._check_cut(self._progress_s)
-        fetching = await self._connected()
-        check_allowed(fetching.client.cluster, (topic for topic, _ in self._cursors), self._settings)
+        self.check_open()
+        check_allowed(self._client.cluster, (topic for topic, _ in self._cursors), self._settings)
         wait_ms, self._woken = 0 if self._woken else timeout_ms, False
         fetched, moved = await self._take(records_max, only)
         if not moved and wait_ms:
-            await fetching.news(wait_ms)
+            await self._fetching.news(wait_ms)
             fetched, _ = await self._take(records_max, only)
         return fetched
 
@@ -301,8 +317,7 @@ class KafkaReader:
                 fetched[partition] = records
                 left -= len(records)
                 self._cursors[partition] = self._cursors.pop(partition)
-        if self._fetching is not None:
-            self._fetching.fetch_due()
+        self._fetching.fetch_due()
         return fetched, moved
 
     def _check_cut(self, longest_s: float) -> None:
@@ -311,7 +326,7 @@ class KafkaReader:
                 raise cut_off(cursor.partition, cursor.position, seconds)
 
     def wake(self) -> None:
-        if self._fetching is None or not self._fetching.wake():
+        if not self._fetching.wake():
             self._woken = True
 
     def position(self, partition: TopicPartition) -> int:
@@ -325,42 +340,26 @@ class KafkaReader:
 
     async def close(self) -> None:
         self._closed = True
-        fetching, self._fetching = self._fetching, None
         ended = self._ends.close() if self._ends is not None else ()
         try:
             if ended:
                 await asyncio.wait(ended)
-            if fetching is not None:
-                await _closed(fetching)
+            await self._fetching.close()
         finally:
-            await self._leave()
+            await self._client.close()
 
     async def _poll_patiently(self, partition: TopicPartition) -> Sequence[InputRecord]:
         """Poll; an absent broker only means no progress: the progress timeout decides."""
         try:
             return (await self.poll(SLICE_RECORDS, _POLL_MS)).get(partition, ())
         except Unreachable:
-            if self._closed:
-                raise
+            self.check_open()
             await asyncio.sleep(_POLL_MS / 1000)
             return ()
 
-    def _rest(self) -> None:
-        """Fetch nothing more."""
-        if self._fetching is not None:
-            self._fetching.begin(())
-
-    async def _connect(self) -> Fetching:
-        client = Client(self._shared, is_reading=True)
-        async with translated("connecting a reader"):
-            await entered(client.start(), self._settings)
-        if self._closed:  # meanwhile, by another task
-            await client.close()
-            raise Unreachable("this reader is closed")
-        self._disturbances += 1
-        self._fetching = Fetching(client, self._limits, self._fetch_wait_ms, self._watches)
-        self._fetching.begin(self._cursors.values())
-        return self._fetching
+    def check_open(self) -> None:
+        if not self._client.is_open:
+            raise _closed()
 
     def _fetch_wait_ms(self) -> int:
         """Return the wait of the next fetch of a quiet log that no watch takes."""
@@ -369,58 +368,17 @@ class KafkaReader:
             return self._limits.wait_ms
         return max(FETCH_WAIT_MS, min(FETCH_MS_PER_CLIENT * self._shared.users, FETCH_WAIT_MS_MAX))
 
-    async def _connected(self) -> Fetching:
-        if self._fetching is None:
-            if self._closed:
-                raise Unreachable("this reader is closed")
-            return await self._connect()
-        return self._fetching
-
-    async def _renew(self) -> None:
-        """Connect a new client at the same positions, another address first; else the next call tries again."""
-        fetching, self._fetching = self._fetching, None
+    async def start_over(self) -> None:
+        """Fetch again from the same positions, with newer metadata, and on other connections."""
+        self._fetching.begin(())
         self._shared.distrust()
-        if fetching is not None:
-            self._disturbances += fetching.losses
-            await _closed(fetching)
-        await self._try_to_connect()
-
-    async def _try_to_connect(self) -> None:
-        try:
-            await self._connected()
-        except Unreachable:
-            if self._closed:
-                raise
-
-    async def _ask_bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        async with self._asking(partitions, f"asking for the bounds of {some(map(str, partitions))}") as log_ends:
-            return await log_ends.bounds(partitions, read_committed=self._how.read_committed)
-
-    @asynccontextmanager
-    async def _asking(self, partitions: Collection[TopicPartition], doing: str) -> AsyncIterator[LogEnds]:
-        if not self._has_entered:
-            raise Unreachable("this reader is closed")
-        topics = {each.topic for each in partitions}
-        asked = Asked(self._settings, "Read", next(iter(topics)) if len(topics) == 1 else "")
-        async with translated(doing, asked, within_s=self._settings.request_timeout_ms / 1000):
-            await self._shared.track(topics)
-            check_allowed(self._shared.cluster, topics, self._settings)
-            yield self._shared.log_ends
-
-    async def _ask_time(self, partition: TopicPartition, timestamp_ms: int) -> int:
-        async with self._asking([partition], f"asking {partition} for a time") as log_ends:
-            found = await log_ends.first_at(partition, timestamp_ms, read_committed=self._how.read_committed)
-        return (await self.bounds(partition)).end_offset if found is None else found
-
-    async def _ask_batch(self, partition: TopicPartition, offset: int) -> LogBatch | None:
-        client, asked = (await self._connected()).client, Asked(self._settings, "Read", partition.topic)
-        async with translated(f"asking {partition} for offset {offset}", asked):
-            return await batch_at(client, partition, offset, self._topic_ids)
-
-    async def _ask_epoch(self, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:
-        client, asked = (await self._connected()).client, Asked(self._settings, "Describe", partition.topic)
-        async with translated(f"asking {partition} for leader epoch {leader_epoch}", asked):
-            return await epoch_end(client, partition, leader_epoch)
+        with suppress(Unreachable):  # the caller has a deadline
+            async with translated("connecting a reader", Asked(self._settings, "Read")):
+                await self._shared.freshen()
+        self.check_open()
+        self._disturbances += 1
+        self._fetching.begin(self._cursors.values())
+        self._client.give_back()
 
     async def _judge(self, cursor: Cursor, error: Exception) -> None:
         """Raise what an error of a fetch means, or nothing if it is fetched again.
@@ -438,7 +396,7 @@ class KafkaReader:
             case CorruptRecordException():
                 if cursor.attempts >= ATTEMPTS_MAX:
                     raise self._damaged(cursor, error) from error
-                await self._renew()
+                await self.start_over()
             case UnsupportedCodecError():
                 raise client_error(error, f"reading {partition} from offset {at} on") from error
             case TooInflated():
@@ -456,7 +414,7 @@ class KafkaReader:
 
     def _damaged(self, cursor: Cursor, error: Exception) -> DamagedError:
         partition, at = cursor.partition, cursor.position
-        leader = "unknown" if self._fetching is None else leader_of(self._fetching.client, partition)
+        leader = leader_of(self._client, partition)
         return DamagedError(
             f"{partition} offset {at}: the record batch was damaged {cursor.attempts} times in a row:"
             f" {described(error)}",
@@ -469,11 +427,8 @@ class KafkaReader:
         )
 
 
-async def _closed(fetching: Fetching) -> None:
-    try:
-        await fetching.close()
-    finally:
-        await fetching.client.close()
+def _closed() -> Unreachable:
+    return Unreachable("this reader is closed")
 
 
 def _now() -> float:

@@ -7,7 +7,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from io import SEEK_CUR, BytesIO
 from struct import Struct
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.api import RequestStruct, Response
@@ -27,6 +27,8 @@ from aiokafka.protocol.types import (
 
 COORDINATOR_AWAY = frozenset({14, 15, 16})
 """It loads, is being found, or has moved."""
+_NOT_ATTEMPTED = 55
+"""Of a partition, because another one of the same request was refused."""
 
 TEXT = CompactString("utf-8")
 NO_TAGS: dict[int, bytes] = {}
@@ -49,49 +51,45 @@ class TopicId(AbstractType[str]):
         return urlsafe_b64encode(raw).decode().rstrip("=") if any(raw) else ""
 
 
-class PartitionsLed(AbstractType[list[tuple[int, int, int, int]]]):
-    """The partitions of a topic in Metadata: of each its error, index, leader and leader epoch, without the replicas.
+class PartitionLed(NamedTuple):
+    """A partition in Metadata."""
 
-    Decoding by a schema takes 15 ms for 600 partitions, and a process with many partitions asks hundreds of times.
+    error_code: int
+    partition: int
+    leader: int
+    leader_epoch: int
+    replica_count: int
+
+
+class PartitionsLed(AbstractType[list[PartitionLed]]):
+    """The partitions of a topic in Metadata, without the ids of their replicas.
+
+    Decoding by a schema takes 15 ms for 600 partitions.
     """
 
     @classmethod
-    def decode(cls, data: BytesIO) -> list[tuple[int, int, int, int]]:
-        count, start = UnsignedVarInt32.decode(data) - 1, data.tell()
-        if count < 1:
-            return []
-        _, lengths = _led(data)
-        size = data.tell() - start
-        data.seek(start)
-        block = data.read(size * count)
-        if _are_alike(block, size, count, [each - start for each in lengths]):
-            return list(Struct(f"{_LED.format}{size - _LED.size}x").iter_unpack(block))
-        data.seek(start)
-        return [_led(data)[0] for _ in range(count)]
+    def decode(cls, data: BytesIO) -> list[PartitionLed]:
+        return [_partition_led(data) for _ in range(UnsignedVarInt32.decode(data) - 1)]
 
 
 _LED = Struct(">hiii")
 
 
-def _led(data: BytesIO) -> tuple[tuple[int, int, int, int], list[int]]:
-    """Read a partition; return the places of the lengths in it, too: of three lists of replicas, and of the tags."""
-    led, lengths = _LED.unpack(data.read(_LED.size)), []
-    for _ in range(3):
-        lengths.append(data.tell())
-        data.seek(4 * max(UnsignedVarInt32.decode(data) - 1, 0), SEEK_CUR)
-    lengths.append(data.tell())
+def _partition_led(data: BytesIO) -> PartitionLed:
+    led, counts = _LED.unpack(data.read(_LED.size)), []
+    for _ in range(3):  # lists: all replicas, those in sync, those that are offline
+        counts.append(max(UnsignedVarInt32.decode(data) - 1, 0))
+        data.seek(4 * counts[-1], SEEK_CUR)
     TaggedFields.decode(data)
-    return led, lengths
+    return PartitionLed._make((*led, counts[0]))
 
 
-def _are_alike(block: bytes, size: int, count: int, lengths: Sequence[int]) -> bool:
-    """Say whether a block is of partitions with the same lengths, each of a byte, and without tags: nearly always."""
-    *lists, tags = [block[at::size] for at in lengths]
-    return (
-        len(block) == size * count
-        and not any(tags)
-        and all(column[0] < 128 and column.count(column[0]) == count for column in lists)
-    )
+def error_codes(answer: Any) -> dict[int, str]:
+    """Return the error codes of a coordinator's answer, each with a topic that it is about; "" if it is about none."""
+    topics = answer.errors if hasattr(answer, "errors") else getattr(answer, "topics", ())
+    found = {code: topic for topic, partitions in topics for *_, code in partitions}
+    found[getattr(answer, "error_code", 0)] = ""
+    return {code: topic for code, topic in found.items() if code not in (0, _NOT_ATTEMPTED)}
 
 
 def flexible(**fields: Any) -> Schema:
@@ -154,8 +152,8 @@ class OwnRequest:
         return spoken(type(self).__name__, self.STRUCTS[::-1], versions)(*self._values, NO_TAGS)
 
 
-class TopicIds(OwnRequest):
-    """Metadata of topics by name, with their ids and leader epochs. To any broker; creates nothing.
+class Metadata(OwnRequest):
+    """Metadata of topics by name, with their ids and what this user may do. To any broker; creates nothing.
 
     Version 12 (Kafka 3.1) can ask by id as well; by name the two are the same.
     """
@@ -182,9 +180,8 @@ class TopicIds(OwnRequest):
         ),
     )
 
-    def __init__(self, names: Sequence[str], *, operations: bool = False) -> None:
-        """Take `operations`: also ask what this user may do."""
-        super().__init__([("", name, NO_TAGS) for name in names], False, operations)
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__([("", name, NO_TAGS) for name in names], False, True)
 
 
 class DescribeProducers(OwnRequest):
@@ -255,7 +252,7 @@ class ListTransactions(OwnRequest):
         super().__init__([], list(producer_ids))
 
 
-class LeaderEpochEnds(OwnRequest):
+class OffsetForLeaderEpoch(OwnRequest):
     """A question to a partition's leader where its log has the last offset of a leader epoch."""
 
     API_KEY = 23
@@ -277,7 +274,7 @@ class LeaderEpochEnds(OwnRequest):
         super().__init__(-1, [(topic, [(partition, -1, leader_epoch, NO_TAGS)], NO_TAGS)])
 
 
-class DescribeGroup(OwnRequest):
+class DescribeGroups(OwnRequest):
     """One group with the instance ids of its static members, None for a dynamic one: version 5 (Kafka 2.4), while
     aiokafka ends at 3. To its coordinator."""
 
@@ -308,8 +305,8 @@ class DescribeGroup(OwnRequest):
         super().__init__([group_id], False)
 
 
-class DescribeConsumerGroup(OwnRequest):
-    """One group with a member of the newer protocol, "consumer" (KIP-848), which `DescribeGroup` does not know. To its
+class ConsumerGroupDescribe(OwnRequest):
+    """One group with a member of the newer protocol, "consumer" (KIP-848), which `DescribeGroups` does not know. To its
     coordinator. Kafka 3.7."""
 
     API_KEY = 69
@@ -345,7 +342,7 @@ class DescribeConsumerGroup(OwnRequest):
         super().__init__([group_id], False)
 
 
-class DeleteGroup(OwnRequest):
+class DeleteGroups(OwnRequest):
     """A request to delete a group without members, with its committed offsets. To its coordinator. Kafka 2.4."""
 
     API_KEY = 42

@@ -19,14 +19,7 @@ from typing import Any, NamedTuple
 from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.conn import collect_hosts
-from aiokafka.errors import (
-    KafkaConnectionError,
-    KafkaError,
-    NodeNotReadyError,
-    RequestTimedOutError,
-    StaleMetadata,
-    for_code,
-)
+from aiokafka.errors import KafkaConnectionError, KafkaError, RequestTimedOutError, StaleMetadata, for_code
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition as ClientPartition
@@ -40,6 +33,8 @@ from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.connection import AnyRequest, Connection, closed
 from snapreplay.service.kafka.log_ends import NO_LEADER, LogEnds
 from snapreplay.service.kafka.patience import Patience
+from snapreplay.service.kafka.refusals import BrokerAddress, NotConnected, why_silent
+from snapreplay.service.kafka.requests import COORDINATOR_AWAY, error_codes
 from snapreplay.service.kafka.throttling import THROTTLING, ThrottledWait, wait_of
 from snapreplay.service.ports import TopicPartition
 
@@ -56,10 +51,11 @@ IDLE_MAX = 32
 IDLE_SECONDS = 5.0
 DRAIN_SECONDS = 2.0
 """How long a connection may wait for an answer that no client needs; then it is closed."""
+COORDINATOR_PAUSE_S = 0.05
 CONTROLLER_PAUSES_S = (0.0, *[0.2] * 14)
 """Before each attempt. There may be no controller for a moment, when all were too busy for heartbeats."""
 _UNREACHED = (OSError, TimeoutError, KafkaError)
-_NO_ANSWER = (RequestTimedOutError, KafkaConnectionError, NodeNotReadyError)
+_NO_ANSWER = (RequestTimedOutError, KafkaConnectionError, NotConnected)
 
 _SAID = Repeats()
 
@@ -87,10 +83,12 @@ class Shared:
         log_ends: asks leaders for all clients, on a connection of its own to each.
         users: the number of clients that are open.
         patience: of the producers, by coordinator.
+        coordinators: that answered last for a group or transactional id.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.cluster, self.version = ClusterMetadata(), 0
+        self.coordinators: dict[tuple[int, str], int] = {}
         self.users = 0
         self.patience: dict[int, Patience] = {}
         self.arguments: dict[str, Any] = {}
@@ -98,6 +96,7 @@ class Shared:
         self._topics: frozenset[str] = frozenset()
         self._answered: frozenset[str] = frozenset()  # topics of the newest answer
         self._asked_at = -FRESH_SECONDS
+        self._failures: dict[BrokerAddress, BaseException] = {}  # when last no broker answered
         self._refreshed: asyncio.Future[bool] | None = None
         self._wanted = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
@@ -116,7 +115,7 @@ class Shared:
         """Begin to use it, with metadata that is fresh; `leave` once afterwards.
 
         Raises:
-            KafkaConnectionError: no broker answers; there is nothing to leave.
+            NotConnected: no broker answers; there is nothing to leave.
             UsageError: a PEM file or the token provider cannot be loaded.
         """
         self.users += 1
@@ -125,8 +124,8 @@ class Shared:
                 self.arguments = client_arguments(self._settings)
                 self._own.is_open = True
                 self._keeping = asyncio.create_task(self._keep_fresh())
-            if time.monotonic() - self._asked_at >= FRESH_SECONDS and not await self.refresh():
-                raise KafkaConnectionError(f"no broker answers: {some(self._settings.bootstrap_servers)}")
+            if time.monotonic() - self._asked_at >= FRESH_SECONDS:
+                await self.freshen()
         except BaseException:
             await self.leave()
             raise
@@ -141,7 +140,7 @@ class Shared:
         if self._refreshed is not None and not self._refreshed.done():
             self._refreshed.set_result(False)
         left = [each for idle in self._idle.values() for each in idle] + self._own.let_go()
-        self.cluster, self._idle, self._refreshed = ClusterMetadata(), {}, None
+        self.cluster, self.coordinators, self._idle, self._refreshed = ClusterMetadata(), {}, {}, None
         self._answered = frozenset()
         self._wanted.clear()
         self._asked_at = -FRESH_SECONDS
@@ -160,6 +159,20 @@ class Shared:
             self._refreshed = asyncio.get_running_loop().create_future()
             self._wanted.set()
         return asyncio.shield(self._refreshed)
+
+    async def freshen(self) -> None:
+        """Refresh the metadata.
+
+        Raises:
+            NotConnected: no broker answers.
+        """
+        if not await self.refresh():
+            timeout_s = self._settings.request_timeout_ms / 1000
+            why = sorted(f"{address} ({why_silent(error, timeout_s)})" for address, error in self._failures.items())
+            said = f"nobody answers at {', '.join(why)}"
+            if not why:  # those who answered know no brokers
+                said = f"no broker answers: {some(self._settings.bootstrap_servers)}"
+            raise NotConnected(said, self._failures)
 
     def track(self, topics: Collection[str]) -> asyncio.Future[bool]:
         """Include these topics in the metadata. The future is done once they are."""
@@ -208,16 +221,21 @@ class Shared:
     async def _ask(self, topics: Collection[str]) -> bool:
         """Ask the known brokers in turn, then the bootstrap addresses."""
         request, asked_at = MetadataRequest(sorted(topics), allow_auto_topic_creation=False), time.monotonic()
-        nodes = [each.nodeId for each in self.cluster.brokers()]
-        hosts = collect_hosts(self._settings.bootstrap_servers)
-        brokers = [(f"broker {node}", partial(self._own.send, node)) for node in random.sample(nodes, len(nodes))]
-        addresses = [(f"{host}:{port}", partial(self._send_to, host, port)) for host, port, _ in hosts]
-        for name, send in [*brokers, *addresses]:
+        nodes, hosts = list(self.cluster.brokers()), collect_hosts(self._settings.bootstrap_servers)
+        known = [
+            (each.host, each.port, partial(self._own.send, each.nodeId)) for each in random.sample(nodes, len(nodes))
+        ]
+        bootstrap = [(host, port, partial(self._send_to, host, port)) for host, port, _ in hosts]
+        failures: dict[BrokerAddress, BaseException] = {}
+        for host, port, send in [*known, *bootstrap]:
+            address = BrokerAddress(host, port)
             try:
                 if self._known(await send(request), asked_at):
                     return True
             except Exception as error:  # noqa: BLE001 - a library's defect must not end the only task that asks
-                _say(f"no metadata from {name}: {described(error)}")
+                _say(f"no metadata from {address}: {described(error)}")
+                failures |= error.failures if isinstance(error, NotConnected) else {address: error}
+        self._failures = failures
         return False
 
     async def _send_to(self, host: str, port: int, request: MetadataRequest) -> Any:
@@ -351,7 +369,7 @@ class Client:
         may keep the request before it answers; without it, the request's own `wait_ms`.
 
         Raises:
-            NodeNotReadyError: no connection can be made. Nothing was sent.
+            NotConnected: no connection can be made. Nothing was sent.
             IncompatibleBrokerVersion: the broker does not speak it. Nothing was sent.
             RequestTimedOutError, KafkaConnectionError: no answer. The connection is lost.
         """
@@ -368,7 +386,7 @@ class Client:
         """Say whether a broker can be connected."""
         try:
             await self._connected(node, group)
-        except NodeNotReadyError:
+        except NotConnected:
             return False
         return True
 
@@ -381,28 +399,34 @@ class Client:
         gone.
 
         Raises:
-            NodeNotReadyError: none can, except for those in `but`.
+            NotConnected: none can, except for those in `but`.
         """
         nodes = [broker.nodeId for broker in self.cluster.brokers() if broker.nodeId not in but]
+        failures: dict[BrokerAddress, BaseException] = {}
         for node in random.sample(nodes, len(nodes)):
-            if await self.ready(node):
+            try:
+                await self._connected(node, ConnectionGroup.DEFAULT)
+            except NotConnected as error:
+                failures |= error.failures
+            else:
                 return int(node)
         where = some(f"{each.host}:{each.port}" for each in self.cluster.brokers())
-        raise NodeNotReadyError(f"no broker answers at its advertised address (advertised.listeners): {where}")
+        said = f"no broker answers at its advertised address (advertised.listeners): {where}"
+        raise NotConnected(said, failures)
 
     async def ask_any(self, request: AnyRequest) -> tuple[int, Any]:
         """Ask one broker after the other; return the node id of the first that answers, and its answer. A broker may
         be connected and silent.
 
         Raises:
-            NodeNotReadyError: none can be connected.
+            NotConnected: none can be connected.
             RequestTimedOutError, KafkaConnectionError: those that can stay silent.
         """
         silent: dict[int, KafkaError] = {}
         while True:
             try:
                 node = await self.anybody(silent)
-            except NodeNotReadyError:
+            except NotConnected:
                 if not silent:
                     raise
                 raise silent.popitem()[1] from None
@@ -422,13 +446,46 @@ class Client:
             raise for_code(answer.error_code)(f"no coordinator of {name}")
         return int(answer.coordinator_id)
 
+    async def ask_coordinator(
+        self,
+        name: str,
+        request: AnyRequest,
+        kind: int = CoordinationType.GROUP,
+        *,
+        again: Collection[int] = COORDINATOR_AWAY,
+    ) -> Any:
+        """Ask the coordinator of this group or transactional id, until there is one that answers with other codes than
+        these; the caller has a deadline.
+
+        Raises:
+            KafkaError: as `coordinator`, or there was no answer.
+        """
+        coordinators, key = self.shared.coordinators, (kind, name)
+        while True:
+            is_old = key in coordinators
+            try:
+                if not is_old:
+                    coordinators[key] = await self.coordinator(name, kind)
+                answer = await self.send(coordinators[key], request)
+            except KafkaError as error:
+                coordinators.pop(key, None)
+                if not is_old and getattr(error, "errno", None) not in COORDINATOR_AWAY:
+                    raise
+            else:
+                codes = error_codes(answer).keys()
+                if codes & COORDINATOR_AWAY:
+                    coordinators.pop(key, None)
+                if not codes & set(again):
+                    return answer
+            await asyncio.sleep(COORDINATOR_PAUSE_S)
+
     async def ask_controller(self, request: AnyRequest) -> Any:
         """Ask the controller, as soon as there is one.
 
         Raises:
-            NodeNotReadyError: no broker that answers knows one that can be connected: brokers are starting, or gone.
+            NotConnected: no broker that answers knows one that can be connected: brokers are starting, or gone.
         """
-        why = NodeNotReadyError("no controller is known")
+        why = NotConnected("no controller is known")
         for pause_s in CONTROLLER_PAUSES_S:
             await asyncio.sleep(pause_s)
             if pause_s or self.cluster.controller is None:
@@ -436,7 +493,7 @@ class Client:
             if self.cluster.controller is not None:
                 try:
                     return await self.send(self.cluster.controller.nodeId, request)
-                except NodeNotReadyError as error:
+                except NotConnected as error:
                     why = error
         raise why
 
@@ -458,15 +515,20 @@ class Client:
                 return held
             if not self.is_open:
                 raise KafkaConnectionError("this client is closed")
+            known = self.cluster.broker_metadata(node)
             try:
-                made = await self._made(node)
+                if known is None:
+                    raise StaleMetadata(f"broker {node} is not in the metadata")
+                idle = self.shared.take(BrokerNode(node, known.host, known.port))
+                made = idle or await connections.connect(known.host, known.port, self.shared.arguments)
             except _UNREACHED as error:
                 if held is not None and held.is_open:
                     held.put_off()
                     return held
                 self.shared.doubt()
                 _say(f"no connection to broker {node}: {described(error)}")
-                raise NodeNotReadyError(f"no connection to broker {node}: {described(error)}") from error
+                failures = {} if known is None else {BrokerAddress(known.host, known.port): error}
+                raise NotConnected(f"no connection to broker {node}: {described(error)}", failures) from error
             if held is not None:
                 held.close()
             if not self.is_open:  # closed meanwhile, by another task
@@ -475,13 +537,6 @@ class Client:
             made.on_lost = self._lost
             self._held[key] = made
             return made
-
-    async def _made(self, node: int) -> Connection:
-        known = self.cluster.broker_metadata(node)
-        if known is None:
-            raise StaleMetadata(f"broker {node} is not in the metadata")
-        idle = self.shared.take(BrokerNode(node, known.host, known.port))
-        return idle or await connections.connect(known.host, known.port, self.shared.arguments)
 
     def _lost(self, lost: Connection) -> None:
         self.losses += 1

@@ -30,7 +30,8 @@ from snapreplay.service.kafka.config import retry_pause_s
 from snapreplay.service.kafka.connection import CLOSE_S
 from snapreplay.service.kafka.log_ends import NO_LEADER
 from snapreplay.service.kafka.patience import Patience
-from snapreplay.service.kafka.requests import COORDINATOR_AWAY
+from snapreplay.service.kafka.refusals import NotConnected
+from snapreplay.service.kafka.requests import COORDINATOR_AWAY, error_codes
 from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import TopicPartition
 
@@ -41,7 +42,7 @@ MARKERS_PAUSE_S = 0.002
 20 ms would limit a producer to 60 transactions/s."""
 
 _ALL_REPLICAS = -1
-_CONCURRENT, _NOT_ATTEMPTED = 51, 55
+_CONCURRENT = 51
 _SAME_COORDINATOR = {3, 14, _CONCURRENT}
 """The coordinator does not know a topic yet, is loading, or is still ending the previous transaction: the same node is
 asked again."""
@@ -275,7 +276,7 @@ class Sink:
                 await self._shared.refresh()
                 await asyncio.sleep(self._pause_s)
                 continue
-            codes = _codes_in(answer)
+            codes = error_codes(answer)
             if not codes:
                 self.trouble = ""
                 return answer, met
@@ -303,7 +304,7 @@ class Sink:
         self._guard()
         try:
             return await self._client.send(node, request, group=group)
-        except (kafka.NodeNotReadyError, kafka.IncompatibleBrokerVersion):
+        except (NotConnected, kafka.IncompatibleBrokerVersion):
             raise  # nothing was sent
         except BaseException:
             self.unanswered |= watched
@@ -333,14 +334,6 @@ class Sink:
 
     def _who(self) -> tuple[str, int, int]:
         return self._transactional_id or "", self.producer_id, self.epoch
-
-
-def _codes_in(answer: Any) -> dict[int, str]:
-    """Return the error codes of a coordinator's answer, each with a topic that it is about, if it is about topics."""
-    if not hasattr(answer, "errors"):
-        return {answer.error_code: ""} if answer.error_code else {}
-    found = {code: topic for topic, partitions in answer.errors for _, code in partitions}
-    return {code: topic for code, topic in found.items() if code not in (0, _NOT_ATTEMPTED)}
 
 
 def _stored(topic: str, code: int, offset: int) -> Stored:

@@ -106,13 +106,13 @@ async def test_40_topics_of_a_pattern_are_taken_in_at_once(here, caplog, monkeyp
         await until(lambda: len(service.restore_status()[0].inputs) == 41, "all are inputs", 60.0)
         await here.send([("k0", {"amount": 10})], topics[-1])
         await processed(service, {0: 1}, topics[-1])
-    asked, ask = [], KafkaReader._ask_bounds
+    asked, ask = [], KafkaReader.bounds_of
 
     async def counted(*given: Any) -> Any:
         asked.append(given)
         return await ask(*given)
 
-    monkeypatch.setattr(KafkaReader, "_ask_bounds", counted)
+    monkeypatch.setattr(KafkaReader, "bounds_of", counted)
     async with here.running() as service:
         assert service.view(0).get("k0") == {"sum": 11, "from": sorted([east, topics[-1]])}
     assert len(asked) < 20

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from aiokafka.cluster import ClusterMetadata
@@ -14,7 +15,8 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, Unreachable
 from snapreplay.service.kafka import admin
 from snapreplay.service.kafka.admin import TOPIC_CONFIG, GroupMember, KafkaAdmin
-from snapreplay.service.kafka.requests import DescribeConsumerGroup, TopicIds, struct_of
+from snapreplay.service.kafka.connection import AnyRequest
+from snapreplay.service.kafka.requests import ConsumerGroupDescribe, Metadata, PartitionLed, struct_of
 from snapreplay.service.kafka.shared import Client
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 from tests.support.deadlines import scaled
@@ -45,21 +47,24 @@ async def test_topic_facts_are_those_of_the_cluster(cluster, new_topic, unique):
 async def test_brokers_that_are_too_old_are_refused_by_their_name(cluster, new_topic, monkeypatch):
     """The client only says that it has no code for it."""
     topic = await new_topic(1)
-    future = struct_of("TopicIds", TopicIds.API_KEY, 99, TopicIds.ASKED, TopicIds.ANSWERED)
-    monkeypatch.setattr(TopicIds, "STRUCTS", (future,))
+    future = struct_of("Metadata", Metadata.API_KEY, 99, Metadata.ASKED, Metadata.ANSWERED)
+    monkeypatch.setattr(Metadata, "STRUCTS", (future,))
     with pytest.raises(StopError, match="the version of a request") as refused:
         await cluster.topics([topic])
     assert "Kafka 3.0" in refused.value.hint
 
 
 async def test_a_topic_is_missing_only_if_no_broker_knows_it(cluster, new_topic, unique, monkeypatch):
-    """The one that is asked first may be behind the controllers: here its listing names nothing."""
+    """The one that is asked first may be behind the controllers: here it names nothing."""
+    ask = Client.ask_any
 
-    async def behind(*_: object) -> list[object]:
-        return []
+    async def behind(self: Client, request: AnyRequest) -> tuple[int, Any]:
+        _, answer = await ask(self, request)
+        answer.topics = []
+        return 77, answer
 
     topic, missing = await new_topic(3), unique("missing")
-    monkeypatch.setattr(KafkaAdmin, "_listing", behind)
+    monkeypatch.setattr(Client, "ask_any", behind)
     facts = await cluster.topics([topic, missing])
     assert list(facts) == [topic]
     assert facts[topic].partition_count == 3
@@ -141,7 +146,8 @@ async def test_without_a_controller_a_topic_is_created_later(cluster, unique, mo
 )
 def test_a_topic_is_ready_when_all_its_partitions_are_led(leaders, led):
     """Brokers learn of a new topic one after another: some partitions missing, or without a leader."""
-    assert admin.all_led(leaders, 2) is led
+    partitions = [PartitionLed(0, index, leader, 0, 1) for index, leader in enumerate(leaders)]
+    assert admin.all_led(admin.TopicSeen("", partitions, -1), 2) is led
 
 
 async def members(admin: KafkaAdmin, group_id: str) -> list[GroupMember]:
@@ -194,7 +200,7 @@ async def test_an_error_about_the_newer_members_is_not_taken_for_none(cluster, u
 
     async def failing(client, node, request, **how):
         answer = await send(client, node, request, **how)
-        if isinstance(request, DescribeConsumerGroup):
+        if isinstance(request, ConsumerGroupDescribe):
             answer.groups = [(code, *answer.groups[0][1:])]
         return answer
 

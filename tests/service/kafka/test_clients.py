@@ -5,10 +5,13 @@ import gc
 import socket
 import sys
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka.client import CoordinationType
 from aiokafka.cluster import ClusterMetadata
+from aiokafka.protocol.group import HeartbeatRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.structs import BrokerMetadata
@@ -18,6 +21,7 @@ from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.connection import Connection, connect
+from snapreplay.service.kafka.refusals import NotConnected
 from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 from tests.service.kafka.test_membership import Member
@@ -144,3 +148,49 @@ async def test_a_connection_that_is_cancelled_leaves_no_socket(steps):
         for task in asyncio.all_tasks() - before:
             await asyncio.wait([task], timeout=scaled(10))
         gc.collect()
+
+
+AWAY, REFUSED = 16, 30
+
+
+@pytest.mark.parametrize(
+    ("known", "answers", "asked", "found"),
+    [
+        (None, [0], [1], 0),
+        (7, [0], [7], 0),
+        (7, [AWAY, 0], [7, 1], 0),
+        (7, [NotConnected("gone"), 0], [7, 1], 0),
+        (None, [AWAY, 0], [1, 1], 0),
+        (None, [REFUSED], [1], REFUSED),
+        (None, [NotConnected("gone")], [1], NotConnected),
+        (7, [NotConnected("gone"), NotConnected("gone")], [7, 1], NotConnected),
+    ],
+)
+async def test_a_coordinator_is_looked_for_once_until_it_is_another_one(known, answers, asked, found, monkeypatch):
+    """Also when the known one is gone; a new one that does not answer is the caller's business."""
+    shared = Shared(Settings())
+    client, seen, left = Client(shared), [], list(answers)
+
+    async def coordinator(name: str, kind: int) -> int:
+        return 1
+
+    async def send(node: int, _: object) -> SimpleNamespace:
+        seen.append(node)
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return SimpleNamespace(error_code=answer)
+
+    monkeypatch.setattr(client, "coordinator", coordinator)
+    monkeypatch.setattr(client, "send", send)
+    key = CoordinationType.GROUP, "group"
+    if known is not None:
+        shared.coordinators[key] = known
+    asking = client.ask_coordinator("group", HeartbeatRequest("group", -1, ""))
+    if found is NotConnected:
+        with pytest.raises(NotConnected):
+            await asking
+        assert key not in shared.coordinators
+    else:
+        assert (await asking).error_code == found
+    assert seen == asked

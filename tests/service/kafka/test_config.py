@@ -7,6 +7,7 @@ import pytest
 
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka import config
 from snapreplay.service.kafka.config import client_arguments, fetch_limits
 
 FULL = Settings(
@@ -64,3 +65,16 @@ def test_a_pem_file_that_cannot_be_loaded_is_named(tmp_path):
         secure = Settings(kafka={"security.protocol": "SSL", "ssl.cafile": str(path)})
         with pytest.raises(UsageError, match=rf"kafka\.ssl\.cafile={path}"):
             client_arguments(secure)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "mechanism", "lines"),
+    [("SASL_PLAINTEXT", "PLAIN", 1), ("SASL_SSL", "PLAIN", 0), ("SASL_PLAINTEXT", "SCRAM-SHA-512", 0)],
+)
+def test_a_password_in_clear_text_is_warned_of_once(protocol, mechanism, lines, caplog):
+    config._warn_of_clear_text.cache_clear()
+    login = {"sasl.mechanism": mechanism, "sasl.plain.username": "ada", "sasl.plain.password": "secret"}
+    for _ in range(2):
+        client_arguments(Settings(kafka={"security.protocol": protocol, **login}))
+    assert caplog.text.count("sent in clear text") == lines
+    assert "secret" not in caplog.text

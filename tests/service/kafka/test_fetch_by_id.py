@@ -72,7 +72,7 @@ async def test_what_was_gone_before_it_was_read_ends_however_often_the_client_is
     with pytest.raises(TopicGone, match=ids[topic]):
         async with within(60):
             await anext(aiter(reader.read(TopicPartition(topic, 0), 0, 3)))
-    assert reader.disturbances > 1, "it was renewed"
+    assert reader.disturbances > 0, "it was renewed"
     await reader.close()
 
 

@@ -12,6 +12,7 @@ from snapreplay.service.config.groups import GroupSettings, TimeoutSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core import owners
 from snapreplay.service.core.peers import Peer
+from snapreplay.service.kafka import membership
 from snapreplay.service.kafka.membership import Membership, _end
 from tests.support import inside
 from tests.support.deadlines import scaled, within
@@ -145,8 +146,9 @@ async def test_members_hear_who_the_others_are_and_what_they_own(group):
     assert len(again.told) == told, "it is made known once"
 
 
-async def test_a_stop_during_a_join_leaves_the_group(broker, cluster, group):
-    """LeaveGroup does not wait behind the unanswered join on its connection. No task remains."""
+async def test_a_stop_during_a_join_leaves_the_group(broker, cluster, group, monkeypatch):
+    """LeaveGroup waits neither behind the unanswered join on its connection nor for its answer. No task remains."""
+    monkeypatch.setattr(membership, "CLOSE_S", LONG_SESSION_MS / 1000)
     since = Since(broker.bootstrap_servers)
     one, two = group("one"), group("two")
     await until(lambda: len(one.owns) == len(two.owns) == 2)
@@ -155,7 +157,8 @@ async def test_a_stop_during_a_join_leaves_the_group(broker, cluster, group):
     asks = one.membership._told_asks
     await until(lambda: one.membership._told_asks > asks)
     left = one.membership.member_id
-    await one.membership.leave()
+    async with within(LONG_SESSION_MS / 3000):
+        await one.membership.leave(LONG_SESSION_MS / 1000)
     assert left not in {each.member_id for each in await cluster.group_members(group.app)}
     await until(lambda: not since.tasks, "its tasks have ended", 5)
 

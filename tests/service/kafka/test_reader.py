@@ -14,7 +14,7 @@ from snapreplay.service.kafka.connection import Connection
 from snapreplay.service.kafka.cursors import Cursor
 from snapreplay.service.kafka.fetches import Fetch
 from snapreplay.service.kafka.idle_watch import IdleWatch
-from snapreplay.service.kafka.shared import Client
+from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.ports import Bounds, LogRecord, TopicPartition
 from tests.support.deadlines import scaled, within
 from tests.support.inside import send_uncommitted
@@ -242,17 +242,17 @@ async def test_a_quiet_log_without_a_watch_is_asked_seldom_and_its_end_soon(clus
 async def test_without_progress_a_read_fails_with_where_it_stands(broker, cluster, new_topic, unique, monkeypatch):
     """Answers stop: the read waits for its progress timeout, no longer, and names the position.
 
-    The clients it goes through meanwhile are really gone afterwards.
+    The connections it goes through meanwhile are really gone afterwards.
     """
     topic, proxy = await new_topic(), Proxy(broker.bootstrap_servers)
     await write(cluster, unique("app"), topic, ["c5"])
-    since, connected, connect = Since(broker.bootstrap_servers), [], Client
+    since, doubts, distrust = Since(broker.bootstrap_servers), [], Shared.distrust
 
-    def counted(shared, **how):
-        connected.append(shared)
-        return connect(shared, **how)
+    def doubted(self: Shared) -> None:
+        doubts.append(self)
+        distrust(self)
 
-    monkeypatch.setattr(reader_module, "Client", counted)
+    monkeypatch.setattr(Shared, "distrust", doubted)
     impatient = hasty(broker.bootstrap_servers, 500, progress_ms=2500)
     async with proxy.through():
         reader = await KafkaCluster(impatient).reader()
@@ -260,7 +260,7 @@ async def test_without_progress_a_read_fails_with_where_it_stands(broker, cluste
         with pytest.raises(ReadStalled) as stalled:
             await read(reader, TopicPartition(topic, 0), 2, 6)
         assert stalled.value.facts["position"] == 2
-        assert len(connected) >= 2, "a read without progress tries new clients"
+        assert doubts, "a read without progress trusts nothing it knows"
         proxy.fault = lambda key: "pass"
         assert len(await read(reader, TopicPartition(topic, 0), 2, 6)) == 3
         await reader.close()

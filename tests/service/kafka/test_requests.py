@@ -11,22 +11,23 @@ from hypothesis import strategies as st
 
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.requests import (
-    DescribeGroup,
+    DescribeGroups,
     LeaveGroup,
+    Metadata,
+    OwnRequest,
     PartitionsLed,
     TopicId,
-    TopicIds,
     array_of,
     struct_of,
 )
 from tests.support.tampering import topic_id
 
 
-@pytest.mark.parametrize("version", TopicIds.VERSIONS)
+@pytest.mark.parametrize("version", Metadata.VERSIONS)
 async def test_topic_ids_are_asked_for_in_both_versions(settings, broker, new_topic, version, monkeypatch):
     """11 for a broker before Kafka 3.1."""
-    only = struct_of("TopicIds", TopicIds.API_KEY, version, TopicIds.ASKED, TopicIds.ANSWERED)
-    monkeypatch.setattr(TopicIds, "STRUCTS", (only,))
+    only = struct_of("Metadata", Metadata.API_KEY, version, Metadata.ASKED, Metadata.ANSWERED)
+    monkeypatch.setattr(Metadata, "STRUCTS", (only,))
     name = await new_topic(1)
     found = await KafkaAdmin(settings).topic_ids([name])
     assert found == {name: topic_id(broker.bootstrap_servers, name)}
@@ -34,7 +35,7 @@ async def test_topic_ids_are_asked_for_in_both_versions(settings, broker, new_to
 
 def test_the_requests_of_members_are_those_of_the_protocol_guide():
     """Compact arrays and strings begin with their length + 1, null with 0; a dynamic member has no instance id."""
-    asked = DescribeGroup("g").prepare({15: (0, 6)})
+    asked = DescribeGroups("g").prepare({15: (0, 6)})
     assert (asked.API_VERSION, asked.encode()) == (5, b"\2" + b"\2g" + b"\0" + b"\0")
     left = [LeaveGroup("g", "m1", each).prepare({13: (0, 5)}) for each in ("i", None)]
     assert [each.API_VERSION for each in left] == [4, 4]
@@ -42,13 +43,28 @@ def test_the_requests_of_members_are_those_of_the_protocol_guide():
     assert left[1].encode() == b"\2g" + b"\2" + b"\3m1" + b"\0" + b"\0" + b"\0"
 
 
+def test_each_request_has_the_name_that_kafka_gives_it():
+    """As the label of a metric and in what users read."""
+    assert {each.API_KEY: each.__name__ for each in OwnRequest.__subclasses__()} == {
+        3: "Metadata",
+        13: "LeaveGroup",
+        15: "DescribeGroups",
+        23: "OffsetForLeaderEpoch",
+        42: "DeleteGroups",
+        61: "DescribeProducers",
+        65: "DescribeTransactions",
+        66: "ListTransactions",
+        69: "ConsumerGroupDescribe",
+    }
+
+
 def test_the_newest_version_that_both_know_is_sent():
     """The error tells a broker that is too old from one that lacks the request."""
-    asked = TopicIds([])
+    asked = Metadata([])
     assert [asked.prepare({3: (0, newest)}).API_VERSION for newest in (13, 11)] == [12, 11]
-    with pytest.raises(IncompatibleBrokerVersion, match="TopicIds 12 or 11: the broker has 0 to 10"):
+    with pytest.raises(IncompatibleBrokerVersion, match="Metadata 12 or 11: the broker has 0 to 10"):
         asked.prepare({3: (0, 10)})
-    with pytest.raises(IncompatibleBrokerVersion, match="does not know TopicIds"):
+    with pytest.raises(IncompatibleBrokerVersion, match="does not know Metadata"):
         asked.prepare({})
 
 
@@ -81,7 +97,7 @@ IN_FULL = array_of(
 def test_partitions_are_read_as_by_the_schema_whether_they_are_alike_or_not(partitions):
     """Replicas are passed over, and what follows stays in the stream."""
     stream = BytesIO(IN_FULL.encode([(*led, *lists, {}) for led, *lists in partitions]) + b"next")
-    assert PartitionsLed.decode(stream) == [led for led, *_ in partitions]
+    assert PartitionsLed.decode(stream) == [(*led, len(replicas)) for led, replicas, *_ in partitions]
     assert stream.read() == b"next"
 
 
@@ -89,7 +105,7 @@ def test_tags_of_a_partition_are_passed_over():
     """A later version of the protocol may have some: tag 0 with two bytes here, in one partition of two."""
     plain, tagged = [bytes(13) + bytes([number]) + b"\1\1\1" for number in (7, 8)]
     stream = BytesIO(b"\3" + plain + b"\0" + tagged + b"\1\0\2ab" + b"next")
-    assert PartitionsLed.decode(stream) == [(0, 0, 0, 7), (0, 0, 0, 8)]
+    assert PartitionsLed.decode(stream) == [(0, 0, 0, 7, 0), (0, 0, 0, 8, 0)]
     assert stream.read() == b"next"
 
 

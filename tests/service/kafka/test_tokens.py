@@ -13,10 +13,9 @@ from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings, effective
 from snapreplay.service.core.kafka_errors import NotAuthenticated
 from snapreplay.service.kafka import connection, tokens
-from snapreplay.service.kafka.entry import refusal
 from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.kafka.tokens import TokenFailure, tokens_of
-from tests.service.kafka.test_entry import patient
+from tests.service.kafka.test_refusals import patient, refusal
 from tests.service.test_access import Restricted, here, not_ready
 from tests.support import apps
 from tests.support.deadlines import scaled

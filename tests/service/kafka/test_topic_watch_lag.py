@@ -8,7 +8,7 @@ import pytest
 from aiokafka.errors import RequestTimedOutError
 
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.kafka.admin import told_ids
+from snapreplay.service.kafka.admin import told_topics
 from snapreplay.service.kafka.shared import Client, Shared
 
 
@@ -19,14 +19,14 @@ def client(*told: str | None) -> Any:
         topic_id = told[node]
         if topic_id == "silent":
             raise RequestTimedOutError
-        return SimpleNamespace(topics=[(0 if topic_id else 3, "log", topic_id or "")])
+        return SimpleNamespace(topics=[(0 if topic_id else 3, "log", topic_id or "", False, [], -1, {})])
 
-    async def ready(_: int) -> bool:
-        return True
+    async def connected(*_: int) -> None:
+        """Be there, all of them."""
 
     nodes = [SimpleNamespace(nodeId=node, host="h", port=node) for node in range(len(told))]
     made: Any = Client(Shared(Settings()))
-    made.send, made.ready, made.shared.cluster = send, ready, SimpleNamespace(brokers=lambda: nodes)
+    made.send, made._connected, made.shared.cluster = send, connected, SimpleNamespace(brokers=lambda: nodes)
     return made
 
 
@@ -47,10 +47,10 @@ async def test_one_broker_that_lags_does_not_change_an_id(before, told, found, m
     """Most of them do; for one that names none, or is silent, the others are asked."""
     monkeypatch.setattr(random, "sample", lambda nodes, _: nodes)
     known = {"log": before} if before else {}
-    assert (await told_ids(client(*told), ["log"], known)).ids == {"log": found}
+    assert (await told_topics(client(*told), ["log"], known)).ids == {"log": found}
 
 
 async def test_no_answer_from_any_broker_is_an_error() -> None:
     """It is not taken for a topic that does not exist, nor for wrong addresses."""
     with pytest.raises(RequestTimedOutError):
-        await told_ids(client("silent", "silent"), ["log"], {})
+        await told_topics(client("silent", "silent"), ["log"], {})

@@ -6,16 +6,16 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
+from aiokafka.errors import SaslAuthenticationFailed
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import NotAuthenticated, Unreachable
-from snapreplay.service.kafka import connection, entry
+from snapreplay.service.kafka import connection, refusals
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
-from snapreplay.service.kafka.entry import BrokerAddress, Door, refusal
 from snapreplay.service.kafka.feeding import KafkaAppender
+from snapreplay.service.kafka.refusals import BrokerAddress, NotConnected
 from snapreplay.service.kafka.shared import Client, Shared
 from tests.support.deadlines import scaled, within
 from tests.support.guarded import Guarded, guarded_broker
@@ -35,8 +35,19 @@ def here(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """A broker that stands still for a moment is no silent one."""
-    monkeypatch.setattr(entry, "KNOCK_S", scaled(10))
-    monkeypatch.setattr(entry, "ALL_S", scaled(30))
+    monkeypatch.setattr(refusals, "KNOCK_S", scaled(10))
+    monkeypatch.setattr(refusals, "ALL_S", scaled(30))
+
+
+async def refusal(settings: Settings) -> NotAuthenticated | None:
+    """Ask any broker; return why access is refused, if it is."""
+    try:
+        await KafkaAdmin(settings).topic_names()
+    except NotAuthenticated as error:
+        return error
+    except Unreachable:
+        pass
+    return None
 
 
 def wrong_logins(here: Guarded):
@@ -137,7 +148,7 @@ async def test_a_client_that_was_made_before_connects_with_the_renewed_certifica
     shared = Shared(Settings(kafka=here.by_certificate(ssl_cafile=str(trusted))))
     shared.hold()
     client = Client(shared)
-    with pytest.raises(KafkaConnectionError):
+    with pytest.raises(NotConnected):
         await client.start()
     trusted.write_bytes((here.folder / "ca.pem").read_bytes())
     await client.start()
@@ -178,14 +189,13 @@ async def test_every_client_of_ours_says_why(here, closed_port):
             await call()
 
 
-async def test_a_broker_that_does_not_answer_is_told(monkeypatch):
+async def test_a_broker_that_does_not_answer_is_told():
     """The machine of a frozen broker still accepts connections."""
-    monkeypatch.setattr(entry, "KNOCK_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         address = "{}:{}".format(*frozen.getsockname())
-        door = Door(Settings(kafka={"bootstrap.servers": address}))
-        assert await door.refusal() is None
-        assert [*door.silent.values()] == ["no answer within 0 s"]
+        settings = Settings(kafka={"bootstrap.servers": address, "request.timeout.ms": 300})
+        with pytest.raises(Unreachable, match=rf"nobody answers at {address} \(no answer within 0\.3 s\)"):
+            await KafkaAdmin(settings).topic_names()
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
@@ -200,8 +210,9 @@ async def test_a_name_that_nobody_can_be_asked_for_is_told(protocol):
 async def test_a_refused_kerberos_ticket_has_no_user_name_to_correct():
     """What can be wrong is the ticket, or the service's name."""
     sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
-    door = Door(Settings(kafka={"bootstrap.servers": "k:9092", **sasl}))
-    refused = door.bad_login(BrokerAddress("k", 9092), SaslAuthenticationFailed("no"))
+    failures = {BrokerAddress("k", 9092): SaslAuthenticationFailed("no")}
+    refused = await refusals.refusal(failures, Settings(kafka={"bootstrap.servers": "k:9092", **sasl}))
+    assert refused is not None
     assert "kafka.sasl.kerberos.service.name" in refused.hint
     assert "username" not in refused.hint
     assert "user" not in refused.message

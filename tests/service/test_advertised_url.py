@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from snapreplay.service.kafka.entry import local_host
+from snapreplay.service.service import local_host
 
 
 @pytest.mark.parametrize(
@@ -12,6 +12,8 @@ from snapreplay.service.kafka.entry import local_host
     [
         (["127.0.0.1:9092"], "127.0.0.1"),
         (["no-such-host.invalid:9092", "localhost:9092"], "127.0.0.1"),
+        (["localhost"], "127.0.0.1"),
+        (["[::1]:9092", "127.0.0.1"], "127.0.0.1"),
         (["x.invalid:1"], ""),
     ],
 )
