@@ -5,7 +5,7 @@ import inspect
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapreplay.service.config.kafka_properties import (
@@ -91,6 +91,7 @@ def test_a_value_of_the_wrong_kind_is_shown(name, given):
         parse_property(name, given)
 
 
+@settings(max_examples=30)
 @given(st.text(max_size=30), st.one_of(st.text(), st.integers(), st.booleans(), st.none()))
 def test_anything_else_is_refused_and_never_an_error_of_another_kind(name, value):
     """Whatever is in a file ends in a message."""

@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapreplay import App, MapState, Out, Pair, RecordError, Stores, Topic, UsageError, json, nullable, utf8
@@ -88,6 +88,7 @@ def test_a_null_key_of_a_table_is_a_record_that_cannot_be_processed():
 
 
 @pytest.mark.parametrize("how", HOW)
+@settings(max_examples=50)
 @given(changes)
 def test_a_record_meets_the_value_that_its_table_has(how, given):
     harness = Harness(enriching(how))
@@ -106,6 +107,7 @@ def test_a_record_meets_the_value_that_its_table_has(how, given):
 
 
 @pytest.mark.parametrize("how", HOW)
+@settings(max_examples=50)
 @given(changes)
 def test_each_change_of_a_joined_row_is_told(how, given):
     """Also that it is gone: then a side is None. What changes nothing is not."""
@@ -129,6 +131,7 @@ streams = st.lists(st.tuples(st.booleans(), st.sampled_from("ab"), st.integers(0
 
 
 @pytest.mark.parametrize("how", HOW)
+@settings(max_examples=50)
 @given(streams, st.integers(0, 12), st.integers(0, 12), st.integers(1, 9))
 def test_all_records_that_lie_within_the_time_meet_once(how, given, within_ms, grace_ms, batches):
     """But for late records: further behind stream time than the grace. A left record without a match is emitted when

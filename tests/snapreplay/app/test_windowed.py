@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snapreplay import App, Closed, MapState, Out, Record, RecordError, Stores, Topic, UsageError, json
@@ -76,6 +76,7 @@ def lates(harness: Harness[Any]) -> list[int]:
     return [each.value for each in harness.outputs(late_clicks)]
 
 
+@settings(max_examples=50)
 @given(events, st.integers(1, 20), st.integers(1, 20), st.integers(0, 20), st.integers(1, 9))
 def test_every_record_counts_in_each_window_that_is_open(given, one, other, grace_ms, batches):
     """A window is open until the records have come to its end plus the grace."""
@@ -85,6 +86,7 @@ def test_every_record_counts_in_each_window_that_is_open(given, one, other, grac
     assert (sent(harness), lates(harness)) == (expected, late)
 
 
+@settings(max_examples=50)
 @given(events, st.integers(1, 20), st.integers(1, 9))
 @example([("a", 0), ("a", 20), ("a", 10)], 15, 1)
 def test_sessions_are_what_lies_within_the_gap_whatever_the_order(given, gap_ms, batches):
@@ -100,6 +102,7 @@ def test_sessions_are_what_lies_within_the_gap_whatever_the_order(given, gap_ms,
     assert (sent(harness), lates(harness)) == (sorted(expected), [])
 
 
+@settings(max_examples=50)
 @given(events, st.integers(1, 20), st.integers(0, 20), st.integers(1, 9))
 def test_a_late_record_still_joins_a_session_that_is_open(given, gap_ms, grace_ms, batches):
     """And makes none of its own: that would have closed."""
