@@ -32,26 +32,31 @@ class Together(Generic[K, V]):
     """Asks for several tasks with one request. A task that comes while one is under way waits for the next: no answer
     is older than its question."""
 
-    def __init__(self, ask: Callable[[frozenset[K]], Awaitable[Mapping[K, V]]]) -> None:
-        self._ask = ask
+    def __init__(
+        self, ask: Callable[[frozenset[K]], Awaitable[Mapping[K, V]]], wait_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """Take `wait_s`, which returns how long a question waits for other tasks, in seconds."""
+        self._ask, self._wait_s = ask, wait_s
         self._last: _Question[K, V] | None = None
 
     async def ask(self, keys: Collection[K]) -> dict[K, V]:
         """Return what is known of these keys; raise as the question does, whoever's key is to blame."""
         last = self._last
         if last is None or last.is_asked:
-            last = self._last = _Question(self._ask, last)
+            last = self._last = _Question(self._ask, self._wait_s(), last)
         found = await last.answer(keys)
         return {key: found[key] for key in keys if key in found}
 
 
 class _Question(Generic[K, V]):
-    def __init__(self, ask: Callable[[frozenset[K]], Awaitable[Mapping[K, V]]], before: _Question[K, V] | None) -> None:
+    def __init__(
+        self, ask: Callable[[frozenset[K]], Awaitable[Mapping[K, V]]], wait_s: float, before: _Question[K, V] | None
+    ) -> None:
         self.is_asked = False
         self._keys: set[K] = set()
         self._waiting = 0
         earlier = before.task if before is not None else None
-        self.task: asyncio.Task[Mapping[K, V]] = asyncio.create_task(self._asked(ask, earlier))
+        self.task: asyncio.Task[Mapping[K, V]] = asyncio.create_task(self._asked(ask, wait_s, earlier))
 
     async def answer(self, keys: Collection[K]) -> Mapping[K, V]:
         self._keys.update(keys)
@@ -66,8 +71,13 @@ class _Question(Generic[K, V]):
                 await asyncio.wait([self.task])
 
     async def _asked(
-        self, ask: Callable[[frozenset[K]], Awaitable[Mapping[K, V]]], before: asyncio.Task[Mapping[K, V]] | None
+        self,
+        ask: Callable[[frozenset[K]], Awaitable[Mapping[K, V]]],
+        wait_s: float,
+        before: asyncio.Task[Mapping[K, V]] | None,
     ) -> Mapping[K, V]:
+        if wait_s:
+            await asyncio.sleep(wait_s)
         if before is not None and not before.done():
             await asyncio.wait([before])
         self.is_asked = True
@@ -162,7 +172,7 @@ class LogEnds:
         for leader, its_logs in by_leader.items():
             key = leader, isolation
             if key not in self._asked:
-                self._asked[key] = Together(partial(_bounds, self._client, *key))
+                self._asked[key] = Together(partial(_bounds, self._client, *key), self._client.shared.wait_s)
             found |= await self._asked[key].ask(its_logs)
         return found
 

@@ -46,6 +46,8 @@ FRESH_SECONDS = 1.0
 REPEATED_SECONDS = 0.1
 """Between an answer and the same question, as in Kafka's own clients: without it, clients whose partition has no leader
 ask thousands of times a second."""
+WAIT_S_PER_CLIENT, WAIT_S_MAX = 0.000_025, 0.005
+"""So long a question waits for others that are asked with it."""
 IDLE_MAX = 32
 """Maximum number of unused connections that are kept per broker."""
 IDLE_SECONDS = 5.0
@@ -104,6 +106,10 @@ class Shared:
         self.log_ends = LogEnds(self._own)
         self._idle: dict[BrokerNode, list[Connection]] = {}
         self._sweep: asyncio.TimerHandle | None = None
+
+    def wait_s(self) -> float:
+        """Return how long a question waits for those of others: the more clients there are, the more will ask."""
+        return min(WAIT_S_PER_CLIENT * self.users, WAIT_S_MAX)
 
     # ------------------------------------------------------------------------ its life
 

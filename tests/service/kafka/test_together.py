@@ -59,3 +59,14 @@ async def test_an_error_is_everybodys_and_the_next_question_is_asked_anew():
     with pytest.raises(asyncio.CancelledError):
         await alone
     assert asyncio.all_tasks() == before
+
+
+async def test_a_question_waits_for_others():
+    """As long as is said when it comes; whoever comes meanwhile is in it."""
+    asked = Asked()
+    asked.may_answer.set()
+    together = Together(asked, lambda: 0.05)
+    first, second = await begun(together, "a"), await begun(together, "b")
+    assert not asked.questions
+    assert (await first, await second) == ({"a": "A"}, {"b": "B"})
+    assert asked.questions == [["a", "b"]]
