@@ -8,7 +8,10 @@ from snapreplay.service import ports
 from snapreplay.service.runtime.broadcasting import BroadcastCluster, BroadcastReader, _Watch
 
 OF_NO_INPUT = {
-    ports.Reader: {"disturbances", "doubt", "is_silent", "wake", "close"},
+    ports.Reader: {
+        *("disturbances", "doubt", "is_silent", "wake", "close"),
+        "ends_seen",  # of increments
+    },
     ports.TopicWatch: set[str](),
     ports.Cluster: {
         *("fence", "last_fence", "appender"),
