@@ -111,9 +111,8 @@ class Reader(Protocol):
         """
 
     async def ends_seen(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, EndSeen]:
-        """Say as `end_offsets` where these logs ended up to two seconds ago. Those that a patient reader has seen are
-        watched, as far as it has their topic ids, and not asked for again before they change. Raises as
-        `end_offsets`."""
+        """Return where these logs end, as `end_offsets`, each as of its `asked_at`. A patient reader that knows a log's
+        topic id watches it, and asks again only after it has changed. Raises as `end_offsets`."""
 
     def read(
         self, partition: TopicPartition, start_offset: int, end_offset: int

@@ -411,8 +411,7 @@ class Supervisor:
                 except Exception:  # else a newer owner would go unnoticed
                     log.exception("watching the increments failed; trying again")
                 for each in quiet:
-                    seen = ends.get(each.increments)
-                    each.end_seen(*(seen or (None, asked_at)))
+                    each.end_seen(*ends.get(each.increments, (None, asked_at)))
         finally:
             if reader is not None:
                 await reader.close()

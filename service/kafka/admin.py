@@ -107,7 +107,7 @@ class KafkaAdmin:
     async def topics(self, names: Iterable[str], optional: Collection[str] = ()) -> dict[str, TopicFacts]:
         wanted = {*names, *optional}
         async with self.client("describing topics", "DescribeConfigs") as client:
-            found = await self._seen(client, wanted)
+            found = await self._existing(client, wanted)
             denied = {
                 name: error for name in found.keys() & set(optional) if (error := self._denied(name, found[name]))
             }
@@ -127,15 +127,15 @@ class KafkaAdmin:
     async def partition_count(self, name: str) -> int:
         """Return the number of partitions, 0 when no broker knows the topic. Needs Describe only."""
         async with self.client("describing topics", name=name) as client:
-            found = await self._seen(client, {name})
+            found = await self._existing(client, {name})
             return len(found[name].partitions) if name in found else 0
 
     async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
         async with self.client(_ASKING_IDS) as client:
-            told = await told_topics(client, sorted(names), {})
-        for hidden in told.hidden.values():
+            answer = await ask_for_topics(client, sorted(names), {})
+        for hidden in answer.hidden.values():
             raise client_error(hidden, _ASKING_IDS, Asked(self._settings, "Describe"))
-        return told.ids
+        return answer.ids
 
     async def topic_names(self) -> list[str]:
         async with self.client("listing topics") as client:
@@ -283,18 +283,18 @@ class KafkaAdmin:
         finally:
             await client.close()
 
-    async def _seen(self, client: Client, wanted: Collection[str]) -> dict[str, TopicSeen]:
+    async def _existing(self, client: Client, wanted: Collection[str]) -> dict[str, TopicSeen]:
         """Return the topics that exist.
 
         Raises:
             NotAuthorized: a topic may not be seen, and Kafka does not say whether it exists.
         """
-        told = await told_topics(client, sorted(wanted), {})
-        for error in told.hidden.values():
+        answer = await ask_for_topics(client, sorted(wanted), {})
+        for error in answer.hidden.values():
             if isinstance(error, TopicAuthorizationFailedError):
                 doing = "looking for it (without this permission Kafka does not say whether it exists)"
                 raise client_error(error, doing, Asked(self._settings, "Describe"))
-        return told.topics
+        return answer.topics
 
     def _denied(self, name: str, seen: TopicSeen) -> SnapreplayError | None:
         """Return the error that says what of a topic this user may not do: read or describe it."""
@@ -312,7 +312,7 @@ class KafkaAdmin:
         for broker in client.cluster.brokers():
             with contextlib.suppress(*CLIENT_ERRORS):  # it is away: no client will ask it either
                 while True:
-                    if holds(_told(await client.send(broker.nodeId, Metadata(names))).topics):
+                    if holds(_topics_in(await client.send(broker.nodeId, Metadata(names))).topics):
                         break
                     await asyncio.sleep(0.02)
 
@@ -375,7 +375,7 @@ class TopicSeen(NamedTuple):
     operations: int
 
 
-class Told(NamedTuple):
+class TopicAnswer(NamedTuple):
     """The answer to a question for topics; why nothing is known about the `hidden` ones, which may exist or not."""
 
     topics: dict[str, TopicSeen]
@@ -399,11 +399,11 @@ class KafkaTopicWatch:
     async def ids(self, names: Collection[str]) -> dict[str, str]:
         async with translated(_ASKING_IDS, self._asked, within_s=self._deadline_s, give_up=self.close):
             await self._client.start()
-            told = await told_topics(self._client, sorted(names), self._before)
-        for hidden in told.hidden.values():
+            answer = await ask_for_topics(self._client, sorted(names), self._before)
+        for hidden in answer.hidden.values():
             self._say(client_error(hidden, _ASKING_IDS, self._asked))
-        as_before = {name: self._before.get(name, "") for name in told.hidden}
-        self._before = told.ids | as_before
+        as_before = {name: self._before.get(name, "") for name in answer.hidden}
+        self._before = answer.ids | as_before
         return dict(self._before)
 
     async def close(self) -> None:
@@ -415,38 +415,40 @@ class KafkaTopicWatch:
             log.warning("%s", line)
 
 
-async def told_topics(client: Client, names: Sequence[str], before: Mapping[str, str]) -> Told:
+async def ask_for_topics(client: Client, names: Sequence[str], before: Mapping[str, str]) -> TopicAnswer:
     """Ask a broker; one that lags behind the controllers does not know the newest topics, or still names an old id.
     If the first one does not name a topic, or names another id than `before`, the others are asked."""
     if not names:
-        return Told({}, {})
+        return TopicAnswer({}, {})
     first, answer = await client.ask_any(Metadata(names))
-    found, hidden = _told(answer)
-    told = {name: [seen.topic_id] for name, seen in found.items() if before.get(name, seen.topic_id) != seen.topic_id}
+    found, hidden = _topics_in(answer)
+    named_ids = {
+        name: [seen.topic_id] for name, seen in found.items() if before.get(name, seen.topic_id) != seen.topic_id
+    }
     for broker in client.cluster.brokers():
-        asked = [name for name in names if name not in found | hidden or name in told]
+        asked = [name for name in names if name not in found | hidden or name in named_ids]
         if not asked:
             break
         if broker.nodeId == first:
             continue
         with contextlib.suppress(*CLIENT_ERRORS):  # it is away
-            others = _told(await client.send(broker.nodeId, Metadata(asked)))
+            others = _topics_in(await client.send(broker.nodeId, Metadata(asked)))
             hidden |= others.hidden
             for name, seen in others.topics.items():
-                told.get(name, []).append(seen.topic_id)
+                named_ids.get(name, []).append(seen.topic_id)
                 found.setdefault(name, seen)
-    for name, ids in told.items():
+    for name, ids in named_ids.items():
         found[name] = found[name]._replace(topic_id=_believed(before[name], ids))
-    return Told(found, {name: error for name, error in hidden.items() if name not in found})
+    return TopicAnswer(found, {name: error for name, error in hidden.items() if name not in found})
 
 
-def _believed(before: str, told: list[str]) -> str:
+def _believed(before: str, named: list[str]) -> str:
     """Believe another id than before if most of the brokers that answered named it: few lag, and not for long."""
-    newest, count = Counter(told).most_common(1)[0]
-    return newest if 2 * count > len(told) else before
+    newest, count = Counter(named).most_common(1)[0]
+    return newest if 2 * count > len(named) else before
 
 
-def _told(answer: Any) -> Told:
+def _topics_in(answer: Any) -> TopicAnswer:
     """Return known and hidden topics: one that this user may not describe is not missing."""
     topics, hidden = {}, {}
     for code, name, topic_id, _, partitions, operations, _ in answer.topics:
@@ -454,4 +456,4 @@ def _told(answer: Any) -> Told:
             topics[name] = TopicSeen(topic_id, partitions, operations)
         elif code != UnknownTopicOrPartitionError.errno:
             hidden[name] = for_code(code)(name)
-    return Told(topics, hidden)
+    return TopicAnswer(topics, hidden)

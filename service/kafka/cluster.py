@@ -146,15 +146,15 @@ class KafkaCluster(KafkaAdmin):
         asked = self._committed.get(group_id)
         if asked is None:
             ask = partial(committed_offsets, self._settings, group_id, shared=self._of_this_loop)
-            asked = self._committed[group_id] = Together(ask, self._of_this_loop.wait_s)
-        return await asked.ask(partitions)
+            asked = self._committed[group_id] = Together(ask)
+        return await asked.ask(partitions, self._of_this_loop.wait_s())
 
     async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
         # Of the same names only: one that may not be described fails the whole question.
         wanted = frozenset(names)
         if wanted not in self._ids:
-            self._ids[wanted] = Together(super().topic_ids, self._of_this_loop.wait_s)
-        return await self._ids[wanted].ask(wanted)
+            self._ids[wanted] = Together(super().topic_ids)
+        return await self._ids[wanted].ask(wanted, self._of_this_loop.wait_s())
 
     def offset_committer(self, group_id: str) -> KafkaOffsetCommitter:
         return KafkaOffsetCommitter(self._settings, group_id, shared=self._of_this_loop)

@@ -72,7 +72,7 @@ _NEEDED: tuple[AnyRequest, ...] = (
     DescribeTransactions(""),
     ListTransactions([]),
 )
-"""Every broker since Kafka 3.0 speaks a version of each that we speak, too."""
+"""What the client asks of brokers. Every broker since Kafka 3.0 speaks a version of each that the client speaks."""
 
 _NOBODY = -1  # no producer has this id
 _FORBIDDEN = {GroupAuthorizationFailedError.errno, TransactionalIdAuthorizationFailed.errno}
@@ -150,7 +150,7 @@ class KafkaDiagnostics:
         async with self._asking("asking for the ends of transactions"):
             found = {}
             for each in transactional_ids:
-                _, answer = await self._coordinated(CoordinationType.TRANSACTION, each, DescribeTransactions(each))
+                _, answer = await self._ask_coordinator(CoordinationType.TRANSACTION, each, DescribeTransactions(each))
                 if answer is None:
                     continue  # `refused` says why
                 ((code, _, state, _, started_at_ms, _, epoch, *_),) = answer.transaction_states
@@ -174,7 +174,7 @@ class KafkaDiagnostics:
             _note(refused, "idempotent writes", answer.error_code)
 
             async def asked(request: AnyRequest) -> tuple[int, Any]:
-                return await self._coordinated(CoordinationType.TRANSACTION, transactional_id, request)
+                return await self._ask_coordinator(CoordinationType.TRANSACTION, transactional_id, request)
 
             timeout_ms = self._settings.timeouts.transaction_ms
             code, answer = await asked(InitProducerIdRequest(transactional_id, timeout_ms))
@@ -200,11 +200,11 @@ class KafkaDiagnostics:
         async with self._asking("asking for the permissions of its group and transactional ids"):
             refused: dict[str, str] = {}
             beat = HeartbeatRequest(group_id, -1, "")
-            code, _ = await self._coordinated(CoordinationType.GROUP, group_id, beat)
+            code, _ = await self._ask_coordinator(CoordinationType.GROUP, group_id, beat)
             _note(refused, group_id, code if code in _FORBIDDEN else NoError.errno)
             for owner, (topic, number) in owners.items():
                 add = AddPartitionsToTxnRequest(owner, _NOBODY, 0, [(topic, [number])])
-                code, _ = await self._coordinated(CoordinationType.TRANSACTION, owner, add)
+                code, _ = await self._ask_coordinator(CoordinationType.TRANSACTION, owner, add)
                 _note(refused, owner, code if code in _FORBIDDEN else NoError.errno)
             return refused
 
@@ -225,7 +225,7 @@ class KafkaDiagnostics:
             return replace(found, transactional_id=transactional_id)
         return replace(found, transactional_id=transactional_id, started_at_ms=started_at_ms, timeout_ms=timeout_ms)
 
-    async def _coordinated(self, kind: int, name: str, request: AnyRequest) -> tuple[int, Any]:
+    async def _ask_coordinator(self, kind: int, name: str, request: AnyRequest) -> tuple[int, Any]:
         """Ask the coordinator of a group or transactional id. Return its error code and its answer; the code of looking
         for it and None, if that was refused."""
         try:

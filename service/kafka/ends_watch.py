@@ -31,17 +31,18 @@ class EndsWatch:
         self._places: dict[TopicPartition, Place] = {}
         self._joined: set[IdleWatch] = set()
 
-    def known(self, log: TopicPartition) -> EndSeen | None:
+    def end_of(self, log: TopicPartition) -> EndSeen | None:
         """Return the end of a log that has not moved, and when its broker was last asked; None: ask."""
         place = self._places.get(log)
         if place is None or not place.is_watched:
             return None
-        ((_, end_offset, _),) = place.wanted.values()
-        return EndSeen(end_offset, place.asked_at)
+        (wanted,) = place.wanted.values()
+        return EndSeen(wanted.offset, place.asked_at)
 
-    def seen(self, log: TopicPartition, end_offset: int) -> None:
-        """Have a log watched that was found to end here."""
-        key = topic_id, _ = self._topic_ids.get(log.topic, ""), log.partition
+    def watch(self, log: TopicPartition, end_offset: int) -> None:
+        """Watch a log that was found to end here."""
+        topic_id = self._topic_ids.get(log.topic, "")
+        key = topic_id, log.partition
         place = self._places.get(log)
         if place is not None and not place.over.done() and place.wanted[key].offset == end_offset:
             return  # the broker is still being asked

@@ -77,14 +77,15 @@ class Place:
 
     def judge(self, named: Mapping[Log, Wanted], found: Mapping[Log, Answered], asked_at: float) -> None:
         """Take the broker's answer. Ends on news, on an error, and if a new partition is missing from it."""
-        for key, cursor in self.cursors.items() if named or found else ():
-            answer = found.get(key)
-            if answer is None:
-                if key in named:
+        if named or found:  # nearly always neither
+            for key, cursor in self.cursors.items():
+                answer = found.get(key)
+                if answer is None:
+                    if key in named:
+                        self.end()
+                elif cursor.is_news(answer):
+                    cursor.disturbances += bool(answer.error_code)
                     self.end()
-            elif cursor.is_news(answer):
-                cursor.disturbances += bool(answer.error_code)
-                self.end()
         self.is_watched, self.asked_at = not self.over.done(), asked_at
 
     def look_for_leaders(self, client: Client, node: int, now_s: float) -> None:
@@ -198,7 +199,8 @@ class IdleWatch:
             self._session, self._has = (answer.session_id, number % _EPOCH_MAX + 1 if is_complete else 0), wanted
             for place in asked:
                 place.judge(named, found, asked_at)
-            is_new, self._metadata = self._metadata != (version := self._client.shared.version), version
+            is_new = self._metadata != self._client.shared.version
+            self._metadata = self._client.shared.version
             for place in self._places:
                 if is_new or place.has_replicas:
                     place.look_for_leaders(self._client, self.node, now_s)

@@ -32,18 +32,16 @@ class Together(Generic[K, V]):
     """Asks for several tasks with one request. A task that comes while one is under way waits for the next: no answer
     is older than its question."""
 
-    def __init__(
-        self, ask: Callable[[frozenset[K]], Awaitable[Mapping[K, V]]], wait_s: Callable[[], float] = lambda: 0.0
-    ) -> None:
-        """Take `wait_s`, which returns how long a question waits for other tasks, in seconds."""
-        self._ask, self._wait_s = ask, wait_s
+    def __init__(self, ask: Callable[[frozenset[K]], Awaitable[Mapping[K, V]]]) -> None:
+        self._ask = ask
         self._last: _Question[K, V] | None = None
 
-    async def ask(self, keys: Collection[K]) -> dict[K, V]:
-        """Return what is known of these keys; raise as the question does, whoever's key is to blame."""
+    async def ask(self, keys: Collection[K], wait_s: float = 0.0) -> dict[K, V]:
+        """Return what is known of these keys; raise as the question does, also if it is for another task's key. A new
+        question waits `wait_s` for other tasks."""
         last = self._last
         if last is None or last.is_asked:
-            last = self._last = _Question(self._ask, self._wait_s(), last)
+            last = self._last = _Question(self._ask, wait_s, last)
         found = await last.answer(keys)
         return {key: found[key] for key in keys if key in found}
 
@@ -172,8 +170,8 @@ class LogEnds:
         for leader, its_logs in by_leader.items():
             key = leader, isolation
             if key not in self._asked:
-                self._asked[key] = Together(partial(_bounds, self._client, *key), self._client.shared.wait_s)
-            found |= await self._asked[key].ask(its_logs)
+                self._asked[key] = Together(partial(_bounds, self._client, *key))
+            found |= await self._asked[key].ask(its_logs, self._client.shared.wait_s())
         return found
 
 

@@ -151,13 +151,13 @@ class KafkaReader:
             return await log_ends.end_offsets(partitions, read_committed=self._how.read_committed)
 
     async def ends_seen(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, EndSeen]:
-        seen = {each: end for each in partitions if self._ends and (end := self._ends.known(each))}
+        seen = {each: end for each in partitions if self._ends and (end := self._ends.end_of(each))}
         if unknown := [each for each in partitions if each not in seen]:
             asked_at = _now()
             for each, end_offset in (await self.end_offsets(unknown)).items():
                 seen[each] = EndSeen(end_offset, asked_at)
                 if self._ends is not None and not self._closed:
-                    self._ends.seen(each, end_offset)
+                    self._ends.watch(each, end_offset)
         return seen
 
     @_until_answered

@@ -28,7 +28,7 @@ from aiokafka.protocol.types import (
 COORDINATOR_AWAY = frozenset({14, 15, 16})
 """It loads, is being found, or has moved."""
 _NOT_ATTEMPTED = 55
-"""Of a partition, because another one of the same request was refused."""
+"""OPERATION_NOT_ATTEMPTED: another partition of the same request was refused."""
 
 TEXT = CompactString("utf-8")
 NO_TAGS: dict[int, bytes] = {}

@@ -175,7 +175,7 @@ class Shared:
         if not await self.refresh():
             timeout_s = self._settings.request_timeout_ms / 1000
             why = sorted(f"{address} ({why_silent(error, timeout_s)})" for address, error in self._failures.items())
-            said = f"nobody answers at {', '.join(why)}"
+            said = f"no broker answers at {', '.join(why)}"
             if not why:  # those who answered know no brokers
                 said = f"no broker answers: {some(self._settings.bootstrap_servers)}"
             raise NotConnected(said, self._failures)

@@ -51,7 +51,7 @@ async def test_a_service_outlives_its_broker(own_broker, unique):
         code, found = await checks(url)
         assert code == 503
         assert not found["cluster"]["ok"]
-        assert "nobody answers" in found["cluster"]["detail"]
+        assert "no broker answers" in found["cluster"]["detail"]
         await asyncio.to_thread(own_broker.restart)
         await service.wait_live(scaled(60))
         await here.assert_exactly_once(service)
@@ -60,7 +60,7 @@ async def test_a_service_outlives_its_broker(own_broker, unique):
         # It is idle: only the group notices.
         code, found = await until_async(lambda: checks(url), lambda told: servers in told[1]["member"]["detail"])
         assert (code, found["member"]["ok"]) == (503, False)
-        assert "nobody answers at" in found["member"]["detail"]
+        assert "no broker answers at" in found["member"]["detail"]
         await asyncio.to_thread(own_broker.restart)
         await here.feed(100)
         await service.wait_live(scaled(60))

@@ -143,8 +143,8 @@ async def test_http_is_up_before_the_cluster_is_reached(unique, closed_port):
     """It says what is waited for, and refuses what needs the cluster; who waits in the program is told in time."""
     settings = settings_for(f"127.0.0.1:{closed_port}")
     async with running(apps.ledger(unique("early")), settings, HttpServer()) as service:
-        await until(lambda: inside.control(service).unreachable_reason, "nobody answers")
-        said = r"not LIVE after 0\.5 s .*none assigned.*nobody answers"
+        await until(lambda: inside.control(service).unreachable_reason, "no broker answers")
+        said = r"not LIVE after 0\.5 s .*none assigned.*no broker answers"
         with pytest.raises(NotLive, match=said):
             await service.wait_live(0.5)
         host, port = service.http_address or ("", 0)

@@ -63,7 +63,7 @@ async def test_who_waits_for_a_cluster_is_told_why_and_when_it_is_over(unique, c
     """The errors name the broker that does not answer, and the stop."""
     service = Service(apps.ledger(unique("nobody")), settings_for(f"127.0.0.1:{closed_port}"))
     await service.start()
-    await until(lambda: inside.control(service).unreachable_reason, "nobody answers")
+    await until(lambda: inside.control(service).unreachable_reason, "no broker answers")
     with pytest.raises(NotCaughtUp, match=rf"no partition is assigned; .*127\.0\.0\.1:{closed_port}"):
         await service.wait_caught_up(0.5)
     waiting = [asyncio.create_task(each()) for each in (service.wait_live, service.wait_caught_up)]

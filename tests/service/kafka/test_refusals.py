@@ -184,7 +184,7 @@ async def test_every_client_of_ours_says_why(here, closed_port):
         with pytest.raises(NotAuthenticated, match="refuses user 'ada'"):
             await call()
     for call in asked(Settings(kafka={"bootstrap.servers": f"127.0.0.1:{closed_port}"})):
-        address = rf"nobody answers at 127\.0\.0\.1:{closed_port} \(Connection refused\)"
+        address = rf"no broker answers at 127\.0\.0\.1:{closed_port} \(Connection refused\)"
         with pytest.raises(Unreachable, match=address):
             await call()
 
@@ -194,7 +194,7 @@ async def test_a_broker_that_does_not_answer_is_told():
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         address = "{}:{}".format(*frozen.getsockname())
         settings = Settings(kafka={"bootstrap.servers": address, "request.timeout.ms": 300})
-        with pytest.raises(Unreachable, match=rf"nobody answers at {address} \(no answer within 0\.3 s\)"):
+        with pytest.raises(Unreachable, match=rf"no broker answers at {address} \(no answer within 0\.3 s\)"):
             await KafkaAdmin(settings).topic_names()
 
 
@@ -203,7 +203,7 @@ async def test_a_name_that_nobody_can_be_asked_for_is_told(protocol):
     """An empty part, or one that is too long: no name server takes it. It may also be one that a broker advertises."""
     for host in ("broker..example", f"{'b' * 64}.example"):
         settings = Settings(kafka={"bootstrap.servers": f"{host}:9092", "security.protocol": protocol})
-        with pytest.raises(Unreachable, match=rf"nobody answers at {host}:9092 \('{host}' is not a host name\)"):
+        with pytest.raises(Unreachable, match=rf"no broker answers at {host}:9092 \('{host}' is not a host name\)"):
             await KafkaCluster(settings).reader()
 
 

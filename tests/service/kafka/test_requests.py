@@ -14,7 +14,6 @@ from snapreplay.service.kafka.requests import (
     DescribeGroups,
     LeaveGroup,
     Metadata,
-    OwnRequest,
     PartitionsLed,
     TopicId,
     array_of,
@@ -41,21 +40,6 @@ def test_the_requests_of_members_are_those_of_the_protocol_guide():
     assert [each.API_VERSION for each in left] == [4, 4]
     assert left[0].encode() == b"\2g" + b"\2" + b"\3m1" + b"\2i" + b"\0" + b"\0"
     assert left[1].encode() == b"\2g" + b"\2" + b"\3m1" + b"\0" + b"\0" + b"\0"
-
-
-def test_each_request_has_the_name_that_kafka_gives_it():
-    """As the label of a metric and in what users read."""
-    assert {each.API_KEY: each.__name__ for each in OwnRequest.__subclasses__()} == {
-        3: "Metadata",
-        13: "LeaveGroup",
-        15: "DescribeGroups",
-        23: "OffsetForLeaderEpoch",
-        42: "DeleteGroups",
-        61: "DescribeProducers",
-        65: "DescribeTransactions",
-        66: "ListTransactions",
-        69: "ConsumerGroupDescribe",
-    }
 
 
 def test_the_newest_version_that_both_know_is_sent():

@@ -21,8 +21,8 @@ class Asked:
         return {key: key.upper() for key in keys if key != "unknown"}
 
 
-async def begun(together, *keys):
-    task = asyncio.create_task(together.ask(keys))
+async def begun(together, *keys, wait_s=0.0):
+    task = asyncio.create_task(together.ask(keys, wait_s))
     for _ in range(3):
         await asyncio.sleep(0)
     return task
@@ -62,11 +62,11 @@ async def test_an_error_is_everybodys_and_the_next_question_is_asked_anew():
 
 
 async def test_a_question_waits_for_others():
-    """As long as is said when it comes; whoever comes meanwhile is in it."""
+    """For the given time. Questions that arrive meanwhile join it."""
     asked = Asked()
     asked.may_answer.set()
-    together = Together(asked, lambda: 0.05)
-    first, second = await begun(together, "a"), await begun(together, "b")
+    together = Together(asked)
+    first, second = await begun(together, "a", wait_s=0.05), await begun(together, "b", wait_s=0.05)
     assert not asked.questions
     assert (await first, await second) == ({"a": "A"}, {"b": "B"})
     assert asked.questions == [["a", "b"]]

@@ -8,7 +8,7 @@ import pytest
 from aiokafka.errors import RequestTimedOutError
 
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.kafka.admin import told_topics
+from snapreplay.service.kafka.admin import ask_for_topics
 from snapreplay.service.kafka.shared import Client, Shared
 
 
@@ -47,10 +47,10 @@ async def test_one_broker_that_lags_does_not_change_an_id(before, told, found, m
     """Most of them do; for one that names none, or is silent, the others are asked."""
     monkeypatch.setattr(random, "sample", lambda nodes, _: nodes)
     known = {"log": before} if before else {}
-    assert (await told_topics(client(*told), ["log"], known)).ids == {"log": found}
+    assert (await ask_for_topics(client(*told), ["log"], known)).ids == {"log": found}
 
 
 async def test_no_answer_from_any_broker_is_an_error() -> None:
     """It is not taken for a topic that does not exist, nor for wrong addresses."""
     with pytest.raises(RequestTimedOutError):
-        await told_topics(client("silent", "silent"), ["log"], {})
+        await ask_for_topics(client("silent", "silent"), ["log"], {})
