@@ -30,7 +30,7 @@ from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.snapshots import hashed_digests, manifest_in
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, RecordKind, kind_of
 from snapreplay.snapshots.format.records import Increment, Manifest
-from snapreplay.snapshots.log.loading import EmptyChunk, SnapshotMissing
+from snapreplay.snapshots.log.loading import SnapshotMissing
 from snapreplay.snapshots.log.reading import decode_as
 
 log = logging.getLogger("snapreplay.partition")
@@ -199,8 +199,7 @@ class Adopter:
             found = await examine(self._context, snapshots, increments, offset, self._standing)
             start_offset = (await snapshots.bounds(self._context.snapshots)).start_offset
             # Asked again: hashing takes long. From here to the pointer nothing else happens.
-            again = adoption.refuse_manifest(found.manifest, offset, self._standing(start_offset))
-            _raise_if(again)
+            _raise_if(adoption.refuse_manifest(found.manifest, offset, self._standing(start_offset)))
         except Rejected as rejected:
             rejection = rejected.rejection
             if topics_before == self._topics_before:
@@ -279,8 +278,6 @@ async def examine(
         found = await hashed_digests(snapshots, context.snapshots, manifest)
     except SnapshotMissing as error:
         raise Rejected(Reason.CHUNK_MISSING, error.message) from error
-    except EmptyChunk as error:
-        raise Rejected(Reason.INCONSISTENT, error.message) from error
     except (DamagedError, UnknownFormatError) as error:
         raise Rejected(Reason.CHUNK_DAMAGED, error.message) from error
     _raise_if(adoption.refuse_entries(manifest, found))

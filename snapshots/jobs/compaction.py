@@ -299,9 +299,11 @@ def compacted(
 
     try:
         return untrimmed(client, app_id, moment, once)
+    except Trimmed as error:
+        return _without(moment.partition, Outcome.NOT_POSSIBLE, error)
+    except (RetryableError, UsageError):
+        raise
     except SnapreplayError as error:
-        if isinstance(error, RetryableError | UsageError) and not isinstance(error, Trimmed):
-            raise
         return _without(moment.partition, Outcome.NOT_POSSIBLE, error)
 
 

@@ -48,10 +48,6 @@ class SnapshotMissing(RebuildError):
     """The manifest, or a chunk of it, is not at its offset: it was trimmed, or the topic was created again."""
 
 
-class EmptyChunk(DamagedError):
-    """A chunk has no entries; no writer makes one, and no sum shows it."""
-
-
 def named_manifest(record: InputRecord, log: TopicPartition, pointer: Pointer) -> Manifest:
     """Return the manifest in the record that a committed increment points to.
 
@@ -129,7 +125,8 @@ def hashing(log: str, chunks: Sequence[ChunkRef], snapshot_id: str, shard_count:
     def add(ref: ChunkRef, body: bytes) -> Steps[None]:
         store, digest = yield from reading_back(body, ref, snapshot_id, shard_count)
         if not digest.count:
-            raise EmptyChunk(f"chunk {ref.sequence} of snapshot {snapshot_id} has no entries")
+            # No writer makes one, and no sum shows it.
+            raise DamagedError(f"chunk {ref.sequence} of snapshot {snapshot_id} has no entries")
         found[store] = found.get(store, EMPTY).plus(digest)
 
     yield from _opening(log, chunks, snapshot_id, add)
