@@ -44,7 +44,10 @@ class Process(msgspec.Struct, frozen=True):
     state: Annotated[
         str,
         one_of(*PeerState),
-        said("`dead`: it seems so; `ended`: it said bye; `wrong_address`: something else answers; `self`: this one."),
+        said(
+            "`dead`: seems dead; `ended`: it said goodbye; `wrong_address`: something else answers there;"
+            " `self`: this process."
+        ),
     ]
     since: Annotated[Time, said("When this state began, by the clock of the process that answers.")]
     last_error: Annotated[str, said("Why it cannot be asked, or why its status cannot be read; or empty.")]

@@ -238,16 +238,25 @@ def _add_probe(probe: Probing, name: str, ok: str, failing: str, says: str, *che
 
 
 _add_probe(
-    *(probing.LIVE, "liveness", "Leave it alone.", "Kill it: it cannot recover by itself."),
+    probing.LIVE,
+    "liveness",
+    "Leave it alone.",
+    "Kill it: it cannot recover by itself.",
     "Say whether this process should be left alone or killed. A long restore, a failed partition or an absent\n"
     "cluster is never a reason to kill it.",
 )
 _add_probe(
-    *(probing.READY, "readiness", "Member of the group, every partition live.", "Not ready (yet)."),
+    probing.READY,
+    "readiness",
+    "Member of the group, every partition live.",
+    "Not ready (yet).",
     "Say whether every assigned partition is live. A process without partitions is ready, too.",
 )
 _add_probe(
-    *(probing.STARTED, "startup", "Started: probe it with /healthz from now on.", "Not started."),
+    probing.STARTED,
+    "startup",
+    "Started: probe it with /healthz from now on.",
+    "Not started.",
     "Say whether the process has started: HTTP answers and its loops run. It does not wait for a restore.",
     Check("http", ok=True),
 )

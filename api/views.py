@@ -107,8 +107,12 @@ class RestoreStatus(msgspec.Struct, frozen=True):
     instance_id: Annotated[str, said("Of the process that answers.")]
     scope: Annotated[str, one_of(*Scope)]
     waiting_for: Annotated[str, said("What a new app waits for before it begins, with the command; or empty.")]
-    trouble: Annotated[str, said("Why this process does not reach cluster or group, or is throttled; or empty.")]
-    topics_not_read: Annotated[tuple[str, ...], said("A sentence for each that matches a pattern and is not read.")]
+    trouble: Annotated[
+        str, said("Why this process cannot reach its cluster or join its group, or is throttled; or empty.")
+    ]
+    topics_not_read: Annotated[
+        tuple[str, ...], said("A sentence for each topic that matches an input pattern but is not read.")
+    ]
     summary: RestoreSummary
     partitions: tuple[Restore, ...]
     standbys: Annotated[tuple[Standby, ...], said("Warm copies of partitions of other processes, by number.")]
@@ -123,8 +127,12 @@ class Partition(PartitionStatus, frozen=True, kw_only=True):
     process_state: ProcessState
     age_seconds: Age
     phase: Annotated[Phase | None, said("Null: nothing is known of it.")]  # type: ignore[assignment]
-    stream_time_lag_seconds: Annotated[float | None, said("Behind the clock; null before the first record.")]
-    progress_age_seconds: Annotated[Seconds | None, said("By the clocks of both processes; null: not known.")]
+    stream_time_lag_seconds: Annotated[
+        float | None, said("Seconds behind the clock; negative: ahead. Null before the first record.")
+    ]
+    progress_age_seconds: Annotated[
+        Seconds | None, said("Since the last progress, by the clocks of both processes; null: not known.")
+    ]
 
 
 class Partitions(msgspec.Struct, frozen=True):

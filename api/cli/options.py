@@ -56,7 +56,7 @@ AppNames = Annotated[list[str], Argument("APP...", "One app or several, each as 
 AppOrId = Annotated[str | None, Argument("[APP]", "module:app or path/to/file.py; or use --app-id.")]
 AppIfNamed = Annotated[str | None, Argument("[APP]", "module:app or path/to/file.py. Without it: the cluster alone.")]
 AppId = Annotated[str, Argument("APP_ID", "Id of the app, as in App(…).")]
-AppIdAlone = Annotated[str | None, Option("--app-id", "The app's id, without its code.", "NAME")]
+AppIdAlone = Annotated[str | None, Option("--app-id", "Id of the app, in place of its code.", "NAME")]
 ProjectName = Annotated[str, Argument("NAME", "Name of the folder, the app id and the module.")]
 TopicName = Annotated[str, Argument("TOPIC", "One of the app's topics.")]
 PartitionNumber = Annotated[int, Argument("PARTITION", "State partition.", least=0)]
@@ -84,7 +84,10 @@ HttpPort = Annotated[
     int | None, Option("--http-port", "Port of the HTTP API; 0 picks a free one.", "PORT", setting="http.port")
 ]
 AskedPort = Annotated[
-    int | None, Option("--http-port", "The service's port. Default: that of the settings.", "PORT", least=1, most=65535)
+    int | None,
+    Option(
+        "--http-port", "Port of the running service. Default: http.port of the settings.", "PORT", least=1, most=65535
+    ),
 ]
 TokenFile = Annotated[
     Path | None, Option("--token-file", "Token file of the service. Default: http.token_file of the settings.", "FILE")
@@ -138,7 +141,10 @@ WaitForInit = Annotated[
 ]
 InitFrom = Annotated[
     Literal["earliest", "latest", "positions"] | None,
-    Option("--from", "earliest (default) or latest. With --state-of also positions, that app's (then the default)."),
+    Option(
+        "--from",
+        "Where to begin: earliest (default) or latest. With --state-of the default is positions: those of that app.",
+    ),
 ]
 StateOf = Annotated[
     str | None, Option("--state-of", "Begin with the state of another app, after its last committed batch.", "APP_ID")
@@ -148,11 +154,16 @@ OfSavepoint = Annotated[
 ]
 StateIsLost = Annotated[
     bool,
-    Option("--state-is-lost", "Also initialise an app that ran and lost its state; none of its processes may run."),
+    Option(
+        "--state-is-lost",
+        "Also initialise an app that ran and lost its state. Refused while one of its processes runs.",
+    ),
 ]
 CreateInputs = Annotated[
     int | None,
-    Option("--partitions --create-inputs", "Create missing inputs and outputs, too, with so many partitions.", least=1),
+    Option(
+        "--partitions --create-inputs", "Also create missing inputs and outputs, with this many partitions.", least=1
+    ),
 ]
 ReplaceLost = Annotated[
     bool,
@@ -160,7 +171,12 @@ ReplaceLost = Annotated[
 ]
 ResetTo = Annotated[str, Option("--savepoint", "Resume with this savepoint.", "NAME")]
 ResetFrom = Annotated[
-    str, Option("--from", "Empty state: begin at the start or end of the inputs, or at a time.", "earliest|latest|TIME")
+    str,
+    Option(
+        "--from",
+        "Begin with an empty state: at the start or the end of the inputs, or at a time.",
+        "earliest|latest|TIME",
+    ),
 ]
 InputFrom = Annotated[
     str,
@@ -180,7 +196,8 @@ AllSavepoints = Annotated[bool, Option("--savepoints", "Delete all its savepoint
 
 # ---- what is proved, and by what
 ProofLevel = Annotated[
-    Literal["integrity", "changes", "replay"], Option("--level", "What to prove. Each level includes those before.")
+    Literal["integrity", "changes", "replay"],
+    Option("--level", "What to prove. Each level includes the ones before it."),
 ]
 Engine = Annotated[Literal["spark", "python"], Option("--engine", "python: in this process, without Spark and Java.")]
 

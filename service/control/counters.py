@@ -53,26 +53,30 @@ SNAPSHOTS = _counter(
     "snapreplay_snapshots_total", "Full snapshots that ended: `succeeded`, `failed`, `abandoned`.", "result"
 )
 SNAPSHOT_SECONDS = _histogram(
-    "snapreplay_snapshot_seconds", "Time until the manifest is acknowledged, of successful snapshots.", _SLOW_SECONDS
+    "snapreplay_snapshot_seconds",
+    "Time from the start of a successful full snapshot to its acknowledged manifest.",
+    _SLOW_SECONDS,
 )
 SNAPSHOT_BYTES = _histogram(
     "snapreplay_snapshot_bytes", "Size in Kafka of chunks and manifest, for successful full snapshots.", _SIZE_BYTES
 )
 PROPOSALS = _counter(
-    "snapreplay_proposals_total", "Snapshots proposed by jobs: `adopted`, or the reason of the rejection.", "result"
+    "snapreplay_proposals_total", "Snapshots proposed by jobs: `adopted`, or the reason for the rejection.", "result"
 )
 RESTORES = _counter(
     "snapreplay_restores_total",
     "Recoveries that ended: `succeeded`, `failed`, `abandoned`. The mode is `changes`, `replay`, `warm` (from memory)"
     " or `none` (nothing after the snapshot).",
-    *("result", "mode"),
+    "result",
+    "mode",
 )
 RESTORE_SECONDS = _histogram(
     "snapreplay_restore_seconds", "Time from FENCING to LIVE, for successful recoveries.", _SLOW_SECONDS
 )
 RESTORE_PREDICTION_RATIO = _histogram(
     "snapreplay_restore_prediction_ratio",
-    "Predicted divided by real duration of a recovery, not from memory: above 1, it was faster than predicted.",
+    "Predicted divided by real duration of a successful recovery, above 1 if it was faster than predicted; without"
+    " recoveries from memory or with several attempts.",
     _RATIOS,
 )
 DRILLS = _counter(
@@ -85,12 +89,15 @@ DRILL_SECONDS = _histogram(
 )
 FENCES = _counter("snapreplay_fences_total", "Number of times that this process found a newer owner.")
 LATE_RECORDS = _counter(
-    "snapreplay_late_records_total", "Records that came too late for a window or join (`window`: its name).", "window"
+    "snapreplay_late_records_total",
+    "Records that came too late for a window or join (`window`: its name). They do not count in it.",
+    "window",
 )
 FAILURES = _counter(
     "snapreplay_failures_total",
     "Errors that ended a recovery or processing, by class (`kind`) and `reaction`.",
-    *("kind", "reaction"),
+    "kind",
+    "reaction",
 )
 
 

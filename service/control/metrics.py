@@ -85,7 +85,8 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_state_entries",
-        "Entries of each store: `default` if the state is one map; `_timers`, `_periods` and `_calls` are internal.",
+        "Entries of each store: `default` if the state is one map, `_timers` and `_periods` for timers, `_calls` for"
+        " calls.",
         _stores(lambda store: store.entries),
         "store",
     ),
@@ -161,7 +162,8 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_recoverable",
-        "1 if a recovery would succeed now, else 0; while not live, 0 if the state is only in memory, else absent.",
+        "1 if a recovery would succeed now, else 0; checked once a minute. While not live: 0 if the state is only in"
+        " memory, else absent.",
         lambda status: None if status.recoverable is None else float(status.recoverable),
     ),
     Shown(
@@ -171,7 +173,8 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_restore_predicted_seconds",
-        "Predicted duration of a restore now; updated twice a second with an objective, else once a minute.",
+        "Predicted duration of a restore now, from fencing to live; updated twice a second with an objective, else once"
+        " a minute.",
         predicted_seconds,
     ),
     Shown(
@@ -181,7 +184,8 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_blocking_transaction_timestamp_seconds",
-        "Unix time of the start of the transaction that holds back the topic; if it hangs, of its last record.",
+        "Unix time of the start of the transaction that holds back the topic; if it hangs, of its last record. Absent"
+        " if there is none, or if the brokers do not say.",
         lambda status: {each.topic: _since(each) for each in status.blocked_by_open_transaction},
         "topic",
     ),

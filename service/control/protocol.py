@@ -73,8 +73,12 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     partition_count: Count | None = None
     waiting_for: Annotated[str, said("What a new app waits for before it begins, with the command; or empty.")] = ""
     drain: Annotated[Drain | None, said("Null: none was asked for.")] = None
-    trouble: Annotated[str, said("Why it does not reach cluster or group, or is throttled; or empty.")] = ""
-    topics_not_read: Annotated[tuple[str, ...], said("A sentence for each that matches and is not read.")] = ()
+    trouble: Annotated[
+        str, said("Why this process cannot reach its cluster or join its group, or is throttled; or empty.")
+    ] = ""
+    topics_not_read: Annotated[
+        tuple[str, ...], said("A sentence for each topic that matches an input pattern but is not read.")
+    ] = ()
     engine: Annotated[str, said("`compiled` or `pure`; empty: an older version.")] = ""
     topology: Annotated[Topology | None, said("Null: an older version.")] = None
 

@@ -91,7 +91,7 @@ class Drill(msgspec.Struct, frozen=True):
     mode: Annotated[str | None, said(enum=["changes", "replay", None])] = None
     entries: Count = 0
     digest: Annotated[str | None, said("That was recorded, and restored. Null: the batch has none.")] = None
-    seconds: Annotated[Seconds | None, said("That a restore takes: measured, without the rests of the drill.")] = None
+    seconds: Annotated[Seconds | None, said("Of a restore, as measured, without the pauses of the drill.")] = None
     predicted_seconds: Seconds | None = None
     rested_seconds: Annotated[Seconds, said("So that it kept within `restore.drill_share`.")] = 0.0
     detail: Annotated[str, said("Why it failed or was given up.")] = ""

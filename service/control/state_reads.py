@@ -68,7 +68,9 @@ class ReadAt(msgspec.Struct, frozen=True):
     ]
     owner_epoch: Annotated[Count, said("Of the owner that committed the batch.")]
     answered_by: Annotated[str, one_of(*AnsweredBy), said("`standby`: a warm copy, with `stale=true` only.")]
-    age_seconds: Annotated[Seconds, said("Since a copy was as new as the log; of an owner: since it was known to be.")]
+    age_seconds: Annotated[
+        Seconds, said("Since the copy was known to be as new as the log, or the owner to be the owner.")
+    ]
     ownership_doubt: Annotated[str, said("Why another process may own the partition by now; empty: no doubt.")]
     process_id: str
     host: str

@@ -29,7 +29,9 @@ class InputStatus(msgspec.Struct, frozen=True):
     topic: str
     position: Annotated[Count, said("All records before it are processed.")]
     end_offset: Annotated[Count | None, said("The last stable offset: what can be read ends here.")] = None
-    high_watermark: Annotated[Count | None, said("The end of the log, behind open transactions, too.")] = None
+    high_watermark: Annotated[
+        Count | None, said("The end of the log; beyond `end_offset` while a transaction is open.")
+    ] = None
     lag: Annotated[Count | None, said("To the last stable offset.")] = None  # derived
     lag_to_high_watermark: Count | None = None  # derived
     handled_total: Annotated[Count, said("Records that handlers took, counted as `records_total`.")] = 0
@@ -159,7 +161,7 @@ class RecoveryStatus(msgspec.Struct, frozen=True):
     records_replayed: Count = 0
     records_advanced: Annotated[Count, said("Input offsets that were brought forward, by either mode.")] = 0
     predicted_seconds: Annotated[
-        Seconds | None, said("By the rates before it. Null: not ended, from memory, or with several attempts.")
+        Seconds | None, said("By the rates known before it. Null: not ended, from memory, or several attempts.")
     ] = None
     proof: Annotated[DigestProof | None, said("The comparison that ends a recovery.")] = None
     forecast: Annotated[Forecast | None, said("Null: from memory, or not known yet. It stays after the end.")] = None
@@ -183,7 +185,8 @@ class SnapshotStatus(msgspec.Struct, frozen=True):
     reason: Annotated[
         str,
         said(
-            "records, interval, objective, trigger, shutdown, failed_partition, fallback, retention, restored, adopted"
+            "records, interval, objective, trigger, shutdown, failed_partition, fallback, retention, restored; adopted:"
+            " a job wrote it"
         ),
     ]
     batch: Count
@@ -217,7 +220,9 @@ class StoreStatus(msgspec.Struct, frozen=True):
     entries: Count
     size_bytes: Count
     largest_entry_bytes: Annotated[Count, said("Of those loaded from a snapshot or committed; at most 800,000.")] = 0
-    next_due_ms: Annotated[Count | None, said("Stream time of its next timer or expiry, or up to 1 s before.")] = None
+    next_due_ms: Annotated[
+        Count | None, said("Stream time of its next timer or expiry, at most 1 s too early; null: none.")
+    ] = None
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -273,7 +278,9 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     stream_time_ms: Annotated[Count | None, said("Null before the first record.")] = None
     timers_pending: Annotated[Count, said("Timers of keys that are set.")] = 0
     calls: Annotated[tuple[CallStatus, ...], said("By name; empty unless the app has calls, and it is live.")] = ()
-    next_due_ms: Annotated[Count | None, said("Stream time of the next timer or expiry of any store.")] = None
+    next_due_ms: Annotated[Count | None, said("Stream time of the next timer or expiry of any store; null: none.")] = (
+        None
+    )
     timers_total: Annotated[Count, said("Fired, counted as `records_total`.")] = 0
     expired_total: Annotated[Count, said("Entries, counted as `records_total`.")] = 0
     digest: str | None = None
@@ -291,7 +298,9 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     decisions: Annotated[tuple[Decision, ...], said("Newest first, as far as the log reaches; at most 100.")] = ()
     rejected_proposals: Annotated[tuple[RejectedProposal, ...], said("Newest first, at most 16.")] = ()
     restore_plan: Annotated[RestorePlan | None, said("As of the last minute; null unless live.")] = None
-    objective: Annotated[RestoreObjective | None, said("Null unless live and set.")] = None
+    objective: Annotated[RestoreObjective | None, said("Null unless live and `restore.objective_seconds` is set.")] = (
+        None
+    )
     drill: Annotated[Drill | None, said("The last one of this process.")] = None
     error: PartitionError | None = None
     updated_at: Annotated[Time, said("The last progress.")] = LONG_AGO
@@ -334,7 +343,7 @@ class StandbyStatus(msgspec.Struct, frozen=True):
     lag_offsets: Annotated[Count, said("Offsets of the increments topic behind it, when it last looked.")] = 0
     entries: Count = 0
     digest: str | None = None
-    digests_compared: Annotated[Count, said("With those of the owner, since it was loaded, all equal.")] = 0
+    digests_compared: Annotated[Count, said("Digests of the owner that matched since it was loaded.")] = 0
     error: Annotated[PartitionError | None, said("Why it starts over, or cannot follow.")] = None
     updated_at: Annotated[Time, said("When it last looked at the log.")] = LONG_AGO
 

@@ -71,7 +71,7 @@ def test_nothing_but_the_error_is_printed(ledger, nobody_there):
     error, hint = ended.stderr.splitlines()
     assert error == (
         "error: no usable answer from Kafka while describing topics:"
-        f" nobody answers at {nobody_there} (Connection refused)"
+        f" no broker answers at {nobody_there} (Connection refused)"
     )
     assert hint.startswith(" hint: check that the cluster is up")
 
