@@ -126,7 +126,7 @@ demo: $(if $(WITHOUT_JAVA),setup,jars) ## Real broker, real flights, kill -9, re
 test: jars ## `make lint`, beside all tests of `make check` and those with a real broker and Spark (ARGS="tests/api -x": only these)
 	$(if $(ARGS),$(TESTED),$(call BESIDE_LINT,$(TESTED)))
 
-# The type check takes half a minute of one core while the tests leave the other one idle. It prints errors at once.
+# The type check takes half a minute of one core. Beside the tests it costs less of that. Its errors are printed when it ends.
 LINTED = mkdir -p build; { $(MAKE) --no-print-directory lint >build/lint.log 2>&1 || { cat build/lint.log >&2; exit 1; }; }
 BESIDE_LINT = $(LINTED) & lint=$$!; $(1) || failed=$$?; wait $$lint || failed=$$?; exit $${failed:-0}
 
