@@ -67,7 +67,7 @@ class Forwarder:
         late: str = "",
         turn: AbstractAsyncContextManager[Any] = NO_TURN,
     ) -> T:
-        """Ask, when the `turn` has come. `late`: what it means, too, if the time is over."""
+        """Ask once it is its `turn`. `late`: what to add to the error of a timeout."""
         if not process.can_be_asked:
             raise problems.owner_away(process, process.last_error)
         try:

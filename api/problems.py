@@ -211,8 +211,8 @@ def owner_away(process: Process, why: str) -> ProblemError:
 
 
 def of_peer(process: Process, status: int, document: bytes) -> ProblemError:
-    """Make the error of another process that has refused a request. What it holds against this process, such as its
-    token, is no matter of whoever asks."""
+    """Make the error for a refusal by another process. What that one holds against this process, such as its token,
+    does not concern the caller."""
     try:
         told = msgspec.json.decode(document, type=_Told)
     except msgspec.MsgspecError:

@@ -61,7 +61,7 @@ V = TypeVar("V")
 ST = TypeVar("ST", bound=Stores)
 
 HTTP_AFTER_SECONDS = 0.2  # at most, after the start
-BROKER_PORT = 9092  # where an address names none
+BROKER_PORT = 9092  # Kafka's default, for an address without a port
 LEAVE_SECONDS = 5.0  # of a stop, for cutting off what is late and leaving the group
 HAND_OVER_SECONDS = 5.0  # at most, of a stop: until the others have taken the partitions
 LEAVE_SECONDS_MIN = 1.0  # all the same, when cutting off took longer

@@ -390,8 +390,8 @@ class Supervisor:
             await watch.close()
 
     async def _watch_ends(self) -> None:
-        """Watch for increments of others where no commit of ours shows a fence: each second, asking for the logs that
-        have changed."""
+        """Watch for increments of others where no commit of this process shows a fence: each second, ask for the ends
+        that have changed."""
         reader: Reader | None = None
         loop = asyncio.get_running_loop()
         try:

@@ -113,8 +113,8 @@ class Compiled(Protocol):
         refuse: Callable[[object], BaseException],
         /,
     ) -> tuple[int, BaseException | None]:
-        """Apply records up to the first one that Python must look at. Return how many, and what the next one raised if
-        it was applied, too, and failed. `carried`: the handler of a record with headers."""
+        """Apply records until one needs Python. Return how many were applied, and the error of the next one if its
+        codec or handler failed. `carried`: the handler of a record with headers."""
 
     def pack(
         self,

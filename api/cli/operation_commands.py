@@ -48,7 +48,7 @@ _CHOSEN: dict[type[Command], str] = {
     DrillPartition: "live",
     TriggerSnapshot: "live",
 }
-"""The partitions on which a command makes sense, and which it takes where none are named. Others need --partition."""
+"""Command → the partitions that it takes when none is named. Other commands need --partition."""
 
 
 def _chosen(client: Client, what: str) -> list[int]:

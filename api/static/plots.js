@@ -242,7 +242,7 @@ class Hour {
   rows = [];
   isAsked = false;
   error = null;
-  #askedAt = -Infinity; // by a clock that nobody sets
+  #askedAt = -Infinity; // monotonic
   #draw;
 
   constructor(partition, draw) {

@@ -63,7 +63,7 @@ export class Reading {
   told = null;
   isBusy = false;
   error = null;
-  failedAt = -Infinity; // by a clock that nobody sets
+  failedAt = -Infinity; // monotonic
   #path;
   #draw;
 

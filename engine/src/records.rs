@@ -11,7 +11,8 @@ pub fn crc32c(data: &[u8], start: usize, end: usize) -> Option<u32> {
     Some(::crc32c::crc32c(data.get(start..end)?))
 }
 
-/// A record as `app.record.RawRecord` has it, which it equals. Key and value are made when they are asked for.
+/// A record with the attributes of `app.record.RawRecord`, equal to one with the same values. Key and value are made on
+/// demand.
 #[pyclass(module = "snapreplay_engine", frozen)]
 pub struct RawRecord {
     #[pyo3(get)]

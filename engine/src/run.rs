@@ -9,8 +9,8 @@ use crate::records::RawRecord;
 use crate::sent::{put_bytes, put_text};
 use crate::shard::crc32;
 
-/// Applies records up to the first one that Python must look at. Returns how many, and the error of the one behind them,
-/// which has been applied, if it failed.
+/// Applies records until one needs Python. Returns how many were applied, and the error of the next one if its codec or
+/// handler failed.
 ///
 /// `carried`: the handler of a record with headers. `decode_key`: `None` if keys are text. `place`: app id, topic and
 /// partition. `refuse` makes the error for what a handler returns.
@@ -146,7 +146,7 @@ impl<'py> Applying<'_, 'py> {
     }
 }
 
-/// Looks keys of a map up.
+/// Looks up keys of a map.
 #[pyclass(module = "snapreplay_engine", frozen)]
 pub struct LookUp {
     store: Py<PyAny>,
@@ -177,7 +177,7 @@ impl LookUp {
         LookUp { store, live, places, lookups, are_texts, unpack, by_python, misfit }
     }
 
-    /// The value of a key that is not in `live`, which gets it.
+    /// Returns the value of a key that is not in `live`, and adds it there.
     #[pyo3(signature = (key, *value))]
     fn touch<'py>(
         &self,

@@ -331,7 +331,7 @@ impl Outputs {
     }
 }
 
-/// Whether "null" is in it: of every four places in a row, it has one of the last.
+/// Whether it contains "null". Looks at every fourth byte: each occurrence covers exactly one of them, as n, u or l.
 fn has_null(data: &[u8]) -> bool {
     let is_near = |at: usize| data[at - 3..data.len().min(at + 4)].windows(4).any(|each| each == b"null");
     (3..data.len()).step_by(4).any(|at| matches!(data[at], b'n' | b'u' | b'l') && is_near(at))

@@ -1,4 +1,4 @@
-"""States in memory, and whether the log leads on from them. Pure.
+"""States still in memory, and whether the log continues them. Pure.
 
 An ownership that ended in doubt leaves one. A transaction without a clean answer is in the log or not; so the state
 need not be read again: the batch in doubt is merged or dropped. A standby has a warm copy, which it has followed.

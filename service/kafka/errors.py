@@ -163,7 +163,8 @@ def client_error(error: BaseException, doing: str, asked: Asked | None = None) -
 
 
 async def known_error(error: BaseException, doing: str, asked: Asked) -> SnapreplayError:
-    """Return the brokers' refusal behind an error outside of a transaction, else `client_error`."""
+    """Return the refusal by a broker that caused the error, else `client_error`. Connects to brokers: not for use in a
+    transaction."""
     for each in (error, error.__cause__):
         refused = await refusal(each.failures, asked.settings) if isinstance(each, NotConnected) else None
         if refused is not None:

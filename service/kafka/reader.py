@@ -57,7 +57,7 @@ _Asked = ParamSpec("_Asked")
 def _until_answered(
     ask: Callable[Concatenate[KafkaReader, _Asked], Coroutine[Any, Any, _Answer]],
 ) -> Callable[Concatenate[KafkaReader, _Asked], Coroutine[Any, Any, _Answer]]:
-    """Ask again while no broker answers, for timeouts.metadata_ms."""
+    """Repeat a question while no broker answers, for up to timeouts.metadata_ms."""
 
     async def asked(reader: KafkaReader, /, *what: _Asked.args, **how: _Asked.kwargs) -> _Answer:
         deadline, pause_s = _now() + reader.metadata_s, _FIRST_PAUSE_S

@@ -1,7 +1,8 @@
-"""Why brokers could not be connected, and which of the reasons is a refusal: a wrong password, an untrusted
+"""Why brokers could not be reached, and which of the reasons is a refusal: a wrong password, an untrusted
 certificate, another security protocol.
 
-A broker often refuses by closing the connection. Then bare connections to its address find out what it speaks.
+A broker often refuses by closing the connection. Then bare connections to its address find out which protocol it
+speaks.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class BrokerAddress(NamedTuple):
 
 
 class NotConnected(kafka.NodeNotReadyError):
-    """No broker could be connected. Nothing was sent.
+    """No broker could be reached. Nothing was sent.
 
     Attributes:
         failures: why not, by address.
@@ -67,7 +68,7 @@ async def refusal(failures: Mapping[BrokerAddress, BaseException], settings: Set
 
 
 class _Broker:
-    """A broker that could not be connected, and the settings with which that was tried."""
+    """A broker that could not be reached, and the settings with which that was tried."""
 
     def __init__(self, address: BrokerAddress, settings: Settings) -> None:
         self._address = address

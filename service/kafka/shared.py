@@ -47,7 +47,7 @@ REPEATED_SECONDS = 0.1
 """Between an answer and the same question, as in Kafka's own clients: without it, clients whose partition has no leader
 ask thousands of times a second."""
 WAIT_S_PER_CLIENT, WAIT_S_MAX = 0.000_025, 0.005
-"""So long a question waits for others that are asked with it."""
+"""How long a question waits for others that its request can carry: per open client, and at most."""
 IDLE_MAX = 32
 """Maximum number of unused connections that are kept per broker."""
 IDLE_SECONDS = 5.0
@@ -85,7 +85,7 @@ class Shared:
         log_ends: asks leaders for all clients, on a connection of its own to each.
         users: the number of clients that are open.
         patience: of the producers, by coordinator.
-        coordinators: that answered last for a group or transactional id.
+        coordinators: (kind, group or transactional id) → the node id of the coordinator that was found last.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -98,7 +98,7 @@ class Shared:
         self._topics: frozenset[str] = frozenset()
         self._answered: frozenset[str] = frozenset()  # topics of the newest answer
         self._asked_at = -FRESH_SECONDS
-        self._failures: dict[BrokerAddress, BaseException] = {}  # when last no broker answered
+        self._failures: dict[BrokerAddress, BaseException] = {}  # of the last refresh, if no broker answered
         self._refreshed: asyncio.Future[bool] | None = None
         self._wanted = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
@@ -460,8 +460,8 @@ class Client:
         *,
         again: Collection[int] = COORDINATOR_AWAY,
     ) -> Any:
-        """Ask the coordinator of this group or transactional id, until there is one that answers with other codes than
-        these; the caller has a deadline.
+        """Ask the coordinator of this group or transactional id, again while its answer has one of the codes `again`.
+        The caller sets the deadline.
 
         Raises:
             KafkaError: as `coordinator`, or there was no answer.

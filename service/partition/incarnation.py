@@ -50,7 +50,8 @@ class TopicsSeen:
         return changes(sorted(recorded.keys() - set(self._own)), recorded, found)
 
     def is_as_before(self, recorded: Mapping[str, str], found: Mapping[str, str]) -> bool:
-        """Say whether each topic has its recorded id, and had it before: each second, of each partition."""
+        """Say whether every topic has its recorded id, and no difference was noted before. A cheap test: it runs each
+        second for each partition."""
         return not (self._before or self._reported) and recorded.items() <= found.items()
 
     def own(self, recorded: Mapping[str, str], found: Mapping[str, str]) -> TopicChanges | None:

@@ -1,6 +1,7 @@
 """The way from the snapshot's state to the last increment's. By changes the recorded entries are folded in; by replay
 the handlers run again over the recorded ranges, outputs dropped but compared. Either way each recorded digest is
-compared, so the first differing batch is named: the errors of a recovery that does not arrive at what was committed."""
+compared, so the first differing batch is named. Also the errors of a recovery that does not arrive at the committed
+state."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ RAW_BYTES_MAX = 4 * 1024 * 1024
 _WRITTEN_BYTES_MAX = RAW_BYTES_MAX + RECORD_BYTES_MAX + 10 * ENTRIES_MAX + 40 * 65_536
 """Of a body: its keys and values, one entry too many, the headers of each entry and of each slice."""
 Chunking = Generator[Callable[[], bytes] | None, Any, list[bytes]]
-"""Yields None after a step of work, and a function whose result it gets: zstd and checksums release the interpreter's
-lock, so a thread may run it."""
+"""Yields None after each step, or a function to call: send its result back. zstd and checksums release the GIL, so a
+thread may run it."""
 
 _AIM = 0.85  # of the record limit: the next slices may compress a little worse than the last ones
 

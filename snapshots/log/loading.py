@@ -118,8 +118,8 @@ def loading(
 
 
 def hashing(log: str, chunks: Sequence[ChunkRef], snapshot_id: str, shard_count: int) -> Reading[dict[str, Digest]]:
-    """Return the digest of the entries in these chunks by store, each entry hashed, whatever the chunks say about it.
-    Raises SnapshotMissing, DamagedError, UnknownFormatError."""
+    """Return the digest of the entries in these chunks by store, each entry hashed, without trusting the sums in
+    the chunks. Raises SnapshotMissing, DamagedError, UnknownFormatError."""
     found: dict[str, Digest] = {}
 
     def add(ref: ChunkRef, body: bytes) -> Steps[None]:

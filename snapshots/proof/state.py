@@ -97,7 +97,7 @@ def load(logs: Logs, manifest: Manifest, sink: Sink) -> None:
 
 
 def in_one_go(logs: Logs, steps: Reading[T]) -> T:
-    """Run steps that read nothing but the snapshots topic. Raises DamagedError if a chunk is missing, and whatever a
+    """Run steps that read nothing but the snapshots topic. Raises DamagedError if a chunk is missing, and what a
     step raises."""
     try:
         return Waiting(lambda source: logs.snapshots(source.start_offset, source.end_offset)).all_of(steps)
