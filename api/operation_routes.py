@@ -87,8 +87,8 @@ async def _by_owners(here: ApiContext, covered: Covered, command: PartitionsComm
     begun += more
     if refused and begun:
         raise problems.partly(joined(begun).id, refused)
-    if refused:
-        raise refused[0]
+    if refused:  # `loop-blocked` says that nothing was begun: not where another owner may have begun it
+        raise next((each for each in refused if each.kind is problems.OWNER_AWAY), refused[0])
     return begun
 
 

@@ -214,13 +214,14 @@ def of_peer(process: Process, status: int, document: bytes) -> ProblemError:
     """Make the error for a refusal by another process. What that one holds against this process, such as its token,
     does not concern the caller."""
     try:
-        told = msgspec.json.decode(document, type=_Told)
+        refusal = msgspec.json.decode(document, type=_Refusal)
     except msgspec.MsgspecError:
-        told = _Told()
-    members = msgspec.structs.asdict(told)
+        refusal = _Refusal()
+    members = msgspec.structs.asdict(refusal)
     urn, title, detail = (members.pop(each) for each in ("type", "title", "detail"))
     if status not in _PASSED_ON or not urn.startswith(URN):
-        return owner_away(process, f"it answers {status}")
+        unknown = status == HTTPStatus.NOT_FOUND
+        return owner_away(process, "it is of a version without this request" if unknown else f"it answers {status}")
     kind = ProblemKind(urn.removeprefix(URN), status, title, retry_seconds=int(status == BUSY_LINE.status))
     if kind.name == NOT_HERE.name:  # it has just moved
         kind = NOT_READABLE
@@ -230,7 +231,7 @@ def of_peer(process: Process, status: int, document: bytes) -> ProblemError:
 _PASSED_ON = (404, 409, 422, 503)
 
 
-class _Told(msgspec.Struct):
+class _Refusal(msgspec.Struct):
     type: str = ""
     title: str = ""
     detail: str = ""
@@ -240,6 +241,7 @@ class _Told(msgspec.Struct):
     operation_id: str | None = None
     phase: str | None = None
     partitions: tuple[int, ...] | None = None
+    errors: tuple[dict[str, str], ...] | None = None
 
 
 def partly(operation_id: str, refused: Sequence[ProblemError]) -> ProblemError:

@@ -152,7 +152,8 @@ class RealService:
         await decided_bounds(cluster, context.increments)
         examiner = Examiner(context, app.new_store())
         try:
-            await examiner.restored()
+            if (error := await examiner.examine_beside_owner()) is not None:
+                raise await examiner.hinted(error)
             return Answered(slices=slices_of(examiner.store), stream_time_ms=examiner.store.stream_time_ms)
         finally:
             await examiner.close()

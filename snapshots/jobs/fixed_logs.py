@@ -109,7 +109,7 @@ ATTEMPTS = 3
 class Trimmed(RetryableError):
     """The owner trimmed a partition again and again while it was read.
 
-    Safe: An audit only reads, so it may be run again.
+    Safe: Nothing that is in use was changed. You may run the job again.
     """
 
 
@@ -122,6 +122,8 @@ def untrimmed(reader: LogReader, app_id: str, moment: Moment, work: Callable[[Mo
     for _ in range(ATTEMPTS):
         try:
             return work(moment)
+        except UsageError:
+            raise
         except SnapreplayError:
             before, moment = moment, moment_of(reader, app_id, moment.partition)
             if (moment.log_start, moment.snapshots_start) == (before.log_start, before.snapshots_start):

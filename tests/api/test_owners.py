@@ -1,21 +1,25 @@
 """Requests that are passed on to the processes that own the partitions."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import httpx2
 import msgspec
 import pytest
 
-from snapreplay.api import events, fleet_views
+from snapreplay.api import events, fleet_views, problems
 from snapreplay.api.events import Ages
-from snapreplay.api.fleet_views import Covered, Scope
-from snapreplay.api.forwarding import shares
+from snapreplay.api.fleet_views import Covered, Process, Scope
+from snapreplay.api.forwarding import Begun, Forwarder, shares
+from snapreplay.api.operation_routes import _begun
+from snapreplay.api.peer_client import NO_HEADERS
 from snapreplay.api.peers import Known
 from snapreplay.api.problems import ProblemError
 from snapreplay.errors import PartitionNotLive
+from snapreplay.service.control.operations import Command, TriggerSnapshot
 from snapreplay.service.control.protocol import StatusDocument
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
 from snapreplay.service.core.assignment import Copies
@@ -104,6 +108,50 @@ def test_what_cannot_be_done_is_refused_before_anything_is_begun():
         shares(covered, [0, 3])
     with pytest.raises(ProblemError, match="no partition is live"):
         shares(app([], p2=(PeerState.DEAD, [partition(2)])), None)
+
+
+class Refusing(Forwarder):
+    """Both others refuse: p2 at once, because its loop is blocked; p3 does not answer."""
+
+    async def ask(self, process: Process, command: Command, passed_on: Mapping[str, str] = NO_HEADERS) -> Begun:
+        if process.process_id == "p2":
+            document = b'{"type": "urn:snapreplay:problem:loop-blocked", "detail": "nothing was started"}'
+            raise problems.of_peer(process, 503, document)
+        raise problems.owner_away(process, "it may or may not have done it")
+
+
+async def test_an_owner_that_may_have_begun_it_is_not_hidden_by_one_that_has_not():
+    """After `loop-blocked` the page asks again: the owner that does not answer would begin it twice."""
+    covered = app([], p2=(PeerState.REACHABLE, [partition(1)]), p3=(PeerState.REACHABLE, [partition(2)]))
+    here = cast("Any", SimpleNamespace(forwarder=Refusing(cast("Any", None)), passed_on={}))
+    with pytest.raises(ProblemError, match=r"process p3 on host-p3.*it may or may not have done it") as raised:
+        await _begun(here, covered, TriggerSnapshot([1, 2], ""))
+    assert raised.value.kind is problems.OWNER_AWAY
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "kind", "detail", "errors"),
+    [
+        (
+            422,
+            b'{"type": "urn:snapreplay:problem:invalid-request", "title": "The request is not valid",'
+            b' "detail": "key: no", "errors": [{"where": "key", "message": "no"}], "added later": 1}',
+            "invalid-request",
+            "process p2 on host-p2: key: no",
+            [{"where": "key", "message": "no"}],
+        ),
+        (404, b'{"type": "about:blank", "title": "Not Found"}', "owner-unreachable", "of a version without", None),
+        (401, b'{"type": "urn:snapreplay:problem:no-token"}', "owner-unreachable", "it answers 401", None),
+        (502, b"<html>", "owner-unreachable", "it answers 502", None),
+    ],
+)
+def test_a_refusal_by_another_process_is_passed_on_as_a_whole(status, document, kind, detail, errors):
+    """If it concerns the caller."""
+    refused = problems.of_peer(app([], p2=(PeerState.REACHABLE, [])).says[1].process, status, document)
+    answer = msgspec.json.decode(problems.response(refused, "/").body)
+    assert answer["type"] == f"{problems.URN}{kind}"
+    assert detail in answer["detail"]
+    assert answer.get("errors") == errors
 
 
 # ---- two real ones

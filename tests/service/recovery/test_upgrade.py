@@ -1,5 +1,8 @@
 """A state of an older schema_version is upgraded by the owner, once, and every other way is refused by name."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import msgspec
 import pytest
 
@@ -10,9 +13,13 @@ from snapreplay.service.decisions.accept import propose as propose_acceptance
 from snapreplay.service.decisions.patch import carry_out
 from snapreplay.service.decisions.patch import propose as propose_patch
 from snapreplay.service.recovery.examine import OlderState
+from snapreplay.state.cursor import load_slices
 from snapreplay.state.keys import KeyCodec
 from snapreplay.state.recorded import UnknownFields
 from snapreplay.state.values import StoredValueUnreadable
+from snapreplay.testing import real_service
+from snapreplay.testing.real_service import RealService
+from snapreplay.testing.service_process import Answered, Ask, Request
 from tests.support import apps
 from tests.support.accepting import accepted, fenced_while_writing
 
@@ -209,6 +216,28 @@ async def test_commands_leave_a_state_that_is_to_be_upgraded_alone(bench):
     await carry_out(patch)
     async with bench.live(app) as one:
         assert one.view() == folded(120)
+
+
+class BeforeTheUpgrade(RealService):
+    """The service of a real harness that has not upgraded the state yet."""
+
+    def __init__(self, bench):
+        self.service = SimpleNamespace(app=second(bench), settings=bench.settings())
+        super().__init__(cast("Any", None))
+
+    async def _start(self):
+        return cast("Any", self.service)
+
+
+async def test_a_real_harness_reads_a_state_that_is_to_be_upgraded(bench, monkeypatch):
+    """As it was written: reading writes nothing."""
+    await bench.past()
+    monkeypatch.setattr(real_service, "KafkaCluster", lambda _: bench.cluster)
+    answer = await BeforeTheUpgrade(bench).answer(Request(Ask.READ, 30.0))
+    assert isinstance(answer, Answered), answer
+    store = bench.app.new_store()
+    load_slices(store, answer.slices, answer.stream_time_ms)
+    assert {key: account["sum"] * 100 for key, account in store.view.items()} == folded(120)
 
 
 async def test_a_finding_is_not_accepted_by_a_version_that_upgrades_first(bench):

@@ -224,6 +224,19 @@ def test_a_partition_that_is_trimmed_while_it_is_read_is_read_again():
     assert_good(story)
 
 
+def test_a_topic_that_is_gone_ends_the_job_though_the_partition_was_trimmed():
+    """What another command line would mend is not read again."""
+    story = told(stages=[*BEHIND[:-1], "snapshot4", "batch5", "batch6"])
+    pointer = story.partitions[0].pointers[0]
+
+    def trim_and_miss():
+        story.trim(0, pointer.increment_offset, pointer.first_chunk_offset)
+        raise TopicMissing("no such topic")
+
+    with pytest.raises(TopicMissing):
+        compacted(story, Topics(story.topics, Steps(8, trim_and_miss)))
+
+
 def test_tasks_that_run_twice_propose_twice():
     """Each attempt has an id of its own; the owner adopts one."""
     story = told(partitions=2)
