@@ -89,6 +89,19 @@ def keeps_an_object(record: In, state: State, out: Out) -> None:
         CACHE["last"]["n"] += 1
 
 
+begun = make("begun")
+KEYS: list[str] = []
+
+
+@begun.handler(words)
+def keeps_the_keys_since_the_first_record(record: In, state: State, out: Out) -> None:
+    """Right in every process that begins with the first record, not in one that begins with a snapshot."""
+    if record.offset == 0:
+        KEYS.clear()
+    KEYS.append(record.key)
+    out.send(answers, key=record.key, value=len(KEYS))
+
+
 reply = make("reply")
 REPLY: dict[str, Any] = {}
 

@@ -20,6 +20,7 @@ from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.snapshots.plan import retention_floors
 from snapreplay.state import shards
 from tests.simulation.cluster import SimCluster
+from tests.simulation.producer import SimProducer
 from tests.support import apps
 from tests.support.in_memory import InMemory, virtual
 from tests.support.owner import ends
@@ -120,6 +121,29 @@ async def test_processing_goes_on_while_a_snapshot_is_written(bench, gate, monke
         await until(lambda: not settled.shards.unsettled, "nothing left to fold in")
         await bench.assert_exactly_once(one)
     assert (await bench.restored()).snapshot.snapshot_id == snapshot_id
+
+
+async def test_a_batch_whose_commit_is_under_way_is_in_no_snapshot(bench, monkeypatch):
+    """The snapshot waits for the answer, and then holds the batch."""
+    begun, answered, commit = asyncio.Event(), asyncio.Event(), SimProducer.commit
+
+    async def held(self, partition, outputs, records):
+        begun.set()
+        await answered.wait()
+        return await commit(self, partition, outputs, records)
+
+    async with bench.live() as one:
+        await fed(bench, one, 40)
+        batch = one.status.batch
+        monkeypatch.setattr(SimProducer, "commit", held)
+        await bench.feed(20)
+        await begun.wait()
+        told = asked(one)
+        asyncio.get_running_loop().call_later(1.0, answered.set)
+        assert (await answer(told))[0] == "succeeded"
+        assert one.status.snapshot.batch > batch
+        await one.position(bench.sent)
+        await bench.assert_exactly_once(one)
 
 
 async def test_a_snapshot_has_a_share_of_the_loop_while_commits_follow_each_other(bench, monkeypatch):

@@ -62,6 +62,7 @@ STEPS = st.lists(st.one_of(CHANGES, st.sampled_from(["mark", "read", "release", 
 
 @example(["mark", {b"a": b"1"}, "reset", {b"b": b"2"}], 1, 40, 5)
 @example(["mark", {b"a": b"1"}, "release", "reset", {b"b": b"2"}], 1, 40, 0)
+@example(["mark", {b"a": b"1", b"b": b"1"}, "release", "mark", "release"], 8, 40, 1)
 @given(STEPS, st.sampled_from([1, 2, 8]), st.integers(1, 40), st.integers(1, 5))
 def test_writing_during_a_snapshot_does_not_change_its_image(
     steps: list[dict[bytes, bytes | None] | str], shard_count: int, raw_bytes: int, settle: int

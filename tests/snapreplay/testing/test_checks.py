@@ -46,6 +46,12 @@ def test_bad_apps_are_found_and_the_record_is_named(app, first, how):
         check(app, RECORDS)
 
 
+def test_memory_that_a_snapshot_lacks_is_found():
+    """Only a crash behind a snapshot shows it."""
+    with pytest.raises(Diverged, match="replay of words-0-5 sends other outputs"):
+        check(bad_apps.begun, RECORDS)
+
+
 def sometimes_failing(policy_records):
     topic, out_topic = Topic("in"), Topic("out")
     app = App("some", inputs=[topic], outputs=[out_topic], state=lambda: MapState(str, int, default=int))
