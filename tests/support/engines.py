@@ -1,11 +1,14 @@
 """Tests with the compiled engine and without it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from snapreplay import engine
+from snapreplay.app.record import RawRecord
+from tests.support.foreign_records import HEAD_BYTES, Foreign, batch
 
 compiled, why_not = engine.chosen("auto")
 
@@ -35,3 +38,17 @@ def each_engine(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(engine, "compiled", compiled if request.param == "compiled" else None)
         yield request.param
+
+
+def own_records(records: Iterable[RawRecord]) -> list[Any]:
+    """Return what the compiled engine reads in a batch of each of these records: records of its own class."""
+    assert compiled is not None
+    found = []
+    for each in records:
+        headers = [(name.encode(), data) for name, data in each.headers]
+        data = batch([Foreign(each.timestamp, each.key, each.value, headers)])
+        place = (HEAD_BYTES, len(data), 1, each.offset, each.timestamp, None, each.topic, each.partition, 0)
+        read = compiled.records(data, *place)
+        assert read == ([each], len(data))
+        found += read[0]
+    return found

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from aiokafka.record.util import calc_crc32c
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20
+HEAD_BYTES = 61
+"""Before the records of a batch."""
 
 
 class Foreign(NamedTuple):

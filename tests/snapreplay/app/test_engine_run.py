@@ -15,7 +15,7 @@ from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
-from tests.support.engines import needs_engine, pure, with_engine
+from tests.support.engines import needs_engine, own_records, pure, with_engine
 
 __all__ = ["with_engine"]
 pytestmark = [needs_engine, pytest.mark.usefixtures("with_engine")]
@@ -72,7 +72,7 @@ RECORDS = st.lists(
         st.sampled_from([-1, 0, 5, 9, 10, 11, 40]),
         st.sampled_from([*KEYS, *10 * [b"ada"]]),  # a failing record hides what the others do
         st.sampled_from([*VALUES, *10 * [b"v", b"timer"]]),
-        st.sampled_from([(), (), (("h", None), ("ä", b"x"))]),
+        st.sampled_from([(), (), (("h", None), ("ä", b"x")), (("traceparent", b"t"), ("tracestate", b"s"))]),
     ),
     max_size=12,
 )
@@ -87,10 +87,10 @@ def records_of(topic, given_):
     return found
 
 
-def effect(app, records):
+def effect(app, records, carries):
     """Apply them as a batch, and those of a batch that failed again in parts; return all that is seen of it."""
     store = app.new_store()
-    fold = Fold(app, store, 3, policy=ErrorPolicy.DEAD_LETTER)
+    fold = Fold(app, store, 3, policy=ErrorPolicy.DEAD_LETTER, carries=carries)
     positions, errors = {records[0].topic: 0} if records else {}, []
 
     def noted(error):
@@ -110,22 +110,26 @@ def effect(app, records):
         return errors, noted(error), store.stream_time_ms
     errors += map(noted, applied.errors)
     handled = {name: count for name, (count, _) in applied.handled.items()}
-    return errors, list(applied.outputs), applied.sealed, applied.ranges, applied.skipped, handled, store.stream_time_ms
+    seen = applied.outputs, applied.contexts, applied.dead_letters
+    return errors, *map(list, seen), applied.sealed, applied.ranges, applied.skipped, handled, store.stream_time_ms
 
 
+@pytest.mark.parametrize("carries", [False, True], ids=["", "carries"])
 @pytest.mark.parametrize("timed", [False, True], ids=["untimed", "timed"])
 @pytest.mark.parametrize("topic", [texts, null_texts, numbers, plain], ids=lambda each: each.name)
 @example([(0, 0, b"ada", b"timer", ()), (0, 40, b"ada", b"v", ()), (0, 41, b"ada", b"v", ())])
 @example([(0, 1, b"ada", b"v", ()), (-1, 1, b"ada", b"v", ())])
 @given(RECORDS)
-@settings(max_examples=150)
-def test_the_engine_applies_what_python_applies(topic, timed, given_):
-    """Odd keys and values, failing handlers and codecs, offsets that do not rise, timers that become due."""
+@settings(max_examples=80)
+def test_the_engine_applies_what_python_applies(topic, timed, carries, given_):
+    """Odd keys and values, failing handlers and codecs, offsets that do not rise, timers that become due. The records
+    are Python's, and the engine's own."""
     app = app_of(topic, timed=timed)
     records = records_of(topic, given_)
     with pure():
-        expected = effect(app, records)
-    assert effect(app, records) == expected
+        expected = effect(app, records, carries)
+    assert effect(app, records, carries) == expected
+    assert effect(app, own_records(records), carries) == expected
 
 
 def test_an_error_keeps_its_traceback():

@@ -15,7 +15,7 @@ from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import digest_of
 from snapreplay.state.shards import Shards
 from snapreplay.state.steps import all_of
-from tests.support.engines import compiled, each_engine, needs_engine
+from tests.support.engines import compiled, each_engine, needs_engine, own_records
 
 __all__ = ["each_engine"]
 pytestmark = pytest.mark.usefixtures("each_engine")
@@ -53,6 +53,8 @@ def test_each_expected_key_is_found(keys: set[str], are_texts: bool) -> None:
     entries = {msgpack.encode(key if are_texts else key.encode()): b"v" for key in keys}
     shards.apply(entries)
     assert shards.prefetch(records, are_texts=are_texts) == (0 if engine.compiled is None else len(keys))
+    if engine.compiled is not None:
+        assert shards.prefetch(own_records(records), are_texts=are_texts) == len(keys)
     assert content(shards) == entries
     assert Shards(8, compact=False).prefetch(records, are_texts=are_texts) == 0
 
