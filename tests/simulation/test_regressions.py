@@ -289,8 +289,3 @@ def test_a_stale_leader_shifts_no_offsets(seed: int) -> None:
 def test_a_snapshot_that_is_asked_for_covers_what_came_before_its_pointer() -> None:
     """A copy had applied a batch between a snapshot and its pointer. As the owner it took nothing for changed since."""
     assert run_seed(417087, decisions=True, standbys=True).problem is None
-
-
-def test_no_time_passes_while_the_record_of_a_turn_is_out_of_sight() -> None:
-    """A stale broker does not show it, so the input looks quiet. Then another input appears, with an earlier record."""
-    assert run_seed(415761, decisions=True, standbys=True).problem is None
