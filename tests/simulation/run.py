@@ -8,6 +8,7 @@ import hashlib
 import logging
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
@@ -266,7 +267,7 @@ class Tally:
         return "\n".join([head, *rows])
 
 
-def run_block(seeds: range, **kind: Unpack[Kind]) -> Tally:
+def run_block(seeds: Iterable[int], **kind: Unpack[Kind]) -> Tally:
     wanted = {*WANTED, *(WANTED_DECISIONS if kind.get("decisions") else ())}
     wanted |= {
         *(WANTED_CALLS if kind.get("calls") else ()),
@@ -292,7 +293,7 @@ def run_block(seeds: range, **kind: Unpack[Kind]) -> Tally:
     return tally
 
 
-def kept(seeds: range, **kind: Unpack[Kind]) -> Tally:
+def kept(seeds: Iterable[int], **kind: Unpack[Kind]) -> Tally:
     """Play a block of histories.
 
     Raises:
