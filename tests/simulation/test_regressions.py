@@ -289,3 +289,8 @@ def test_a_stale_leader_shifts_no_offsets(seed: int) -> None:
 def test_a_snapshot_that_is_asked_for_covers_what_came_before_its_pointer() -> None:
     """A copy had applied a batch between a snapshot and its pointer. As the owner it took nothing for changed since."""
     assert run_seed(417087, decisions=True, standbys=True).problem is None
+
+
+def test_a_pause_is_reported_once_it_is_committed() -> None:
+    """It is asked for during a recovery, which writes nothing of it."""
+    assert run_seed(89).problem is None
