@@ -393,6 +393,7 @@ class Supervisor:
         """Watch for increments of others where no commit of this process shows a fence: each second, ask for the ends
         that have changed."""
         reader: Reader | None = None
+        ids: dict[str, str] = {}
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -402,9 +403,12 @@ class Supervisor:
                     continue
                 asked_at, ends = loop.time(), dict[TopicPartition, EndSeen]()
                 try:
+                    known = {self._increments: self._view.topic_ids.get(self._increments, "")}
+                    if reader is not None and ids != known:  # the topic was created again
+                        old, reader = reader, None
+                        await old.close()
                     if reader is None:
-                        ids = {self._increments: self._view.topic_ids.get(self._increments, "")}
-                        reader = await self.cluster.reader(patient=True, topic_ids=ids)
+                        reader, ids = await self.cluster.reader(patient=True, topic_ids=known), known
                     ends = await reader.ends_seen({each.increments for each in quiet})
                 except SnapreplayError as error:
                     log.debug("cannot ask where the increments end: %s", error)

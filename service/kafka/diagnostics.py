@@ -13,7 +13,6 @@ from typing import Any, Self
 
 from aiokafka.client import CoordinationType
 from aiokafka.errors import (
-    BrokerResponseError,
     GroupAuthorizationFailedError,
     IncompatibleBrokerVersion,
     LeaderNotAvailableError,
@@ -76,6 +75,7 @@ _NEEDED: tuple[AnyRequest, ...] = (
 
 _NOBODY = -1  # no producer has this id
 _FORBIDDEN = {GroupAuthorizationFailedError.errno, TransactionalIdAuthorizationFailed.errno}
+_UNKNOWN_ID = 105  # TRANSACTIONAL_ID_NOT_FOUND
 _ABORT = 0
 _AGAIN = COORDINATOR_AWAY | {51}  # or it ends the last transaction of this id
 
@@ -150,11 +150,14 @@ class KafkaDiagnostics:
         async with self._asking("asking for the ends of transactions"):
             found = {}
             for each in transactional_ids:
-                _, answer = await self._ask_coordinator(CoordinationType.TRANSACTION, each, DescribeTransactions(each))
-                if answer is None:
-                    continue  # `refused` says why
-                ((code, _, state, _, started_at_ms, _, epoch, *_),) = answer.transaction_states
-                if not code and state in ENDING:
+                asked = DescribeTransactions(each)
+                code, answer = await self._ask_coordinator(CoordinationType.TRANSACTION, each, asked)
+                if code in _FORBIDDEN or code == _UNKNOWN_ID:
+                    continue  # `refused` says what is forbidden
+                if code:
+                    raise for_code(code)(f"no description of the transaction of {each}")
+                ((_, _, state, _, started_at_ms, _, epoch, *_),) = answer.transaction_states
+                if state in ENDING:
                     found[each] = EndingTransaction(state, epoch, started_at_ms)
             return found
 
@@ -188,7 +191,8 @@ class KafkaDiagnostics:
                     began |= not _note(refused, topic, code)
             finally:
                 if began:
-                    await asked(EndTxnRequest(*us, _ABORT))
+                    code, _ = await asked(EndTxnRequest(*us, _ABORT))
+                    _note(refused, transactional_id, code)
             return refused
 
     async def refused(self, group_id: str, owners: Mapping[str, TopicPartition]) -> dict[str, str]:
@@ -226,11 +230,11 @@ class KafkaDiagnostics:
         return replace(found, transactional_id=transactional_id, started_at_ms=started_at_ms, timeout_ms=timeout_ms)
 
     async def _ask_coordinator(self, kind: int, name: str, request: AnyRequest) -> tuple[int, Any]:
-        """Ask the coordinator of a group or transactional id. Return its error code and its answer; the code of looking
-        for it and None, if that was refused."""
+        """Ask the coordinator of a group or transactional id. Return its error code and its answer; without the
+        permission to look for it, that code and None."""
         try:
             answer = await self._client.ask_coordinator(name, request, kind, again=_AGAIN)
-        except BrokerResponseError as error:
+        except (GroupAuthorizationFailedError, TransactionalIdAuthorizationFailed) as error:
             return error.errno, None
         return next(iter(error_codes(answer)), NoError.errno), answer
 

@@ -12,6 +12,9 @@ from snapreplay.service.kafka.log_ends import NO_LEADER
 from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import EndSeen, TopicPartition
 
+OLD_S = 2.0
+"""An end that was confirmed longer ago is asked for: a fence may have come since."""
+
 
 class _End(Cursor):
     """A log that is watched from its end on. Only its end counts."""
@@ -37,7 +40,8 @@ class EndsWatch:
         if place is None or not place.is_watched:
             return None
         (wanted,) = place.wanted.values()
-        return EndSeen(wanted.offset, place.asked_at)
+        seen = EndSeen(wanted.offset, place.asked_at)
+        return seen if asyncio.get_running_loop().time() - seen.asked_at <= OLD_S else None
 
     def watch(self, log: TopicPartition, end_offset: int) -> None:
         """Watch a log that was found to end here."""

@@ -7,7 +7,7 @@ requests, so they are not told apart; INVALID_TXN_STATE comes from late or doubl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -151,7 +151,7 @@ def client_error(error: BaseException, doing: str, asked: Asked | None = None) -
             f"the broker refused the transaction timeout while {doing}",
             hint="lower timeouts.transaction_ms, or raise transaction.max.timeout.ms on the brokers",
         )
-    if any(isinstance(each, kafka.GroupCoordinatorNotAvailableError) for each in (error, error.__cause__)):
+    if any(isinstance(each, kafka.GroupCoordinatorNotAvailableError) for each in _chain(error)):
         return Unreachable(
             f"no broker is the coordinator yet, while {doing}",
             hint="brokers that have just started need a moment. If it lasts, they cannot create their own topics:"
@@ -159,14 +159,25 @@ def client_error(error: BaseException, doing: str, asked: Asked | None = None) -
             " number of brokers",
         )
     told = str(error) if isinstance(error, NotConnected) else described(error)
+    if isinstance(error, TimeoutError):
+        troubles = [each for each in _chain(error) if isinstance(each, kafka.KafkaError)]
+        told += f"; before it: {described(troubles[0])}" if troubles else ""
     return Unreachable(f"no usable answer from Kafka while {doing}: {told}")
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes. A deadline's is a cancellation, whose cause is the trouble before it."""
+    each: BaseException | None = error
+    while each is not None:
+        yield each
+        each = each.__cause__
 
 
 async def known_error(error: BaseException, doing: str, asked: Asked) -> SnapreplayError:
     """Return the refusal by a broker that caused the error, else `client_error`. Connects to brokers: not for use in a
     transaction."""
-    for each in (error, error.__cause__):
-        refused = await refusal(each.failures, asked.settings) if isinstance(each, NotConnected) else None
+    for each in _chain(error):
+        refused = await refusal(each, asked.settings) if isinstance(each, NotConnected) else None
         if refused is not None:
             return refused
     return client_error(error, doing, asked)

@@ -23,7 +23,7 @@ HELD_BACK_WAIT_MS = 50
 """For a fetch without a cursor of the same broker that may soon have room again: it would wait for this fetch."""
 # 20 readers of a broker that is gone took 35 % of a core when they tried again every 20 ms (measured).
 _PAUSE_S_MAX = 1.0
-_CANCEL_S = 1.0
+CANCEL_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -172,8 +172,7 @@ class Fetching:
         ids = {each.partition.topic: each.topic_id for each in cursors}
         # With a rack the leader would only name the replica again (KIP-392).
         rack = "" if any(each.wants_leader for each in cursors) else self._limits.rack
-        min_bytes = 1 if node in self._returned else self._limits.min_bytes  # the watch has waited
-        fetch = Fetch(self._limits._replace(wait_ms=wait_ms, rack=rack, min_bytes=min_bytes), wanted, ids)
+        fetch = Fetch(self._limits._replace(wait_ms=wait_ms, rack=rack), wanted, ids)
         began_s = self._loop.time()
         late_at = self._late_at[node] = began_s + wait_ms / 1000 + LATE_S
         late = self._loop.call_at(late_at, self.wake)  # to show that the broker is silent
@@ -272,4 +271,4 @@ class Fetching:
         self.wake()
         ended = self._ended.union(*(watch.part(self) for watch in self._known_losses))
         if ended:
-            await asyncio.wait(ended, timeout=_CANCEL_S)
+            await asyncio.wait(ended, timeout=CANCEL_S)

@@ -20,7 +20,7 @@ from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
 from snapreplay.errors import described
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.kafka.config import fetch_limits
+from snapreplay.service.kafka.config import FETCH_WAIT_MS, fetch_limits
 from snapreplay.service.kafka.cursors import Answered, Cursor
 from snapreplay.service.kafka.fetches import Log, SessionFetch, Wanted
 from snapreplay.service.kafka.shared import Client, Shared
@@ -102,8 +102,9 @@ class IdleWatch:
     def __init__(self, node: int, settings: Settings, shared: Shared, *, read_committed: bool) -> None:
         self.node = node
         limits = fetch_limits(settings, read_committed=read_committed, large=False, patient=True)
-        # A broker never counts more bytes of a partition than it may send.
-        self._limits = limits._replace(partition_bytes=limits.min_bytes, max_bytes=limits.min_bytes, rack="")
+        # It delivers nothing, so the user's batching would only delay the news. The reader's own fetch keeps to it.
+        wait_ms = min(limits.wait_ms, FETCH_WAIT_MS)
+        self._limits = limits._replace(wait_ms=wait_ms, min_bytes=1, partition_bytes=1, max_bytes=1, rack="")
         self._client = Client(shared, is_reading=True)
         self._losses = 0
         self._readers: set[object] = set()

@@ -41,6 +41,7 @@ from snapreplay.service.kafka.assignor import StandbyAssignor
 from snapreplay.service.kafka.config import retry_pause_s
 from snapreplay.service.kafka.connection import CLOSE_S, AnyRequest
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, GroupFull, known_error
+from snapreplay.service.kafka.refusals import NotConnected
 from snapreplay.service.kafka.requests import LeaveGroup
 from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import TopicPartition
@@ -329,7 +330,9 @@ class Membership:
 
     async def _lost(self, error: BaseException) -> None:
         """Say why there is no membership: the client wraps what the broker answered."""
-        cause = error.__cause__ if isinstance(error.__cause__, KafkaError) else error
+        cause = error
+        if isinstance(error.__cause__, KafkaError) and not isinstance(error, NotConnected):
+            cause = error.__cause__
         known: SnapreplayError = await refused_join(self._settings, self._group_id, cause) or await known_error(
             cause, "joining it", Asked(self._settings, "Read", self._group_id)
         )

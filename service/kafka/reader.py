@@ -7,6 +7,7 @@ have nothing, so a read without progress asks again who leads.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -34,7 +35,7 @@ from snapreplay.service.kafka.cursors import Cursor, Reading
 from snapreplay.service.kafka.ends_watch import EndsWatch
 from snapreplay.service.kafka.errors import Asked, client_error, translated
 from snapreplay.service.kafka.fetches import batch_at, epoch_end
-from snapreplay.service.kafka.fetching import Fetching
+from snapreplay.service.kafka.fetching import CANCEL_S, Fetching
 from snapreplay.service.kafka.idle_watch import Watches
 from snapreplay.service.kafka.log_ends import LogEnds
 from snapreplay.service.kafka.records import TooInflated
@@ -49,6 +50,8 @@ FETCH_WAIT_MS_MAX, FETCH_MS_PER_CLIENT = 20_000 if KERNEL_ENDS_SILENCE else 5000
 ATTEMPTS_MAX = 3
 """At a batch that is damaged."""
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 5.0
+
+log = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
 _Asked = ParamSpec("_Asked")
@@ -153,8 +156,14 @@ class KafkaReader:
     async def ends_seen(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, EndSeen]:
         seen = {each: end for each in partitions if self._ends and (end := self._ends.end_of(each))}
         if unknown := [each for each in partitions if each not in seen]:
-            asked_at = _now()
-            for each, end_offset in (await self.end_offsets(unknown)).items():
+            asked_at, found = _now(), dict[TopicPartition, int]()
+            try:
+                found = await self.end_offsets(unknown)
+            except SnapreplayError as error:
+                if not seen:
+                    raise
+                log.debug("%s", error)
+            for each, end_offset in found.items():
                 seen[each] = EndSeen(end_offset, asked_at)
                 if self._ends is not None and not self._closed:
                     self._ends.watch(each, end_offset)
@@ -343,10 +352,12 @@ class KafkaReader:
         ended = self._ends.close() if self._ends is not None else ()
         try:
             if ended:
-                await asyncio.wait(ended)
-            await self._fetching.close()
+                await asyncio.wait(ended, timeout=CANCEL_S)
         finally:
-            await self._client.close()
+            try:
+                await self._fetching.close()
+            finally:
+                await self._client.close()
 
     async def _poll_patiently(self, partition: TopicPartition) -> Sequence[InputRecord]:
         """Poll; an absent broker only means no progress: the progress timeout decides."""
@@ -372,13 +383,16 @@ class KafkaReader:
         """Fetch again from the same positions, with newer metadata, and on other connections."""
         self._fetching.begin(())
         self._shared.distrust()
-        with suppress(Unreachable):  # the caller has a deadline
-            async with translated("connecting a reader", Asked(self._settings, "Read")):
-                await self._shared.freshen()
-        self.check_open()
-        self._disturbances += 1
-        self._fetching.begin(self._cursors.values())
-        self._client.give_back()
+        try:
+            with suppress(Unreachable):  # the caller has a deadline
+                async with translated("connecting a reader", Asked(self._settings, "Read")):
+                    await self._shared.freshen()
+            self.check_open()
+        finally:  # also after a cancellation or a refusal: the next poll would wait for nothing
+            if self._client.is_open:
+                self._disturbances += 1
+                self._fetching.begin(self._cursors.values())
+                self._client.give_back()
 
     async def _judge(self, cursor: Cursor, error: Exception) -> None:
         """Raise what an error of a fetch means, or nothing if it is fetched again.

@@ -8,16 +8,20 @@ speaks.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from aiokafka import errors as kafka
 from aiokafka.protocol.admin import SaslHandShakeRequest
 
-from snapreplay.errors import described
+from snapreplay.errors import UsageError, described
 from snapreplay.service.config.kafka_properties import TOKEN_PROVIDER, provider_shown
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import NotAuthenticated
@@ -26,9 +30,12 @@ from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.tokens import TOKEN_SECONDS, TokenFailure
 
 KNOCK_S, ALL_S = 2.0, 8.0  # one bare connection; all of them
+IN_VAIN_S = 5.0
+"""After bare connections have shown no refusal, for how long no more are made to this address: the broker may be
+closing connections because it has too many."""
 _NAME_DIFFERS = {62, 64}  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and …_IP_ADDRESS_MISMATCH
 _BAD_LOGIN = (kafka.SaslAuthenticationFailed, kafka.AuthenticationFailedError, kafka.AuthenticationMethodNotSupported)
-_FAILURES = (kafka.KafkaError, OSError, TimeoutError)
+_FAILURES = (kafka.KafkaError, kafka.IllegalOperation, AssertionError, NotImplementedError, OSError, TimeoutError)
 
 
 class BrokerAddress(NamedTuple):
@@ -39,39 +46,64 @@ class BrokerAddress(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
+class Verdicts:
+    """The recent searches for a refusal that found none, of clients that share metadata."""
+
+    def __init__(self) -> None:
+        self._in_vain_at: dict[BrokerAddress, float] = {}  # of the monotonic clock
+        self._searching: defaultdict[BrokerAddress, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def of(
+        self, address: BrokerAddress, search: Callable[[], Awaitable[NotAuthenticated | None]]
+    ) -> NotAuthenticated | None:
+        """Return what `search` finds; None without a search soon after one in vain."""
+        async with self._searching[address]:
+            if time.monotonic() - self._in_vain_at.get(address, -math.inf) < IN_VAIN_S:
+                return None
+            refused = await search()
+            if refused is None:
+                self._in_vain_at[address] = time.monotonic()
+            return refused
+
+
 class NotConnected(kafka.NodeNotReadyError):
     """No broker could be reached. Nothing was sent.
 
     Attributes:
         failures: why not, by address.
+        verdicts: of its clients.
     """
 
-    def __init__(self, message: str, failures: Mapping[BrokerAddress, BaseException] | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        failures: Mapping[BrokerAddress, BaseException] | None = None,
+        verdicts: Verdicts | None = None,
+    ) -> None:
         super().__init__(message)
-        self.failures = failures or {}
+        self.failures, self.verdicts = failures or {}, verdicts or Verdicts()
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
-async def refusal(failures: Mapping[BrokerAddress, BaseException], settings: Settings) -> NotAuthenticated | None:
-    """Return the first refusal; None: there is none, or there was no time to find out."""
-    try:
+async def refusal(error: NotConnected, settings: Settings) -> NotAuthenticated | None:
+    """Return the first refusal; None: there is none, or it could not be found out."""
+    # A PEM file may be missing for a moment, while it is replaced.
+    with suppress(TimeoutError, UsageError):
         async with asyncio.timeout(ALL_S):
-            for address, error in failures.items():
-                refused = await _Broker(address, settings).refusal(error)
+            for address, why in error.failures.items():
+                refused = await _Broker(address, settings, error.verdicts).refusal(why)
                 if refused is not None:
                     return refused
-    except TimeoutError:
-        pass
     return None
 
 
 class _Broker:
     """A broker that could not be reached, and the settings with which that was tried."""
 
-    def __init__(self, address: BrokerAddress, settings: Settings) -> None:
-        self._address = address
+    def __init__(self, address: BrokerAddress, settings: Settings, verdicts: Verdicts) -> None:
+        self._address, self._verdicts = address, verdicts
         self._arguments = {**client_arguments(settings), "request_timeout_ms": int(KNOCK_S * 1000)}
         self._protocol = str(settings.kafka.get("security.protocol", "PLAINTEXT"))
         self._has_tls, self._has_sasl = "SSL" in self._protocol, self._protocol.startswith("SASL")
@@ -100,10 +132,10 @@ class _Broker:
                 return self._other_protocol("does not use SASL", tls=self._has_tls, sasl=False)
             case kafka.KafkaError() if isinstance(cause, _BAD_LOGIN):
                 return self._bad_login(cause)
-            case ConnectionRefusedError() | TimeoutError():
+            case OSError() if not isinstance(cause, ssl.SSLError | ConnectionResetError | BrokenPipeError):
                 return None
             case _:
-                return await self._closed()
+                return await self._verdicts.of(self._address, self._closed)
 
     async def _closed(self) -> NotAuthenticated | None:
         """Judge a connection that was closed without an answer: perhaps it uses another protocol."""

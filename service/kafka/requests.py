@@ -89,6 +89,7 @@ def error_codes(answer: Any) -> dict[int, str]:
     topics = answer.errors if hasattr(answer, "errors") else getattr(answer, "topics", ())
     found = {code: topic for topic, partitions in topics for *_, code in partitions}
     found[getattr(answer, "error_code", 0)] = ""
+    found |= {code: "" for code, *_ in getattr(answer, "transaction_states", ())}
     return {code: topic for code, topic in found.items() if code not in (0, _NOT_ATTEMPTED)}
 
 

@@ -33,7 +33,7 @@ from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.connection import AnyRequest, Connection, closed
 from snapreplay.service.kafka.log_ends import NO_LEADER, LogEnds
 from snapreplay.service.kafka.patience import Patience
-from snapreplay.service.kafka.refusals import BrokerAddress, NotConnected, why_silent
+from snapreplay.service.kafka.refusals import BrokerAddress, NotConnected, Verdicts, why_silent
 from snapreplay.service.kafka.requests import COORDINATOR_AWAY, error_codes
 from snapreplay.service.kafka.throttling import THROTTLING, ThrottledWait, wait_of
 from snapreplay.service.ports import TopicPartition
@@ -86,6 +86,7 @@ class Shared:
         users: the number of clients that are open.
         patience: of the producers, by coordinator.
         coordinators: (kind, group or transactional id) → the node id of the coordinator that was found last.
+        verdicts: why brokers close connections, as far as it was found out.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -93,6 +94,7 @@ class Shared:
         self.coordinators: dict[tuple[int, str], int] = {}
         self.users = 0
         self.patience: dict[int, Patience] = {}
+        self.verdicts = Verdicts()
         self.arguments: dict[str, Any] = {}
         self._settings = settings
         self._topics: frozenset[str] = frozenset()
@@ -147,7 +149,7 @@ class Shared:
             self._refreshed.set_result(False)
         left = [each for idle in self._idle.values() for each in idle] + self._own.let_go()
         self.cluster, self.coordinators, self._idle, self._refreshed = ClusterMetadata(), {}, {}, None
-        self._answered = frozenset()
+        self._answered, self._failures = frozenset(), {}
         self._wanted.clear()
         self._asked_at = -FRESH_SECONDS
         await closed(left)
@@ -178,7 +180,7 @@ class Shared:
             said = f"no broker answers at {', '.join(why)}"
             if not why:  # those who answered know no brokers
                 said = f"no broker answers: {some(self._settings.bootstrap_servers)}"
-            raise NotConnected(said, self._failures)
+            raise NotConnected(said, self._failures, self.verdicts)
 
     def track(self, topics: Collection[str]) -> asyncio.Future[bool]:
         """Include these topics in the metadata. The future is done once they are."""
@@ -237,6 +239,7 @@ class Shared:
             address = BrokerAddress(host, port)
             try:
                 if self._known(await send(request), asked_at):
+                    self._failures = {}
                     return True
             except Exception as error:  # noqa: BLE001 - a library's defect must not end the only task that asks
                 _say(f"no metadata from {address}: {described(error)}")
@@ -418,7 +421,7 @@ class Client:
                 return int(node)
         where = some(f"{each.host}:{each.port}" for each in self.cluster.brokers())
         said = f"no broker answers at its advertised address (advertised.listeners): {where}"
-        raise NotConnected(said, failures)
+        raise NotConnected(said, failures, self.shared.verdicts)
 
     async def ask_any(self, request: AnyRequest) -> tuple[int, Any]:
         """Ask one broker after the other; return the node id of the first that answers, and its answer. A broker may
@@ -461,29 +464,35 @@ class Client:
         again: Collection[int] = COORDINATOR_AWAY,
     ) -> Any:
         """Ask the coordinator of this group or transactional id, again while its answer has one of the codes `again`.
-        The caller sets the deadline.
+        The caller sets the deadline. The cause of the cancellation is why it was asked again.
 
         Raises:
             KafkaError: as `coordinator`, or there was no answer.
         """
         coordinators, key = self.shared.coordinators, (kind, name)
-        while True:
-            is_old = key in coordinators
-            try:
-                if not is_old:
-                    coordinators[key] = await self.coordinator(name, kind)
-                answer = await self.send(coordinators[key], request)
-            except KafkaError as error:
-                coordinators.pop(key, None)
-                if not is_old and getattr(error, "errno", None) not in COORDINATOR_AWAY:
-                    raise
-            else:
-                codes = error_codes(answer).keys()
-                if codes & COORDINATOR_AWAY:
+        trouble: KafkaError | None = None
+        try:
+            while True:
+                is_old = key in coordinators
+                try:
+                    if not is_old:
+                        coordinators[key] = await self.coordinator(name, kind)
+                    answer = await self.send(coordinators[key], request)
+                except KafkaError as error:
                     coordinators.pop(key, None)
-                if not codes & set(again):
-                    return answer
-            await asyncio.sleep(COORDINATOR_PAUSE_S)
+                    if not is_old and getattr(error, "errno", None) not in COORDINATOR_AWAY:
+                        raise
+                    trouble = error
+                else:
+                    codes = error_codes(answer).keys()
+                    if codes & COORDINATOR_AWAY:
+                        coordinators.pop(key, None)
+                    if not (refused := codes & set(again)):
+                        return answer
+                    trouble = for_code(min(refused))(f"asking the coordinator of {name}")
+                await asyncio.sleep(COORDINATOR_PAUSE_S)
+        except asyncio.CancelledError as ended:
+            raise ended from trouble
 
     async def ask_controller(self, request: AnyRequest) -> Any:
         """Ask the controller, as soon as there is one.
@@ -534,7 +543,8 @@ class Client:
                 self.shared.doubt()
                 _say(f"no connection to broker {node}: {described(error)}")
                 failures = {} if known is None else {BrokerAddress(known.host, known.port): error}
-                raise NotConnected(f"no connection to broker {node}: {described(error)}", failures) from error
+                said = f"no connection to broker {node}: {described(error)}"
+                raise NotConnected(said, failures, self.shared.verdicts) from error
             if held is not None:
                 held.close()
             if not self.is_open:  # closed meanwhile, by another task

@@ -1,15 +1,22 @@
 """Tests of what doctor asks of a real cluster: brokers, replicas, open transactions, and what may be written."""
 
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from aiokafka import AIOKafkaProducer
 
 from snapreplay.service.clock import wall_ms
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, missing_requests
+from snapreplay.service.kafka.shared import Client
 from snapreplay.service.ports import NewTopic, TopicPartition
-from tests.support.kafka import until_async
+from tests.support.kafka import hasty, until_async
 from tests.support.stage import settings_for
+from tests.support.wire import ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID, Proxy
 
 
 async def topic(servers, name, partitions=1):
@@ -110,3 +117,44 @@ async def test_the_probe_leaves_nothing_but_markers(broker, unique):
         assert list(await ask.probe(mine, [TopicPartition(missing, 0), *partitions])) == [missing]
     for partition in partitions:  # the last marker may come later than the answer
         await until_async(lambda: ends(servers, partition), lambda found: found[0] == found[1])  # noqa: B023 - awaited here
+
+
+HEARTBEAT, DESCRIBE_TRANSACTIONS = 12, 65
+
+
+@pytest.mark.parametrize(
+    ("key", "question"),
+    [
+        (HEARTBEAT, "refused"),
+        (ADD_PARTITIONS, "refused"),
+        (DESCRIBE_TRANSACTIONS, "ending"),
+        (INIT_PRODUCER_ID, "probe"),
+        (END_TXN, "probe"),
+    ],
+)
+async def test_a_silent_coordinator_is_not_taken_for_a_good_answer(broker, unique, key, question):
+    """Else doctor would say that nothing is wrong, or that something is not permitted."""
+    servers, proxy, mine = broker.bootstrap_servers, Proxy(broker.bootstrap_servers), unique("app")
+    written = TopicPartition(await topic(servers, unique("written")), 0)
+    given = {"refused": (mine, {mine: written}), "ending": ([mine],), "probe": (mine, [written])}
+    async with proxy.through(), KafkaDiagnostics(hasty(servers, 300)) as ask:
+        proxy.fault = lambda found: "mute" if found == key else "pass"
+        with pytest.raises(Unreachable):
+            await getattr(ask, question)(*given[question])
+
+
+@pytest.mark.parametrize(("code", "is_raised"), [(0, False), (105, False), (53, False), (-1, True)])
+async def test_an_error_of_a_description_is_not_the_end_of_no_transaction(code, is_raised, monkeypatch):
+    """105: there is no such transactional id. 53: it is not permitted, which another question shows."""
+    state: Any = (code, "id", "PrepareCommit" if not code else "", 0, 1, 2, 3, [])
+
+    async def answered(*_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(transaction_states=[state])
+
+    monkeypatch.setattr(Client, "ask_coordinator", answered)
+    asking = KafkaDiagnostics(Settings()).ending(["id"])
+    if is_raised:
+        with pytest.raises(Unreachable):
+            await asking
+    else:
+        assert list(await asking) == ([] if code else ["id"])

@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.cursors import Answered, Reading
-from snapreplay.service.kafka.ends_watch import _End
+from snapreplay.service.kafka.ends_watch import EndsWatch, _End
+from snapreplay.service.kafka.idle_watch import Place, Watches
+from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import EpochEnd, LogRecord, TopicPartition
 from tests.support.inside import send_uncommitted
 from tests.support.kafka import hasty, until_async
@@ -78,6 +81,36 @@ async def test_a_quiet_end_is_not_asked_for_again(broker, new_topic, unique):
         await producer.discard()
         await other.discard()
         await until(lambda: asyncio.all_tasks() == before)
+
+
+@pytest.mark.kafka
+async def test_the_users_batching_delays_no_news(broker, new_topic, unique):
+    """A reader's own fetches may wait for a minute."""
+    topic, given = await new_topic(), hasty(broker.bootstrap_servers, 5000)
+    batching = {"fetch.min.bytes": 100_000, "fetch.max.wait.ms": 60_000}
+    cluster = KafkaCluster(Settings(kafka={**given.kafka, **batching}))
+    producer = await cluster.fence(unique("app"))
+    reader: Any = await cluster.reader(patient=True, topic_ids=await cluster.topic_ids([topic]))
+    log = TopicPartition(topic, 0)
+    assert (await reader.ends_seen([log]))[log].end_offset == 0
+    await until(lambda: reader._ends._places[log].is_watched)
+    first = reader._ends._places[log]
+    began = first.asked_at
+    await until(lambda: first.asked_at > began)
+    await producer.commit(0, [], [LogRecord(topic, b"x")])
+    await until(lambda: not first.is_watched)
+    assert (await reader.ends_seen([log]))[log].end_offset == 2
+    await reader.close()
+    await producer.discard()
+
+
+@pytest.mark.parametrize(("age_s", "is_known"), [(1.0, True), (3.0, False)])
+async def test_an_end_that_was_confirmed_too_long_ago_is_asked_for(age_s, is_known):
+    shared, log = Shared(Settings()), TopicPartition("t", 0)
+    watch, cursor = EndsWatch(shared, Watches(Settings(), shared), {}), _End(log, 4, Reading(), "id")
+    place = watch._places[log] = Place({("id", 0): cursor}, Client(shared))
+    place.judge({}, {}, asyncio.get_running_loop().time() - age_s)
+    assert (watch.end_of(log) is not None) is is_known
 
 
 @pytest.mark.kafka

@@ -4,18 +4,28 @@ import asyncio
 import itertools
 import time
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed, ReadStalled, Unreachable
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import (
+    NotAuthenticated,
+    OffsetBeyondEnd,
+    OffsetTrimmed,
+    ReadStalled,
+    Unreachable,
+)
 from snapreplay.service.kafka import reader as reader_module
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.connection import Connection
 from snapreplay.service.kafka.cursors import Cursor
 from snapreplay.service.kafka.fetches import Fetch
 from snapreplay.service.kafka.idle_watch import IdleWatch
+from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.kafka.shared import Shared
-from snapreplay.service.ports import Bounds, LogRecord, TopicPartition
+from snapreplay.service.ports import Bounds, EndSeen, LogRecord, TopicPartition
 from tests.support.deadlines import scaled, within
 from tests.support.inside import send_uncommitted
 from tests.support.kafka import Since, hasty, until_async
@@ -261,10 +271,72 @@ async def test_without_progress_a_read_fails_with_where_it_stands(broker, cluste
             await read(reader, TopicPartition(topic, 0), 2, 6)
         assert stalled.value.facts["position"] == 2
         assert doubts, "a read without progress trusts nothing it knows"
+        doubts.clear()
+        reading = asyncio.create_task(read(reader, TopicPartition(topic, 0), 2, 6))
+        await until(lambda: doubts)
         proxy.fault = lambda key: "pass"
-        assert len(await read(reader, TopicPartition(topic, 0), 2, 6)) == 3
+        assert len(await reading) == 3, "it fetches again with what it has learned"
         await reader.close()
     await until(lambda: not since.tasks)
+
+
+@pytest.mark.parametrize("ends_by", [NotAuthenticated("no"), asyncio.CancelledError()], ids=repr)
+async def test_a_reader_that_could_not_start_over_still_fetches(cluster, new_topic, unique, monkeypatch, ends_by):
+    """It would deliver nothing for ever, without an error."""
+    place, producer = TopicPartition(await new_topic(), 0), await cluster.fence(unique("app"))
+    reader = await cluster.reader(patient=True)
+    await reader.follow({place: 0})
+
+    async def fails(_: Shared) -> None:
+        raise ends_by
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Shared, "freshen", fails)
+        with pytest.raises(type(ends_by)):
+            await reader.start_over()
+    await producer.commit(0, [], [LogRecord(place.topic, b"x")])
+    async with within(30):
+        assert [record.value for record in (await reader.poll(1, 600_000))[place]] == [b"x"]
+    await producer.discard()
+    await reader.close()
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_watch_that_does_not_end_keeps_no_reader_open(monkeypatch, is_cancelled):
+    monkeypatch.setattr(reader_module, "CANCEL_S", 600.0 if is_cancelled else 0.01)
+    reader: Any = KafkaReader(Settings(), read_committed=True, large=False)
+    hanging, ends = asyncio.create_task(asyncio.Event().wait()), []
+
+    async def closed(who: str) -> None:
+        ends.append(who)
+
+    reader._ends = SimpleNamespace(close=lambda: [hanging])
+    monkeypatch.setattr(reader._fetching, "close", lambda: closed("fetching"))
+    monkeypatch.setattr(reader._client, "close", lambda: closed("client"))
+    closing = asyncio.create_task(reader.close())
+    if is_cancelled:
+        await asyncio.sleep(0)
+        closing.cancel()
+    async with within(30):
+        await asyncio.wait([closing])
+    assert (closing.cancelled(), ends) == (is_cancelled, ["fetching", "client"])
+    hanging.cancel()
+    await asyncio.wait([hanging])
+
+
+async def test_ends_that_are_known_are_seen_although_others_cannot_be_asked_for(monkeypatch):
+    reader: Any = KafkaReader(Settings(), read_committed=True, large=False)
+    known, unknown = (TopicPartition("t", number) for number in range(2))
+    seen = {known: EndSeen(7, 0.5)}
+
+    async def fails(_: object) -> None:
+        raise Unreachable("no leader answers")
+
+    reader._ends = SimpleNamespace(end_of=seen.get)
+    monkeypatch.setattr(reader, "end_offsets", fails)
+    assert await reader.ends_seen([known, unknown]) == seen
+    with pytest.raises(Unreachable):
+        await reader.ends_seen([unknown])
 
 
 @asynccontextmanager

@@ -211,7 +211,8 @@ async def test_a_refused_kerberos_ticket_has_no_user_name_to_correct():
     """What can be wrong is the ticket, or the service's name."""
     sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
     failures = {BrokerAddress("k", 9092): SaslAuthenticationFailed("no")}
-    refused = await refusals.refusal(failures, Settings(kafka={"bootstrap.servers": "k:9092", **sasl}))
+    error = NotConnected("no broker answers", failures)
+    refused = await refusals.refusal(error, Settings(kafka={"bootstrap.servers": "k:9092", **sasl}))
     assert refused is not None
     assert "kafka.sasl.kerberos.service.name" in refused.hint
     assert "username" not in refused.hint
