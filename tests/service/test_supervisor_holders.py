@@ -1,6 +1,7 @@
 """Tests of what the supervisor owes its runners, those that have not ended yet among them. Without a broker."""
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -109,8 +110,9 @@ class Watch:
 class Ends:
     """A reader that is asked where logs end. The first time it breaks, then nobody answers, then all logs end at 7."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic_ids: Mapping[str, str]) -> None:
         self.asked: list[set[TopicPartition]] = []
+        self.topic_ids, self.is_closed = topic_ids, False
 
     async def ends_seen(self, partitions: Any) -> dict[TopicPartition, EndSeen]:
         self.asked.append(set(partitions))
@@ -122,14 +124,15 @@ class Ends:
             case _:
                 return dict.fromkeys(partitions, EndSeen(7, 0.5))
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        self.is_closed = True
 
 
 READERS: list[Ends] = []
 
 
-async def reader(**_: object) -> Ends:
-    READERS.append(Ends())
+async def reader(*, topic_ids: Mapping[str, str], **_: object) -> Ends:
+    READERS.append(Ends(topic_ids))
     return READERS[-1]
 
 
@@ -270,6 +273,25 @@ async def test_quiet_partitions_are_asked_for_in_one_question(make, caplog):
     assert "a defect" in caplog.text
     for runner in MADE:
         runner.over.set()
+    await supervisor.stop(final_snapshot=False, deadline_seconds=5.0)
+
+
+@virtual
+async def test_increments_that_were_created_again_are_watched_by_their_new_id(make, monkeypatch):
+    """By the dead one each quiet log would be asked for, every second."""
+    view = SimpleNamespace(**{**vars(A_VIEW), "topic_ids": {"held-increments": "A"}})
+    supervisor = make()
+    monkeypatch.setattr(supervisor, "_view", view)
+    supervisor.assigned({0})
+    MADE[0].is_quiet = True
+    await until(lambda: READERS and len(READERS[0].asked) > 3, "questions")
+    view.topic_ids = {"held-increments": "B"}
+    await until(lambda: len(READERS) > 1 and len(READERS[1].asked) > 3, "more of them")
+    assert [(each.topic_ids, each.is_closed) for each in READERS] == [
+        ({"held-increments": "A"}, True),
+        ({"held-increments": "B"}, False),
+    ]
+    MADE[0].over.set()
     await supervisor.stop(final_snapshot=False, deadline_seconds=5.0)
 
 

@@ -9,6 +9,7 @@ cut      the answers to some fetches end inside of their first batch: they give 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed, ReadStalled, TopicGone, Unreachable
+from snapreplay.service.kafka.ends_watch import OLD_S
 from snapreplay.service.ports import NO_ANCHORS, Bounds, EndSeen, EpochEnd, LogBatch, TopicPartition
 from tests.simulation.broker import Replica
 from tests.simulation.log import Log, View, finish
@@ -31,6 +33,9 @@ CUT_TIMES, CUT_PAUSE_SECONDS = (1, 1, 3, 10), 0.1
 
 ONCE_SECONDS = 3.0
 """For the answer of a leader that is asked once."""
+
+OLD_SHARE = 0.5
+"""Of the ends that were seen a moment ago, and are not asked for."""
 
 STALE_SHARE = 0.6
 """Of connections made while a broker is cut off from its peers."""
@@ -76,6 +81,8 @@ class SimReader:
         self._woken = False
         self._cut_left = 0
         self._waiting: asyncio.Future[None] | None = None
+        self._seen: dict[TopicPartition, EndSeen] = {}
+        self._old_ends: random.Random | None = None
 
     async def bounds(self, partition: TopicPartition) -> Bounds:
         bounds = await self._asked(partition, lambda replica: self._bounds(replica.view), self._waits.metadata)
@@ -98,8 +105,19 @@ class SimReader:
         return {each: end for each, task in asking.items() if (end := task.result()) is not None}
 
     async def ends_seen(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, EndSeen]:
-        asked_at = asyncio.get_running_loop().time()
-        return {each: EndSeen(end, asked_at) for each, end in (await self.end_offsets(partitions)).items()}
+        """Return also ends that were seen up to OLD_S ago, as from the watch of a broker."""
+        if self._old_ends is None:  # forked: what is drawn here moves no other delay
+            self._old_ends = random.Random()
+            self._old_ends.setstate(self.link.rng.getstate())
+        draw, asked_at = self._old_ends.random, asyncio.get_running_loop().time()
+        old = {
+            each: seen
+            for each in partitions
+            if (seen := self._seen.get(each)) and asked_at - seen.asked_at <= OLD_S and draw() < OLD_SHARE
+        }
+        found = await self.end_offsets([each for each in partitions if each not in old])
+        self._seen |= {each: EndSeen(end, asked_at) for each, end in found.items()}
+        return old | {each: self._seen[each] for each in found}
 
     def read(
         self, partition: TopicPartition, start_offset: int, end_offset: int

@@ -19,9 +19,12 @@ from confluent_kafka.admin import AdminClient
 
 from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.connection import Connection, connect
+from snapreplay.service.kafka.errors import Asked, translated
 from snapreplay.service.kafka.refusals import NotConnected
+from snapreplay.service.kafka.requests import DescribeTransactions
 from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 from tests.service.kafka.test_membership import Member
@@ -194,3 +197,24 @@ async def test_a_coordinator_is_looked_for_once_until_it_is_another_one(known, a
     else:
         assert (await asking).error_code == found
     assert seen == asked
+
+
+@pytest.mark.parametrize("known", [None, 7])
+async def test_a_deadline_of_repeated_questions_names_the_last_trouble(known, monkeypatch):
+    """Not only that time was up. A state may carry the code, too."""
+    shared = Shared(Settings())
+    client = Client(shared)
+
+    async def coordinator(name: str, kind: int) -> int:
+        return 1
+
+    async def send(*_: object) -> SimpleNamespace:
+        return SimpleNamespace(transaction_states=[(AWAY, "id", "", 0, 0, 0, 0, [])])
+
+    monkeypatch.setattr(client, "coordinator", coordinator)
+    monkeypatch.setattr(client, "send", send)
+    if known is not None:
+        shared.coordinators[CoordinationType.TRANSACTION, "id"] = known
+    with pytest.raises(Unreachable, match=r"while describing it: .*; before it: .*NotCoordinator.* of id"):
+        async with translated("describing it", Asked(Settings(), "Describe"), within_s=0.2):
+            await client.ask_coordinator("id", DescribeTransactions("id"), CoordinationType.TRANSACTION)

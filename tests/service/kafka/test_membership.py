@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from aiokafka.consumer.subscription_state import SubscriptionState
+from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 from msgspec.structs import replace
 
 from snapreplay.service.config.groups import GroupSettings, TimeoutSettings
@@ -14,6 +15,7 @@ from snapreplay.service.core import owners
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.kafka import membership
 from snapreplay.service.kafka.membership import Membership, _end
+from snapreplay.service.kafka.refusals import BrokerAddress, NotConnected
 from tests.support import inside
 from tests.support.deadlines import scaled, within
 from tests.support.kafka import Since
@@ -202,6 +204,32 @@ async def test_what_is_asked_for_during_a_join_is_asked_for_again(monkeypatch):
         await membership._assigned({0})
         membership._as_member()
     assert requests == [1, 2, 2], "once more, by the first assignment"
+
+
+async def test_a_refused_login_is_named_by_a_member_without_a_broker():
+    """The client's error has the reasons of each address; its cause has none."""
+
+    async def told(_):
+        pass
+
+    error = NotConnected("no broker answers", {BrokerAddress("k", 9092): SaslAuthenticationFailed("no")})
+    error.__cause__ = KafkaConnectionError("closed")
+    member = Membership(Settings(), "app", "increments", told, told)
+    await member._lost(error)
+    assert "the broker at k:9092 denies access" in str(member.last_error)
+
+
+@pytest.mark.whole
+async def test_the_client_forgets_a_request_during_a_join(group):
+    """So it is repeated, else what is owned by then would stay untold."""
+    one, two = (group(name, session_timeout_ms=session_ms()) for name in ("one", "two"))
+    await until(lambda: len(one.owns) == len(two.owns) == 2)
+    await two.crash()
+    one.membership.rejoin()  # waits until the session of the other one is over
+    asks = one.membership._told_asks
+    await until(lambda: one.membership._told_asks > asks)
+    one.membership.rejoin()
+    await until(lambda: one.membership._told_asks > asks + 1 and len(one.owns) == 4)
 
 
 async def test_a_member_joins_again_after_a_year(group, monkeypatch):

@@ -1,13 +1,16 @@
 """Tests that who is not let in learns why, on a real broker with SASL and TLS; and what the hint says lets him in."""
 
+import errno
 import re
 import socket
+import ssl
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from aiokafka.errors import SaslAuthenticationFailed
+from aiokafka.errors import IllegalOperation, KafkaConnectionError, SaslAuthenticationFailed
 
+from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import NotAuthenticated, Unreachable
 from snapreplay.service.kafka import connection, refusals
@@ -290,6 +293,82 @@ async def test_another_program_that_hangs_up_is_told_as_what_it_may_be():
         said = rf"127\.0\.0\.1:{port} \(it closes the connection without an answer: .*max\.connections\.per\.ip"
         with pytest.raises(Unreachable, match=said):
             await KafkaCluster(Settings(kafka={"bootstrap.servers": f"127.0.0.1:{port}"})).topic_names()
+
+
+async def test_bare_connections_in_vain_are_not_made_again_at_once():
+    """A broker that closes them may have too many connections already."""
+    made, counts = [], []
+
+    async def hang_up(client):
+        made.append(client)
+        client[1].close()
+
+    async with listening("127.0.0.1", 0, hang_up) as port:
+        cluster = KafkaCluster(Settings(kafka={"bootstrap.servers": f"127.0.0.1:{port}"}))
+        for _ in range(3):
+            before = len(made)
+            with pytest.raises(Unreachable):
+                await cluster.reader()
+            counts.append(len(made) - before)
+    first, second, third = counts
+    assert second == third < first
+
+
+HERE = BrokerAddress("127.0.0.1", 9)
+NO_TLS = ssl.SSLError(1, "wrong version number")
+NO_TLS.reason = "WRONG_VERSION_NUMBER"
+
+
+def unreached(cause: BaseException) -> NotConnected:
+    error = KafkaConnectionError("no connection")
+    error.__cause__ = cause
+    return NotConnected("no broker answers", {HERE: error})
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_searched"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "no such host"), False),
+        (OSError(errno.EHOSTUNREACH, "no route"), False),
+        (ConnectionRefusedError(), False),
+        (TimeoutError(), False),
+        (ConnectionResetError(), True),
+        (EOFError(), True),
+        (NO_TLS, True),
+    ],
+    ids=repr,
+)
+async def test_a_refusal_is_searched_for_where_the_connection_was_closed(monkeypatch, cause, is_searched):
+    """A host that has vanished would cost four seconds."""
+    searched = []
+
+    async def search(broker: object) -> None:
+        searched.append(broker)
+
+    monkeypatch.setattr(refusals._Broker, "_closed", search)
+    assert await refusals.refusal(unreached(cause), Settings()) is None
+    assert bool(searched) is is_searched
+
+
+@pytest.mark.parametrize("failure", [AssertionError(), NotImplementedError(), IllegalOperation(), OSError()], ids=repr)
+async def test_a_search_that_fails_finds_nothing(monkeypatch, failure):
+    """Each of these was seen from the client. The user reads what broke the first connection."""
+
+    async def connect(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(connection, "connect", connect)
+    for protocol in ("PLAINTEXT", "SSL"):
+        given = Settings(kafka={"security.protocol": protocol})
+        assert await refusals.refusal(unreached(ConnectionResetError()), given) is None
+
+
+async def test_a_certificate_that_is_being_replaced_hides_no_outage(monkeypatch):
+    def fails(_: object) -> None:
+        raise UsageError("the PEM files cannot be loaded", hint="wait")
+
+    monkeypatch.setattr(refusals, "client_arguments", fails)
+    assert await refusals.refusal(unreached(ConnectionResetError()), Settings()) is None
 
 
 async def test_brokers_that_advertise_where_nobody_answers_are_named(here):

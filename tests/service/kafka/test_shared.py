@@ -10,6 +10,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka import connection
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.refusals import NotConnected
 from snapreplay.service.kafka.shared import REPEATED_SECONDS, BrokerNode, Client, Shared
 from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.deadlines import within
@@ -109,6 +110,25 @@ async def test_a_broker_that_names_no_brokers_is_asked_on_one_connection(broker,
             assert not await shared.refresh()
     await until(lambda: len(since.sockets) == 1)
     await shared.leave()
+
+
+async def test_an_outage_that_is_over_is_no_reason_of_the_next(broker):
+    """A broker has answered since, or the last client has left."""
+    proxy = Proxy(broker.bootstrap_servers)
+    async with proxy.through():
+        shared = Shared(hasty(broker.bootstrap_servers, 5000))
+        await shared.enter()
+        for is_left in (False, True):
+            proxy.fault = lambda key: "reset before" if key == METADATA else "pass"
+            with pytest.raises(NotConnected) as outage:
+                await shared.freshen()
+            assert outage.value.failures
+            proxy.fault = lambda _: "pass"
+            if is_left:
+                await shared.leave()
+            else:
+                assert await shared.refresh()
+            assert not shared._failures
 
 
 def test_an_unused_connection_that_was_lost_is_closed():
