@@ -21,11 +21,11 @@ from tests.simulation.program import INCREMENTS
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-MOVES_HEALING_MAX, MOVES_SETTLED_MAX = 8, 3
-"""Of a partition: until all are LIVE after the healing, and from then on until it is where it is to be. Whoever stood
-still does not know before its next heartbeat that the group went on without it, and takes it back until then. Whoever
-holds the only copy of a state comes back once to write it. One takeover is a part of that; what others move is moved
-back."""
+MOVES_HEALING_MAX, MOVES_SETTLED_MAX = 12, 3
+"""Of a partition: until all are LIVE after the healing, and from then on until it is where it is to be. An owner that
+was stalled does not know before its next heartbeat that the group has another one, and takes the partition back until
+then: two of them, about four times a second. The holder of the only copy of a state comes back once to write it. One
+takeover is a part of that; what others move is moved back."""
 REST_SECONDS, RESTS_MAX = 6.0, 5
 """Virtual: once all are LIVE, copies are loaded, and partitions move to them. Who was fenced and has no input finds it
 out later. After some such times nothing moves any more."""

@@ -73,7 +73,7 @@ WANTED: tuple[str, ...] = (
     "time passed on quiet input",
     "pipeline: staging in steps",
     "pipeline: feeding in steps",
-    "follower: gone in steps",
+    "follower: advance in steps",
     "snapshot_writer: slicing in steps",
 )
 """What all seeds must have gone through, or the simulator proves less than it says: fault kinds as "site.kind",
