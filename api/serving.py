@@ -69,10 +69,10 @@ def accepted_at_once() -> int:
     return max(1, connections_max() // 16)
 
 
-def files_are_short(newest: int) -> bool:
-    """Say whether the process has nearly as many files open as it may, by the number of the newest one, because the
-    kernel gives the lowest that is free. The last quarter is for Kafka."""
-    return newest >= files_max() * 3 // 4
+def files_are_short(highest: int) -> bool:
+    """Say whether the process has nearly as many files open as it may, by the highest number of a connection, because
+    the kernel gives the lowest that is free. The last quarter is for Kafka."""
+    return highest >= files_max() * 3 // 4
 
 
 class Server:
@@ -172,11 +172,12 @@ class Port:
                     taken, address = await loop.sock_accept(self._listener)
                 except OSError as error:
                     if error.errno in NO_FILE:
-                        self._make_room(1, at_once=True)
+                        self._make_room(files_max())
                         await asyncio.sleep(NO_FILE_SECONDS)
                     continue
-                self._make_room(connections_max(), at_once=files_are_short(taken.fileno()))
+                self._make_room(taken.fileno())
                 connection = self._make(address[0])
+                connection.file_number = taken.fileno()
                 self.open.add(connection)
                 connection.establishing = loop.create_task(self._establish(connection, close_in_forks(taken)))
             await asyncio.sleep(0)
@@ -190,9 +191,12 @@ class Port:
             if each.since < oldest:
                 each.abort()
 
-    def _make_room(self, most: int, *, at_once: bool) -> None:
+    def _make_room(self, newest: int) -> None:
+        """End the oldest connection of the busiest address, where one too many is open. `newest`: the number of the
+        newest file."""
         others = [each for each in self.open if not each.is_stream]
-        if others and (at_once or len(others) >= most):
+        highest = max([newest, *(each.file_number for each in others)])
+        if others and (len(others) >= connections_max() or files_are_short(highest)):
             of_address = Counter(each.address for each in others)
             min(others, key=lambda each: (-of_address[each.address], each.since)).abort()
 
@@ -218,6 +222,7 @@ class HttpConnection(H11Protocol):
         self.since = self.loop.time()
         """When the first request was awaited, or the last response was complete; of a stream, when it was read last."""
         self.is_stream = False
+        self.file_number = -1
         self.establishing: asyncio.Task[None] | None = None
         self.logger, self.access_log = _uvicorn, False
         self._port = port
