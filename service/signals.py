@@ -49,8 +49,12 @@ class _Forking(threading.local):
             self.before = None
 
     def forget(self) -> None:
+        """Let a worker end as any process. Python runs a handler between two steps only: a worker that is about to
+        sleep would sleep on."""
         if _active:
             signal.set_wakeup_fd(-1)
+        for each in _active:
+            each.restore_defaults()
         self.unblock()
 
 
@@ -100,13 +104,13 @@ class Signals:
         os.close(self._writing)
         os.close(self._reading)
 
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
-        if os.getpid() == self._pid:
-            with suppress(BlockingIOError):  # full: the thread has not been reading for long
-                os.write(self._writing, bytes([number | _HANDLED]))
-        else:  # a worker that a handler has forked ends as any process
+    def restore_defaults(self) -> None:
+        for number in self._former:
             signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        with suppress(BlockingIOError):  # full: the thread has not been reading for long
+            os.write(self._writing, bytes([number | _HANDLED]))
 
     def _listen(self) -> None:
         while True:

@@ -1,6 +1,7 @@
 """What a handler sends is the same with the compiled engine, which keeps it in columns, and without it."""
 
 import math
+import signal
 from asyncio import CancelledError
 from enum import StrEnum
 from functools import wraps
@@ -201,8 +202,9 @@ def test_a_value_that_sends_while_it_is_encoded():
     assert [each.key for each in out.staged] == [b"inner", b"outer"]
 
 
-def test_a_signal_is_not_swallowed():
+def test_a_signal_is_not_swallowed(monkeypatch):
     """It comes once: an output that the engine gives back to Python would run on without it."""
+    monkeypatch.setattr(signal, "getsignal", lambda _: signal.default_int_handler)  # pytest may have another one
     asked = []
 
     def encode(_):
