@@ -51,7 +51,7 @@ EXCHANGE_SECONDS = 10.0
 """For a request with its response, read by the client; also for a TLS handshake."""
 UNREAD_BYTES = 16 * 1024
 KERNEL_BYTES = 64 * 1024
-"""Of a response that nobody reads. Without it the kernel takes 2.5 MB for each connection (measured)."""
+"""Of a response that is not read. Without it the kernel takes 2.5 MB for each connection (measured)."""
 
 
 def files_max() -> int:

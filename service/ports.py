@@ -268,7 +268,7 @@ class ConsumerGroup(Protocol):
         """
 
     def rejoin(self) -> None:
-        """Have the partitions assigned anew, by what this process holds now."""
+        """Have the partitions assigned again, by what this process holds now."""
 
 
 class TopicWatch(Protocol):

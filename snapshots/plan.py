@@ -73,10 +73,10 @@ def passed_over(last: Increment, starts: LogStarts, unusable: Mapping[str, str])
 
 def is_decided(last: Increment) -> bool:
     """Say whether the chain begins at a decision; only a snapshot has the state that it began with."""
-    return begun_anew_at(last, 0) != NO_OFFSET
+    return chain_began_at(last, 0) != NO_OFFSET
 
 
-def begun_anew_at(increment: Increment, offset: int) -> int:
+def chain_began_at(increment: Increment, offset: int) -> int:
     """Return the offset of the newest decision up to this increment, which lies at `offset`, that began the chain
     anew; NO_OFFSET: the chain goes back to the genesis."""
     if increment.begins_anew:

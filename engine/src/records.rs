@@ -11,8 +11,11 @@ pub fn crc32c(data: &[u8], start: usize, end: usize) -> Option<u32> {
     Some(::crc32c::crc32c(data.get(start..end)?))
 }
 
+/// Of a value: from here on it is copied at once, so that a few large records do not keep the fetch that they are in.
+const LARGE_BYTES: usize = 16 * 1024;
+
 /// A record with the attributes of `app.record.RawRecord`, equal to one with the same values. Key and value are made on
-/// demand.
+/// demand, unless the value is large.
 #[pyclass(module = "snapreplay_engine", frozen)]
 pub struct RawRecord {
     #[pyo3(get)]
@@ -23,10 +26,16 @@ pub struct RawRecord {
     pub offset: i64,
     #[pyo3(get)]
     pub timestamp: i64,
-    data: Py<PyBytes>, // of the whole batch
+    data: Py<PyBytes>, // of the whole batch; of a large record, its key
     key: Option<Range<usize>>,
-    value: Option<Range<usize>>,
+    value: Value,
     headers: Option<Py<PyTuple>>,
+}
+
+enum Value {
+    Null,
+    Place(Range<usize>), // in `data`
+    Large(Py<PyBytes>),
 }
 
 impl RawRecord {
@@ -44,7 +53,11 @@ impl RawRecord {
 
     #[getter]
     pub fn value<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        Some(PyBytes::new(py, self.data.as_bytes(py).get(self.value.clone()?)?))
+        match &self.value {
+            Value::Null => None,
+            Value::Place(place) => Some(PyBytes::new(py, self.data.as_bytes(py).get(place.clone())?)),
+            Value::Large(value) => Some(value.bind(py).clone()),
+        }
     }
 
     #[getter]
@@ -109,14 +122,27 @@ pub fn records<'py>(
             let headers = record.headers.iter().map(|(name, data)| (*name, data.map(|each| PyBytes::new(py, each))));
             Some(PyTuple::new(py, headers.collect::<Vec<_>>())?.unbind())
         };
+        let (data, key, value) = match record.value {
+            Some(value) if value.len() >= LARGE_BYTES => {
+                let key = record.key.unwrap_or_default();
+                (
+                    PyBytes::new(py, key),
+                    record.key.map(|_| 0..key.len()),
+                    Value::Large(PyBytes::new(py, value).unbind()),
+                )
+            }
+            value => {
+                (data.clone(), record.key.map(place), value.map_or(Value::Null, |value| Value::Place(place(value))))
+            }
+        };
         found.append(RawRecord {
             topic: topic.clone().unbind(),
             partition: partition.clone().unbind(),
             offset,
             timestamp: ms,
-            data: data.clone().unbind(),
-            key: record.key.map(place),
-            value: record.value.map(place),
+            data: data.unbind(),
+            key,
+            value,
             headers,
         })?;
         from = offset.saturating_add(1); // like the client: offsets that do not rise are skipped

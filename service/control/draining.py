@@ -29,7 +29,7 @@ class Group(Protocol):
         """The share that the group gave to this process last."""
 
     def rejoin(self) -> None:
-        """Have the partitions assigned anew."""
+        """Have the partitions assigned again."""
 
 
 class Draining:

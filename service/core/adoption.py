@@ -19,7 +19,7 @@ from snapreplay.counted import counted
 from snapreplay.service.core.chain import Chain
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX
 from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
-from snapreplay.snapshots.plan import begun_anew_at
+from snapreplay.snapshots.plan import chain_began_at
 from snapreplay.state.digest import Digest, digest_of_stores, recorded_digests, wrong_stores
 
 SHARDS_MAX = 65536
@@ -203,7 +203,7 @@ def _other_state(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rej
 
 def _other_place(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rejection]:
     chain, newest = standing.chain, standing.newest
-    decided_offset = begun_anew_at(chain.last, chain.last_offset)
+    decided_offset = chain_began_at(chain.last, chain.last_offset)
     if manifest.batch > chain.last.batch or manifest.increment_offset > chain.last_offset:
         yield Rejection.of(
             Reason.AHEAD_OF_LOG,

@@ -11,7 +11,7 @@ import msgspec
 from snapreplay.app.ways import ensure, look_again
 from snapreplay.counted import counted
 from snapreplay.errors import RetryableError, StopError
-from snapreplay.service.core.effects import BeginAnew
+from snapreplay.service.core.effects import BeginChain
 from snapreplay.service.core.inspected import TopicChange
 from snapreplay.service.core.refusals import Expected
 from snapreplay.service.core.retained import RetainedState, Warm
@@ -194,7 +194,7 @@ class Healing(msgspec.Struct, frozen=True):
             return Warm.DROPPED
         return Warm.MERGED if kept.ending.output is None else None
 
-    def begin(self, kept: RetainedState) -> BeginAnew:
+    def begin(self, kept: RetainedState) -> BeginChain:
         """Return what to write once the store holds exactly the state after `kept.last`."""
         recorded = kept.last.topic_ids.get(self.increments, "")
         now = {name: each for name, each in self.topic_ids.items() if each}
@@ -213,7 +213,7 @@ class Healing(msgspec.Struct, frozen=True):
             "found_id": now.get(self.increments, ""),
             "found_batch": self.found.increment.batch if self.found is not None else None,
         }
-        return BeginAnew(standing, problem, facts)
+        return BeginChain(standing, problem, facts)
 
 
 def settled(kept: RetainedState, doubt: Warm) -> tuple[FoundIncrement, Warm]:

@@ -81,7 +81,7 @@ class ResolveDoubt(Struct, frozen=True):
     output: tuple[str, int, int]
 
 
-class BeginAnew(Struct, frozen=True):
+class BeginChain(Struct, frozen=True):
     """Write the whole state in memory, which is the one after `standing`, then commit an increment that begins the
     chain with it. `problem` and `facts` go into the decision."""
 
@@ -151,7 +151,7 @@ class Fail(Struct, frozen=True):
 Reading = ReadWindow | ReadTopicIds | ResolveDoubt | ReadStarts | Reenter | Load | Advance | CheckInputs
 """Effects that need no ownership: whoever only looks can perform them, too."""
 
-Action = Fence | WriteClaim | SeeClaim | Reading | BeginAnew | WriteState | Upgrade | AddInputs
+Action = Fence | WriteClaim | SeeClaim | Reading | BeginChain | WriteState | Upgrade | AddInputs
 """What is performed, and answered by an event."""
 
 End = Wait | GoLive | GiveWay | Fail

@@ -14,7 +14,7 @@ from snapreplay.service.core.chain import decided_at
 from snapreplay.service.core.retained import needs_inputs
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import INPUTS_KIND, ChangesRef, Genesis, Increment, RetiredInput
-from snapreplay.snapshots.plan import begun_anew_at
+from snapreplay.snapshots.plan import chain_began_at
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class InputChange(msgspec.Struct, frozen=True):
             fallback_from=None,
             decision=dict(decision),
             last_decision_offset=decided_at(increment, last.offset),
-            last_anew_offset=begun_anew_at(increment, last.offset),
+            last_anew_offset=chain_began_at(increment, last.offset),
             cleared=[],
             fired_count=0,
             skipped_timers=[],

@@ -19,7 +19,7 @@ from snapreplay.service.core.snapshot_policy import Unpointed
 from snapreplay.service.core.witness import IncrementsBehind, Witness, behind
 from snapreplay.snapshots.format.records import NO_OFFSET, Increment
 from snapreplay.snapshots.log.batches import Base
-from snapreplay.snapshots.plan import begun_anew_at
+from snapreplay.snapshots.plan import chain_began_at
 
 
 class Warm(StrEnum):
@@ -179,7 +179,7 @@ class WarmCopy(Struct, frozen=True):
     def ahead_of(self, increments: str, last: FoundIncrement) -> IncrementsBehind | None:
         """Return the error if the log has lost a batch that the copy has; None if nothing shows that, or if a decision
         has begun a new chain since."""
-        if begun_anew_at(last.increment, last.offset) != begun_anew_at(self.last.increment, self.last.offset):
+        if chain_began_at(last.increment, last.offset) != chain_began_at(self.last.increment, self.last.offset):
             return None
         seen = Witness.of(increments, self.last.increment, self.last.offset)
         if not seen.is_ahead(increments, last):

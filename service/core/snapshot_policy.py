@@ -117,7 +117,7 @@ class Unpointed(Struct, frozen=True):
         return replace(self, records=self.records + records)
 
     def mark(self, at: float) -> Unpointed:
-        """Begin to count anew with a snapshot of all that was applied."""
+        """Begin to count again with a snapshot of all that was applied."""
         return replace(self, records=0, marked=self.records, marked_at=at)
 
     def unmarked(self, records_min: int = 0) -> Unpointed:

@@ -25,7 +25,7 @@ from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.owned import Owned, owned
-from snapreplay.service.publish.state import Begun, LogWentOn, begin_anew, by_whom
+from snapreplay.service.publish.state import Begun, LogWentOn, begin_chain, by_whom
 from snapreplay.service.recovery.examine import Examiner, News, OnNews
 from snapreplay.service.recovery.follower import DigestMismatch
 from snapreplay.service.runtime.context import Context, contexts_of
@@ -33,7 +33,7 @@ from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.service.topics.reading import decided_bounds
 from snapreplay.snapshots.format.records import PATCHED_KIND
 from snapreplay.snapshots.log.batches import BrokenChain, ChangesLost
-from snapreplay.snapshots.plan import begun_anew_at
+from snapreplay.snapshots.plan import chain_began_at
 from snapreplay.state.correction import Correction, correct, corrections_of, entry_of, refusals, refuse, timers_of
 from snapreplay.state.digest import Digest
 
@@ -254,7 +254,7 @@ async def _carried_out(patch: Patch) -> Begun:
         standing = standing_for(last, store.digest, store.store_digests)
         standing = msgspec.structs.replace(standing, topic_ids=_topic_ids(patch))
         decision = _decision(patch, before, store.digest, timers)
-        return await begin_anew(context, ours.producer, ours.owner_epoch, store, standing, decision)
+        return await begin_chain(context, ours.producer, ours.owner_epoch, store, standing, decision)
 
 
 def with_timers(names: Sequence[str]) -> str:
@@ -297,8 +297,8 @@ async def _follow(patch: Patch, ours: Owned, newer: FoundIncrement) -> None:
 
 
 def _refuse_another_decision(patch: Patch, newer: FoundIncrement) -> None:
-    decided = begun_anew_at(newer.increment, newer.offset)
-    if decided != begun_anew_at(patch.last.increment, patch.last.offset):
+    decided = chain_began_at(newer.increment, newer.offset)
+    if decided != chain_began_at(patch.last.increment, patch.last.offset):
         raise LogWentOn(
             f"partition {patch.partition}: another decision was made since it was examined, at"
             f" {patch.context.increments} offset {decided}. Nothing was decided here",

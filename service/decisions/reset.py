@@ -1,5 +1,5 @@
 """Sets an app back to a savepoint, or to an empty state at a place in its inputs: a fence, a claim, a full snapshot,
-and one increment that begins the chain anew. Until that is committed, nothing has changed. The state before is gone
+and one increment that begins a new chain. Until that is committed, nothing has changed. The state before is gone
 with it, unless a savepoint has it."""
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from snapreplay.service.topics.savepoint_names import names_of
 from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_state
 from snapreplay.snapshots.format.records import NO_REASON, Increment
 from snapreplay.snapshots.log.loading import NullSink
-from snapreplay.snapshots.plan import begun_anew_at
+from snapreplay.snapshots.plan import chain_began_at
 from snapreplay.state.composite import Store
 
 KEPT_AS = "savepoint"
@@ -159,7 +159,7 @@ async def _chains(contexts: list[Context]) -> list[str]:
 def _chain_of(source: Context, last: FoundIncrement) -> str:
     """Name the chain that `last` is in, by the topic and the offset at which it begins."""
     topic_id = last.increment.topic_ids.get(source.increments.topic, "")
-    return f"{topic_id}:{begun_anew_at(last.increment, last.offset)}"
+    return f"{topic_id}:{chain_began_at(last.increment, last.offset)}"
 
 
 async def _saved(sources: list[Context], saved_id: str) -> list[Context]:

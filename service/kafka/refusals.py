@@ -113,7 +113,7 @@ class _Broker:
         self._has_certificate = "ssl.certfile" in settings.kafka
 
     async def refusal(self, error: BaseException) -> NotAuthenticated | None:
-        """Return what the error means; None when it is no refusal: nobody listens, no such host, no answer."""
+        """Return what the error means; None when it is no refusal: no listener, no such host, no answer."""
         if isinstance(error, TokenFailure):  # its cause is the user's
             return self._without_token(error)
         cause = _cause(error)
@@ -176,7 +176,7 @@ class _Broker:
 
     def _bad_login(self, error: BaseException) -> NotAuthenticated:
         said = error.args[0] if error.args and error.args[0] else described(error)
-        if self._mechanism == "GSSAPI":  # there is no name or password of ours: a ticket says who we are
+        if self._mechanism == "GSSAPI":  # a ticket says who we are, not a name and a password
             return self._refused(
                 f"it refuses the principal of the Kerberos ticket: {said}",
                 "`klist` must show a valid ticket (`kinit -kt KEYTAB PRINCIPAL`), and kafka.sasl.kerberos.service.name"

@@ -93,7 +93,7 @@ class SnapshotRequests:
         waiting, self.waiting = self.waiting, []
         return [done for done in waiting if not done(OperationState.RUNNING, None, "")]
 
-    def point_anew(self) -> None:
+    def point_again(self) -> None:
         """Make the requests wait for the next snapshot: no pointer will lead to those that were written."""
         self.waiting += [done for each in self.pointing for done in each.waiting]
         self.pointing = []
@@ -352,7 +352,7 @@ class SnapshotScheduler:
 
     def _is_unsaved(self, why: str) -> None:
         """Note that the snapshots topic is a new one: nothing is recoverable before a snapshot in it is pointed to."""
-        self.requests.point_anew()
+        self.requests.point_again()
         self._unsaved = f"{why}: the snapshots in it are gone, a new one is being written"
         self.monitor.topic_missing(self._unsaved)
 
@@ -378,7 +378,7 @@ class SnapshotScheduler:
         await self._trimmer.close()
         if self._task is not None:
             await cancel_and_wait(self._task)
-        self.requests.point_anew()
+        self.requests.point_again()
         self.requests.end(OperationState.FAILED, None, "the partition was released before the snapshot was pointed to")
 
     def mend(self) -> None:

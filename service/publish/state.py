@@ -46,7 +46,7 @@ def own_decision(context: Context, finding: str, problem: str) -> dict[str, str]
     }
 
 
-async def begin_anew(
+async def begin_chain(
     context: Context,
     producer: Producer,
     owner_epoch: int,
@@ -87,7 +87,7 @@ async def write_state(
         store: the state after `chain.last`, nothing uncommitted in it.
 
     Raises:
-        As `begin_anew`.
+        As `begin_chain`.
     """
     pointer = await _written(context, chain, store, "input", progress)
     increment = chain.pointing_to(pointer).next_increment(None, None, wall_ms())
@@ -141,7 +141,7 @@ async def publish(
         standing = msgspec.structs.replace(before, topic_ids=dict(context.view.topic_ids))
         if begins:  # else the log has an increment, and a decision is numbered behind the witness
             await ours.give_up_later(standing)
-        return await begin_anew(context, ours.producer, ours.owner_epoch, store, standing, decision)
+        return await begin_chain(context, ours.producer, ours.owner_epoch, store, standing, decision)
 
 
 def by_process(context: Context) -> str:

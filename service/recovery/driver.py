@@ -30,7 +30,7 @@ from snapreplay.service.core.snapshot_policy import Unpointed
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.ports import Producer
 from snapreplay.service.publish.owned import appeared, await_claim, claim_record, commit_change, fenced_by_owner
-from snapreplay.service.publish.state import Begun, begin_anew, by_process, own_decision, write_state
+from snapreplay.service.publish.state import Begun, begin_chain, by_process, own_decision, write_state
 from snapreplay.service.recovery.acceptable_failures import fingerprint_of, with_cause, with_way_out
 from snapreplay.service.recovery.executor import RecoveryExecutor, attempt, preferred_mode
 from snapreplay.service.recovery.memory import Memory, nobody_else_fenced
@@ -178,8 +178,8 @@ class RecoveryDriver:
                     applied = last.increment.record_count
                     self._reporter.count(applied, records_in(last.increment) - applied)
                 return event
-            case effects.BeginAnew():
-                return await self._begin_anew(effect)
+            case effects.BeginChain():
+                return await self._begin_chain(effect)
             case effects.WriteState():
                 return await self._write_state(effect)
             case effects.Upgrade(last):
@@ -204,14 +204,14 @@ class RecoveryDriver:
         self._reporter.claimed(offsets[0])
         return events.ClaimAcknowledged(claim_id, offsets[0])
 
-    async def _begin_anew(self, effect: effects.BeginAnew) -> events.Event:
+    async def _begin_chain(self, effect: effects.BeginChain) -> events.Event:
         """Write the state, unless the witness tells of a later one: the coordinator may have lost a fence."""
         context, kept = self._context, self._memory.kept
         if kept and await behind_witness(context, kept.held):
             raise custody.disputed(context.expected, kept, self._memory.last)
         finding = f"{OWN_KIND}-{fingerprint_of(context, effect.facts)}"
         log.error("partition %d: %s and is written now (%s)", context.partition, effect.problem, finding)
-        begun = await begin_anew(
+        begun = await begin_chain(
             context,
             self._owned(),
             self._owner_epoch,
@@ -238,7 +238,7 @@ class RecoveryDriver:
         standing, decision = await _upgraded(context, self._store, last, self._executor.topic_ids)
         log.warning("partition %d: %s", context.partition, decision["decided"])
         producer, epoch = self._owned(), self._owner_epoch
-        begun = await begin_anew(context, producer, epoch, self._store, standing, decision, self._reporter)
+        begun = await begin_chain(context, producer, epoch, self._store, standing, decision, self._reporter)
         self._executor.records_since_snapshot = 0
         return self._decided(begun)
 

@@ -337,7 +337,7 @@ class Examiner:
                 return events.StateWritten(last)
             case effects.AddInputs(last):
                 return events.InputsAdded(last)
-            case effects.BeginAnew() | effects.WriteState():
+            case effects.BeginChain() | effects.WriteState():
                 raise AssertionError(f"{effect} needs a state in memory")
             case _:
                 return await self.executor.perform(effect)

@@ -47,7 +47,7 @@ async def wrong_claim(reader: Reader, log: TopicPartition, last: FoundIncrement)
 
 async def _check_predecessor(reader: Reader, log: TopicPartition, last: FoundIncrement) -> None:
     increment, offset = last.increment, last.increment.previous_offset
-    if offset in (NO_OFFSET, increment.owner_epoch):  # the genesis, or the chain began anew
+    if offset in (NO_OFFSET, increment.owner_epoch):  # the genesis, or a new chain began
         return
     entry = await _entry_known_to(reader, log, last, offset)
     batch = entry.batch if isinstance(entry, Increment) else NO_OFFSET

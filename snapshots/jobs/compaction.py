@@ -22,7 +22,7 @@ from snapreplay.snapshots.format.envelope import RecordKind, encode, headers_for
 from snapreplay.snapshots.format.records import ChunkRef, Increment, Manifest, Pointer
 from snapreplay.snapshots.jobs.fixed_logs import LogClient, PartitionLogs, Trimmed, moment_of, untrimmed
 from snapreplay.snapshots.log.loading import hashing
-from snapreplay.snapshots.plan import begun_anew_at
+from snapreplay.snapshots.plan import chain_began_at
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.increments import Folding, IncrementsProof
 from snapreplay.snapshots.proof.records import Logs, Moment, judge
@@ -183,7 +183,7 @@ def check_still_wanted(found: Found, last: Found | None) -> None:
             raise SnapshotSuperseded(
                 f"snapshot {pointer.snapshot_id} of batch {pointer.batch} exists, which is not older than batch {batch}"
             )
-    begun_at = begun_anew_at(last.increment, last.offset)
+    begun_at = chain_began_at(last.increment, last.offset)
     if begun_at > offset:
         raise NotCompactable(f"a decision at offset {begun_at} has begun a new chain since", hint=_AGAIN)
 

@@ -202,7 +202,7 @@ FORGED: dict[str, tuple[Reason, Made]] = {
         Reason.OUT_OF_BOUNDS,
         proposing(refs=lambda refs: [msgspec.structs.replace(refs[0], size_bytes=2**40), *refs[1:]]),
     ),
-    "nobody's": (Reason.NOT_A_PROPOSAL, proposing(proposed_by=None)),
+    "without its maker": (Reason.NOT_A_PROPOSAL, proposing(proposed_by=None)),
 }
 
 

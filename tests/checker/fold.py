@@ -51,7 +51,7 @@ class Fold:
         self._take_sent()
         self._check.compare(first, self._ledger.image, where)
 
-    def begin_anew(self, first: wire.Increment, image: Image | None, where: str) -> None:
+    def begin_chain(self, first: wire.Increment, image: Image | None, where: str) -> None:
         """Begin anew: what was is not judged by what comes."""
         who = "its owner" if first.begun_by_owner or first.upgrades else "an operator's decision"
         self._begin_later(first, image, f"{where}: {who} begins the chain anew")

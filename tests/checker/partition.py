@@ -110,7 +110,7 @@ class PartitionJudge:
             what = f"{where}: the log begins with batch {found.batch}; the chain before it was trimmed"
             self.verdict.unchecked.append(what)
         if anew or found.begins_anew:
-            self._fold.begin_anew(found, self._image, where)
+            self._fold.begin_chain(found, self._image, where)
         else:
             self._fold.begin(found, self._image, where)
 

@@ -125,16 +125,16 @@ def perform(turn: Turn, effect: effects.Action) -> Iterator[Move]:
             yield from _claim(turn)
         case effects.SeeClaim():
             yield from _see(turn, effect)
-        case effects.BeginAnew() | effects.WriteState() | effects.Upgrade() | effects.AddInputs() if turn.is_fenced:
+        case effects.BeginChain() | effects.WriteState() | effects.Upgrade() | effects.AddInputs() if turn.is_fenced:
             refused = events.EffectFailed(FENCED)
             yield "cannot write its state: fenced", _happened(turn, refused)
-        case effects.BeginAnew() if turn.world.was_cut:
-            yield from _begin_anew(turn, effect)
+        case effects.BeginChain() if turn.world.was_cut:
+            yield from _begin_chain(turn, effect)
         case effects.Upgrade():
             yield from _upgrade(turn, effect)
         case effects.AddInputs():
             yield from _add_inputs(turn, effect)
-        case effects.BeginAnew() | effects.WriteState():
+        case effects.BeginChain() | effects.WriteState():
             words = "writes its state, although nothing was lost"
             yield words, replace(turn.world, broken=words)
         case effects.Advance(copy=copy) if copy is not None:
@@ -197,7 +197,7 @@ def _add_inputs(turn: Turn, effect: effects.AddInputs) -> Iterator[Move]:
         yield f"{words}: a stale coordinator refuses it", _happened(turn.faulty(), events.EffectFailed(FENCED))
 
 
-def _begin_anew(turn: Turn, effect: effects.BeginAnew) -> Iterator[Move]:
+def _begin_chain(turn: Turn, effect: effects.BeginChain) -> Iterator[Move]:
     """A snapshot of the state in memory, and the increment that begins a chain with it."""
     world, recovery = turn.world, turn.owner.recovery
     assert recovery is not None

@@ -142,7 +142,7 @@ class Oracle:
         offset = written.record.offset
         where = f"partition {story.number} offset {offset}: batch {increment.batch}"
         if increment.begins_anew:
-            self._begin_anew(story, increment, where, owner)
+            self._begin_chain(story, increment, where, owner)
         else:
             self._check_link(story, increment, where, owner)
         if increment.changes_inputs:
@@ -217,7 +217,7 @@ class Oracle:
             require(leaves or not left, f"{where}: {topic} is retired at {at}, and has records at {left}")
             story.met["input retired, records left" if left else "input retired"] += 1
 
-    def _begin_anew(self, story: History, increment: Increment, where: str, owner: int) -> None:
+    def _begin_chain(self, story: History, increment: Increment, where: str, owner: int) -> None:
         """Begin anew where the log was lost: with all that was committed before, and nothing else. An empty batch
         in doubt may have been counted; it has passed nothing but markers."""
         before = story.last.batch if story.last else -1

@@ -78,7 +78,7 @@ ANSWERS: dict[type[effects.Effect], list[events.Event]] = {
         events.InputsRefused(StopError("another log")),
         events.InputsRefused(RetryableError("missing")),
     ],
-    effects.BeginAnew: [WRITTEN],
+    effects.BeginChain: [WRITTEN],
     effects.WriteState: [WRITTEN],
     effects.Upgrade: [WRITTEN],
     effects.AddInputs: [events.InputsAdded(WRITTEN.last)],

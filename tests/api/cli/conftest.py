@@ -51,7 +51,7 @@ def _forget_modules_of(folder: Path) -> None:
 
 
 @pytest.fixture
-def nobody_there() -> Iterator[str]:
+def closed_address() -> Iterator[str]:
     """An address that refuses connections as long as the test lasts."""
     with refusing() as port:
         yield f"127.0.0.1:{port}"

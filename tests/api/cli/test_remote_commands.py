@@ -21,9 +21,9 @@ from tests.support.fake_control import LIVE, LOADING
 
 
 @pytest.fixture
-def nobody(nobody_there) -> str:
+def nobody(closed_address) -> str:
     """A URL where nothing listens."""
-    return f"http://{nobody_there}"
+    return f"http://{closed_address}"
 
 
 @contextmanager

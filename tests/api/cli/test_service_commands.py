@@ -58,9 +58,9 @@ def test_wrong_setting_is_refused(invoke, ledger, command):
     assert "did you mean snapshot.every_seconds?" in result.stderr
 
 
-def test_nothing_but_the_error_is_printed(ledger, nobody_there):
+def test_nothing_but_the_error_is_printed(ledger, closed_address):
     """No line of the client before it, and no class of Python in it."""
-    module, where = "snapreplay.api.cli", ["--bootstrap-servers", nobody_there]
+    module, where = "snapreplay.api.cli", ["--bootstrap-servers", closed_address]
     ended = subprocess.run(
         [sys.executable, "-m", module, "topics", "ensure", str(ledger), *where],
         capture_output=True,
@@ -71,7 +71,7 @@ def test_nothing_but_the_error_is_printed(ledger, nobody_there):
     error, hint = ended.stderr.splitlines()
     assert error == (
         "error: no usable answer from Kafka while describing topics:"
-        f" no broker answers at {nobody_there} (Connection refused)"
+        f" no broker answers at {closed_address} (Connection refused)"
     )
     assert hint.startswith(" hint: check that the cluster is up")
 

@@ -31,7 +31,7 @@ EMPTY = (events.Begin(), ALONE, events.ClaimAcknowledged("c1", 0), events.ClaimS
 def begun(recovery):
     """Return what is written once the store is ready."""
     recovery, effect = step(recovery, events.Reentered())
-    assert isinstance(effect, effects.BeginAnew)
+    assert isinstance(effect, effects.BeginChain)
     return recovery, effect
 
 

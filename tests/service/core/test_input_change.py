@@ -9,7 +9,7 @@ from snapreplay.service.core.input_change import Added, InputChange
 from snapreplay.service.core.inspected import TopicChange, changes
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Genesis, RetiredInput
-from snapreplay.snapshots.plan import begun_anew_at, is_decided
+from snapreplay.snapshots.plan import chain_began_at, is_decided
 from snapreplay.state.digest import Digest
 from tests.support.entries import increment, pointer
 
@@ -54,7 +54,7 @@ def test_the_chain_still_goes_back_to_where_it_began():
     assert not is_decided(after)
     anew = msgspec.structs.replace(LAST, decision={"finding": "x"}, previous_offset=20)
     again = CHANGE.behind(FoundIncrement(anew, 30), 40, SAYS, 123)
-    assert (begun_anew_at(again, 50), again.last_decision_offset) == (30, 30)
+    assert (chain_began_at(again, 50), again.last_decision_offset) == (30, 30)
 
 
 def test_a_state_that_only_the_inputs_restore_stays_one():

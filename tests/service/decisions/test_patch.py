@@ -399,21 +399,21 @@ async def test_the_timers_of_a_deleted_entry_are_deleted_with_it(bench):
         assert state.offers.scheduled(("k1", 1), timer="ring") == 1_000_000
 
 
-@pytest.mark.parametrize("goes_on", [False, True], ids=["at once", "its owner goes on"])
-async def test_of_two_patches_at_once_the_slower_one_is_told_of_the_other(bench, goes_on):
+@pytest.mark.parametrize("has_owner", [False, True], ids=["at once", "after more records"])
+async def test_the_slower_of_two_patches_at_once_learns_of_the_other(bench, has_owner):
     """It decides nothing. Run again, it finds the entry as the other one has left it: the same lines are done already,
     unless records have changed the entry since."""
     await past(bench)
     (slower,) = await proposed(bench, LINE)
     (begun,) = await patched(bench, LINE)
-    if goes_on:
+    if has_owner:
         async with bench.live() as one:
             await bench.feed(20)
             await one.position(160)
     with pytest.raises(LogWentOn, match=f"another decision was made .* offset {begun.offset}. Nothing") as refused:
         await carry_out(slower)
     assert refused.value.hint == "run the command again: it looks at the state as it is now"
-    if goes_on:
+    if has_owner:
         with pytest.raises(NotCorrected):
             await proposed(bench, LINE)
     else:

@@ -3,6 +3,7 @@
 import gzip
 import random
 import struct
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.record.util import calc_crc32c
 
 from snapreplay import engine
+from snapreplay.app.record import RawRecord
 from snapreplay.service.kafka import records as parsers
 from snapreplay.service.kafka.records import Records, heads_in
 from snapreplay.service.ports import TopicPartition
@@ -167,3 +169,16 @@ def test_what_is_plain_is_made_by_the_engine(monkeypatch):
     plain = batch(0, 1, [(0, b"k", b"0"), (1, None, None)])
     for data in (plain, foreign_records.batch([Foreign(1, b"k", b"v", [(b"n", None)])], 3, lz4_encode)):
         assert len(read(data, [], 0, random.Random(1), read_committed=True)) > 1
+
+
+@pytest.mark.parametrize("key", [None, b"", b"k"])
+def test_a_large_value_does_not_keep_its_fetch_in_memory(key):
+    """A snapshot is loaded from few and large ones."""
+    assert engine.compiled is not None
+    value = bytes(16 * 1024)
+    data = foreign_records.batch([Foreign(9, key, value)])
+    users = sys.getrefcount(data)
+    place = (foreign_records.HEAD_BYTES, len(data), 1, 7, 9, None, "in", 3, 0)
+    read = engine.compiled.records(data, *place)
+    assert read == ([RawRecord("in", 3, 7, 9, key, value)], len(data))
+    assert sys.getrefcount(data) == users

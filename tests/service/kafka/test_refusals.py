@@ -130,7 +130,7 @@ def known_only(given):
 
 
 async def test_who_is_let_in_and_who_finds_nobody_is_not_refused(here, closed_port):
-    """With each of the right credentials; with an address where nobody listens, and a name that nobody has."""
+    """With each of the right credentials; with an address without a listener, and an unknown name."""
     known: tuple[dict[str, Any], ...] = (
         here.as_user(),
         here.as_user(mechanism="PLAIN"),

@@ -11,7 +11,7 @@ from msgspec import msgpack
 
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.publish.snapshot_writer import ImageDiffers
-from snapreplay.service.publish.state import LogWentOn, begin_anew, by_whom, publish
+from snapreplay.service.publish.state import LogWentOn, begin_chain, by_whom, publish
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
@@ -39,7 +39,7 @@ async def test_the_next_owner_starts_from_the_snapshot_and_walks_over_nothing_be
     standing = msgspec.structs.replace(owned.chain.last, topic_ids={"there": "now"})
     epoch = owned.chain.owner_epoch
     try:
-        begun = await begin_anew(context, owned.producer, epoch, store, standing, DECISION, reporter)
+        begun = await begin_chain(context, owned.producer, epoch, store, standing, DECISION, reporter)
     finally:
         await owned.producer.discard()
     assert (begun.increment.batch, begun.increment.previous_offset) == (9, epoch)
@@ -61,7 +61,7 @@ async def test_a_state_that_is_not_the_named_one_is_never_published(bench):
     another, before = store_of(context.app.state()), await bench.read(bench.increments)
     try:
         with pytest.raises(ImageDiffers):
-            await begin_anew(
+            await begin_chain(
                 context, owned.producer, owned.chain.owner_epoch, another, owned.chain.last, DECISION, reporter
             )
     finally:

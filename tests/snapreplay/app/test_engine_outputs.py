@@ -204,7 +204,7 @@ def test_a_value_that_sends_while_it_is_encoded():
 
 def test_a_signal_is_not_swallowed(monkeypatch):
     """It comes once: an output that the engine gives back to Python would run on without it."""
-    monkeypatch.setattr(signal, "getsignal", lambda _: signal.default_int_handler)  # pytest may have another one
+    monkeypatch.setattr(signal, "getsignal", lambda _: signal.default_int_handler)  # Spark sets its own
     asked = []
 
     def encode(_):

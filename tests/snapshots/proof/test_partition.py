@@ -46,12 +46,12 @@ def story():
     stray = encode(Chunk("stray", 0, "default", []))
     story.append("snapshot", {ORPHANS: [stray, b"a stranger's record"]})
     story.append("batch", {ORPHANS: [b"another stranger's"]})
-    begin_anew(story, ACCEPTED, DECISION, skipped=10)
+    begin_chain(story, ACCEPTED, DECISION, skipped=10)
     for number in (CUT, CUT_UNHEALED):
         write_behind_a_cut(story, number)
-    begin_anew(story, CUT, OWN_DECISION)
-    begin_anew(story, CUT_UNHEALED, DECISION)
-    begin_anew(story, ANEW, OWN_DECISION)
+    begin_chain(story, CUT, OWN_DECISION)
+    begin_chain(story, CUT_UNHEALED, DECISION)
+    begin_chain(story, ANEW, OWN_DECISION)
     for number, kept in ((TRIMMED, 1), (TRIMMED_MORE, 0), (TRIMMED_TOO_FAR, 0)):
         pointer = story.partitions[number].pointers[kept]
         too_far = number == TRIMMED_TOO_FAR
@@ -59,7 +59,7 @@ def story():
     return story
 
 
-def begin_anew(story, number, decision, skipped=0):
+def begin_chain(story, number, decision, skipped=0):
     """A decision as `snapreplay accept` and owners write it: claim, snapshot, and an increment that begins the chain
     anew, with positions that may be others than those of the batch before; then a batch as ever."""
     partition = story.partitions[number]
@@ -182,7 +182,7 @@ def test_orphans_hide_no_fault_of_a_snapshot(name) -> None:
     story = Story(MemoryTopics(), "orphaned", 1)
     story.tell({0: CASES[name].fault})
     write_behind_a_cut(story, 0)
-    begin_anew(story, 0, OWN_DECISION)
+    begin_chain(story, 0, OWN_DECISION)
     assert CASES[name].check in {each.check for each in audited(story, 0).findings}
 
 
@@ -194,7 +194,7 @@ def test_what_was_written_to_a_topic_that_was_created_again_is_excused_by_its_ow
         partition.batch, partition.epoch, partition.last_offset = 7, 0, 0
         lost = increment_of(partition, ranges=True, topic_ids={story.log: "former"})
         (partition.last_offset,) = story.append("batch", {0: [b"a stranger's", lost]})[0][-1:]
-        begin_anew(story, 0, decision)
+        begin_chain(story, 0, decision)
         report = audited(story)
         assert report.notes["orphaned_increments"] == excused
         assert bool(report.findings) is not excused
