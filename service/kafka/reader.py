@@ -32,11 +32,10 @@ from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed,
 from snapreplay.service.kafka.config import FETCH_WAIT_MS, fetch_limits
 from snapreplay.service.kafka.connection import KERNEL_ENDS_SILENCE
 from snapreplay.service.kafka.cursors import Cursor, Reading
-from snapreplay.service.kafka.ends_watch import EndsWatch
 from snapreplay.service.kafka.errors import Asked, client_error, translated
 from snapreplay.service.kafka.fetches import batch_at, epoch_end
 from snapreplay.service.kafka.fetching import CANCEL_S, Fetching
-from snapreplay.service.kafka.idle_watch import Watches
+from snapreplay.service.kafka.idle_watch import EndsWatch, Watches
 from snapreplay.service.kafka.log_ends import LogEnds
 from snapreplay.service.kafka.records import TooInflated
 from snapreplay.service.kafka.shared import Client, Shared

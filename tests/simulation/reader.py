@@ -18,7 +18,7 @@ from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed, ReadStalled, TopicGone, Unreachable
-from snapreplay.service.kafka.ends_watch import OLD_S
+from snapreplay.service.kafka.idle_watch import OLD_S
 from snapreplay.service.ports import NO_ANCHORS, Bounds, EndSeen, EpochEnd, LogBatch, TopicPartition
 from tests.simulation.broker import Replica
 from tests.simulation.log import Log, View, finish

@@ -8,8 +8,7 @@ import pytest
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.cursors import Answered, Reading
-from snapreplay.service.kafka.ends_watch import EndsWatch, _End
-from snapreplay.service.kafka.idle_watch import Place, Watches
+from snapreplay.service.kafka.idle_watch import EndsWatch, Place, Watches, _End
 from snapreplay.service.kafka.shared import Client, Shared
 from snapreplay.service.ports import EpochEnd, LogRecord, TopicPartition
 from tests.support.inside import send_uncommitted
