@@ -236,15 +236,22 @@ class KafkaReader:
         Raises:
             OffsetTrimmed: below the start.
         """
-        bounds = await self.bounds(partition)
-        if offset < bounds.start_offset:
-            raise trimmed(partition, offset, bounds)
-        if offset >= bounds.end_offset:
+        self._seek({partition: offset}, stop_offset=offset + 1)
+        try:
+            records = await self._poll_patiently(partition, 1)
+            is_passed = self.position(partition) > offset
+        except OffsetBeyondEnd:
             return None
-        found: InputRecord | None = None
-        async for records in self.read(partition, offset, offset + 1):
-            found = records[0]
-        return found
+        finally:
+            self._fetching.begin(())
+        if not is_passed:  # perhaps nothing is there: only the leader knows
+            bounds = await self.bounds(partition)
+            if offset < bounds.start_offset:
+                raise trimmed(partition, offset, bounds)
+            if offset >= bounds.end_offset:
+                return None
+            records = [record async for some in self.read(partition, offset, offset + 1) for record in some]
+        return records[0] if records and records[0].offset == offset else None
 
     async def follow(
         self, positions: Mapping[TopicPartition, int], anchors: Mapping[TopicPartition, PositionAnchor] = NO_ANCHORS
@@ -358,10 +365,12 @@ class KafkaReader:
             finally:
                 await self._client.close()
 
-    async def _poll_patiently(self, partition: TopicPartition) -> Sequence[InputRecord]:
+    async def _poll_patiently(
+        self, partition: TopicPartition, records_max: int = SLICE_RECORDS
+    ) -> Sequence[InputRecord]:
         """Poll; an absent broker only means no progress: the progress timeout decides."""
         try:
-            return (await self.poll(SLICE_RECORDS, _POLL_MS)).get(partition, ())
+            return (await self.poll(records_max, _POLL_MS)).get(partition, ())
         except Unreachable:
             self.check_open()
             await asyncio.sleep(_POLL_MS / 1000)

@@ -8,15 +8,17 @@ import struct
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from aiokafka.protocol.admin import ApiVersionResponse_v0
 from aiokafka.protocol.metadata import MetadataResponse_v1
+from aiokafka.protocol.offset import OffsetRequest_v2, OffsetResponse_v2
 
 from snapreplay.service.kafka.fetches import BY_ID, BY_NAME
 from tests.support.wire import HOST, Streams, listening, read_frame
 
-FETCH, METADATA, VERSIONS = 1, 3, 18
+FETCH, LIST_OFFSETS, METADATA, VERSIONS = 1, 2, 3, 18
+EARLIEST = -2
 TOPIC, TOPIC_ID = "t", "AAECAwQFBgcICQoLDA0ODw"
 END = 1000
 """Of the log, for all that this broker says of it."""
@@ -37,13 +39,14 @@ class Says(NamedTuple):
 
 class ScriptedBroker:
     """Brokers 1 and 2. `fetched` are the offsets asked for, by broker; `racks` are those of the clients; `leader` is
-    what the metadata say of all partitions."""
+    what the metadata say of all partitions; `bounds_asked` counts the requests for `start` or the end."""
 
     def __init__(self, script: Callable[[int, int, int], Says]) -> None:
         """Take `script`: broker, number of this fetch from zero, its offset."""
         self.script = script
         self.leader = 1
         self.partitions = 1
+        self.start, self.bounds_asked = 0, 0
         self.newest_version = BY_ID.API_VERSION
         self.fetched: list[tuple[int, int]] = []
         self.fetched_at: list[float] = []  # by the loop's clock
@@ -73,13 +76,20 @@ class ScriptedBroker:
             head = struct.pack(">i", correlation)
             match key:
                 case 18:
-                    known = [(FETCH, 4, self.newest_version), (METADATA, 0, 1), (VERSIONS, 0, 0)]
+                    known = [(FETCH, 4, self.newest_version), (LIST_OFFSETS, 0, 2), (METADATA, 0, 1), (VERSIONS, 0, 0)]
                     await self._send(client, head + ApiVersionResponse_v0(0, known).encode())
                 case 3:
                     brokers = [(number, HOST, port, None) for number, port in self._ports.items()]
                     led = [(0, number, self.leader, [1, 2], [1, 2]) for number in range(self.partitions)]
                     topics = [(0, TOPIC, False, led)]
                     await self._send(client, head + MetadataResponse_v1(brokers, 1, topics).encode())
+                case 2:
+                    self.bounds_asked += 1
+                    found: list[Any] = [
+                        (topic, [(number, 0, -1, self.start if at == EARLIEST else END) for number, at in some])
+                        for topic, some in cast("Any", OffsetRequest_v2.decode(body)).topics
+                    ]
+                    await self._send(client, head + OffsetResponse_v2(0, found).encode())
                 case 1:
                     assert version == self.newest_version
                     body.read(1)  # no tags

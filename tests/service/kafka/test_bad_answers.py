@@ -9,7 +9,7 @@ import pytest
 
 from snapreplay.errors import DamagedError, StopError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.kafka_errors import NotAuthorized
+from snapreplay.service.core.kafka_errors import NotAuthorized, OffsetTrimmed
 from snapreplay.service.kafka import records as parsers
 from snapreplay.service.kafka.reader import ATTEMPTS_MAX, KafkaReader
 from snapreplay.service.kafka.throttling import THROTTLING
@@ -126,6 +126,52 @@ async def test_what_is_no_answer_is_asked_again(reading, name):
         assert reader.doubt == ""
         await reader.close()
         await until(lambda: not since.tasks)
+
+
+@pytest.mark.parametrize("name", RECOVERED)
+async def test_a_single_record_is_read_after_what_is_no_answer(reading, name):
+    """Only then is the leader asked where its log begins and ends."""
+    async with ScriptedBroker(serving(LOG, RECOVERED[name])).running() as broker:
+        reader = await reading(broker)
+        record = await reader.read_at(SOURCE, 1)
+        assert (record.offset, record.value) == (1, b"1")
+        asked = broker.bounds_asked
+        assert (await reader.read_at(SOURCE, 2)).offset == 2
+        assert broker.bounds_asked == asked
+
+
+AT_ONE = {
+    "the record": (Says(plain(1)), True, 0),
+    "behind another one": (Says(plain(0) + plain(1)), True, 0),
+    "a gap": (Says(plain(2)), False, 0),
+    "a marker": (Says(record_batches.emptied_marker(1, producer_id=7) + plain(2)), False, 0),
+    "trimmed": (Says(code=1), None, 2),
+}
+"""What a broker has at offset 1, whether a record is found, and how many requests for bounds it takes."""
+
+
+@pytest.mark.parametrize("name", AT_ONE)
+async def test_a_single_record_is_read_without_asking_for_bounds(reading, name):
+    says, is_there, bounds_asked = AT_ONE[name]
+    async with ScriptedBroker(lambda *_: says).running() as broker:
+        broker.start = 2
+        reader = await reading(broker)
+        if is_there is None:
+            with pytest.raises(OffsetTrimmed, match="starts at 2"):
+                await reader.read_at(SOURCE, 1)
+        else:
+            record = await reader.read_at(SOURCE, 1)
+            assert (record is not None and record.offset == 1) is is_there
+        assert broker.bounds_asked == bounds_asked
+
+
+@pytest.mark.parametrize("code", [0, 1])
+async def test_a_single_record_beyond_the_end_is_none(reading, code):
+    """Whether the broker answers with nothing, or refuses the offset."""
+    async with ScriptedBroker(lambda *_: Says(code=code)).running() as broker:
+        reader = await reading(broker)
+        assert await reader.read_at(SOURCE, END + 5) is None
+        assert broker.bounds_asked == 2
 
 
 @pytest.mark.parametrize("name", READ)
