@@ -14,7 +14,7 @@ from aiokafka.errors import CorruptRecordException, KafkaError, OffsetOutOfRange
 
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import RawRecord
-from snapreplay.service.kafka.records import FetchedBatches, Records
+from snapreplay.service.kafka.records import FetchedBatches, Records, batches_in
 from snapreplay.service.ports import EpochEnd, TopicPartition
 
 PAUSE_S = 0.1
@@ -136,6 +136,13 @@ class Cursor:
         is_moved = is_moved and self.end_offset is not None
         is_other = answer.error_code or answer.diverging is not None or answer.preferred_replica >= 0
         return bool(is_moved or is_other or answer.records)
+
+    def is_whole(self, answer: Answered) -> bool:
+        """Say whether a fetch without tight limits would tell no more: the log ends here, or a whole batch came."""
+        if answer.error_code or answer.diverging is not None or answer.preferred_replica >= 0:
+            return False
+        end_offset = answer.last_stable_offset if self._how.read_committed else answer.high_watermark
+        return next(batches_in(answer.records), None) is not None if answer.records else self.fetch_offset >= end_offset
 
     def follow(self, anchor: PositionAnchor | None) -> None:
         """Remember what is fetched from here on: each fetch names what lies below it."""

@@ -118,6 +118,9 @@ class Wanted(NamedTuple):
 Log: TypeAlias = tuple[str, int]
 """Topic id, or name, and number of a partition."""
 
+FirstFetch: TypeAlias = tuple[str, Wanted]
+"""What a reader fetches first, with the topic id; "" if it fetches by name."""
+
 
 class Fetch:
     """A fetch of some partitions. By id if all ids are known: a broker that has another topic of this name then answers

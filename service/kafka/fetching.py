@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
 
 from snapreplay.errors import described
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.kafka.cursors import PAUSE_S, Cursor
-from snapreplay.service.kafka.fetches import Fetch, Limits, Wanted
+from snapreplay.service.kafka.cursors import PAUSE_S, Answered, Cursor
+from snapreplay.service.kafka.fetches import Fetch, FirstFetch, Limits, Wanted
 from snapreplay.service.kafka.idle_watch import LATE_S, IdleWatch, Place, Watches, broker_of
-from snapreplay.service.kafka.log_ends import NO_LEADER
-from snapreplay.service.kafka.shared import Client
+from snapreplay.service.kafka.log_ends import NO_LEADER, Together
+from snapreplay.service.kafka.shared import Client, Shared
+from snapreplay.service.ports import TopicPartition
 
 QUIET_S = 1.0
 """After this long without news, partitions join the watch of their broker."""
 HELD_BACK_WAIT_MS = 50
 """For a fetch without a cursor of the same broker that may soon have room again: it would wait for this fetch."""
+SHARED_USERS_MIN = 40
+"""With fewer clients in a process, few readers begin at the same time, and each is faster alone."""
+SHARED_LOG_BYTES, SHARED_BYTES = 64 * 1024, 1024 * 1024
+"""Of a partition and in all, in a fetch of several readers: it is for quiet logs and single records."""
 # 20 readers of a broker that is gone took 35 % of a core when they tried again every 20 ms (measured).
 _PAUSE_S_MAX = 1.0
 CANCEL_S = 1.0
@@ -51,7 +57,8 @@ class Fetching:
         self._quiet_since: dict[int, float] = {}  # when the first of its fetches in a row without news was sent
         self._places: dict[int, Place] = {}  # in the watch of a broker
         self._refused: set[int] = set()  # brokers whose watch has refused the cursors
-        self._returned: set[int] = set()  # brokers whose watch has just ended
+        self._returned: set[int] = set()  # brokers whose watch, or fetch with other readers, has just ended
+        self._alone: set[int] = set()  # brokers whose fetches are not shared with other readers
         self._known_losses: dict[IdleWatch, int] = {}
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -78,7 +85,7 @@ class Fetching:
         self._under_way, self._late_at = {}, {}
         for node in list(self._places):
             self._leave(node)
-        self._quiet_since, self._refused, self._returned = {}, set(), set()
+        self._quiet_since, self._refused, self._returned, self._alone = {}, set(), set(), set()
         if self._cursors:
             self.client.shared.track({each.partition.topic for each in self._cursors})
         self.fetch_due()
@@ -140,6 +147,7 @@ class Fetching:
         if self.is_silent:
             self.wake()
         self._returned.add(node)
+        self._alone.add(node)
 
     def _leave(self, node: int) -> None:
         place = self._places.pop(node, None)
@@ -172,26 +180,33 @@ class Fetching:
         ids = {each.partition.topic: each.topic_id for each in cursors}
         # With a rack the leader would only name the replica again (KIP-392).
         rack = "" if any(each.wants_leader for each in cursors) else self._limits.rack
-        fetch = Fetch(self._limits._replace(wait_ms=wait_ms, rack=rack), wanted, ids)
+        limits = self._limits._replace(wait_ms=wait_ms, rack=rack)
+        is_shared = self._may_share(node)
         began_s = self._loop.time()
         late_at = self._late_at[node] = began_s + wait_ms / 1000 + LATE_S
         late = self._loop.call_at(late_at, self.wake)  # to show that the broker is silent
+        is_loss = is_shared  # else the client counts it
         try:
-            answer = await self.client.send(node, fetch)
+            if is_shared:
+                answers = await _shared_answers(self.client.shared, node, limits, wanted, ids)
+            else:
+                fetch = Fetch(limits, wanted, ids)
+                answer = await self.client.send(node, fetch)
+                is_loss = True
+                answers = fetch.answers(answer)
         except IncompatibleBrokerVersion:
             raise
         except KafkaError as error:
+            for cursor in cursors:
+                cursor.disturbances += is_loss
             self._failed(node, cursors, error)
             return
+        except Exception:  # what another partition's answer holds is for its own fetch to tell
+            if not is_shared:
+                raise
+            answers = {}
         finally:
             late.cancel()
-        try:
-            answers = fetch.answers(answer)
-        except KafkaError as error:
-            for cursor in cursors:
-                cursor.disturbances += 1
-            self._failed(node, cursors, error)
-            return
         self._failures.pop(node, None)
         now_s, is_stale, is_news = self._loop.time(), False, False
         was_away = node in self._returned and now_s > late_at  # a new connection would hide an outage
@@ -199,6 +214,9 @@ class Fetching:
         for cursor, (partition, offset, _) in zip(cursors, wanted, strict=True):
             cursor.disturbances += was_away
             found = answers.get(partition)
+            if is_shared and (found is None or not cursor.is_whole(found)):
+                is_news = True  # its own fetch follows
+                continue
             if found is None:
                 cursor.pause(now_s)
                 is_news = True
@@ -212,7 +230,18 @@ class Fetching:
                 self.wake()
         if is_stale:
             self.client.shared.doubt()
+        if is_shared:
+            self._returned.add(node)
+            if is_news or not all(each.is_quiet for each in cursors):
+                self._alone.add(node)
         self._may_watch(node, began_s, is_news=is_news)
+
+    def _may_share(self, node: int) -> bool:
+        """Say whether the next fetch from a broker is asked together with those of other readers: the first one, and
+        more while nothing comes. It delivers, but a small limit holds for it; one connection is enough for all."""
+        limits, is_many = self._limits, self.client.shared.users >= SHARED_USERS_MIN
+        is_usual = not limits.rack and limits.min_bytes == 1 and limits.partition_bytes <= SHARED_BYTES
+        return is_many and is_usual and node not in self._alone and node not in self._refused
 
     def _failed(self, node: int, cursors: Sequence[Cursor], error: KafkaError) -> None:
         if not self.is_silent:
@@ -221,6 +250,7 @@ class Fetching:
         pause_s = min(PAUSE_S * 2.0 ** min(failures - 1, 16), _PAUSE_S_MAX)
         for cursor in cursors:
             cursor.failed(self._loop.time(), pause_s)
+        self._alone.add(node)
         self._quiet_since.pop(node, None)
         self._leave(node)
         self._say("some partitions", node, described(error))
@@ -272,3 +302,37 @@ class Fetching:
         ended = self._ended.union(*(watch.part(self) for watch in self._known_losses))
         if ended:
             await asyncio.wait(ended, timeout=CANCEL_S)
+
+
+async def _shared_answers(
+    shared: Shared, node: int, limits: Limits, wanted: Sequence[Wanted], ids: Mapping[str, str]
+) -> dict[TopicPartition, Answered]:
+    """Return the answers to a fetch that other readers may join, as far as it has them. Raises KafkaError."""
+    limits = limits._replace(
+        partition_bytes=min(limits.partition_bytes, SHARED_LOG_BYTES), max_bytes=min(limits.max_bytes, SHARED_BYTES)
+    )
+    key = node, limits, all(ids.values())
+    if key not in shared.fetches:
+        shared.fetches[key] = Together(partial(_first_fetches, shared, node, limits), in_turn=False)
+    named = [(ids[each.partition.topic] if key[-1] else "", each) for each in wanted]
+    found = await shared.fetches[key].ask(named, shared.wait_s())
+    return {each.partition: answered for (_, each), answered in found.items()}
+
+
+async def _first_fetches(
+    shared: Shared, node: int, limits: Limits, firsts: frozenset[FirstFetch]
+) -> dict[FirstFetch, Answered]:
+    """Fetch once for several readers, each partition from one offset and of one topic id only: the others are absent.
+    Each fetch has a connection of its own, since the broker may keep it for a while."""
+    ids, named = dict[str, str](), dict[TopicPartition, FirstFetch]()
+    for first in firsts:
+        topic_id, (partition, *_) = first
+        if ids.setdefault(partition.topic, topic_id) == topic_id:
+            named.setdefault(partition, first)
+    fetch, client = Fetch(limits, [wanted for _, wanted in named.values()], ids), Client(shared, is_reading=True)
+    try:
+        await client.start()
+        answers = fetch.answers(await client.send(node, fetch))
+    finally:
+        await client.close()
+    return {first: answers[partition] for partition, first in named.items() if partition in answers}

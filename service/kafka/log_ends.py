@@ -32,8 +32,9 @@ class Together(Generic[K, V]):
     """Asks for several tasks with one request. A task that comes while one is under way waits for the next: no answer
     is older than its question."""
 
-    def __init__(self, ask: Callable[[frozenset[K]], Awaitable[Mapping[K, V]]]) -> None:
-        self._ask = ask
+    def __init__(self, ask: Callable[[frozenset[K]], Awaitable[Mapping[K, V]]], *, in_turn: bool = True) -> None:
+        """Take `in_turn`: a request waits for the answer to the one before."""
+        self._ask, self._in_turn = ask, in_turn
         self._last: _Question[K, V] | None = None
 
     async def ask(self, keys: Collection[K], wait_s: float = 0.0) -> dict[K, V]:
@@ -41,8 +42,12 @@ class Together(Generic[K, V]):
         question waits `wait_s` for other tasks."""
         last = self._last
         if last is None or last.is_asked:
-            last = self._last = _Question(self._ask, wait_s, last)
-        found = await last.answer(keys)
+            last = self._last = _Question(self._ask, wait_s, last if self._in_turn else None)
+        try:
+            found = await last.answer(keys)
+        finally:
+            if self._last is last and last.task.done():
+                self._last = None  # an answer may be large
         return {key: found[key] for key in keys if key in found}
 
 

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.cluster import ClusterMetadata
@@ -31,12 +31,16 @@ from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.kafka import connection as connections
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.connection import AnyRequest, Connection, closed
-from snapreplay.service.kafka.log_ends import NO_LEADER, LogEnds
+from snapreplay.service.kafka.log_ends import NO_LEADER, LogEnds, Together
 from snapreplay.service.kafka.patience import Patience
 from snapreplay.service.kafka.refusals import BrokerAddress, NotConnected, Verdicts, why_silent
 from snapreplay.service.kafka.requests import COORDINATOR_AWAY, error_codes
 from snapreplay.service.kafka.throttling import THROTTLING, ThrottledWait, wait_of
 from snapreplay.service.ports import TopicPartition
+
+if TYPE_CHECKING:
+    from snapreplay.service.kafka.cursors import Answered
+    from snapreplay.service.kafka.fetches import FirstFetch, Limits
 
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())  # a command without a log prints its error only
@@ -83,6 +87,8 @@ class Shared:
         cluster: the newest metadata, of all topics that a client has asked for.
         version: the number of answers with metadata.
         log_ends: asks leaders for all clients, on a connection of its own to each.
+        fetches: asks for what readers that begin at the same time fetch first, by broker, limits, and whether by topic
+            id.
         users: the number of clients that are open.
         patience: of the producers, by coordinator.
         coordinators: (kind, group or transactional id) → the node id of the coordinator that was found last.
@@ -92,6 +98,7 @@ class Shared:
     def __init__(self, settings: Settings) -> None:
         self.cluster, self.version = ClusterMetadata(), 0
         self.coordinators: dict[tuple[int, str], int] = {}
+        self.fetches: dict[tuple[int, Limits, bool], Together[FirstFetch, Answered]] = {}
         self.users = 0
         self.patience: dict[int, Patience] = {}
         self.verdicts = Verdicts()

@@ -227,6 +227,22 @@ async def test_what_comes_to_a_quiet_partition_is_read_by_its_own_fetch(count):
             assert not any(each.session_epoch and named(each) for each in broker.in_session)
 
 
+async def test_partitions_that_begin_together_are_watched_without_a_connection_of_their_own(monkeypatch):
+    """Until something comes: from the end of what they fetched together."""
+    monkeypatch.setattr(fetching, "SHARED_USERS_MIN", 1)
+    broker = Broker()
+    await broker.append(1)
+    async with following(broker, *((log, TOPIC_ID) for log in LOGS)) as readers:
+        assert await read(readers[1], LOGS[1]) == [0]
+        await until(lambda: are_watched(readers))
+        assert broker.watched == {(TOPIC_ID, 0): 0, (TOPIC_ID, 1): 1, (TOPIC_ID, 2): 0}
+        assert not readers[0]._client._connecting, "it has connected"
+        await broker.append(0)
+        assert await read(readers[0], LOGS[0]) == [0]
+        assert readers[0]._client._connecting
+        assert [each.disturbances for each in readers] == [0, 0, 0]
+
+
 def named(asked):
     return [(topic, number) for topic, some, _ in asked.topics for number, *_ in some]
 

@@ -1,6 +1,7 @@
 """Questions that are asked together."""
 
 import asyncio
+import weakref
 
 import pytest
 
@@ -70,3 +71,31 @@ async def test_a_question_waits_for_others():
     assert not asked.questions
     assert (await first, await second) == ({"a": "A"}, {"b": "B"})
     assert asked.questions == [["a", "b"]]
+
+
+async def test_questions_that_need_no_turn_are_asked_at_the_same_time():
+    asked = Asked()
+    together = Together(asked, in_turn=False)
+    first, second = await begun(together, "a"), await begun(together, "b")
+    assert asked.questions == [["a"], ["b"]]
+    asked.may_answer.set()
+    assert (await first, await second) == ({"a": "A"}, {"b": "B"})
+
+
+async def test_an_answer_is_not_kept():
+    """It may be large."""
+
+    class Answer(dict[str, str]):
+        pass
+
+    kept: list[weakref.ref[Answer]] = []
+
+    async def ask(keys):
+        answer = Answer(dict.fromkeys(keys, "there"))
+        kept.append(weakref.ref(answer))
+        return answer
+
+    together = Together(ask)
+    assert await together.ask(["a"]) == {"a": "there"}
+    await asyncio.sleep(0)  # the loop has a callback that knows it
+    assert kept[0]() is None

@@ -1,0 +1,346 @@
+"""The fetches that readers which begin at the same time share: one request, and whatever is odd about one partition is
+for its own fetch. A scripted broker at the wire."""
+
+import asyncio
+import struct
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka import fetching, shared
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.fetches import Fetch
+from snapreplay.service.ports import TopicPartition
+from tests.support import record_batches
+from tests.support.deadlines import within
+from tests.support.kafka import Since, hasty
+from tests.support.scripted_fetches import TOPIC, TOPIC_ID, Says, ScriptedBroker
+from tests.support.stage import until
+from tests.support.wire import Streams
+
+OTHER_ID = "BBECAwQFBgcICQoLDA0ODw"
+COUNT = 3
+LOGS = [TopicPartition(TOPIC, number) for number in range(COUNT)]
+VICTIM = 1
+DIVERGING = b"\x0d" + struct.pack(">iq", 77, 0) + b"\0"
+"""The size of a tagged field, and in it an epoch and where it ends."""
+WAIT_MS = 100
+
+
+class Asked(NamedTuple):
+    """A fetch: by which broker, whether it is shared, and partition → offset."""
+
+    node: int
+    is_shared: bool
+    offsets: dict[int, int]
+
+
+class Odd(NamedTuple):
+    """The answer to a shared fetch: for the victim, or as a whole."""
+
+    code: int = 0
+    whole: Says = Says()
+    how: str = ""
+    """Of the victim: "absent", "empty" although there are records, "cut" inside of its batch, "diverging", or a
+    "replica" is named."""
+
+
+class Broker(ScriptedBroker):
+    """Brokers 1 and 2, whose partitions have so many records, one a batch. Attributes: `asked`; `odd`, how each shared
+    fetch is answered; `is_held` answers none before `lets_go` is set."""
+
+    def __init__(self, records: int = 1, odd: Odd | None = None) -> None:
+        super().__init__(lambda *_: Says())
+        self.partitions = COUNT
+        self.ends = dict.fromkeys(range(COUNT), records)
+        self.asked: list[Asked] = []
+        self.odd, self.is_held = odd, False
+        self._changed = asyncio.Condition()
+
+    @property
+    def own(self) -> list[Asked]:
+        return [each for each in self.asked if not each.is_shared]
+
+    @property
+    def shared(self) -> list[Asked]:
+        return [each for each in self.asked if each.is_shared]
+
+    async def append(self, number: int) -> None:
+        async with self._changed:
+            self.ends[number] += 1
+            self._changed.notify_all()
+
+    async def _answer(self, node: int, client: Streams, head: bytes, asked: Any) -> bool:
+        limits = {each[5] for _, some, _ in asked.topics for each in some}
+        offsets = {number: offset for _, some, _ in asked.topics for number, _, offset, *_ in some}
+        is_shared = limits == {fetching.SHARED_LOG_BYTES}
+        self.asked.append(Asked(node, is_shared, offsets))
+        odd = self.odd if is_shared else None
+        if self.is_held:
+            await self.lets_go.wait()
+        if odd is None and node == self.leader:
+            await self._wait(asked.max_wait_time, offsets)
+        whole = odd.whole if odd is not None else Says()
+        if whole.how in ("silent", "closed"):
+            return whole.how == "silent"
+        found = [self._part(node, each, offset, odd) for each, offset in offsets.items()]
+        topics: list[Any] = [(asked.topics[0][0], [part for part in found if part is not None], {})]
+        answer = head + asked.RESPONSE_TYPE(0, whole.whole_code, 0, [] if whole.whole_code else topics, {}).encode()
+        answer = answer.replace(b"\1" + DIVERGING, b"\0" + DIVERGING)  # aiokafka writes no tag 0
+        if whole.how == "half":
+            client[1].write(struct.pack(">i", len(answer)) + answer[: len(answer) // 2])
+            await client[1].drain()
+            return False
+        await self._send(client, answer[: len(answer) // 2] if whole.how == "short" else answer)
+        return True
+
+    async def _wait(self, wait_ms: int, offsets: dict[int, int]) -> None:
+        async with self._changed:
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._changed.wait_for(lambda: any(self.ends[each] > at for each, at in offsets.items()))
+            except TimeoutError:
+                pass
+
+    def _part(self, node: int, number: int, offset: int, odd: Odd | None) -> Any:
+        if node != self.leader:
+            return (number, 6, -1, -1, -1, [], -1, b"", {})
+        end, how, code = self.ends[number], "", 0
+        if odd is not None and number == VICTIM:
+            how, code = odd.how, odd.code
+        if how == "absent":
+            return None
+        records = b"".join(record_batches.batch(at, at, [(at, b"k", b"%d" % at)]) for at in range(offset, end))
+        records = {"empty": b"", "cut": records[:40], "diverging": b"", "replica": b""}.get(how, records)
+        if code:
+            return (number, code, -1, -1, -1, [], -1, b"", {})
+        tags = {1: DIVERGING} if how == "diverging" else {}
+        return (number, 0, end, end, 0, [], 2 if how == "replica" else -1, records, tags)
+
+
+@pytest.fixture(autouse=True)
+def many(monkeypatch):
+    """As among many clients, and no partition is watched."""
+    monkeypatch.setattr(fetching, "SHARED_USERS_MIN", 1)
+    monkeypatch.setattr(fetching, "QUIET_S", 3600.0)
+    monkeypatch.setattr(shared, "WAIT_S_PER_CLIENT", 1.0)
+    monkeypatch.setattr(shared, "WAIT_S_MAX", 0.05)
+
+
+@asynccontextmanager
+async def reading(broker: Broker, *ids: str, how: Any = None, **kafka: Any):
+    """Provide a patient reader for each of these topic ids. Nothing is left of them afterwards."""
+    async with broker.running():
+        settings = Settings(kafka={**hasty(broker.address, 500).kafka, "fetch.max.wait.ms": WAIT_MS, **kafka})
+        since, cluster, readers = Since(broker.address), KafkaCluster(settings), []
+        try:
+            named = [{TOPIC: topic_id} for topic_id in ids or (TOPIC_ID,) * COUNT]
+            readers.extend([await cluster.reader(patient=True, topic_ids=each, **(how or {})) for each in named])
+            yield readers
+        finally:
+            for reader in readers:
+                await reader.close()
+        await until(lambda: not since.tasks and not since.sockets)
+
+
+async def follow(readers: list[Any]) -> None:
+    for reader, log in zip(readers, LOGS, strict=True):
+        await reader.follow({log: 0})
+
+
+async def read(reader: Any, log: TopicPartition, count: int = 1) -> list[int]:
+    found: list[int] = []
+    async with within(60):
+        while len(found) < count:
+            found += [each.offset for each in (await reader.poll(100, 1000)).get(log, ())]
+    return found
+
+
+async def test_readers_that_begin_together_fetch_together():
+    """Each has its own records. Whoever has some fetches alone from then on."""
+    broker = Broker(2)
+    async with reading(broker) as readers:
+        await follow(readers)
+        assert [await read(*each, 2) for each in zip(readers, LOGS, strict=True)] == [[0, 1]] * COUNT
+        assert broker.asked[0] == Asked(1, True, dict.fromkeys(range(COUNT), 0))
+        assert len(broker.shared) == 1
+        await until(lambda: len(broker.own) >= COUNT)
+        assert all(len(each.offsets) == 1 for each in broker.own)
+        assert [each.disturbances for each in readers] == [0] * COUNT
+
+
+async def test_single_records_are_read_together():
+    """By readers that follow nothing, one record after the other."""
+    broker = Broker(3)
+    async with reading(broker) as readers:
+        for at in (2, 0):
+            found = await asyncio.gather(*(each.read_at(log, at) for each, log in zip(readers, LOGS, strict=True)))
+            assert [(each.partition, each.offset) for each in found] == [(number, at) for number in range(COUNT)]
+        assert broker.asked == [Asked(1, True, dict.fromkeys(range(COUNT), at)) for at in (2, 0)]
+        assert broker.bounds_asked == 0
+
+
+async def test_quiet_partitions_fetch_together_until_something_comes():
+    """It comes at once, with that fetch; the others have only asked again."""
+    broker = Broker(0)
+    async with reading(broker, **{"fetch.max.wait.ms": 60_000}) as readers:
+        await follow(readers)
+        await until(lambda: len(broker.shared) == 1)
+        await broker.append(VICTIM)
+        assert await read(readers[VICTIM], LOGS[VICTIM]) == [0]
+        await until(lambda: len(broker.asked) >= 3)
+        others = {number: 0 for number in range(COUNT) if number != VICTIM}
+        assert [each.offsets for each in broker.shared] == [dict.fromkeys(range(COUNT), 0), others]
+        assert [each.offsets for each in broker.own] == [{VICTIM: 1}]
+        assert [each.end_offset(log) for each, log in zip(readers, LOGS, strict=True)] == [0, 1, 0]
+        await broker.append(2)
+        assert await read(readers[2], LOGS[2]) == [0]
+        assert [each.disturbances for each in readers] == [0] * COUNT
+
+
+OF_ONE = {
+    "absent": Odd(how="absent"),
+    "no room": Odd(how="empty"),
+    "half a batch": Odd(how="cut"),
+    "a log that went another way": Odd(how="diverging"),
+    "a replica": Odd(how="replica"),
+    "unknown topic id": Odd(100),
+    "not the leader": Odd(6),
+    "out of range": Odd(1),
+    "forbidden": Odd(29),
+    "unknown": Odd(-1),
+}
+"""What a shared fetch says of one partition."""
+
+
+@pytest.mark.parametrize("name", OF_ONE)
+async def test_what_is_odd_about_one_partition_is_for_its_own_fetch(name):
+    """It is not even a doubt about that one: its own fetch is answered as it should."""
+    broker = Broker(1, OF_ONE[name])
+    async with reading(broker) as readers:
+        await follow(readers)
+        assert [await read(*each) for each in zip(readers, LOGS, strict=True)] == [[0]] * COUNT
+        assert len(broker.shared) == 1
+        assert [each.offsets for each in broker.own if each.offsets == {VICTIM: 0}] == [{VICTIM: 0}]
+        assert {number for each in broker.own for number, at in each.offsets.items() if at == 0} == {VICTIM}
+        assert [(each.disturbances, each.doubt) for each in readers] == [(0, "")] * COUNT
+
+
+OF_ALL = {
+    "half a frame": Says(how="half"),
+    "a frame with half an answer": Says(how="short"),
+    "the connection ends": Says(how="closed"),
+    "no answer": Says(how="silent"),
+    "refused": Says(whole_code=-1),
+}
+
+
+@pytest.mark.parametrize("name", OF_ALL)
+async def test_a_shared_fetch_without_an_answer_is_a_loss_for_each_reader(name):
+    """As their own fetch would have been; each reads for itself then."""
+    broker = Broker(1, Odd(whole=OF_ALL[name]))
+    async with reading(broker) as readers:
+        await follow(readers)
+        assert [await read(*each) for each in zip(readers, LOGS, strict=True)] == [[0]] * COUNT
+        assert len(broker.shared) == 1
+        assert [each.disturbances for each in readers] == [1] * COUNT
+
+
+async def test_an_answer_that_no_decoder_takes_is_for_the_own_fetches(monkeypatch):
+    """The broker's connection is whole: nobody is in doubt because of another one's partition."""
+    broker, decoded = Broker(1), Fetch.answers
+
+    def answers(self, answer):
+        if len(self._wanted) > 1:
+            raise struct.error("of one partition")
+        return decoded(self, answer)
+
+    monkeypatch.setattr(Fetch, "answers", answers)
+    async with reading(broker) as readers:
+        await follow(readers)
+        assert [await read(*each) for each in zip(readers, LOGS, strict=True)] == [[0]] * COUNT
+        assert [each.disturbances for each in readers] == [0] * COUNT
+
+
+async def test_a_leader_that_has_moved_is_found_by_each_reader():
+    broker = Broker(1)
+    async with reading(broker) as readers:
+        await readers[0]._shared.track([TOPIC])
+        broker.leader = 2
+        await follow(readers)
+        assert [await read(*each) for each in zip(readers, LOGS, strict=True)] == [[0]] * COUNT
+        assert broker.asked[0].node == 1
+        assert broker.asked[-1].node == 2
+        assert all(each.disturbances for each in readers)
+
+
+async def test_a_silent_broker_is_noticed_as_soon_as_alone(monkeypatch):
+    """And heard again."""
+    monkeypatch.setattr(fetching, "LATE_S", 0.3)
+    broker, loop = Broker(0), asyncio.get_running_loop()
+    broker.is_held = True
+    async with reading(broker, **{"request.timeout.ms": 12_000}) as readers:
+        began = loop.time()
+        await follow(readers)
+        await until(lambda: all(each.is_silent for each in readers))
+        assert loop.time() - began >= 0.3
+        broker.lets_go.set()
+        await until(lambda: not any(each.is_silent for each in readers))
+
+
+async def test_a_late_answer_behind_a_shared_fetch_is_a_loss(monkeypatch):
+    """The broker may have been away since, and no connection was kept that would have shown it."""
+    monkeypatch.setattr(fetching, "LATE_S", 0.2)
+    broker = Broker(0)
+    async with reading(broker) as readers:
+        await follow(readers)
+        await until(lambda: len(broker.shared) >= 1)
+        broker.is_held = True
+        await until(lambda: all(each.is_silent for each in readers))
+        broker.lets_go.set()
+        await until(lambda: all(each.disturbances for each in readers))
+
+
+async def test_a_reader_that_ends_takes_nobody_with_it():
+    """One begins elsewhere, one is closed; the third still gets what comes."""
+    broker = Broker(0)
+    async with reading(broker, **{"fetch.max.wait.ms": 60_000}) as readers:
+        await follow(readers)
+        await until(lambda: len(broker.shared) == 1)
+        await readers[0].follow({LOGS[0]: 5})
+        await readers[2].close()
+        await broker.append(VICTIM)
+        assert await read(readers[VICTIM], LOGS[VICTIM]) == [0]
+        assert readers[VICTIM].disturbances == 0
+
+
+@pytest.mark.parametrize(
+    ("ids", "numbers", "offsets"),
+    [((TOPIC_ID, TOPIC_ID), (0, 0), (0, 1)), ((TOPIC_ID, OTHER_ID), (0, 1), (0, 0))],
+    ids=["two offsets", "two topics of a name"],
+)
+async def test_what_two_readers_want_differently_is_shared_by_one(ids, numbers, offsets):
+    """A request names a partition once, and a topic by one id."""
+    broker = Broker(2)
+    async with reading(broker, *ids) as readers:
+        wanted = list(zip(readers, [LOGS[number] for number in numbers], offsets, strict=True))
+        for reader, log, at in wanted:
+            await reader.follow({log: at})
+        assert [await read(each, log, 2 - at) for each, log, at in wanted] == [list(range(at, 2)) for at in offsets]
+        assert [len(each.offsets) for each in broker.shared] == [1]
+
+
+@pytest.mark.parametrize(
+    ("how", "kafka", "users_min"),
+    [({}, {}, 1000), ({"large": True}, {}, 1), ({}, {"client.rack": "b"}, 1), ({}, {"fetch.min.bytes": 1000}, 1)],
+    ids=["few clients", "large records", "a rack", "the user's batching"],
+)
+async def test_what_is_better_alone_is_not_shared(monkeypatch, how, kafka, users_min):
+    monkeypatch.setattr(fetching, "SHARED_USERS_MIN", users_min)
+    broker = Broker(1)
+    async with reading(broker, how=how, **kafka) as readers:
+        await follow(readers)
+        assert [await read(*each) for each in zip(readers, LOGS, strict=True)] == [[0]] * COUNT
+        assert not broker.shared
