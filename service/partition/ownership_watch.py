@@ -16,7 +16,7 @@ from snapreplay.service.core.snapshot_policy import spread
 from snapreplay.service.live.committer import Committer
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.service.runtime.tasks import cancel_and_wait, within
+from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.service.topics.increments import newer_owner, why_claim_gone, why_gone
 from snapreplay.service.topics.reading import Patience, reading
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim
@@ -36,8 +36,8 @@ READ_EVERY_LOOKS = 4
 """The end of a log that was cut, and has grown again to the same end, says nothing: once a minute what we wrote last is
 read."""
 MOMENTS = 12
-"""Of that minute, in which partitions read, so that a process with many has few connections for it. Those of one moment
-read one after the other in its second: they share the metadata that a reader asks for first."""
+"""Of that minute, in which partitions read. Those of one moment share their requests; all at once would hold up the
+others."""
 
 
 class OwnershipWatch:
@@ -68,9 +68,7 @@ class OwnershipWatch:
         self.doubt = ""
         self._since: float | None = None  # loop's clock: what was known before is not enough
         self._asking: asyncio.Task[None] | None = None
-        self._is_doubted = asyncio.Event()  # while a task is asking
-        turn = MOMENTS * spread(context.app.app_id, context.partition)
-        self._share, self._wait_seconds = int(turn) / MOMENTS, turn % 1
+        self._share = int(MOMENTS * spread(context.app.app_id, context.partition)) / MOMENTS
         self._last_look = 0
         self._judged_end = NO_OFFSET  # of the increments: nothing above our last commit is a newer owner's claim
         self._owned_at = asyncio.get_running_loop().time()  # an owner since later than this: it has not claimed yet
@@ -144,7 +142,6 @@ class OwnershipWatch:
             self._asking = asyncio.get_running_loop().create_task(asking)
         else:
             asking.close()
-            self._is_doubted.set()
 
     async def _look(self, committer: Committer, end_offset: int | None) -> None:
         has_moved = end_offset is None or end_offset not in (_known_end(committer), self._judged_end)
@@ -154,8 +151,6 @@ class OwnershipWatch:
             await self._settle(committer)
             self._judged_end = end_offset or NO_OFFSET
         elif self._last_look % READ_EVERY_LOOKS == 0:
-            self._is_doubted.clear()
-            await within(self._wait_seconds, self._is_doubted)
             try:
                 why = await self._why_lost(committer)
             except SnapreplayError:
