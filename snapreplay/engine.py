@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, Protocol, cast
 
 from snapreplay.errors import UsageError
 
-INTERFACE = 8
+INTERFACE = 9
 """Of the functions below; `engine/src/lib.rs` has the same number."""
 VARIABLE = "SNAPREPLAY_ENGINE"
 _HINT = "`make setup` in a checkout builds it if cargo is there, `pip install ./engine` anywhere"
@@ -42,12 +42,18 @@ class Shard(Protocol):
 
 
 class Outputs(Protocol):
-    """A `Sequence` of `record.Output` in less memory. Its objects are made when they are read."""
+    """A `Sequence` of `record.Output` in less memory. Its objects are made when they are read.
+
+    Attributes:
+        at_ms, input_key: as of `Out`.
+        send: as `Out.send`.
+    """
+
+    at_ms: int
+    input_key: bytes | None
+    send: Callable[..., None]
 
     def __len__(self) -> int: ...
-
-    def send(self, topic: Any, key: Any, value: Any, input_key: bytes | None, at_ms: int, /) -> bool:
-        """Encode an output that has nothing else and add it. False, or an exception: Python must do it."""
 
     def append(self, output: Any, at_ms: int, /) -> None: ...
 
@@ -63,8 +69,29 @@ class Outputs(Protocol):
 
     def counts(self) -> dict[str, int]: ...
 
-    def take(self) -> None:
-        """Give each output without a time that of its record."""
+    def take(self) -> Sequence[Any]:
+        """Return all outputs, each that had no time with that of its record. None is left."""
+
+
+class Places(Protocol):
+    """A `list[Slot]` of the touched keys in less memory. Its tuples are made when they are read."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes | None, int]]: ...
+
+    def __getitem__(self, part: slice, /) -> Places: ...
+
+    def keys(self) -> list[bytes]:
+        """Return the encoded keys."""
+
+    def copy(self) -> Places: ...
+
+    def append(self, place: tuple[bytes, bytes | None, int], /) -> None: ...
+
+    def extend(self, places: Iterable[tuple[bytes, bytes | None, int]], /) -> None: ...
+
+    def clear(self) -> None: ...
 
 
 class Compiled(Protocol):
@@ -73,6 +100,7 @@ class Compiled(Protocol):
     INTERFACE: int
     LookUp: Any
     Outputs: Any
+    Places: type[Places]
     Shard: type[Shard]
 
     def crc32c(self, data: bytes, start: int, end: int, /) -> int | None:
@@ -138,7 +166,7 @@ class Compiled(Protocol):
 
     def write(
         self,
-        places: Sequence[tuple[bytes, bytes | None, int]],
+        places: Any,
         values: Sequence[bytes | None],
         targets: list[Any],
         shards: list[Any],

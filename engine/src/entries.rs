@@ -1,9 +1,10 @@
 //! Entries of a map: digests and writes, as in `snapreplay/state/digest.py` and `shards.py`.
 
-use crate::shard::{Shard, prefetch_entries};
+use crate::places::Places;
+use crate::shard::{Shard, hash_of, prefetch_entries};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyAny, PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyAny, PyBytes, PyDict, PyList};
 use xxhash_rust::xxh64::xxh64;
 
 const SEED: u64 = 42;
@@ -26,71 +27,111 @@ pub fn digest(entries: &Bound<'_, PyAny>) -> PyResult<(usize, u64, u64)> {
 
 /// Writes the values of keys, each at its (key, old value, index), to `targets[index]`, and returns by how much this
 /// changes the number of entries, the two sums of the digest, and the bytes. Keys whose value stays are added to
-/// `unchanged`.
+/// `unchanged`. `places`: `Places`, or a list of tuples.
 #[pyfunction]
 pub fn write<'py>(
-    places: &Bound<'py, PyList>,
+    places: &Bound<'py, PyAny>,
     values: &Bound<'py, PyList>,
     targets: &Bound<'py, PyList>,
     shards: &Bound<'py, PyList>,
     unchanged: &Bound<'py, PyList>,
 ) -> PyResult<(i64, u64, u64, i64)> {
-    let (mut count, mut a, mut b, mut size) = (0i64, 0u64, 0u64, 0i64);
-    if places.len() != values.len() {
-        return Err(PyValueError::new_err("as many values as places are needed"));
+    let writing = Writing { values, targets, shards, unchanged };
+    if let Ok(places) = places.cast::<Places>() {
+        let places = places.try_borrow()?;
+        let entries = places.each().map(|each| Entry {
+            object: None,
+            key: each.key,
+            old: each.old,
+            index: each.index,
+            hash: each.hash,
+        });
+        return writing.write(entries.collect());
     }
-    let mut slots = Vec::with_capacity(places.len());
-    for place in places {
-        let place = place.cast::<PyTuple>()?;
-        let (old, index) = (bytes(place.get_item(1)?)?, place.get_borrowed_item(2)?.extract::<usize>()?);
-        slots.push((place.get_item(0)?.cast_into::<PyBytes>()?, old, index, targets.get_item(index)?));
+    let mut slots = Vec::with_capacity(values.len());
+    for place in places.cast::<PyList>()? {
+        slots.push(place.extract::<(Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, usize)>()?);
     }
-    let entries = slots.iter().filter_map(|(key, _, _, target)| Some((target.cast::<Shard>().ok()?, key)));
-    let entries: Vec<_> = entries.filter_map(|(shard, key)| Some((shard.try_borrow().ok()?, key.as_bytes()))).collect();
-    prefetch_entries(&entries);
-    drop(entries);
-    for ((key, old, index, target), new) in slots.into_iter().zip(values) {
-        let new = bytes(new)?;
-        if old.as_ref().map(|each| each.as_bytes()) == new.as_ref().map(|each| each.as_bytes()) {
-            unchanged.append(key)?;
-            continue;
-        }
-        let length = key.as_bytes().len() as i64;
-        match &new {
-            Some(new) => {
-                let (of_a, of_b) = hashes(key.as_bytes(), new.as_bytes());
-                (a, b) = (a.wrapping_add(of_a), b.wrapping_add(of_b));
-                size += new.as_bytes().len() as i64;
-                match target.cast::<Shard>() {
-                    Ok(shard) => shard.try_borrow_mut()?.put(key.as_bytes(), new.as_bytes())?,
-                    Err(_) => target.cast::<PyDict>()?.set_item(&key, new)?,
-                }
-            }
-            None => {
-                count -= 1;
-                size -= length;
-                if target.is(&shards.get_item(index)?) {
-                    target.del_item(&key)?
-                } else {
-                    target.set_item(&key, key.py().None())?
-                }
-            }
-        }
-        match &old {
-            Some(old) => {
-                let (of_a, of_b) = hashes(key.as_bytes(), old.as_bytes());
-                (a, b) = (a.wrapping_sub(of_a), b.wrapping_sub(of_b));
-                size -= old.as_bytes().len() as i64;
-            }
-            None => {
-                count += 1;
-                size += length;
-            }
-        }
-    }
-    Ok((count, a, b, size))
+    let entries = slots.iter().map(|(object, old, index)| {
+        let (key, old) = (object.as_bytes(), old.as_ref().map(|each| each.as_bytes()));
+        Entry { object: Some(object), key, old, index: *index, hash: hash_of(key) }
+    });
+    writing.write(entries.collect())
 }
 
-fn bytes(value: Bound<'_, PyAny>) -> PyResult<Option<Bound<'_, PyBytes>>> {
-    Ok(if value.is_none() { None } else { Some(value.cast_into::<PyBytes>()?) })
+/// An entry to write. `object`: of its key, which a dict holds; `None`: it is made for it.
+struct Entry<'a, 'py> {
+    object: Option<&'a Bound<'py, PyBytes>>,
+    key: &'a [u8],
+    old: Option<&'a [u8]>,
+    index: usize,
+    hash: u64,
+}
+
+impl<'py> Entry<'_, 'py> {
+    fn object(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        self.object.map_or_else(|| PyBytes::new(py, self.key), Clone::clone)
+    }
+}
+
+struct Writing<'a, 'py> {
+    values: &'a Bound<'py, PyList>,
+    targets: &'a Bound<'py, PyList>,
+    shards: &'a Bound<'py, PyList>,
+    unchanged: &'a Bound<'py, PyList>,
+}
+
+impl Writing<'_, '_> {
+    fn write(&self, entries: Vec<Entry<'_, '_>>) -> PyResult<(i64, u64, u64, i64)> {
+        let (py, mut count, mut a, mut b, mut size) = (self.values.py(), 0i64, 0u64, 0u64, 0i64);
+        if entries.len() != self.values.len() {
+            return Err(PyValueError::new_err("as many values as places are needed"));
+        }
+        let targets = entries.iter().map(|each| self.targets.get_item(each.index)).collect::<PyResult<Vec<_>>>()?;
+        let known = entries.iter().zip(&targets);
+        let known =
+            known.filter_map(|(each, target)| Some((target.cast::<Shard>().ok()?.try_borrow().ok()?, each.hash)));
+        prefetch_entries(&known.collect::<Vec<_>>());
+        for ((entry, target), new) in entries.iter().zip(targets).zip(self.values) {
+            let Entry { key, old, index, hash, .. } = *entry;
+            let new = if new.is_none() { None } else { Some(new.cast_into::<PyBytes>()?) };
+            if old == new.as_ref().map(|each| each.as_bytes()) {
+                self.unchanged.append(entry.object(py))?;
+                continue;
+            }
+            let length = key.len() as i64;
+            match &new {
+                Some(new) => {
+                    let (of_a, of_b) = hashes(key, new.as_bytes());
+                    (a, b) = (a.wrapping_add(of_a), b.wrapping_add(of_b));
+                    size += new.as_bytes().len() as i64;
+                    match target.cast::<Shard>() {
+                        Ok(shard) => shard.try_borrow_mut()?.put(hash, key, new.as_bytes())?,
+                        Err(_) => target.cast::<PyDict>()?.set_item(entry.object(py), new)?,
+                    }
+                }
+                None => {
+                    count -= 1;
+                    size -= length;
+                    if target.is(&self.shards.get_item(index)?) {
+                        target.del_item(entry.object(py))?
+                    } else {
+                        target.set_item(entry.object(py), py.None())?
+                    }
+                }
+            }
+            match old {
+                Some(old) => {
+                    let (of_a, of_b) = hashes(key, old);
+                    (a, b) = (a.wrapping_sub(of_a), b.wrapping_sub(of_b));
+                    size -= old.len() as i64;
+                }
+                None => {
+                    count += 1;
+                    size += length;
+                }
+            }
+        }
+        Ok((count, a, b, size))
+    }
 }

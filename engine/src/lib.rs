@@ -8,6 +8,7 @@
 
 mod entries;
 mod outputs;
+mod places;
 mod records;
 mod run;
 mod sent;
@@ -19,11 +20,13 @@ use pyo3::prelude::*;
 mod snapreplay_engine {
     /// Compared by `snapreplay/engine.py`. Raise both when a function changes its meaning.
     #[pymodule_export]
-    const INTERFACE: u32 = 8;
+    const INTERFACE: u32 = 9;
     #[pymodule_export]
     use super::entries::{digest, write};
     #[pymodule_export]
     use super::outputs::pack;
+    #[pymodule_export]
+    use super::places::Places;
     #[pymodule_export]
     use super::records::{RawRecord, crc32c, records};
     #[pymodule_export]

@@ -1,13 +1,16 @@
 //! The loop over a run of records, as in `Fold._apply_run`, and the look-up of a key, as in `MapStore.touch`.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyType};
 
+use crate::places::{Place, Places};
 use crate::records::RawRecord;
-use crate::sent::{put_bytes, put_text};
-use crate::shard::crc32;
+use crate::sent::{Given, Input, Outputs, put_bytes, put_text};
+use crate::shard::{Shard, crc32, hash_of};
 
 /// Applies records until one needs Python. Returns how many were applied, and the error of the next one if its codec or
 /// handler failed.
@@ -34,17 +37,20 @@ pub fn apply<'py>(
 ) -> PyResult<(usize, Option<Bound<'py, PyAny>>)> {
     let py = run.py();
     let stream_time_ms = clock.getattr(intern!(py, "stream_time_ms"))?.extract()?;
-    let mut applying = Applying { position, stream_time_ms, clock, out, decode_key, decode_value, takes_null };
+    // One without columns was made where the engine was not in use.
+    let Some(columns) = out.getattr_opt(intern!(py, "columns"))? else { return Ok((0, None)) };
+    let columns = columns.cast::<Outputs>()?;
+    let mut applying = Applying { position, stream_time_ms, clock, columns, decode_key, decode_value, takes_null };
     let (app_id, topic, partition) = &place;
     for (index, record) in run.iter().enumerate() {
-        let Ok(read) = Read::from(&record) else { return Ok((index, None)) };
+        let Ok(read) = Read::from(record) else { return Ok((index, None)) };
         if is_timed && index > 0 && applying.is_due(read.at_ms)? {
             return Ok((index, None));
         }
         let (offset, headers, has_headers) = (read.offset, read.headers.clone(), !read.headers.is_empty()?);
         let answer = applying.decoded(read).and_then(|decoded| {
-            let Some((at_ms, key, value)) = decoded else { return Ok(None) };
-            let made = make.call1((app_id, topic, partition, offset, at_ms, key, value, headers))?;
+            let Some((time, key, value)) = decoded else { return Ok(None) };
+            let made = make.call1((app_id, topic, partition, offset, time, key, value, headers))?;
             let handler = if has_headers { carried } else { handler };
             handler.call1((made, view, out)).map(Some)
         });
@@ -63,47 +69,61 @@ struct Applying<'a, 'py> {
     position: i64,
     stream_time_ms: i64,
     clock: &'a Bound<'py, PyAny>,
-    out: &'a Bound<'py, PyAny>,
+    columns: &'a Bound<'py, Outputs>,
     decode_key: Option<Bound<'py, PyAny>>,
     decode_value: &'a Bound<'py, PyAny>,
     takes_null: bool,
 }
 
-/// A record that was read.
+/// A record that was read. `own`: the engine has read it, so its key is there.
 struct Read<'py> {
+    own: Option<Bound<'py, RawRecord>>,
     offset: i64,
     at_ms: i64,
-    key: Bound<'py, PyAny>,
+    key: Option<Bound<'py, PyBytes>>,
     value: Bound<'py, PyAny>,
     headers: Bound<'py, PyAny>,
 }
 
 impl<'py> Read<'py> {
-    fn from(record: &Bound<'py, PyAny>) -> PyResult<Self> {
+    /// An error: Python must do it.
+    fn from(record: Bound<'py, PyAny>) -> PyResult<Self> {
         let py = record.py();
-        let Ok(raw) = record.cast_exact::<RawRecord>() else {
-            return Ok(Read {
-                offset: record.getattr(intern!(py, "offset"))?.extract()?,
-                at_ms: record.getattr(intern!(py, "timestamp"))?.extract()?,
-                key: record.getattr(intern!(py, "key"))?,
-                value: record.getattr(intern!(py, "value"))?,
-                headers: record.getattr(intern!(py, "headers"))?,
-            });
-        };
-        let raw = raw.get();
-        let bytes = |data: Option<Bound<'py, PyBytes>>| data.map_or_else(|| py.None().into_bound(py), Bound::into_any);
-        Ok(Read {
-            offset: raw.offset,
-            at_ms: raw.timestamp,
-            key: bytes(raw.key(py)),
-            value: bytes(raw.value(py)),
-            headers: raw.headers(py).into_any(),
-        })
+        match record.cast_into_exact::<RawRecord>() {
+            Ok(own) => {
+                let raw = own.get();
+                let value = raw.value(py).map_or_else(|| py.None().into_bound(py), Bound::into_any);
+                let (offset, at_ms, headers) = (raw.offset, raw.timestamp, raw.headers(py).into_any());
+                Ok(Read { own: Some(own), offset, at_ms, key: None, value, headers })
+            }
+            Err(other) => {
+                let record = other.into_inner();
+                Ok(Read {
+                    own: None,
+                    offset: record.getattr(intern!(py, "offset"))?.extract()?,
+                    at_ms: record.getattr(intern!(py, "timestamp"))?.extract()?,
+                    key: record.getattr(intern!(py, "key"))?.extract()?,
+                    value: record.getattr(intern!(py, "value"))?,
+                    headers: record.getattr(intern!(py, "headers"))?,
+                })
+            }
+        }
+    }
+
+    fn key_in<'a>(&'a self, py: Python<'a>) -> Option<&'a [u8]> {
+        match &self.own {
+            Some(own) => own.get().key_in(py),
+            None => self.key.as_ref().map(|each| each.as_bytes()),
+        }
+    }
+
+    fn key(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.own.as_ref().map_or_else(|| self.key.clone(), |own| own.get().key(py))
     }
 }
 
 /// Time, key and value.
-type Decoded<'py> = (i64, Bound<'py, PyAny>, Bound<'py, PyAny>);
+type Decoded<'py> = (Bound<'py, PyInt>, Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 impl<'py> Applying<'_, 'py> {
     /// Whether something may be due before a record of this time.
@@ -116,33 +136,45 @@ impl<'py> Applying<'_, 'py> {
     /// Moves to a record, and decodes it. `None`: Python must do it. An error is a codec's.
     fn decoded(&mut self, read: Read<'py>) -> PyResult<Option<Decoded<'py>>> {
         let py = self.clock.py();
-        let Read { offset, mut at_ms, key, value: data, .. } = read;
-        if offset < self.position {
+        let mut at_ms = read.at_ms;
+        if read.offset < self.position {
             return Ok(None);
         }
-        let text = match (&self.decode_key, key.cast_exact::<PyBytes>()) {
+        let text = match (&self.decode_key, read.key_in(py)) {
             (Some(_), _) => None,
-            (None, Ok(key)) => match str::from_utf8(key.as_bytes()) {
+            (None, Some(key)) => match str::from_utf8(key) {
                 Ok(text) if !text.contains('\0') => Some(PyString::new(py, text).into_any()),
                 _ => return Ok(None),
             },
-            (None, Err(_)) => return Ok(None),
+            (None, None) => return Ok(None),
         };
-        if at_ms > self.stream_time_ms {
+        let moves_time = at_ms > self.stream_time_ms;
+        if moves_time {
             self.stream_time_ms = at_ms;
-            self.clock.setattr(intern!(py, "stream_time_ms"), at_ms)?;
         } else if at_ms < 0 {
             at_ms = self.stream_time_ms;
         }
-        self.position = offset.saturating_add(1);
-        self.out.setattr(intern!(py, "at_ms"), at_ms)?;
-        self.out.setattr(intern!(py, "input_key"), &key)?;
+        let time = at_ms.into_pyobject(py)?;
+        if moves_time {
+            self.clock.setattr(intern!(py, "stream_time_ms"), &time)?;
+        }
+        self.position = read.offset.saturating_add(1);
+        let key = match &self.decode_key {
+            Some(_) => read.key(py),
+            None => None,
+        };
+        let input = match &read.own {
+            Some(own) => Input::Record(own.clone().unbind()),
+            None => Input::Key(read.key.as_ref().map(|each| each.clone().unbind())),
+        };
+        self.columns.try_borrow_mut()?.begin(at_ms, input);
+        let data = read.value;
         let value = if data.is_none() && self.takes_null { data } else { self.decode_value.call1((data,))? };
         let key = match (text, &self.decode_key) {
             (None, Some(decode)) => decode.call1((key,))?,
-            (text, _) => text.unwrap_or(key),
+            (text, _) => text.unwrap_or_else(|| py.None().into_bound(py)),
         };
-        Ok(Some((at_ms, key, value)))
+        Ok(Some((time, key, value)))
     }
 }
 
@@ -151,52 +183,63 @@ impl<'py> Applying<'_, 'py> {
 pub struct LookUp {
     store: Py<PyAny>,
     live: Py<PyDict>,
-    places: Py<PyList>,
+    places: Py<PyAny>,
+    targets: Py<PyList>,
     lookups: Py<PyList>,
     are_texts: bool,
     unpack: Py<PyAny>,
     by_python: Py<PyAny>,
     misfit: Py<PyType>,
+    has_staged: AtomicBool,
 }
 
 #[pymethods]
 impl LookUp {
-    /// `by_python`: does the same, for anything unusual. `misfit`: the class of the errors of `unpack`.
+    /// `places`: `Places`, or a list. `lookups`: of the targets that are not shards. `by_python`: does the same, for
+    /// anything unusual. `misfit`: the class of the errors of `unpack`.
     #[new]
     #[allow(clippy::too_many_arguments)]
     fn new(
         store: Py<PyAny>,
         live: Py<PyDict>,
-        places: Py<PyList>,
+        places: Py<PyAny>,
+        targets: Py<PyList>,
         lookups: Py<PyList>,
         are_texts: bool,
         unpack: Py<PyAny>,
         by_python: Py<PyAny>,
         misfit: Py<PyType>,
     ) -> Self {
-        LookUp { store, live, places, lookups, are_texts, unpack, by_python, misfit }
+        let has_staged = AtomicBool::new(false);
+        LookUp { store, live, places, targets, lookups, are_texts, unpack, by_python, misfit, has_staged }
+    }
+
+    /// Says whether something is staged: until then it is not looked for.
+    fn staged(&self, is_there: bool) {
+        self.has_staged.store(is_there, Ordering::Relaxed);
     }
 
     /// Returns the value of a key that is not in `live`, and adds it there.
-    #[pyo3(signature = (key, *value))]
-    fn touch<'py>(
-        &self,
-        py: Python<'py>,
-        key: &Bound<'py, PyAny>,
-        value: &Bound<'py, PyTuple>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    #[pyo3(signature = (key, value=Given(None)))]
+    fn touch<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>, value: Given<'py>) -> PyResult<Bound<'py, PyAny>> {
         let by_python = self.by_python.bind(py);
-        if !value.is_empty() {
-            return by_python.call1((key, value.get_item(0)?));
+        if let Some(value) = value.0 {
+            return by_python.call1((key, value));
         }
-        let Ok(Some((encoded, below, index))) = self.below(py, key) else { return by_python.call1((key,)) };
-        let value = match self.unpack.bind(py).call1((&below,)) {
+        let mut encoded = Vec::with_capacity(64);
+        let Ok(Some(below)) = self.below(py, key, &mut encoded) else { return by_python.call1((key,)) };
+        let value = match self.unpack.bind(py).call1((&below.value,)) {
             Ok(value) => value,
             Err(error) if error.is_instance(py, self.misfit.bind(py)) => return by_python.call1((key,)),
             Err(error) => return Err(error),
         };
         self.live.bind(py).set_item(key, &value)?;
-        self.places.bind(py).append((encoded, below, index))?;
+        let (old, index, hash) = (below.value.as_bytes(), below.index, below.hash);
+        let places = self.places.bind(py);
+        match places.cast::<Places>() {
+            Ok(places) => places.try_borrow_mut()?.add(Place { key: &encoded, old: Some(old), index, hash }),
+            Err(_) => places.cast::<PyList>()?.append((PyBytes::new(py, &encoded), &below.value, index))?,
+        }
         Ok(value)
     }
 
@@ -204,32 +247,47 @@ impl LookUp {
         visit.call(&self.store)?;
         visit.call(&self.live)?;
         visit.call(&self.places)?;
+        visit.call(&self.targets)?;
         visit.call(&self.lookups)?;
         visit.call(&self.unpack)?;
         visit.call(&self.by_python)
     }
 }
 
-/// An encoded key, its value below `live`, and the index of its shard.
-type Place<'py> = (Bound<'py, PyBytes>, Bound<'py, PyAny>, usize);
+/// The value of a key below `live`, the index of its shard, and the hash of the key in there.
+struct Below<'py> {
+    value: Bound<'py, PyBytes>,
+    index: usize,
+    hash: u64,
+}
 
 impl LookUp {
-    /// The place of a key. `None`, or an error: Python must look.
-    fn below<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Option<Place<'py>>> {
-        let mut encoded = Vec::with_capacity(64);
+    /// Looks for a key, which it encodes. `None`, or an error: Python must look.
+    fn below<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        encoded: &mut Vec<u8>,
+    ) -> PyResult<Option<Below<'py>>> {
         if self.are_texts {
-            put_text(&mut encoded, key.cast_exact::<PyString>()?.to_str()?.as_bytes());
+            put_text(encoded, key.cast_exact::<PyString>()?.to_str()?.as_bytes());
         } else {
-            put_bytes(&mut encoded, key.cast_exact::<PyBytes>()?.as_bytes());
+            put_bytes(encoded, key.cast_exact::<PyBytes>()?.as_bytes());
         }
-        let lookups = self.lookups.bind(py);
-        let index = crc32(&encoded) as usize & lookups.len().wrapping_sub(1);
-        let encoded = PyBytes::new(py, &encoded);
-        let staged = self.store.bind(py).getattr(intern!(py, "_staged"))?.cast_into::<PyDict>()?;
-        let below = match staged.get_item(&encoded)? {
-            Some(staged) => staged,
-            None => lookups.get_item(index)?.call1((&encoded,))?,
+        let targets = self.targets.bind(py);
+        let (index, hash) = (crc32(encoded) as usize & targets.len().wrapping_sub(1), hash_of(encoded));
+        if self.has_staged.load(Ordering::Relaxed) {
+            let staged = self.store.bind(py).getattr(intern!(py, "_staged"))?.cast_into::<PyDict>()?;
+            if let Some(value) = staged.get_item(PyBytes::new(py, encoded))? {
+                let value = value.cast_into::<PyBytes>()?; // `None` is an error: it was deleted
+                return Ok(Some(Below { value, index, hash }));
+            }
+        }
+        let target = targets.get_item(index)?;
+        let value = match target.cast_exact::<Shard>() {
+            Ok(shard) => shard.try_borrow()?.value(hash, encoded).map(|value| PyBytes::new(py, value)),
+            Err(_) => self.lookups.bind(py).get_item(index)?.call1((PyBytes::new(py, encoded),))?.extract()?,
         };
-        Ok((!below.is_none()).then_some((encoded, below, index)))
+        Ok(value.map(|value| Below { value, index, hash }))
     }
 }

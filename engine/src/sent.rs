@@ -3,13 +3,17 @@
 //! An output that has a topic, a key and a value, and nothing else, is bytes in one block of memory. Any other is the object
 //! that Python has made. Read as a sequence, each is an object.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyIndexError;
+use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PySlice, PyString, PyTuple};
 use xxhash_rust::xxh64::Xxh64;
+
+use crate::records::RawRecord;
 
 /// A topic, its name, the encoder of its keys (`None`: they are text) and of its values, whether these are JSON, the most
 /// bytes of a record, of which `fixed` are there without key and value, and whether the input's partition may be kept.
@@ -18,6 +22,58 @@ type Way = (Py<PyAny>, Py<PyString>, Option<Py<PyAny>>, Py<PyAny>, bool, usize, 
 /// What the hash of one output takes beside its bytes, as so many bytes.
 const PLAIN_COST_BYTES: usize = 256;
 const MADE_COST_BYTES: usize = 1024;
+
+/// An argument of a function, if it was given.
+pub struct Given<'py>(pub Option<Bound<'py, PyAny>>);
+
+impl<'py> FromPyObject<'_, 'py> for Given<'py> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        Ok(Given(Some(object.to_owned())))
+    }
+}
+
+/// What sending takes beside the topics. A part of outputs has none of it: nothing is sent with that.
+struct Sending {
+    gate: Py<PyAny>,
+    by_python: Py<PyAny>,
+    at_ms: i64,
+    input: Input,
+}
+
+/// What the handler works on: a record, or anything with this key.
+pub enum Input {
+    Key(Option<Py<PyBytes>>),
+    Record(Py<RawRecord>),
+}
+
+impl Input {
+    fn key<'a>(&'a self, py: Python<'a>) -> Option<&'a [u8]> {
+        match self {
+            Input::Key(key) => key.as_ref().map(|each| each.as_bytes(py)),
+            Input::Record(record) => record.get().key_in(py),
+        }
+    }
+}
+
+thread_local! {
+    /// What `get_ident` returns.
+    static THREAD: OnceCell<u64> = const { OnceCell::new() };
+}
+
+/// Whether a gate is open for this thread, as `Gate.owner` says.
+fn is_open(gate: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = gate.py();
+    let owner: Option<u64> = gate.getattr(intern!(py, "owner"))?.extract()?;
+    THREAD.with(|thread| {
+        if thread.get().is_none() {
+            let ident = py.import(intern!(py, "_thread"))?.getattr(intern!(py, "get_ident"))?.call0()?.extract()?;
+            let _ = thread.set(ident);
+        }
+        Ok(owner == thread.get().copied())
+    })
+}
 
 enum Sent {
     Plain { way: usize, start: usize, key_bytes: usize, value_bytes: usize, same_key: bool },
@@ -36,6 +92,7 @@ pub struct Outputs {
     /// Name and hash so far of each topic, in the order of their first outputs.
     topics: Vec<(Py<PyString>, Xxh64)>,
     hashed: usize,
+    sending: Option<Sending>,
 }
 
 /// An output, as it is packed and hashed.
@@ -56,7 +113,23 @@ impl Outputs {
             is_taken: self.is_taken,
             topics: Vec::new(),
             hashed: 0,
+            sending: None,
         }
+    }
+
+    /// Sets what the handler works on from now on.
+    pub fn begin(&mut self, at_ms: i64, input: Input) {
+        if let Some(sending) = &mut self.sending {
+            (sending.at_ms, sending.input) = (at_ms, input);
+        }
+    }
+
+    fn sending(&self) -> PyResult<&Sending> {
+        self.sending.as_ref().ok_or_else(|| PyTypeError::new_err("nothing is sent with a part of outputs"))
+    }
+
+    fn sending_mut(&mut self) -> PyResult<&mut Sending> {
+        self.sending.as_mut().ok_or_else(|| PyTypeError::new_err("nothing is sent with a part of outputs"))
     }
 
     pub fn each<'py>(
@@ -109,31 +182,21 @@ impl Outputs {
         Ok(&mut topics[place].1)
     }
 
-    fn forget_hashes(&mut self) {
-        (self.topics, self.hashed) = (Vec::new(), 0);
-    }
-}
-
-#[pymethods]
-impl Outputs {
-    /// `make`: the class of outputs; `encode`: its MessagePack; `fixed_bytes`: of a record without key and value.
-    #[new]
-    fn new(make: Py<PyAny>, encode: Py<PyAny>, fixed_bytes: usize, ways: Vec<Way>) -> Self {
-        let (sent, data, topics) = (Vec::new(), Vec::new(), Vec::new());
-        Outputs { make, encode, ways: Arc::new(ways), fixed_bytes, sent, data, is_taken: false, topics, hashed: 0 }
-    }
-
-    /// Encodes an output and adds it. `false`, or an error: Python must do it.
-    fn send(
+    /// Adds an output. `false`, or an error: Python must send it.
+    fn add(
         slf: &Bound<'_, Self>,
         topic: &Bound<'_, PyAny>,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
-        input_key: Option<&[u8]>,
-        at_ms: i64,
     ) -> PyResult<bool> {
         let py = slf.py();
-        let (ways, fixed_bytes) = slf.try_borrow().map(|each| (each.ways.clone(), each.fixed_bytes))?;
+        let (ways, fixed_bytes) = {
+            let this = slf.try_borrow()?;
+            if !is_open(this.sending()?.gate.bind(py))? {
+                return Ok(false);
+            }
+            (this.ways.clone(), this.fixed_bytes)
+        };
         let Some(way) = ways.iter().position(|each| each.0.is(topic)) else { return Ok(false) };
         let (_, _, encode_key, encode_value, is_json, limit_bytes, may_stay) = &ways[way];
         if key.is_none() || value.is_none() {
@@ -161,12 +224,106 @@ impl Outputs {
             return Ok(false);
         }
         let mut this = slf.try_borrow_mut()?;
-        let same_key = *may_stay && input_key == Some(key);
-        let (start, key_bytes, value_bytes) = (this.data.len(), key.len(), value.len());
-        this.data.extend_from_slice(key);
-        this.data.extend_from_slice(value);
-        this.sent.push((Sent::Plain { way, start, key_bytes, value_bytes, same_key }, at_ms));
+        let Outputs { sent, data, sending: Some(sending), .. } = &mut *this else { return Ok(false) };
+        let same_key = *may_stay && sending.input.key(py) == Some(key);
+        let (start, key_bytes, value_bytes) = (data.len(), key.len(), value.len());
+        data.extend_from_slice(key);
+        data.extend_from_slice(value);
+        sent.push((Sent::Plain { way, start, key_bytes, value_bytes, same_key }, sending.at_ms));
         Ok(true)
+    }
+
+    fn forget_hashes(&mut self) {
+        (self.topics, self.hashed) = (Vec::new(), 0);
+    }
+}
+
+#[pymethods]
+impl Outputs {
+    /// `make`: the class of outputs; `encode`: its MessagePack; `by_python`: sends anything unusual, and gets the error if
+    /// there was one; `fixed_bytes`: of a record without key and value. Knows no topics before `learn`.
+    #[new]
+    fn new(make: Py<PyAny>, encode: Py<PyAny>, gate: Py<PyAny>, by_python: Py<PyAny>, fixed_bytes: usize) -> Self {
+        let sending = Some(Sending { gate, by_python, at_ms: -1, input: Input::Key(None) });
+        let (sent, data, topics) = (Vec::new(), Vec::new(), Vec::new());
+        let ways = Arc::new(Vec::new());
+        Outputs { make, encode, ways, fixed_bytes, sent, data, is_taken: false, topics, hashed: 0, sending }
+    }
+
+    /// Encodes an output and adds it, as `Out.send` does. That gets the arguments if they are not the usual ones.
+    #[pyo3(signature = (topic=Given(None), /, *rest, key=Given(None), value=Given(None), partition=Given(None),
+                        headers=Given(None), timestamp_ms=Given(None), **more))]
+    #[allow(clippy::too_many_arguments)]
+    fn send<'py>(
+        slf: &Bound<'py, Self>,
+        topic: Given<'py>,
+        rest: &Bound<'py, PyTuple>,
+        key: Given<'py>,
+        value: Given<'py>,
+        partition: Given<'py>,
+        headers: Given<'py>,
+        timestamp_ms: Given<'py>,
+        more: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let options = [("partition", partition), ("headers", headers), ("timestamp_ms", timestamp_ms)];
+        let is_plain = options.iter().all(|(_, each)| each.0.as_ref().is_none_or(|each| each.is_none()));
+        let mut error = None;
+        if is_plain
+            && rest.is_empty()
+            && more.is_none()
+            && let (Given(Some(topic)), Given(Some(key)), Given(Some(value))) = (&topic, &key, &value)
+        {
+            match Self::add(slf, topic, key, value) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(met) => error = Some(met.into_value(py)),
+            }
+        }
+        let by_python = slf.try_borrow()?.sending()?.by_python.clone_ref(py);
+        let mut given = vec![error.into_pyobject(py)?.into_any()];
+        given.extend(topic.0);
+        given.extend(rest);
+        let named = more.map_or_else(|| Ok(PyDict::new(py)), |more| more.copy())?;
+        for (name, each) in [("key", key), ("value", value)].into_iter().chain(options) {
+            if let Some(each) = each.0 {
+                named.set_item(name, each)?;
+            }
+        }
+        by_python.bind(py).call(PyTuple::new(py, given)?, Some(&named))?;
+        Ok(())
+    }
+
+    #[getter]
+    fn at_ms(&self) -> PyResult<i64> {
+        Ok(self.sending()?.at_ms)
+    }
+
+    #[setter]
+    fn set_at_ms(&mut self, at_ms: i64) -> PyResult<()> {
+        self.sending_mut()?.at_ms = at_ms;
+        Ok(())
+    }
+
+    #[getter]
+    fn input_key<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        Ok(match &self.sending()?.input {
+            Input::Key(key) => key.as_ref().map(|each| each.bind(py).clone()),
+            Input::Record(record) => record.get().key(py),
+        })
+    }
+
+    #[setter]
+    fn set_input_key(&mut self, key: Option<Py<PyBytes>>) -> PyResult<()> {
+        self.sending_mut()?.input = Input::Key(key);
+        Ok(())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match &self.sending {
+            Some(sending) => visit.call(&sending.by_python),
+            None => Ok(()),
+        }
     }
 
     /// Adds an object, with the time of its record.
@@ -316,9 +473,8 @@ impl Outputs {
         Ok(found)
     }
 
-    /// Gives each output without a time that of its record. Nothing may be added afterwards.
-    fn take(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.is_taken = true;
+    /// Returns all outputs, each that had no time with that of its record. None is left.
+    fn take(&mut self, py: Python<'_>) -> PyResult<Self> {
         for (sent, at_ms) in &self.sent {
             if let Sent::Made(made) = sent
                 && *at_ms >= 0
@@ -327,7 +483,17 @@ impl Outputs {
                 made.setattr(py, intern!(py, "timestamp_ms"), *at_ms)?;
             }
         }
-        Ok(())
+        if let Some(sending) = &mut self.sending
+            && let Input::Record(record) = &sending.input
+        {
+            // A record keeps the fetch that it is in.
+            sending.input = Input::Key(record.get().key(py).map(Bound::unbind));
+        }
+        let mut taken = self.empty(py);
+        (taken.sent, taken.data, taken.is_taken) =
+            (std::mem::take(&mut self.sent), std::mem::take(&mut self.data), true);
+        self.forget_hashes();
+        Ok(taken)
     }
 }
 

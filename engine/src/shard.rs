@@ -32,7 +32,7 @@ pub struct Shard {
     places: HashTable<u32>,
 }
 
-fn hash_of(key: &[u8]) -> u64 {
+pub fn hash_of(key: &[u8]) -> u64 {
     HASHER.get_or_init(RandomState::new).hash_one(key)
 }
 
@@ -72,13 +72,19 @@ fn value_in(block: &[u8]) -> &[u8] {
 }
 
 impl Shard {
-    fn find(&self, key: &[u8]) -> Option<usize> {
-        let found = self.places.find(hash_of(key), |&place| key_in(&self.blocks[place as usize]) == key);
+    fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
+        let found = self.places.find(hash, |&place| key_in(&self.blocks[place as usize]) == key);
         found.map(|&place| place as usize)
     }
 
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> PyResult<()> {
-        if let Some(place) = self.find(key) {
+    /// The value of a key with this hash.
+    pub fn value(&self, hash: u64, key: &[u8]) -> Option<&[u8]> {
+        Some(value_in(&self.blocks[self.find(hash, key)?]))
+    }
+
+    /// Sets the value of a key with this hash.
+    pub fn put(&mut self, hash: u64, key: &[u8], value: &[u8]) -> PyResult<()> {
+        if let Some(place) = self.find(hash, key) {
             let block = &mut self.blocks[place];
             let start = starts(block).1;
             if block.len() - start == value.len() {
@@ -91,7 +97,7 @@ impl Shard {
         let place = u32::try_from(self.blocks.len()).map_err(|_| PyOverflowError::new_err("a shard is full"))?;
         self.blocks.push(block_of(key, value));
         let blocks = &self.blocks;
-        self.places.insert_unique(hash_of(key), place, |&place| hash_of(key_in(&blocks[place as usize])));
+        self.places.insert_unique(hash, place, |&place| hash_of(key_in(&blocks[place as usize])));
         Ok(())
     }
 
@@ -155,21 +161,20 @@ pub fn prefetch(records: &Bound<'_, PyList>, are_texts: bool, shards: &Bound<'_,
     let mut found = Vec::with_capacity(keys.len());
     for key in keys {
         let shard = shards.get_item(crc32(key) as usize % shards.len())?;
-        found.push((shard.cast_into::<Shard>()?, key));
+        found.push((shard.cast_into::<Shard>()?, hash_of(key)));
     }
-    let entries = found.iter().filter_map(|(shard, key)| Some((shard.try_borrow().ok()?, *key)));
+    let entries = found.iter().filter_map(|(shard, hash)| Some((shard.try_borrow().ok()?, *hash)));
     Ok(prefetch_entries(&entries.collect::<Vec<_>>()))
 }
 
 /// Reads each entry's place and first bytes into the CPU's caches. One by one, each would wait for memory three times;
-/// here the waits overlap.
+/// here the waits overlap. Takes the hash of each key.
 ///
 /// Returns how many probably exist.
-pub fn prefetch_entries(entries: &[(PyRef<'_, Shard>, &[u8])]) -> usize {
-    let hashes: Vec<u64> = entries.iter().map(|(_, key)| hash_of(key)).collect();
-    let places = entries.iter().zip(hashes).map(|((shard, _), hash)| {
+pub fn prefetch_entries(entries: &[(PyRef<'_, Shard>, u64)]) -> usize {
+    let places = entries.iter().map(|(shard, hash)| {
         // The first that may be it nearly always is it.
-        shard.places.find(hash, |_| true).map(|&place| place as usize)
+        shard.places.find(*hash, |_| true).map(|&place| place as usize)
     });
     let places: Vec<Option<usize>> = places.collect();
     let blocks: Vec<&[u8]> =
@@ -190,11 +195,11 @@ impl Shard {
     }
 
     fn get<'py>(&self, py: Python<'py>, key: &[u8]) -> Option<Bound<'py, PyBytes>> {
-        Some(PyBytes::new(py, value_in(&self.blocks[self.find(key)?])))
+        Some(PyBytes::new(py, self.value(hash_of(key), key)?))
     }
 
     fn __setitem__(&mut self, key: &[u8], value: &[u8]) -> PyResult<()> {
-        self.put(key, value)
+        self.put(hash_of(key), key, value)
     }
 
     fn __delitem__(&mut self, key: &Bound<'_, PyBytes>) -> PyResult<()> {
@@ -238,7 +243,8 @@ impl Shard {
         let blocks = &self.blocks;
         self.places.reserve(entries.len(), |&place| hash_of(key_in(&blocks[place as usize])));
         for (key, value) in entries {
-            self.put(key.cast::<PyBytes>()?.as_bytes(), value.cast::<PyBytes>()?.as_bytes())?;
+            let key = key.cast::<PyBytes>()?.as_bytes();
+            self.put(hash_of(key), key, value.cast::<PyBytes>()?.as_bytes())?;
         }
         Ok(())
     }

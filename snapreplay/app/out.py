@@ -55,20 +55,22 @@ class Out:
     """
 
     __slots__ = (
-        *("_columns", "_gate", "_late", "_limits", "_made", "_send", "_times_ms", "_topics", "_ways"),
+        *("_gate", "_late", "_limits", "_made", "_times_ms", "_topics", "_ways"),
         *("at_ms", "calls", "input_key"),
     )
+
+    def __new__(cls, *_args: object, **_kwargs: object) -> Out:
+        """Make one. With the engine it has a class of its own, for which Python's need not pay."""
+        return super().__new__(cls if engine.compiled is None else _EngineOut)
 
     def __init__(self, topics: Iterable[Topic[Any, Any]], limits: Mapping[str, int], gate: Gate = OPEN) -> None:
         """Begin with nothing staged; `limits`: topic name → max.message.bytes; `DEFAULT_LIMIT_BYTES` for those not
         named. `gate`: who may send."""
         self._gate = gate
         self._topics = tuple(topics)
-        self._columns: engine.Outputs | None = None
-        """What is staged, if the engine holds it; None: `_made` does."""
-        self._send: Callable[..., bool] | None
         self.learn_limits(limits)
-        self._begin()
+        self._made: list[Output] = []
+        self._times_ms: list[int] = []  # of each of these, unless it has a time of its own
         self._late: list[str] = []  # for each late record the name of its window or join
         self.input_key: bytes | None = None
         self.at_ms = NO_TIMESTAMP
@@ -89,34 +91,11 @@ class Out:
             )
             for topic in self._topics
         }
-        if self._columns is not None:
-            self._columns.learn(self._columns_of())
-
-    def _columns_of(self) -> list[tuple[Any, ...]]:
-        """Return the topics that the engine encodes. Codecs of a registry stay in Python, because they may ask it."""
-        return [
-            (
-                *(topic, topic.name, None if is_text else encode_key),
-                *((plain, True) if (plain := unchecked(value.encode)) is not None else (value.encode, False)),
-                *(limit_bytes, may_stay),
-            )
-            for topic, (encode_key, is_text, value, limit_bytes, may_stay) in self._ways.items()
-            if topic.key.schemas is None and value.schemas is None
-        ]
-
-    def _begin(self) -> None:
-        """Start with nothing staged."""
-        self._made: list[Output] = []
-        self._times_ms: list[int] = []  # of each of these, unless it has a time of its own
-        self._columns, self._send = None, None
-        if engine.compiled is not None:
-            self._columns = engine.compiled.Outputs(Output, packed, _RECORD_OVERHEAD_BYTES, self._columns_of())
-            self._send = self._columns.send
 
     @property
     def staged(self) -> Sequence[Output]:
         """Outputs so far, in the order sent."""
-        return self._made if self._columns is None else cast("Sequence[Output]", self._columns)
+        return self._made
 
     def send(
         self,
@@ -147,13 +126,6 @@ class Out:
         if self._gate.owner != get_ident():
             refuse_write(self._gate, f"an output to {topic.name} was sent")
         is_plain = not headers and partition is None and timestamp_ms is None
-        if self._send is not None and is_plain:
-            try:
-                if self._send(topic, key, value, self.input_key, self.at_ms):
-                    return
-            except BaseException as error:
-                if of_a_signal(error):
-                    raise  # it comes once; anything else is met again, and named, below
         way = self._ways.get(topic)
         if way is None:
             raise _undeclared(topic, self._ways)
@@ -195,11 +167,8 @@ class Out:
             timestamp_ms,
             checked,
         )
-        if self._columns is None:
-            self._made.append(output)
-            self._times_ms.append(at_ms)
-        else:
-            self._columns.append(output, at_ms)
+        self._made.append(output)
+        self._times_ms.append(at_ms)
 
     def call(self, call: AsyncCall[K, Q, Any], key: K, request: Q) -> str:
         """Request a call, see `App.call`. Returns its id.
@@ -235,18 +204,11 @@ class Out:
         """Drop what was staged after this mark."""
         count, late_count = mark
         del self._late[late_count:]
-        if self._columns is None:
-            del self._made[count:], self._times_ms[count:]
-        else:
-            self._columns.cut(count)
+        del self._made[count:], self._times_ms[count:]
 
     def hashing(self) -> Steps[dict[str, int]]:
         """Hash what is staged, as `record.hashing`."""
-        if self._columns is None:
-            return (yield from hashing(self._made))
-        while not self._columns.hash(PIECE_BYTES):
-            yield
-        return self._columns.hashes()
+        return (yield from hashing(self._made))
 
     def take_late(self) -> dict[str, int]:
         """Return how many records came too late, by window or join, and begin again with none."""
@@ -258,14 +220,12 @@ class Out:
 
         The time of the record is no part of the fingerprint, which has what the handler gave.
         """
-        staged, made, times_ms = self.staged, self._made, self._times_ms
-        if self._columns is not None:
-            self._columns.take()
-        self._begin()
+        made, times_ms = self._made, self._times_ms
+        self._made, self._times_ms = [], []
         for output, at_ms in zip(made, times_ms, strict=True):
             if output.timestamp_ms is None and at_ms >= 0:
                 output.timestamp_ms = at_ms
-        return staged
+        return made
 
     def carry(self, since: int, context: Headers) -> None:
         """Let what was staged from `since` on carry this trace context, unless it has one of its own, or no room."""
@@ -276,6 +236,81 @@ class Out:
             has_room = size_bytes <= self._limits.get(output.topic, DEFAULT_LIMIT_BYTES)
             if has_room and not context_of(output.headers):
                 staged[place] = Carried.of(output, context)
+
+
+class _EngineOut(Out):
+    """Lets the engine send what has a topic, a key and a value and nothing else, and hold all that is staged.
+
+    Attributes:
+        columns: what is staged; they also know time and key of the record.
+        send: as `Out.send`, without a call of Python.
+    """
+
+    __slots__ = ("columns", "send")
+
+    def __init__(self, topics: Iterable[Topic[Any, Any]], limits: Mapping[str, int], gate: Gate = OPEN) -> None:
+        """Begin as `Out`."""
+        if engine.compiled is None:
+            raise AssertionError("there is no engine")
+        self.columns: engine.Outputs = engine.compiled.Outputs(
+            Output, packed, gate, self._send_by_python, _RECORD_OVERHEAD_BYTES
+        )
+        self.send = self.columns.send  # type: ignore[method-assign]  # it calls that one for anything unusual
+        super().__init__(topics, limits, gate)
+
+    @property
+    def at_ms(self) -> int:
+        return self.columns.at_ms
+
+    @at_ms.setter
+    def at_ms(self, at_ms: int) -> None:
+        self.columns.at_ms = at_ms
+
+    @property
+    def input_key(self) -> bytes | None:
+        return self.columns.input_key
+
+    @input_key.setter
+    def input_key(self, key: bytes | None) -> None:
+        self.columns.input_key = key
+
+    @property
+    def staged(self) -> Sequence[Output]:
+        return cast("Sequence[Output]", self.columns)
+
+    def learn_limits(self, limits: Mapping[str, int]) -> None:
+        super().learn_limits(limits)
+        self.columns.learn(
+            [
+                (
+                    *(topic, topic.name, None if is_text else encode_key),
+                    *((plain, True) if (plain := unchecked(value.encode)) is not None else (value.encode, False)),
+                    *(limit_bytes, may_stay),
+                )
+                for topic, (encode_key, is_text, value, limit_bytes, may_stay) in self._ways.items()
+                # Codecs of a registry stay in Python, because they may ask it.
+                if topic.key.schemas is None and value.schemas is None
+            ]
+        )
+
+    def _send_by_python(self, error: BaseException | None, /, *args: Any, **given: Any) -> None:
+        """Send what the engine does not. `error`: what it met."""
+        if error is not None and of_a_signal(error):
+            raise error  # it comes once; anything else is met again, and named
+        Out.send(self, *args, **given)
+        self.columns.append(self._made.pop(), self._times_ms.pop())
+
+    def cut(self, mark: tuple[int, int] = (0, 0)) -> None:
+        super().cut(mark)
+        self.columns.cut(mark[0])
+
+    def hashing(self) -> Steps[dict[str, int]]:
+        while not self.columns.hash(PIECE_BYTES):
+            yield
+        return self.columns.hashes()
+
+    def take(self) -> Sequence[Output]:
+        return self.columns.take()
 
 
 def limits_of_a_replay(topics: Iterable[Topic[Any, Any]]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.entry_index import EntryIndex, Present, StoredPart
 from snapreplay.state.gate import OPEN
 from snapreplay.state.keys import UNENCODABLE, K, KeyCodec
-from snapreplay.state.shards import SHARD_COUNT, Shards, Slot
+from snapreplay.state.shards import SHARD_COUNT, Shards, Slot, Slots
 from snapreplay.state.sorted_entries import EVERYTHING, PART_ENTRIES_MAX, KeyBounds, SortedEntries, SortedPart
 from snapreplay.state.staging import Encoded, Touched, encoding
 from snapreplay.state.steps import Steps, all_of
@@ -78,10 +78,10 @@ class MapStore(Generic[K, V]):
         self.decode_key: Callable[[bytes], K] = keys.unpack
         self.entry_bytes_max = entry_bytes_max
         # One per key of `live`, in the same order, with the value below `live`.
-        self._places: list[Slot] = []
+        self._places: Slots = []
         # What the batch changed so far, and the places of these keys as they were before the batch.
         self._staged: dict[bytes, bytes | None] = {}
-        self._staged_places: list[Slot] = []
+        self._staged_places: Slots = []
         self._staged_added = 0
         self.is_sealed = False
         self.shards = Shards(compact=not ordered)
@@ -90,9 +90,13 @@ class MapStore(Generic[K, V]):
         # Every record passes here: each attribute lookup less saves 2 %.
         self._pack_key, self._unpack = keys.pack, values.unpack
         self._lookups, self._mask = self.shards.lookups, self.shards.mask
+        self._look_up: Any = None
         if engine.compiled is not None and keys.type in (str, bytes):
-            layers = self, self.live, self._places, self._lookups
+            if not ordered:  # its index shares the keys
+                self._places = engine.compiled.Places()
+            layers = self, self.live, self._places, self.shards.targets, self._lookups
             look_up = engine.compiled.LookUp(*layers, keys.type is str, values.unpack, self.touch, MsgspecError)
+            self._look_up = look_up
             self.touch = look_up.touch  # type: ignore[method-assign]  # it calls this one for anything unusual
 
     def give_name(self, name: str) -> None:
@@ -311,12 +315,14 @@ class MapStore(Generic[K, V]):
         """End `staging`: everything that was touched is encoded and can be written."""
         self.version += 1
         if self._staged:
-            self._staged_places += [p for p in self._places if p[0] not in self._staged]
+            self._staged_places.extend(p for p in self._places if p[0] not in self._staged)
             self._staged.update(encoded)
         else:
             self._staged = encoded
             self._staged_places = self._places.copy()
         self._staged_added += self.added
+        if self._look_up is not None:
+            self._look_up.staged(bool(self._staged))
         self._forget_touched()
 
     def sealing(self) -> Steps[Sealed]:
@@ -353,6 +359,8 @@ class MapStore(Generic[K, V]):
 
     def _forget_staged(self) -> None:
         self._staged, self._staged_places, self._staged_added = {}, [], 0
+        if self._look_up is not None:
+            self._look_up.staged(False)
 
     def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
         return reading_all(self.shards, self._keys, self._values, each_shard_max)

@@ -39,6 +39,8 @@ SETTLE_ENTRIES = 1024
 Slot = tuple[bytes, bytes | None, int]
 """Encoded key, its value or None as it was looked up, index of its shard."""
 
+Slots = list[Slot] | engine.Places
+
 _ABSENT = object()
 
 
@@ -46,7 +48,7 @@ _ABSENT = object()
 class _Undo:
     """The entries as they were before a batch was written."""
 
-    places: Sequence[Slot]
+    places: Slots
     digest: Digest
     size_bytes: int
 
@@ -60,14 +62,17 @@ class Shards:
     """The shards of a map, not thread-safe; one owner.
 
     `lookups[crc32(key) & mask](key)` returns the value of an encoded key, or None if it is absent. Callers spell it
-    out, because every record passes there. `version`: changes when a batch is kept or undone, and with `reset`. Writing
-    a batch changes no committed value."""
+    out, because every record passes there; the engine reads `targets` that are shards. `version`: changes when a batch
+    is kept or undone, and with `reset`. Writing a batch changes no committed value."""
 
     def __init__(self, shard_count: int = SHARD_COUNT, *, compact: bool = True) -> None:
         """Become empty. `compact`: let the engine hold the entries. An index that shares their objects needs dicts."""
         self._new_shard = engine.compiled.Shard if compact and engine.compiled is not None else dict
         self.lookups: list[Callable[[bytes], bytes | None]] = []
         self.version = 0
+        # Where writes go: the shard itself, or, from a mark until it is settled, a dict on top of
+        # it in which None stands for a deleted key.
+        self.targets: list[Any] = []
         self._shards: list[Shard] = []
         self._cursor: ShardCursor | None = None
         self.unsettled: list[int] = []
@@ -90,9 +95,7 @@ class Shards:
         if self._is_bare and len(self._shards) == shard_count:  # as in a new process with many partitions
             return
         self._shards = [self._new_shard() for _ in range(shard_count)]
-        # Where writes go: the shard itself, or, from a mark until it is settled, a dict on top of
-        # it in which None stands for a deleted key.
-        self._targets: list[Any] = list(self._shards)
+        self.targets[:] = self._shards
         self.lookups[:] = [shard.get for shard in self._shards]
         self.unsettled, self._cursor = [], None
 
@@ -107,14 +110,14 @@ class Shards:
 
     def by_shard(self) -> Iterator[Mapping[bytes, bytes]]:
         """Yield the entries of one shard after the other. Must not be continued after a write."""
-        for shard, target in zip(self._shards, self._targets, strict=True):
+        for shard, target in zip(self._shards, self.targets, strict=True):
             if target is shard:
                 yield dict_of(shard)
             else:
                 merged = {**dict_of(shard), **target}
                 yield {key: value for key, value in merged.items() if value is not None}
 
-    def writing(self, places: Sequence[Slot], changes: dict[bytes, bytes | None]) -> Steps[None]:
+    def writing(self, places: Slots, changes: dict[bytes, bytes | None]) -> Steps[None]:
         """Apply a batch, digest included. Lookups see it at once. `keep` makes it the last committed batch;
         `undo` takes it back, even before the last step.
 
@@ -136,15 +139,15 @@ class Shards:
         for key in unchanged:
             del changes[key]
 
-    def _write(self, places: Sequence[Slot], values: Sequence[bytes | None], unchanged: list[bytes]) -> None:
+    def _write(self, places: Slots, values: Sequence[bytes | None], unchanged: list[bytes]) -> None:
         self._sums = {}
         if engine.compiled is not None:
-            block = places, values, self._targets, self._shards, unchanged
+            block = places, values, self.targets, self._shards, unchanged
             count, sum_a, sum_b, size_bytes = engine.compiled.write(*block)
             self.digest = self.digest.plus(Digest(count, sum_a, sum_b))
             self.size_bytes += size_bytes
             return
-        hash64, targets, shards = xxh64_intdigest, self._targets, self._shards
+        hash64, targets, shards = xxh64_intdigest, self.targets, self._shards
         count, sum_a, sum_b = self.digest.count, self.digest.a, self.digest.b
         size_bytes = self.size_bytes
         for (key, old, index), new in zip(places, values, strict=True):
@@ -204,7 +207,7 @@ class Shards:
             return
         self.version += 1
         for key, old, index in undo.places:
-            target = self._targets[index]
+            target = self.targets[index]
             if old is None and target is self._shards[index]:
                 target.pop(key, None)
             else:
@@ -212,9 +215,9 @@ class Shards:
         self.digest, self.size_bytes = undo.digest, undo.size_bytes
 
     @property
-    def waiting(self) -> Sequence[Slot]:
+    def waiting(self) -> Slots:
         """The places of the batch that is neither kept nor undone."""
-        return () if self._undo is None else self._undo.places
+        return [] if self._undo is None else self._undo.places
 
     @property
     def committed_digest(self) -> Digest:
@@ -250,7 +253,7 @@ class Shards:
             undone.setdefault(index, {})[key] = old
         first = 0 if after is None else crc32(after) & self.mask
         for index in range(first, self.mask + 1):
-            shard, target = self._shards[index], self._targets[index]
+            shard, target = self._shards[index], self.targets[index]
             written = target if target is not shard else {}
             if not shard and not written and index not in undone:
                 continue
@@ -262,7 +265,7 @@ class Shards:
     def take_all(self) -> list[Shard]:
         """Return the shards and become empty: freeing them takes time. A cursor that is still open keeps
         its image."""
-        shards = [each for each in (*self._shards, *self._targets) if each]  # an empty one may stay in use
+        shards = [each for each in (*self._shards, *self.targets) if each]  # an empty one may stay in use
         self.reset(self.mask + 1)
         return shards
 
@@ -280,8 +283,8 @@ class Shards:
         self._settle(None)
         cursor = ShardCursor(list(self._shards), self.digest, self._released, self._sums)
         self._cursor = cursor
-        self._targets = [{} for _ in self._shards]
-        self.lookups[:] = [_layered(t, s) for t, s in zip(self._targets, self._shards, strict=True)]
+        self.targets[:] = [{} for _ in self._shards]
+        self.lookups[:] = [_layered(t, s) for t, s in zip(self.targets, self._shards, strict=True)]
         return cursor
 
     def settle(self) -> bool:
@@ -302,7 +305,7 @@ class Shards:
             if shard or not isinstance(shard, dict):
                 shard.update(entries)
             else:
-                shard = self._shards[index] = self._targets[index] = entries
+                shard = self._shards[index] = self.targets[index] = entries
                 self.lookups[index] = entries.get
             count += len(shard)
             sum_a += part.digest_a
@@ -332,14 +335,14 @@ class Shards:
         settled = 0
         while self.unsettled and (entries_max is None or settled < entries_max):
             index = self.unsettled.pop()
-            shard, on_top = self._shards[index], self._targets[index]
+            shard, on_top = self._shards[index], self.targets[index]
             for key, value in on_top.items():
                 if value is None:
                     shard.pop(key, None)
                 else:
                     shard[key] = value
             settled += len(on_top) + 1
-            self._targets[index] = shard
+            self.targets[index] = shard
             self.lookups[index] = shard.get
 
 

@@ -14,7 +14,7 @@ from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import ENTRY_BYTES_MAX
 from snapreplay.state.keys import UNENCODABLE
 from snapreplay.state.read_back import MutableObjects, met_twice
-from snapreplay.state.shards import Slot
+from snapreplay.state.shards import Slots
 from snapreplay.state.steady import HINT, is_unsteady
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.values import DELETED, Missing, ValueCodec, shared_object
@@ -24,8 +24,7 @@ V = TypeVar("V")
 
 Objects = Mapping[K, V | Literal[Missing.DELETED]]
 
-key_of = itemgetter(0)
-"""The encoded key of a `Slot`."""
+_key_of = itemgetter(0)
 
 
 BLOCK = 512
@@ -41,7 +40,7 @@ class Touched(NamedTuple, Generic[K, V]):
     """The objects that a batch touched in one map, and in the same order the places of their keys."""
 
     objects: Objects[K, V]
-    places: Sequence[Slot]
+    places: Slots
     codec: ValueCodec[V]
     entry_bytes_max: int
 
@@ -71,7 +70,8 @@ def _encoding(touched: Touched[Any, Any], objects: MutableObjects) -> Steps[Enco
     while start < len(entries):
         stop = start + size
         block = entries[start:stop]
-        keys = list(map(key_of, places[start:stop]))
+        some = places[start:stop]
+        keys = list(map(_key_of, some)) if isinstance(some, list) else some.keys()
         values = [value for value in block if value is not DELETED]
         try:
             packed = list(map(codec.pack, values))

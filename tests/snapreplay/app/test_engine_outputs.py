@@ -1,8 +1,11 @@
 """What a handler sends is the same with the compiled engine, which keeps it in columns, and without it."""
 
+import gc
 import math
 import signal
+import weakref
 from asyncio import CancelledError
+from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from functools import wraps
 from itertools import product
@@ -17,8 +20,9 @@ from snapreplay.app.codecs import Codec, i64, json, msgpack, nullable, raw, utf8
 from snapreplay.app.out import Out
 from snapreplay.app.record import Carried, Output, counted_topics, hashing, packed
 from snapreplay.app.topic import InternalTopic, Topic
-from snapreplay.errors import RecordError
+from snapreplay.errors import RecordError, UsageError
 from snapreplay.service.kafka.batching import Batches, TopicShape
+from snapreplay.state.gate import Gate
 from snapreplay.state.steps import all_of
 from tests.support.engines import compiled, needs_engine, pure, with_engine
 
@@ -182,10 +186,84 @@ def test_the_engine_stages_what_python_stages(taken, start, stop):
     assert seen(found) == seen(expected)
     assert seen(found[start:stop]) == seen(expected[start:stop])
     assert not by_engine.staged
+    for out in (by_engine, by_python):  # the time and the key stay
+        done(("send", TOPICS[6], "ada", b"next", {}), out)
+    assert seen(by_engine.take()) == seen(by_python.take())
     if all(each.timestamp_ms is not None and (each.partition or 0) < 2 for each in expected):
         with pure():
             batches = batched(expected, start, stop)
         assert batched(found, start, stop) == batches
+
+
+CALLS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((), {}),
+    ((), {"key": "a", "value": b""}),
+    ((TOPICS[6],), {"key": "a"}),
+    ((TOPICS[6],), {"value": b""}),
+    ((TOPICS[6], "a"), {"value": b""}),
+    ((TOPICS[6], "a", b""), {}),
+    ((TOPICS[6],), {"key": "a", "value": b"", "topic": TOPICS[6]}),
+    ((TOPICS[6],), {"key": "a", "value": b"", "time": 3}),
+    ((), {"topic": TOPICS[6], "key": "a", "value": b""}),
+    ((TOPICS[6],), {"key": "a", "value": b"", "headers": []}),
+    ((TOPICS[6],), {"key": "a", "value": b"", "partition": None, "headers": None, "timestamp_ms": None}),
+]
+
+
+@pytest.mark.parametrize(("args", "named"), CALLS)
+def test_a_wrong_call_is_refused_as_by_python(args, named):
+    """By a text that names `Out.send`, for which there is a hint."""
+    with pure():
+        outs = [Out(TOPICS, {})]
+    outs.append(Out(TOPICS, {}))
+    shown = []
+    for out in outs:
+        try:
+            out.send(*args, **named)
+        except TypeError as error:
+            shown.append(str(error))
+        else:
+            shown.append(seen(out.staged))
+    assert shown[1] == shown[0]
+
+
+def test_only_the_thread_whose_handler_runs_may_send():
+    """While the gate is open, that is."""
+    gate = Gate()
+    out = Out(TOPICS, {}, gate)
+
+    def refused():
+        with pytest.raises(UsageError) as raised:
+            out.send(TOPICS[6], key="a", value=b"")
+        return str(raised.value)
+
+    with ThreadPoolExecutor(1) as other:
+        gate.close()
+        assert "after its handler had ended" in refused()
+        gate.open()
+        assert "in another thread" in other.submit(refused).result()
+        out.send(TOPICS[6], key="a", value=b"")
+        other.submit(gate.open).result()
+        assert "in another thread" in refused()
+        other.submit(out.send, TOPICS[6], key="b", value=b"").result()
+    assert [each.key for each in out.staged] == [b"a", b"b"]
+
+
+def test_an_out_that_is_not_used_any_more_is_freed():
+    """It and what the engine keeps refer to each other."""
+
+    class Holder:
+        def encode(self, _):
+            return b""
+
+    holder = Holder()
+    topic = Topic("t", key=utf8, value=Codec("held", bytes, holder.encode))
+    out = Out([topic], {})
+    out.send(topic, key="a", value=1)
+    is_there = weakref.ref(holder)
+    del holder, topic, out
+    gc.collect()
+    assert is_there() is None
 
 
 def test_a_value_that_sends_while_it_is_encoded():
@@ -240,7 +318,7 @@ def test_after_an_error_all_is_hashed_again():
             raise MemoryError
         return packed(made)
 
-    staged = compiled.Outputs(Output, encode, 0, [])
+    staged = compiled.Outputs(Output, encode, None, None, 0)
     outputs = [Output("t", b"k", b"%d" % each, None, False, None) for each in range(3)]
     for each in outputs:
         staged.append(each, -1)

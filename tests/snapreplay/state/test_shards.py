@@ -13,7 +13,7 @@ from snapreplay.errors import DamagedError
 from snapreplay.state import shards as shards_module
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import digest_of
-from snapreplay.state.shards import Shards
+from snapreplay.state.shards import Shards, Slot, Slots
 from snapreplay.state.steps import all_of
 from tests.support.engines import compiled, each_engine, needs_engine, own_records
 
@@ -27,7 +27,8 @@ CHANGES = st.dictionaries(KEYS, st.none() | st.binary(max_size=4), max_size=12)
 def begin(shards: Shards, changes: dict[bytes, bytes | None]) -> None:
     """A batch that is neither kept nor undone."""
     indexes = {key: crc32(key) & shards.mask for key in changes}
-    places = [(key, shards.lookups[index](key), index) for key, index in indexes.items()]
+    places: Slots = [] if engine.compiled is None else engine.compiled.Places()
+    places.extend((key, shards.lookups[index](key), index) for key, index in indexes.items())
     all_of(shards.writing(places, dict(changes)))
 
 
@@ -265,6 +266,33 @@ def test_a_compiled_shard_holds_what_a_dict_would(writes: list[tuple[bytes, byte
         del shard[b"absent"]
     with pytest.raises(TypeError):
         shard.update({b"k": "text"})  # type: ignore[dict-item]
+
+
+SLOTS = st.lists(st.tuples(st.binary(max_size=3), st.none() | st.binary(max_size=3), st.integers(0, 9)), max_size=8)
+
+
+@needs_engine
+@given(st.lists(SLOTS, max_size=3), st.integers(0, 20), st.integers(0, 20))
+def test_compiled_places_are_a_list(added: list[list[Slot]], start: int, stop: int) -> None:
+    """Parts and copies of it do not change with it."""
+    assert compiled is not None
+    places, model = compiled.Places(), list[Slot]()
+    for some in added:
+        part, copied = places[start:stop], places.copy()
+        before = list(model)
+        places.extend(some[:-1])
+        for each in some[-1:]:
+            places.append(each)
+        model += some
+        assert (list(part), list(copied)) == (before[start:stop], before)
+        assert list(places) == model
+        assert places.keys() == [key for key, _, _ in model]
+        assert len(places) == len(model)
+        assert list(places[start:stop][1:]) == model[start:stop][1:]
+    places.clear()
+    assert list(places) == []
+    with pytest.raises(IndexError):
+        places[::2]
 
 
 def sliced(index: int, entries: dict[bytes, bytes]) -> ShardSlice:
