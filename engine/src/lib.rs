@@ -20,7 +20,7 @@ use pyo3::prelude::*;
 mod snapreplay_engine {
     /// Compared by `snapreplay/engine.py`. Raise both when a function changes its meaning.
     #[pymodule_export]
-    const INTERFACE: u32 = 9;
+    const INTERFACE: u32 = 10;
     #[pymodule_export]
     use super::entries::{digest, write};
     #[pymodule_export]
@@ -30,7 +30,7 @@ mod snapreplay_engine {
     #[pymodule_export]
     use super::records::{RawRecord, crc32c, records};
     #[pymodule_export]
-    use super::run::{LookUp, apply};
+    use super::run::{Getter, LookUp, apply};
     #[pymodule_export]
     use super::sent::Outputs;
     #[pymodule_export]

@@ -1,11 +1,13 @@
 //! The loop over a run of records, as in `Fold._apply_run`, and the look-up of a key, as in `MapStore.touch`.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyType};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
 
 use crate::places::{Place, Places};
 use crate::records::RawRecord;
@@ -251,6 +253,64 @@ impl LookUp {
         visit.call(&self.lookups)?;
         visit.call(&self.unpack)?;
         visit.call(&self.by_python)
+    }
+}
+
+/// The first base of a map: its `[]`, as that of `MapState`, which has the rest.
+#[pyclass(module = "snapreplay_engine", frozen, mapping, subclass)]
+pub struct Getter {
+    reading: OnceLock<Reading>,
+}
+
+struct Reading {
+    look_up: Py<LookUp>,
+    by_python: Py<PyAny>,
+    missing: Py<PyType>,
+}
+
+#[pymethods]
+impl Getter {
+    #[new]
+    #[pyo3(signature = (*_args, **_options))]
+    fn new(_args: &Bound<'_, PyTuple>, _options: Option<&Bound<'_, PyDict>>) -> Self {
+        Getter { reading: OnceLock::new() }
+    }
+
+    /// Takes `by_python`: does the same, for anything unusual. `missing`: the class of what `live` holds for a deleted
+    /// key, and of what a look-up returns for one that is not there.
+    fn read_with(&self, look_up: Py<LookUp>, by_python: Py<PyAny>, missing: Py<PyType>) {
+        let _ = self.reading.set(Reading { look_up, by_python, missing });
+    }
+
+    fn __getitem__<'py>(slf: &Bound<'py, Self>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let Some(Reading { look_up, by_python, missing }) = slf.get().reading.get() else {
+            return Err(PyTypeError::new_err("it was not made by MapState"));
+        };
+        let look_up = look_up.get();
+        let is_usual = if look_up.are_texts {
+            key.is_exact_instance_of::<PyString>()
+        } else {
+            key.is_exact_instance_of::<PyBytes>()
+        };
+        if !is_usual {
+            return by_python.bind(py).call1((slf, key));
+        }
+        let value = match look_up.live.bind(py).get_item(key)? {
+            Some(value) => value,
+            None => look_up.touch(py, key, Given(None))?,
+        };
+        if value.get_type().is(missing.bind(py)) {
+            return slf.call_method1(intern!(py, "_store_default"), (key,));
+        }
+        Ok(value)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self.reading.get() {
+            Some(reading) => visit.call(&reading.look_up),
+            None => Ok(()),
+        }
     }
 }
 

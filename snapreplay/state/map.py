@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from _thread import get_ident
 from collections.abc import Callable, ItemsView, Iterator, MutableMapping, Sequence, ValuesView
+from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
+from snapreplay import engine
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import ENTRY_BYTES_MAX
@@ -65,10 +67,16 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
     """
 
     def __new__(
-        cls, *_args: object, ttl_ms: int | None = None, refresh: str = "write", **_kwargs: object
+        cls, *args: object, ttl_ms: int | None = None, refresh: str = "write", **_kwargs: object
     ) -> MapState[K, V]:
-        """Make a map. One without a ttl must not pay for it: one with a ttl has a class of its own."""
-        if cls is not MapState or (ttl_ms is None and refresh == "write"):
+        """Make a map. One without a ttl must not pay for it: one with a ttl has a class of its own. So has one whose
+        keys the engine looks up."""
+        if cls is not MapState:
+            return super().__new__(cls)
+        if ttl_ms is None and refresh == "write":
+            if engine.compiled is not None and args[:1] in ((str,), (bytes,)):
+                made = _engine_map(engine.compiled.Getter)
+                return made.__new__(made)
             return super().__new__(cls)
         return super().__new__(_ExpiringMap if refresh == "write" else _ReadRefreshedMap)
 
@@ -109,6 +117,8 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         self._ordered = ordered
         self._live = self._store.live
         self._touch = self._store.touch
+        if engine.compiled is not None and isinstance(self, engine.compiled.Getter):
+            self.read_with(self._store.look_up, MapState.__getitem__, Missing)
 
     def __snapreplay_types__(self) -> tuple[type[K], type[V]]:
         """Return the types of keys and values, for those who read what is stored."""
@@ -299,6 +309,16 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         if self._store.gate is OPEN or self._store.gate.owner == get_ident():
             self[key] = value  # else it is only looked at
         return value
+
+
+@cache
+def _engine_map(getter: Any) -> type[MapState[Any, Any]]:
+    """Return the class of maps whose `[]` is the engine's. `getter`: the class that has it."""
+
+    class EngineMap(getter, MapState[Any, Any]):  # type: ignore[misc]  # a class of Any: the engine may not be there
+        """Reads by the engine, which calls `MapState.__getitem__` for anything unusual."""
+
+    return EngineMap
 
 
 class _Items(ItemsView[K, V]):

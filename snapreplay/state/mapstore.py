@@ -58,6 +58,7 @@ class MapStore(Generic[K, V]):
         added: net number of keys that `live` adds to the layers below it; counted by the view and
             `touch`.
         decode_key: raises MsgspecError if the stored key is of another type.
+        look_up: the engine's, if it looks keys up.
         scheduler: sets the timers of its keys; None: the app has none.
         version: changes with the layers below `live`.
     """
@@ -90,13 +91,13 @@ class MapStore(Generic[K, V]):
         # Every record passes here: each attribute lookup less saves 2 %.
         self._pack_key, self._unpack = keys.pack, values.unpack
         self._lookups, self._mask = self.shards.lookups, self.shards.mask
-        self._look_up: Any = None
+        self.look_up: Any = None
         if engine.compiled is not None and keys.type in (str, bytes):
             if not ordered:  # its index shares the keys
                 self._places = engine.compiled.Places()
             layers = self, self.live, self._places, self.shards.targets, self._lookups
             look_up = engine.compiled.LookUp(*layers, keys.type is str, values.unpack, self.touch, MsgspecError)
-            self._look_up = look_up
+            self.look_up = look_up
             self.touch = look_up.touch  # type: ignore[method-assign]  # it calls this one for anything unusual
 
     def give_name(self, name: str) -> None:
@@ -321,8 +322,8 @@ class MapStore(Generic[K, V]):
             self._staged = encoded
             self._staged_places = self._places.copy()
         self._staged_added += self.added
-        if self._look_up is not None:
-            self._look_up.staged(bool(self._staged))
+        if self.look_up is not None:
+            self.look_up.staged(bool(self._staged))
         self._forget_touched()
 
     def sealing(self) -> Steps[Sealed]:
@@ -359,8 +360,8 @@ class MapStore(Generic[K, V]):
 
     def _forget_staged(self) -> None:
         self._staged, self._staged_places, self._staged_added = {}, [], 0
-        if self._look_up is not None:
-            self._look_up.staged(False)
+        if self.look_up is not None:
+            self.look_up.staged(False)
 
     def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
         return reading_all(self.shards, self._keys, self._values, each_shard_max)

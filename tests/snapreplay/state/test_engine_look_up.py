@@ -1,5 +1,7 @@
 """A map does the same with the compiled engine, which looks its keys up, and without it."""
 
+import gc
+import weakref
 from enum import StrEnum
 from typing import Any
 
@@ -145,3 +147,26 @@ def test_what_interrupts_a_look_up_is_not_swallowed():
     asked.clear()
     with pytest.raises(KeyboardInterrupt):
         _ = state["a"]
+
+
+@pytest.mark.parametrize("key_type", [str, bytes])
+def test_a_map_that_is_not_used_any_more_is_freed(key_type):
+    """It, its store and what the engine keeps refer to each other."""
+    state = MapState(key_type, Count, default=Count)
+    assert state[key_type()].n == 0
+    is_there = weakref.ref(state)
+    del state
+    gc.collect()
+    assert is_there() is None
+
+
+def test_a_map_that_its_author_has_changed_is_read_by_its_methods():
+    """A subclass may have a `[]` of its own."""
+
+    class Mine(MapState[str, Count]):
+        def __getitem__(self, key):
+            return super().__getitem__(key.lower())
+
+    state = Mine(str, Count, default=Count)
+    assert state["ADA"] is state["ada"]
+    assert list(state) == ["ada"]
