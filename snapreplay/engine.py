@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, cast
 
 from snapreplay.errors import UsageError
 
-INTERFACE = 10
+INTERFACE = 11
 """Of the functions below; `engine/src/lib.rs` has the same number."""
 VARIABLE = "SNAPREPLAY_ENGINE"
 _HINT = "`make setup` in a checkout builds it if cargo is there, `pip install ./engine` anywhere"
@@ -175,6 +175,9 @@ class Compiled(Protocol):
         /,
     ) -> tuple[int, int, int, int]:
         """Write entries as `Shards` does; return by how much count, both sums and bytes change."""
+
+    def change(self, changes: Any, targets: list[Any], /) -> tuple[int, int, int, int] | None:
+        """Write changes to the shards of their keys; return what `write` returns. None: Python must do it."""
 
 
 def chosen(wanted: str) -> tuple[Compiled | None, str]:

@@ -1,7 +1,7 @@
 //! Entries of a map: digests and writes, as in `snapreplay/state/digest.py` and `shards.py`.
 
 use crate::places::Places;
-use crate::shard::{Shard, hash_of, prefetch_entries};
+use crate::shard::{Shard, crc32, hash_of, prefetch_entries};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyBytes, PyDict, PyList};
@@ -23,6 +23,37 @@ pub fn digest(entries: &Bound<'_, PyAny>) -> PyResult<(usize, u64, u64)> {
         (count, a, b) = (count + 1, a.wrapping_add(of_a), b.wrapping_add(of_b));
     }
     Ok((count, a, b))
+}
+
+/// By how much the number of entries, the two sums of their digest and their bytes change.
+#[derive(Default)]
+pub struct Sums {
+    count: i64,
+    a: u64,
+    b: u64,
+    size: i64,
+}
+
+impl Sums {
+    /// A key gets another value; `None`: it has none.
+    pub fn replace(&mut self, key: &[u8], old: Option<&[u8]>, new: Option<&[u8]>) {
+        if let Some(new) = new {
+            let (of_a, of_b) = hashes(key, new);
+            (self.a, self.b) = (self.a.wrapping_add(of_a), self.b.wrapping_add(of_b));
+            self.count += 1;
+            self.size += (key.len() + new.len()) as i64;
+        }
+        if let Some(old) = old {
+            let (of_a, of_b) = hashes(key, old);
+            (self.a, self.b) = (self.a.wrapping_sub(of_a), self.b.wrapping_sub(of_b));
+            self.count -= 1;
+            self.size -= (key.len() + old.len()) as i64;
+        }
+    }
+
+    fn all(self) -> (i64, u64, u64, i64) {
+        (self.count, self.a, self.b, self.size)
+    }
 }
 
 /// Writes the values of keys, each at its (key, old value, index), to `targets[index]`, and returns by how much this
@@ -59,13 +90,36 @@ pub fn write<'py>(
     writing.write(entries.collect())
 }
 
+/// Writes changes to the shards of their keys, and returns what `write` returns. `None`: Python must do it.
+#[pyfunction]
+pub fn change(changes: &Bound<'_, PyDict>, targets: &Bound<'_, PyList>) -> PyResult<Option<(i64, u64, u64, i64)>> {
+    let mut known = Vec::with_capacity(changes.len());
+    for (key, new) in changes {
+        let Ok(key) = key.cast_into::<PyBytes>() else { return Ok(None) };
+        let target = targets.get_item(crc32(key.as_bytes()) as usize % targets.len().max(1))?;
+        let (Ok(shard), Ok(new)) = (target.cast_into::<Shard>(), bytes(new)) else { return Ok(None) };
+        known.push((shard, key, new));
+    }
+    let entries = known.iter().filter_map(|(shard, key, _)| Some((shard.try_borrow().ok()?, hash_of(key.as_bytes()))));
+    prefetch_entries(&entries.collect::<Vec<_>>());
+    let mut sums = Sums::default();
+    for (shard, key, new) in &known {
+        shard.try_borrow_mut()?.change(key.as_bytes(), new.as_ref().map(|each| each.as_bytes()), &mut sums)?;
+    }
+    Ok(Some(sums.all()))
+}
+
+fn bytes(value: Bound<'_, PyAny>) -> PyResult<Option<Bound<'_, PyBytes>>> {
+    Ok(if value.is_none() { None } else { Some(value.cast_into::<PyBytes>()?) })
+}
+
 /// An entry to write. `object`: of its key, which a dict holds; `None`: it is made for it.
 struct Entry<'a, 'py> {
     object: Option<&'a Bound<'py, PyBytes>>,
     key: &'a [u8],
     old: Option<&'a [u8]>,
     index: usize,
-    hash: u64,
+    hash: u32,
 }
 
 impl<'py> Entry<'_, 'py> {
@@ -83,7 +137,7 @@ struct Writing<'a, 'py> {
 
 impl Writing<'_, '_> {
     fn write(&self, entries: Vec<Entry<'_, '_>>) -> PyResult<(i64, u64, u64, i64)> {
-        let (py, mut count, mut a, mut b, mut size) = (self.values.py(), 0i64, 0u64, 0u64, 0i64);
+        let (py, mut sums) = (self.values.py(), Sums::default());
         if entries.len() != self.values.len() {
             return Err(PyValueError::new_err("as many values as places are needed"));
         }
@@ -94,44 +148,20 @@ impl Writing<'_, '_> {
         prefetch_entries(&known.collect::<Vec<_>>());
         for ((entry, target), new) in entries.iter().zip(targets).zip(self.values) {
             let Entry { key, old, index, hash, .. } = *entry;
-            let new = if new.is_none() { None } else { Some(new.cast_into::<PyBytes>()?) };
-            if old == new.as_ref().map(|each| each.as_bytes()) {
+            let new = bytes(new)?;
+            let value = new.as_ref().map(|each| each.as_bytes());
+            if old == value {
                 self.unchanged.append(entry.object(py))?;
                 continue;
             }
-            let length = key.len() as i64;
-            match &new {
-                Some(new) => {
-                    let (of_a, of_b) = hashes(key, new.as_bytes());
-                    (a, b) = (a.wrapping_add(of_a), b.wrapping_add(of_b));
-                    size += new.as_bytes().len() as i64;
-                    match target.cast::<Shard>() {
-                        Ok(shard) => shard.try_borrow_mut()?.put(hash, key, new.as_bytes())?,
-                        Err(_) => target.cast::<PyDict>()?.set_item(entry.object(py), new)?,
-                    }
-                }
-                None => {
-                    count -= 1;
-                    size -= length;
-                    if target.is(&self.shards.get_item(index)?) {
-                        target.del_item(entry.object(py))?
-                    } else {
-                        target.set_item(entry.object(py), py.None())?
-                    }
-                }
-            }
-            match old {
-                Some(old) => {
-                    let (of_a, of_b) = hashes(key, old);
-                    (a, b) = (a.wrapping_sub(of_a), b.wrapping_sub(of_b));
-                    size -= old.len() as i64;
-                }
-                None => {
-                    count += 1;
-                    size += length;
-                }
+            sums.replace(key, old, value);
+            match (value, target.cast::<Shard>()) {
+                (Some(value), Ok(shard)) => shard.try_borrow_mut()?.put(hash, key, value)?,
+                (Some(_), Err(_)) => target.cast::<PyDict>()?.set_item(entry.object(py), new)?,
+                (None, _) if target.is(&self.shards.get_item(index)?) => target.del_item(entry.object(py))?,
+                (None, _) => target.set_item(entry.object(py), py.None())?,
             }
         }
-        Ok((count, a, b, size))
+        Ok(sums.all())
     }
 }

@@ -20,9 +20,9 @@ use pyo3::prelude::*;
 mod snapreplay_engine {
     /// Compared by `snapreplay/engine.py`. Raise both when a function changes its meaning.
     #[pymodule_export]
-    const INTERFACE: u32 = 10;
+    const INTERFACE: u32 = 11;
     #[pymodule_export]
-    use super::entries::{digest, write};
+    use super::entries::{change, digest, write};
     #[pymodule_export]
     use super::outputs::pack;
     #[pymodule_export]

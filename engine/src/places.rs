@@ -21,7 +21,7 @@ struct Slot {
     key_bytes: usize,
     old_bytes: Option<usize>, // of the value, behind the key
     index: usize,
-    hash: u64,
+    hash: u32,
 }
 
 /// A place, as it is read by the engine.
@@ -29,7 +29,7 @@ pub struct Place<'a> {
     pub key: &'a [u8],
     pub old: Option<&'a [u8]>,
     pub index: usize,
-    pub hash: u64, // of the key, in its shard
+    pub hash: u32, // of the key, in its shard
 }
 
 impl Places {

@@ -318,7 +318,7 @@ impl Getter {
 struct Below<'py> {
     value: Bound<'py, PyBytes>,
     index: usize,
-    hash: u64,
+    hash: u32,
 }
 
 impl LookUp {

@@ -13,6 +13,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
+use crate::entries::Sums;
 use crate::records::RawRecord;
 use crate::sent::{put_bytes, put_text};
 
@@ -28,12 +29,17 @@ type Block = Box<[u8]>;
 #[derive(Default)]
 pub struct Shard {
     blocks: Vec<Block>,
-    /// The place of each block.
-    places: HashTable<u32>,
+    /// The place of each block, and the hash of its key: a table that grows does not read the keys again.
+    places: HashTable<(u32, u32)>,
 }
 
-pub fn hash_of(key: &[u8]) -> u64 {
-    HASHER.get_or_init(RandomState::new).hash_one(key)
+pub fn hash_of(key: &[u8]) -> u32 {
+    HASHER.get_or_init(RandomState::new).hash_one(key) as u32
+}
+
+/// The hash for a table. It takes the highest bits and the lowest ones.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
 }
 
 fn block_of(key: &[u8], value: &[u8]) -> Block {
@@ -72,19 +78,23 @@ fn value_in(block: &[u8]) -> &[u8] {
 }
 
 impl Shard {
-    fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
-        let found = self.places.find(hash, |&place| key_in(&self.blocks[place as usize]) == key);
-        found.map(|&place| place as usize)
+    fn find(&self, hash: u32, key: &[u8]) -> Option<usize> {
+        let found = self.places.find(spread(hash), |&(place, _)| key_in(&self.blocks[place as usize]) == key);
+        found.map(|&(place, _)| place as usize)
     }
 
     /// The value of a key with this hash.
-    pub fn value(&self, hash: u64, key: &[u8]) -> Option<&[u8]> {
+    pub fn value(&self, hash: u32, key: &[u8]) -> Option<&[u8]> {
         Some(value_in(&self.blocks[self.find(hash, key)?]))
     }
 
     /// Sets the value of a key with this hash.
-    pub fn put(&mut self, hash: u64, key: &[u8], value: &[u8]) -> PyResult<()> {
-        if let Some(place) = self.find(hash, key) {
+    pub fn put(&mut self, hash: u32, key: &[u8], value: &[u8]) -> PyResult<()> {
+        self.put_at(self.find(hash, key), hash, key, value)
+    }
+
+    fn put_at(&mut self, found: Option<usize>, hash: u32, key: &[u8], value: &[u8]) -> PyResult<()> {
+        if let Some(place) = found {
             let block = &mut self.blocks[place];
             let start = starts(block).1;
             if block.len() - start == value.len() {
@@ -96,25 +106,40 @@ impl Shard {
         }
         let place = u32::try_from(self.blocks.len()).map_err(|_| PyOverflowError::new_err("a shard is full"))?;
         self.blocks.push(block_of(key, value));
-        let blocks = &self.blocks;
-        self.places.insert_unique(hash, place, |&place| hash_of(key_in(&blocks[place as usize])));
+        self.places.insert_unique(spread(hash), (place, hash), |&(_, hash)| spread(hash));
         Ok(())
     }
 
-    pub fn remove(&mut self, key: &[u8]) -> bool {
+    fn remove(&mut self, hash: u32, key: &[u8]) -> bool {
         let blocks = &self.blocks;
-        let found = self.places.find_entry(hash_of(key), |&place| key_in(&blocks[place as usize]) == key);
-        let Ok(entry) = found else { return false };
-        let place = entry.remove().0;
+        let is_it = |&(place, _): &(u32, u32)| key_in(&blocks[place as usize]) == key;
+        let Ok(entry) = self.places.find_entry(spread(hash), is_it) else { return false };
+        let (place, _) = entry.remove().0;
         let last = self.blocks.len() - 1;
         if place as usize != last {
             let hash = hash_of(key_in(&self.blocks[last]));
-            if let Some(moved) = self.places.find_mut(hash, |&each| each as usize == last) {
-                *moved = place;
+            if let Some(moved) = self.places.find_mut(spread(hash), |&(each, _)| each as usize == last) {
+                moved.0 = place;
             }
         }
         self.blocks.swap_remove(place as usize);
         true
+    }
+
+    /// Gives a key another value, or none, and adds to `sums` by how much this changes them.
+    pub fn change(&mut self, key: &[u8], new: Option<&[u8]>, sums: &mut Sums) -> PyResult<()> {
+        let hash = hash_of(key);
+        let found = self.find(hash, key);
+        let old = found.map(|place| value_in(&self.blocks[place]));
+        if old == new {
+            return Ok(());
+        }
+        sums.replace(key, old, new);
+        match new {
+            Some(new) => self.put_at(found, hash, key, new)?,
+            None => _ = self.remove(hash, key),
+        }
+        Ok(())
     }
 }
 
@@ -171,10 +196,10 @@ pub fn prefetch(records: &Bound<'_, PyList>, are_texts: bool, shards: &Bound<'_,
 /// here the waits overlap. Takes the hash of each key.
 ///
 /// Returns how many probably exist.
-pub fn prefetch_entries(entries: &[(PyRef<'_, Shard>, u64)]) -> usize {
+pub fn prefetch_entries(entries: &[(PyRef<'_, Shard>, u32)]) -> usize {
     let places = entries.iter().map(|(shard, hash)| {
         // The first that may be it nearly always is it.
-        shard.places.find(*hash, |_| true).map(|&place| place as usize)
+        shard.places.find(spread(*hash), |_| true).map(|&(place, _)| place as usize)
     });
     let places: Vec<Option<usize>> = places.collect();
     let blocks: Vec<&[u8]> =
@@ -203,7 +228,11 @@ impl Shard {
     }
 
     fn __delitem__(&mut self, key: &Bound<'_, PyBytes>) -> PyResult<()> {
-        if self.remove(key.as_bytes()) { Ok(()) } else { Err(PyKeyError::new_err(key.clone().unbind())) }
+        if self.remove(hash_of(key.as_bytes()), key.as_bytes()) {
+            Ok(())
+        } else {
+            Err(PyKeyError::new_err(key.clone().unbind()))
+        }
     }
 
     fn pop<'py>(
@@ -213,7 +242,7 @@ impl Shard {
         default: Option<Bound<'py, PyBytes>>,
     ) -> Option<Bound<'py, PyBytes>> {
         let found = self.get(py, key);
-        self.remove(key);
+        self.remove(hash_of(key), key);
         found.or(default)
     }
 
@@ -240,8 +269,7 @@ impl Shard {
         if self.blocks.is_empty() {
             self.blocks.reserve_exact(entries.len());
         }
-        let blocks = &self.blocks;
-        self.places.reserve(entries.len(), |&place| hash_of(key_in(&blocks[place as usize])));
+        self.places.reserve(entries.len(), |&(_, hash)| spread(hash));
         for (key, value) in entries {
             let key = key.cast::<PyBytes>()?.as_bytes();
             self.put(hash_of(key), key, value.cast::<PyBytes>()?.as_bytes())?;

@@ -29,12 +29,13 @@ Shard = dict[bytes, bytes] | engine.Shard
 """Encoded key → encoded value."""
 
 
-def entries_of(shard: Shard) -> Iterable[tuple[bytes, bytes]]:
+def entries_of(shard: Shard, entries_max: int | None = None) -> Iterable[tuple[bytes, bytes]]:
     """Return the entries of a shard that is not written meanwhile, in no order; the engine makes some at a time."""
     if isinstance(shard, dict):
-        return shard.items()
-    starts = range(0, len(shard), SLICE_ENTRIES_MAX)
-    return chain.from_iterable(shard.items(start, SLICE_ENTRIES_MAX) for start in starts)
+        return islice(shard.items(), entries_max)
+    count = len(shard) if entries_max is None else min(entries_max, len(shard))
+    starts = range(0, count, SLICE_ENTRIES_MAX)
+    return chain.from_iterable(shard.items(at, min(SLICE_ENTRIES_MAX, count - at)) for at in starts)
 
 
 def dict_of(shard: Shard) -> dict[bytes, bytes]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 from zlib import crc32
 
@@ -140,13 +140,10 @@ class Shards:
             del changes[key]
 
     def _write(self, places: Slots, values: Sequence[bytes | None], unchanged: list[bytes]) -> None:
-        self._sums = {}
         if engine.compiled is not None:
-            block = places, values, self.targets, self._shards, unchanged
-            count, sum_a, sum_b, size_bytes = engine.compiled.write(*block)
-            self.digest = self.digest.plus(Digest(count, sum_a, sum_b))
-            self.size_bytes += size_bytes
+            self._count(*engine.compiled.write(places, values, self.targets, self._shards, unchanged))
             return
+        self._sums = {}
         hash64, targets, shards = xxh64_intdigest, self.targets, self._shards
         count, sum_a, sum_b = self.digest.count, self.digest.a, self.digest.b
         size_bytes = self.size_bytes
@@ -180,13 +177,25 @@ class Shards:
 
     def apply(self, changes: Mapping[bytes, bytes | None]) -> None:
         """Fold in, in a recovery, the changes of a committed batch, in one go."""
-        mask, lookups = self.mask, self.lookups
-        indexes = [crc32(key) & mask for key in changes]
-        places = [(k, lookups[i](k), i) for k, i in zip(changes, indexes, strict=True)]
         if self._undo is not None:
             raise RuntimeError("a batch waits: keep or undo it before changes are applied")
-        self._write(places, list(changes.values()), [])
+        written = None
+        if engine.compiled is not None and isinstance(changes, dict):
+            written = engine.compiled.change(changes, self.targets)
+        if written is not None:
+            self._count(*written)
+        else:
+            mask, lookups = self.mask, self.lookups
+            indexes = [crc32(key) & mask for key in changes]
+            places = [(k, lookups[i](k), i) for k, i in zip(changes, indexes, strict=True)]
+            self._write(places, list(changes.values()), [])
         self.keep()
+
+    def _count(self, count: int, sum_a: int, sum_b: int, size_bytes: int) -> None:
+        """Add what the engine has written to the digest and the size."""
+        self._sums = {}
+        self.digest = self.digest.plus(Digest(count, sum_a, sum_b))
+        self.size_bytes += size_bytes
 
     def prefetch(self, records: Sequence[Any], *, are_texts: bool) -> int:
         """Prefetch the entries of the keys of these records, texts in UTF-8 or bytes. Return how many probably exist; 0
@@ -271,7 +280,7 @@ class Shards:
 
     def entries(self, index: int, entries_max: int | None = None) -> list[tuple[bytes, bytes]]:
         """Return the entries of one shard, without what was written since a mark that is not settled."""
-        return list(islice(entries_of(self._shards[index]), entries_max))
+        return list(entries_of(self._shards[index], entries_max))
 
     def mark(self) -> ShardCursor:
         """Freeze every shard: O(shards), plus what an earlier snapshot left to fold in. Raises RuntimeError: another

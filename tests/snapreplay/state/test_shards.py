@@ -63,12 +63,13 @@ def test_each_expected_key_is_found(keys: set[str], are_texts: bool) -> None:
 STEPS = st.lists(st.one_of(CHANGES, st.sampled_from(["mark", "read", "release", "reset"])), max_size=25)
 
 
-@example(["mark", {b"a": b"1"}, "reset", {b"b": b"2"}], 1, 40, 5)
-@example(["mark", {b"a": b"1"}, "release", "reset", {b"b": b"2"}], 1, 40, 0)
-@example(["mark", {b"a": b"1", b"b": b"1"}, "release", "mark", "release"], 8, 40, 1)
-@given(STEPS, st.sampled_from([1, 2, 8]), st.integers(1, 40), st.integers(1, 5))
+@example(["mark", {b"a": b"1"}, "reset", {b"b": b"2"}], 1, 40, 5, False)
+@example(["mark", {b"a": b"1"}, "release", "reset", {b"b": b"2"}], 1, 40, 0, False)
+@example(["mark", {b"a": b"1", b"b": b"1"}, "release", "mark", "release"], 8, 40, 1, False)
+@example([{b"a": b"1", b"b": b"1"}, {b"a": b"2", b"b": None, b"c": None}, {b"a": b"2"}], 1, 40, 1, True)
+@given(STEPS, st.sampled_from([1, 2, 8]), st.integers(1, 40), st.integers(1, 5), st.booleans())
 def test_writing_during_a_snapshot_does_not_change_its_image(
-    steps: list[dict[bytes, bytes | None] | str], shard_count: int, raw_bytes: int, settle: int
+    steps: list[dict[bytes, bytes | None] | str], shard_count: int, raw_bytes: int, settle: int, is_recovery: bool
 ) -> None:
     """Marks, reads, writes, releases and resets in any order; and no write is lost by the snapshot."""
     with pytest.MonkeyPatch.context() as patch:
@@ -79,7 +80,7 @@ def test_writing_during_a_snapshot_does_not_change_its_image(
         read: dict[bytes, bytes] = {}
         for step in steps:
             if isinstance(step, dict):
-                write(shards, step)
+                shards.apply(step) if is_recovery else write(shards, step)
                 model = {k: v for k, v in (model | step).items() if v is not None}
             elif step == "mark" and cursor is None:
                 cursor, image, read = shards.mark(), dict(model), {}
@@ -293,6 +294,14 @@ def test_compiled_places_are_a_list(added: list[list[Slot]], start: int, stop: i
     assert list(places) == []
     with pytest.raises(IndexError):
         places[::2]
+
+
+@pytest.mark.parametrize(("most", "count"), [(None, 9_000), (0, 0), (3, 3), (8_193, 8_193), (10_000, 9_000)])
+def test_the_first_entries_of_a_shard_are_read(most: int | None, count: int) -> None:
+    shards = Shards(1)
+    shards.apply({b"%d" % number: b"v" for number in range(9_000)})
+    entries = shards.entries(0, most)
+    assert len(entries) == len(dict(entries)) == count
 
 
 def sliced(index: int, entries: dict[bytes, bytes]) -> ShardSlice:
