@@ -406,11 +406,8 @@ impl Outputs {
     fn hash(&mut self, py: Python<'_>, bytes_max: usize) -> PyResult<bool> {
         let (mut packed, mut size) = (Vec::new(), 0);
         let (mut hashed, mut topics) = (std::mem::take(&mut self.hashed), std::mem::take(&mut self.topics));
-        for place in hashed..self.sent.len() {
-            if size >= bytes_max {
-                break;
-            }
-            self.each(py, place..place + 1, |each| {
+        while hashed < self.sent.len() && size < bytes_max {
+            self.each(py, hashed..hashed + 1, |each| {
                 packed.clear();
                 match each {
                     Each::Plain { topic, key, value, same_key, .. } => {
@@ -432,7 +429,7 @@ impl Outputs {
                 }
                 Ok(true)
             })?;
-            hashed = place + 1;
+            hashed += 1;
         }
         (self.hashed, self.topics) = (hashed, topics);
         Ok(hashed == self.sent.len())
