@@ -21,7 +21,7 @@ from tests.support.fake_control import LIVE, LOADING
 
 
 @pytest.fixture
-def nobody(closed_address) -> str:
+def closed_url(closed_address) -> str:
     """A URL where nothing listens."""
     return f"http://{closed_address}"
 
@@ -83,11 +83,11 @@ def test_restore_status_says_what_keeps_the_process_out(invoke, url, control):
 
 @pytest.mark.parametrize("command", ["restore-status", "trigger-snapshot"])
 @pytest.mark.parametrize("extra", [[], ["--output", "json"]])
-def test_unreachable_is_3_and_names_the_url(invoke, nobody, command, extra):
-    """Nobody answers: exit code 3, which URL, what to do."""
-    result = invoke(command, "--url", nobody, *extra)
+def test_unreachable_is_3_and_names_the_url(invoke, closed_url, command, extra):
+    """Nothing listens there: exit code 3, which URL, what to do."""
+    result = invoke(command, "--url", closed_url, *extra)
     assert result.exit_code == 3
-    assert nobody in result.stderr
+    assert closed_url in result.stderr
     assert "hint:" in result.stderr
     assert result.stdout == ""
 
@@ -214,10 +214,10 @@ def test_health_follows_the_probes(invoke, url, control):
     assert invoke("health", "--url", url).exit_code == 1
 
 
-def test_health_without_an_answer_is_1(invoke, nobody, monkeypatch):
-    """Of nobody, or with wrong settings: to Docker any other code is reserved; why it is unhealthy is said."""
+def test_health_without_an_answer_is_1(invoke, closed_url, monkeypatch):
+    """Nothing listens there, or a setting is wrong: to Docker any other code is reserved. The message says why."""
     monkeypatch.setenv("SNAPREPLAY_HTTP__PORT", "x")
-    for options, said in (((), "http.port='x'"), (("--url", nobody), nobody)):
+    for options, said in (((), "http.port='x'"), (("--url", closed_url), closed_url)):
         result = invoke("health", *options)
         assert result.exit_code == 1
         assert said in result.stderr
