@@ -13,16 +13,10 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, missing_requests
 from snapreplay.service.kafka.shared import Client
-from snapreplay.service.ports import NewTopic, TopicPartition
+from snapreplay.service.ports import TopicPartition
 from tests.support.kafka import hasty, until_async
 from tests.support.stage import settings_for
 from tests.support.wire import ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID, Proxy
-
-
-async def topic(servers, name, partitions=1):
-    """A new one."""
-    await KafkaCluster(settings_for(servers)).create_topics([NewTopic(name, partitions)])
-    return name
 
 
 @asynccontextmanager
@@ -68,9 +62,9 @@ async def test_brokers_are_connected_to_one_by_one(broker):
     assert (absent.reachable, absent.missing) == (False, ())
 
 
-async def test_replicas_are_those_of_the_topics_asked_for(broker, unique):
+async def test_replicas_are_those_of_the_topics_asked_for(broker, new_topic, unique):
     """Leader and who is in sync, per partition."""
-    name = await topic(broker.bootstrap_servers, unique("replicas"), 2)
+    name = await new_topic(2)
     async with asking(broker.bootstrap_servers) as ask:
         found = await ask.replicas([name, unique("none")])
     assert sorted(found) == [TopicPartition(name, 0), TopicPartition(name, 1)]
@@ -78,10 +72,10 @@ async def test_replicas_are_those_of_the_topics_asked_for(broker, unique):
         assert each.replicas == each.in_sync == (each.leader,)
 
 
-async def test_an_open_transaction_is_found_with_its_id_and_age(broker, unique):
+async def test_an_open_transaction_is_found_with_its_id_and_age(broker, new_topic, unique):
     """Where it begins, whose it is, since when; none when it has ended, and unnamed when nobody knows it."""
     servers = broker.bootstrap_servers
-    name = await topic(servers, unique("pinned"))
+    name = await new_topic()
     partition, foreign = TopicPartition(name, 0), unique("foreign")
     async with asking(servers) as ask:
         leader = (await ask.replicas([name]))[partition].leader
@@ -100,11 +94,11 @@ async def test_an_open_transaction_is_found_with_its_id_and_age(broker, unique):
         await until_async(lambda: ask.open_transaction(partition, leader, [leader]), lambda found: found is None)
 
 
-async def test_the_probe_leaves_nothing_but_markers(broker, unique):
+async def test_the_probe_leaves_nothing_but_markers(broker, new_topic, unique):
     """No record, nothing held back, nothing open. What does not exist is refused, and the rest is probed all the
     same."""
     servers = broker.bootstrap_servers
-    names = [await topic(servers, unique("probe")) for _ in range(2)]
+    names = [await new_topic() for _ in range(2)]
     partitions = [TopicPartition(name, 0) for name in names]
     async with asking(servers) as ask:
         mine = unique("app-doctor")
@@ -132,10 +126,10 @@ HEARTBEAT, DESCRIBE_TRANSACTIONS = 12, 65
         (END_TXN, "probe"),
     ],
 )
-async def test_a_silent_coordinator_is_not_taken_for_a_good_answer(broker, unique, key, question):
+async def test_a_silent_coordinator_is_not_taken_for_a_good_answer(broker, new_topic, unique, key, question):
     """Else doctor would say that nothing is wrong, or that something is not permitted."""
     servers, proxy, mine = broker.bootstrap_servers, Proxy(broker.bootstrap_servers), unique("app")
-    written = TopicPartition(await topic(servers, unique("written")), 0)
+    written = TopicPartition(await new_topic(), 0)
     given = {"refused": (mine, {mine: written}), "ending": ([mine],), "probe": (mine, [written])}
     async with proxy.through(), KafkaDiagnostics(hasty(servers, 300)) as ask:
         proxy.fault = lambda found: "mute" if found == key else "pass"
