@@ -147,8 +147,10 @@ def guarded_broker(folder: Path) -> Iterator[Guarded]:
     plain, controller, *guarded = free_ports(5)
     node = Node(1, plain, controller)
     properties = _listeners(plain, controller, *guarded) | _tls(folder) | _WHO | KEEPS_LEADERS
-    with LocalCluster(1, nodes=[node], properties=properties) as cluster:
-        admin = AdminClient({"bootstrap.servers": f"{HOST}:{plain}"})
+    with (
+        LocalCluster(1, nodes=[node], properties=properties) as cluster,
+        AdminClient({"bootstrap.servers": f"{HOST}:{plain}"}) as admin,  # else it asks for a broker that has ended
+    ):
         open_at, sasl_at, tls_at, tokens_at = (f"{HOST}:{port}" for port in (plain, *guarded))
         here = Guarded(cluster, open_at, sasl_at, tls_at, tokens_at, folder, admin)
         here.set_password(PASSWORD)
