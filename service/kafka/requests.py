@@ -5,14 +5,17 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
 from io import SEEK_CUR, BytesIO
 from struct import Struct
 from typing import Any, ClassVar, NamedTuple
 
 from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.api import RequestStruct, Response
+from aiokafka.protocol.metadata import MetadataRequest, MetadataRequest_v5, MetadataResponse_v5
 from aiokafka.protocol.types import (
     AbstractType,
+    Array,
     Boolean,
     CompactArray,
     CompactBytes,
@@ -34,6 +37,8 @@ TEXT = CompactString("utf-8")
 NO_TAGS: dict[int, bytes] = {}
 """The value of the last field of every structure, in a request."""
 
+_ANSWERS_KEPT = 4
+"""Of the questions that are asked again and again; each names all topics of an app."""
 _END = ("tags", TaggedFields)
 _NO_TOPIC_ID = bytes(16)
 
@@ -82,6 +87,27 @@ def _partition_led(data: BytesIO) -> PartitionLed:
         data.seek(4 * counts[-1], SEEK_CUR)
     TaggedFields.decode(data)
     return PartitionLed._make((*led, counts[0]))
+
+
+class Unchanged:
+    """A list in an answer that is decoded once for the same bytes. Among many partitions, decoding metadata would be a
+    third of what a process does at rest, and metadata hardly ever change."""
+
+    def __init__(self, of: Array) -> None:
+        self.encode, self.repr = of.encode, of.repr
+        self._decoded = lru_cache(maxsize=_ANSWERS_KEPT)(partial(_decoded, of))
+
+    def decode(self, data: BytesIO) -> Any:
+        """Return what the others get for these bytes: it is not to be changed."""
+        begins_at = data.tell()
+        found, length = self._decoded(data.read())
+        data.seek(begins_at + length)
+        return found
+
+
+def _decoded(of: Array, data: bytes) -> tuple[Any, int]:
+    stream = BytesIO(data)
+    return of.decode(stream), stream.tell()
 
 
 def error_codes(answer: Any) -> dict[int, str]:
@@ -171,18 +197,42 @@ class Metadata(OwnRequest):
         brokers=array_of(node_id=Int32, host=TEXT, port=Int32, rack=TEXT),
         cluster_id=TEXT,
         controller_id=Int32,
-        topics=array_of(
-            error_code=Int16,
-            name=TEXT,
-            topic_id=TopicId,
-            is_internal=Boolean,
-            partitions=PartitionsLed,
-            topic_authorized_operations=Int32,
+        topics=Unchanged(
+            array_of(
+                error_code=Int16,
+                name=TEXT,
+                topic_id=TopicId,
+                is_internal=Boolean,
+                partitions=PartitionsLed,
+                topic_authorized_operations=Int32,
+            )
         ),
     )
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__([("", name, NO_TAGS) for name in names], False, True)
+
+
+class MetadataResponse(MetadataResponse_v5):
+    _BEFORE, _TOPICS = MetadataResponse_v5.SCHEMA.fields[:-1], MetadataResponse_v5.SCHEMA.fields[-1]
+    SCHEMA = Schema(*zip(MetadataResponse_v5.SCHEMA.names, (*_BEFORE, Unchanged(_TOPICS)), strict=True))
+
+
+class _LeadersRequest(MetadataRequest_v5):
+    RESPONSE_TYPE = MetadataResponse
+
+
+class Leaders:
+    """Brokers, and the leaders of topics, as `ClusterMetadata` takes them. To any broker; creates nothing."""
+
+    API_KEY = 3
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._asked = MetadataRequest(list(names), allow_auto_topic_creation=False)
+
+    def prepare(self, versions: dict[int, tuple[int, int]]) -> RequestStruct:
+        prepared = self._asked.prepare(versions)
+        return _LeadersRequest(*vars(prepared).values()) if isinstance(prepared, MetadataRequest_v5) else prepared
 
 
 class DescribeProducers(OwnRequest):

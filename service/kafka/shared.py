@@ -21,7 +21,6 @@ from aiokafka.cluster import ClusterMetadata
 from aiokafka.conn import collect_hosts
 from aiokafka.errors import KafkaConnectionError, KafkaError, RequestTimedOutError, StaleMetadata, for_code
 from aiokafka.protocol.coordination import FindCoordinatorRequest
-from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.counted import some
@@ -34,7 +33,7 @@ from snapreplay.service.kafka.connection import AnyRequest, Connection, closed
 from snapreplay.service.kafka.log_ends import NO_LEADER, LogEnds, Together
 from snapreplay.service.kafka.patience import Patience
 from snapreplay.service.kafka.refusals import BrokerAddress, NotConnected, Verdicts, why_silent
-from snapreplay.service.kafka.requests import COORDINATOR_AWAY, error_codes
+from snapreplay.service.kafka.requests import COORDINATOR_AWAY, Leaders, error_codes
 from snapreplay.service.kafka.throttling import THROTTLING, ThrottledWait, wait_of
 from snapreplay.service.ports import TopicPartition
 
@@ -235,7 +234,7 @@ class Shared:
 
     async def _ask(self, topics: Collection[str]) -> bool:
         """Ask the known brokers in turn, then the bootstrap addresses."""
-        request, asked_at = MetadataRequest(sorted(topics), allow_auto_topic_creation=False), time.monotonic()
+        request, asked_at = Leaders(sorted(topics)), time.monotonic()
         nodes, hosts = list(self.cluster.brokers()), collect_hosts(self._settings.bootstrap_servers)
         known = [
             (each.host, each.port, partial(self._own.send, each.nodeId)) for each in random.sample(nodes, len(nodes))
@@ -254,7 +253,7 @@ class Shared:
         self._failures = failures
         return False
 
-    async def _send_to(self, host: str, port: int, request: MetadataRequest) -> Any:
+    async def _send_to(self, host: str, port: int, request: Leaders) -> Any:
         connection = await connections.connect(host, port, self.arguments)
         try:
             return await connection.send(request)

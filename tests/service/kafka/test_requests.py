@@ -2,9 +2,11 @@
 test_membership.py."""
 
 from io import BytesIO
+from typing import Any
 
 import pytest
 from aiokafka.errors import IncompatibleBrokerVersion
+from aiokafka.protocol.metadata import MetadataRequest, MetadataResponse_v5
 from aiokafka.protocol.types import CompactArray, Int16, Int32
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -12,10 +14,12 @@ from hypothesis import strategies as st
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.requests import (
     DescribeGroups,
+    Leaders,
     LeaveGroup,
     Metadata,
     PartitionsLed,
     TopicId,
+    Unchanged,
     array_of,
     struct_of,
 )
@@ -59,6 +63,45 @@ def test_an_id_is_sixteen_bytes_and_none_is_zero(text, wire):
     stream = BytesIO(wire + b"next")
     assert TopicId.decode(stream) == text
     assert stream.read() == b"next"
+
+
+TEN: list[Any] = [(0, "t", False, [(0, number, 1, [1, 2], [1], []) for number in range(10)])]
+MOVED: list[Any] = [(0, "t", False, [(0, number, 2, [1, 2], [2], [1]) for number in range(10)])]
+
+
+def metadata(topics, throttle_ms=0):
+    return MetadataResponse_v5(throttle_ms, [(1, "h", 9092, None)], "cluster", 1, topics).encode()
+
+
+@pytest.mark.parametrize("newest", [0, 1, 5, 13])
+def test_leaders_are_asked_for_as_the_client_library_does(newest):
+    """The name of the answer is a label of the throttling metric."""
+    versions = {3: (0, newest)}
+    asked, usual = Leaders(["t", "u"]).prepare(versions), MetadataRequest(["t", "u"], allow_auto_topic_creation=False)
+    assert asked.encode() == usual.prepare(versions).encode()
+    assert asked.RESPONSE_TYPE.__name__.startswith("MetadataResponse")
+
+
+def test_metadata_that_changed_are_decoded_and_others_only_once():
+    """What comes before them may differ. Half an answer is an error each time, also after a whole one."""
+    kind: Any = Leaders(["t"]).prepare({3: (5, 5)}).RESPONSE_TYPE
+    first, second = kind.decode(metadata(TEN)), kind.decode(metadata(TEN, throttle_ms=7))
+    assert (first.topics, second.topics, second.throttle_time_ms) == (TEN, TEN, 7)
+    assert second.topics is first.topics
+    assert kind.decode(metadata(MOVED)).topics == MOVED
+    assert kind.decode(metadata(TEN)).topics == TEN
+    for length in range(len(metadata([])), len(metadata(TEN))):
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"error|underrun"):
+                kind.decode(metadata(TEN)[:length])
+
+
+def test_what_follows_an_unchanged_list_stays_in_the_stream():
+    numbers = Unchanged(CompactArray(Int16))
+    for _ in range(2):
+        stream = BytesIO(b"\3\0\1\0\2next")
+        assert numbers.decode(stream) == [1, 2]
+        assert stream.read() == b"next"
 
 
 REPLICAS = st.lists(st.integers(0, 300), max_size=3)

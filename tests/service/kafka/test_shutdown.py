@@ -12,7 +12,7 @@ from tests.support.kafka import Since
 from tests.support.stage import until
 
 
-@pytest.mark.parametrize("at", ["ApiVersionRequest", "MetadataRequest"])
+@pytest.mark.parametrize("at", ["ApiVersionRequest", "Leaders"])
 @pytest.mark.parametrize("what", ["reader", "fence"])
 async def test_a_start_that_is_cancelled_leaves_no_connection(cluster, settings, unique, what, at, monkeypatch):
     """Cancelled while it waits for its first answers."""
