@@ -1,14 +1,14 @@
 # The service, without an app: `docker build -t snapreplay .`, then FROM it (deploy/README.md).
-# No Java in there: the local broker of `dev` runs elsewhere, the Spark jobs in an image of their own
+# The image has no Java, so `snapreplay dev` does not work in it. Spark jobs have their own image
 # (`docker build --target spark -t snapreplay-spark .`).
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /build
-# `--build-arg LOCK=registry`: with what a schema registry's formats need.
+# `--build-arg LOCK=registry` adds the packages for Avro, JSON Schema and Protobuf.
 ARG LOCK=service
-# First what changes seldom. Every package has a hash in the lock files, and none is compiled here.
+# The layers that rarely change come first. Every package has a hash in the lock files, and none is compiled here.
 COPY requirements/build.lock requirements/service.lock requirements/registry.lock requirements/
 RUN python -m venv /opt/build \
  && /opt/build/bin/pip install --require-hashes --only-binary :all: -r requirements/build.lock
@@ -23,9 +23,9 @@ COPY api api
 RUN /opt/build/bin/python -m hatchling build -t wheel -d dist \
  && /opt/build/bin/pip --python /opt/snapreplay/bin/python install --no-deps --no-index dist/*.whl
 
-# The same, with Spark: of pyspark there is only a source package, which is built here.
+# The same with Spark. pyspark has only a source package, which is built here.
 FROM build AS build-spark
-# A slim base has no folder for manuals, and Java's package does not install without it.
+# Java's package needs a folder for manuals, which a slim base image lacks.
 # hadolint ignore=DL3008
 RUN mkdir -p /usr/share/man/man1 && apt-get update && apt-get install -y --no-install-recommends default-jre-headless
 COPY requirements/spark.lock requirements/
@@ -35,7 +35,7 @@ RUN /opt/build/bin/pip wheel --require-hashes --no-build-isolation --only-binary
     wheels/*.whl
 
 FROM ${PYTHON_IMAGE} AS spark
-# A user with a name: Hadoop's libraries, which Spark uses, do not start without one.
+# Hadoop's libraries, which Spark uses, need a user with a name.
 # hadolint ignore=DL3008
 RUN mkdir -p /usr/share/man/man1 \
  && apt-get update \
@@ -51,7 +51,7 @@ ENV PATH=/opt/snapreplay/bin:$PATH \
     SPARK_HOME=/opt/snapreplay/lib/python3.11/site-packages/pyspark
 WORKDIR /app
 USER 10001:10001
-# "driver" and "executor" are how Spark on Kubernetes calls it.
+# Spark on Kubernetes passes "driver" or "executor".
 ENTRYPOINT ["/opt/entrypoint.sh"]
 CMD ["snapreplay", "audit", "--help"]
 
@@ -63,10 +63,10 @@ ENV PATH=/opt/snapreplay/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     SNAPREPLAY_HTTP__HOST=0.0.0.0
 WORKDIR /app
-# A number, so that Kubernetes can see that it is not root.
+# A numeric id, so that Kubernetes can verify that it is not root.
 USER 10001:10001
 EXPOSE 8080
-# Alive, not ready: a restore may take its time, and a failed partition waits for a person.
+# Liveness, not readiness: a restore may take long, and a FAILED partition waits for an operator. Neither needs a restart.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
     CMD ["/opt/snapreplay/bin/health.sh"]
 # Exec form: SIGTERM must reach Python, which then finishes its batch.

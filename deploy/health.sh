@@ -1,6 +1,6 @@
 #!/bin/bash
-# Whether GET /healthz answers 200: exit code 0 or 1. Only bash without TLS, because a Python starts for half a second of
-# processor time, every ten seconds.
+# Exits with 0 if /healthz answers 200, otherwise with 1. Without TLS it uses only bash, because a Python process would take
+# half a second of CPU every ten seconds.
 trap '' PIPE
 host=${SNAPREPLAY_HTTP__HOST:-127.0.0.1}
 case $host in
@@ -8,7 +8,7 @@ case $host in
   ::) host=::1 ;;
 esac
 if [ -n "$SNAPREPLAY_HTTP__TLS_CERTIFICATE_FILE" ]; then
-  # It asks itself: whose certificate it is does not matter.
+  # The container asks itself, so the certificate need not be verified.
   exec /opt/snapreplay/bin/python -c 'import http.client, ssl, sys
 any = ssl.create_default_context()
 any.check_hostname, any.verify_mode = False, ssl.CERT_NONE

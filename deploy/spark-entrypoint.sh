@@ -1,6 +1,6 @@
 #!/bin/sh
-# Spark on Kubernetes calls an image with "driver" or "executor" and tells the rest by its environment.
-# Anything else is a command of its own.
+# Spark on Kubernetes runs the image with the argument "driver" or "executor", and passes the rest in environment variables.
+# Any other arguments are a command to run.
 set -eu
 
 case "${1:-}" in

@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# Bills of materials, licences and known vulnerabilities of our packages, into FOLDER. Called by make:
+# Writes bills of materials, licences and known vulnerabilities of all packages into FOLDER. make calls it:
 #
 #   PYTHON=python3 requirements/sbom.sh FOLDER
 #
-# service.cdx.json has what the image holds, development.cdx.json what .venv does, both as CycloneDX and both with what
-# is served with the page. It ends with 1 for a licence that is not allowed below, for a known vulnerability, and for a
-# package that could not be asked about. With OSV_URL, the querybatch address of an OSV, that one is asked about all;
-# else the index of packages is, and nobody about what is served with the page.
+# service.cdx.json lists the packages of the image, development.cdx.json those of .venv. Both are CycloneDX, and include
+# the JavaScript packages of the page. The exit code is 1 if a licence is not allowed below, if a vulnerability is known,
+# or if a package could not be checked. OSV_URL is the querybatch address of an OSV database, which then checks all
+# packages. Without it the Python package index checks the Python packages, and the packages of the page are not checked.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# By these our code and our users' code keep their own terms. The last two bind changes of the package's own files.
+# Under these licences our code and that of our users keep their own terms. The last two apply to changes of the package itself.
 ALLOWED='Apache;BSD;CC0;ISC;MIT;PSF;Python Software Foundation;Zlib;MPL-2.0;Mozilla Public License 2.0'
 
 folder=$1
 failed=0
-aside=$(mktemp -d)
-trap 'rm -rf "$aside"' EXIT
+temporary=$(mktemp -d)
+trap 'rm -rf "$temporary"' EXIT
 mkdir -p "$folder"
 
-tool() { "$aside/tools/bin/$1" "${@:2}"; }
+tool() { "$temporary/tools/bin/$1" "${@:2}"; }
 
 install() { # install PYTHON LOCK-FILE
   .venv/bin/python -m pip --disable-pip-version-check --python "$1" install --quiet \
@@ -35,32 +35,32 @@ look() { # look LOCK-FILE PYTHON
   mapfile -t names < <(sed -n 's/==.*//p' "requirements/$1.lock")
   tool pip-licenses --python "$2" --packages "${names[@]}" --from=mixed --format=markdown \
     --partial-match --allow-only "$ALLOWED" >"$folder/$1.licenses.md" || {
-    echo "sbom: $1.lock: replace this package, or allow its licence in requirements/sbom.sh" >&2
+    echo "sbom: $1.lock: a licence is not allowed: replace the package, or allow its licence in requirements/sbom.sh" >&2
     failed=1
   }
   tool pip-audit --strict --progress-spinner off "${database[@]}" --disable-pip --require-hashes -r "requirements/$1.lock" \
     --format json --output "$folder/$1.vulnerabilities.json" || {
-    echo "sbom: $1.lock: update what is vulnerable (make lock), and ask again if somebody did not answer" >&2
+    echo "sbom: $1.lock: update the vulnerable packages (make lock UV_ARGS=--upgrade). If a package could not be checked, run make sbom again" >&2
     failed=1
   }
 }
 
 database=()
-asked=()
+page_check=()
 if [[ -n ${OSV_URL:-} ]]; then
   database=(--vulnerability-service osv --osv-url "${OSV_URL%batch}")
-  asked=(--ask "$folder/page.vulnerabilities.json" --osv "$OSV_URL")
+  page_check=(--ask "$folder/page.vulnerabilities.json" --osv "$OSV_URL")
 else
-  echo "sbom: nobody is asked about what is served with the page: set OSV_URL to the querybatch address of OSV" >&2
+  echo "sbom: the packages of the page are not checked for vulnerabilities: set OSV_URL to the querybatch address of OSV" >&2
 fi
 
-"$PYTHON" -m venv --without-pip "$aside/tools"
-"$PYTHON" -m venv --without-pip "$aside/service"
-install "$aside/tools/bin/python" audit
-install "$aside/service/bin/python" service
-bill service "$aside/service/bin/python"
+"$PYTHON" -m venv --without-pip "$temporary/tools"
+"$PYTHON" -m venv --without-pip "$temporary/service"
+install "$temporary/tools/bin/python" audit
+install "$temporary/service/bin/python" service
+bill service "$temporary/service/bin/python"
 bill development .venv/bin/python
 look service .venv/bin/python
 look spark .venv/bin/python
-"$PYTHON" requirements/vendored.py "${asked[@]}" "$folder"/*.cdx.json || failed=1
+"$PYTHON" requirements/vendored.py "${page_check[@]}" "$folder"/*.cdx.json || failed=1
 exit $failed

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Makes .venv from the hashed lock files; nothing happens when it is whole. Called by make:
+# Creates .venv from the hashed lock files, and does nothing if it is complete. make calls it:
 #
 #   PYTHON=python3 requirements/setup.sh [--for-jars [VERSION]]
 #
-# --for-jars: Java and Maven are looked for as well, before anything is downloaded; for this other
-# VERSION of Kafka, too. Interrupted or killed at any moment, the next run repairs it.
+# --for-jars also checks for Java and Maven before it downloads anything, for the usual version of Kafka and for VERSION.
+# You may interrupt or kill it at any moment: the next run repairs .venv.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 PYTHON=${PYTHON:-python3}
 VENV=.venv
-LOG=$VENV/setup.log    # written first: all that pip says
-STAMP=$VENV/.installed # written last: without it, what lies beside the log is half of something
+LOG=$VENV/setup.log    # created first; has the output of pip
+STAMP=$VENV/.installed # created last: without it, the installation is incomplete
 INPUTS=(pyproject.toml requirements/dev.lock requirements/build.lock)
 
 die() {
@@ -19,15 +19,15 @@ die() {
   exit 1
 }
 
-# An environment that was moved or copied, or whose Python is gone, is still there and would run other code.
+# The environment may have been moved or copied, and would then run the code of another checkout. Or its Python was removed.
 runs_this_checkout() {
   grep -qsF "$(pwd -P)/$VENV/bin/python" "$VENV/bin/snapreplay" && "$VENV/bin/python" -I -c '
 import os, snapreplay
 assert os.path.samefile(os.path.dirname(snapreplay.__file__), "snapreplay")' 2>/dev/null
 }
 
-is_whole() {
-  # A link is another checkout's environment, shared on purpose: nothing is installed into it.
+is_complete() {
+  # A symbolic link leads to the environment of another checkout, which is shared on purpose: install nothing into it.
   if [[ -L $VENV && -x $VENV/bin/python ]]; then return 0; fi
   [[ -e $STAMP ]] || return 1
   local input
@@ -39,7 +39,7 @@ is_whole() {
 
 SUITS='import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))'
 
-another_python() {
+python_to_use() {
   local each
   for each in python3 python3.13 python3.12 python3.11 /usr/bin/python3; do
     if "$each" -c "$SUITS" 2>/dev/null; then
@@ -52,17 +52,17 @@ another_python() {
 
 check_python() {
   local said
-  command -v "$PYTHON" >/dev/null || die "there is no command $PYTHON: $(another_python)"
-  # Found is not enough: a shim of pyenv or asdf is there for versions that are not active.
+  command -v "$PYTHON" >/dev/null || die "there is no command $PYTHON: $(python_to_use)"
+  # The command may exist and not run: pyenv and asdf have shims for inactive versions, too.
   said=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>&1) ||
-    die "$PYTHON does not run ($(head -n 1 <<<"$said")): activate that version, or $(another_python)"
+    die "$PYTHON does not run ($(head -n 1 <<<"$said")): activate that version, or $(python_to_use)"
   "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-    die "Python 3.11 or newer is needed, $PYTHON is $said: $(another_python)"
+    die "Python 3.11 or newer is required, but $PYTHON is $said: $(python_to_use)"
   "$PYTHON" -c "$SUITS" 2>/dev/null ||
-    die "$PYTHON has no module venv or ensurepip: apt-get install python$said-venv"
+    die "$PYTHON lacks the module venv or ensurepip: apt-get install python$said-venv"
 }
 
-# The standard library is enough for this; says itself what is missing.
+# Needs only the standard library. It prints what is missing.
 check_tools() {
   "$PYTHON" -B -m snapreplay.devbroker.jars --check
   if (($#)); then "$PYTHON" -B -m snapreplay.devbroker.jars --check "$1"; fi
@@ -71,87 +71,87 @@ check_tools() {
 only_one() {
   exec 9<requirements
   flock --nonblock 9 || {
-    echo "setup: another make works on $VENV: waiting for it"
+    echo "setup: waiting for another make that is installing into $VENV"
     flock 9
   }
 }
 
-# From what an earlier run left, or from nothing, to an environment that pip can install into.
+# Create an environment that pip can install into, or reuse the existing one.
 prepare() {
   local said
   if [[ -e $STAMP ]] && ! runs_this_checkout; then
-    anew "$VENV does not run this checkout: one of the two was moved, or its Python is gone"
+    discard "$VENV does not run this checkout: $VENV or the checkout was moved, or its Python was removed"
   elif [[ ! -e $STAMP && -e $LOG ]]; then
-    anew "an earlier run did not come to its end"
+    discard "an earlier setup was interrupted"
   fi
   said=$({ mkdir -p "$VENV" && rm -f "$STAMP" && touch "$LOG"; } 2>&1) || cannot_write "$said"
   : >"$LOG"
   if [[ ! -e $VENV/bin/python ]]; then
-    "$PYTHON" -m venv "$VENV" >>"$LOG" 2>&1 || die "no environment can be made: $(tail -n 1 "$LOG")"
+    "$PYTHON" -m venv "$VENV" >>"$LOG" 2>&1 || die "cannot create $VENV: $(tail -n 1 "$LOG")"
   elif ! "$VENV/bin/python" -m pip --version >>"$LOG" 2>&1; then
-    rm -f "$LOG" # it is not ours
-    die "$VENV was there before, without a pip that runs: rm -rf $VENV, then again"
+    rm -f "$LOG" # this script did not create .venv, so the next run must not delete it either
+    die "$VENV exists, but this script did not create it, and its pip does not run: rm -rf $VENV, then run make again"
   fi
 }
 
-anew() {
+discard() {
   local said
-  echo "setup: $1. It is made anew; what was downloaded is in pip's cache"
+  echo "setup: $1. Creating it again, with the packages in pip's cache"
   said=$(rm -rf "$VENV" 2>&1) || cannot_write "$said"
 }
 
 cannot_write() {
-  die "this checkout cannot be written ($(head -n 1 <<<"$1")): work as $(stat -c %U .), or in a clone of your own"
+  die "cannot write to this checkout ($(head -n 1 <<<"$1")): run make as user $(stat -c %U .), or in your own clone"
 }
 
-# Quiet, except for what takes long.
+# Print only the slow steps.
 install() {
   "$VENV/bin/python" -m pip --disable-pip-version-check install --progress-bar off "$@" 2>&1 |
     tee -a "$LOG" | sed -u -n -E \
     -e 's/^ *Downloading (.*\/)?([^-]+-[^-]+)(-.*| *|\.tar\.gz) \(([0-9.]+ [MG]B)\).*/  downloading \2 (\4)/p' \
     -e 's/^ *Using cached (.*\/)?([^-]+-[^-]+)(-.*| *|\.tar\.gz) \(([0-9.]+ [MG]B)\).*/  from cache \2 (\4)/p' \
     -e 's/^ *Building wheel for ([^ ]+) .*: started.*/  building \1/p' \
-    -e 's/^ *Installing collected packages: ([^,]*, ){20}.*/  installing all of them/p' \
-    -e 's/^ *WARNING: Retrying .*/  the package index does not answer: trying again/p' || failed
+    -e 's/^ *Installing collected packages: ([^,]*, ){20}.*/  installing all packages/p' \
+    -e 's/^ *WARNING: Retrying .*/  no answer from the package index, trying again/p' || failed
 }
 
 failed() {
   local error reason
   error=$(grep -m 1 '^ *ERROR: ' "$LOG") || error=$(tail -n 1 "$LOG")
   reason=$(grep '^ *WARNING: Retrying ' "$LOG" | tail -n 1) || reason=
-  if [[ $reason && $error == *"find a version"* ]]; then # pip's words for: nobody answered
+  if [[ $reason && $error == *"find a version"* ]]; then # pip's message if the index did not answer
     reason=$(sed -E "s/.*connection broken by '(.*)': [^']*/\1/; s/.*: //; s/[]')\"]+$//" <<<"$reason")
-    error="the package index cannot be reached ($reason): check the network, the proxy and 'pip config list'"
+    error="cannot reach the package index ($reason): check the network, the proxy and 'pip config list'"
   elif [[ $error == *"ERROR: Exception:"* ]]; then
     error=$(tail -n 1 "$LOG")
   fi
-  die "$error. All of pip's output is in $LOG"
+  die "$error. The output of pip is in $LOG"
 }
 
-# Without it everything works, so it never fails.
+# The engine is optional, so a failed build does not fail the setup.
 build_engine() {
   if [[ -x engine/build.sh ]]; then exec engine/build.sh; fi
 }
 
-if is_whole; then
+if is_complete; then
   build_engine
   exit 0
 fi
 check_python
 if [[ ${1-} == --for-jars ]]; then check_tools "${@:2}"; fi
-trap 'echo "setup: interrupted. The next make setup begins anew, with what was downloaded" >&2; exit 130' INT TERM
+trap 'echo "setup: interrupted. The next make setup starts over, with the downloads in pip'\''s cache" >&2; exit 130' INT TERM
 only_one
-if is_whole; then # the other one has done it
+if is_complete; then # the other make has completed it
   build_engine
   exit 0
 fi
 prepare
-echo "setup: $VENV gets the $(grep -c '==' requirements/dev.lock) locked packages (the first time about 660 MB to download, 450 MB of it Spark)"
-# No isolation: what builds is locked too (requirements/build.lock).
+echo "setup: installing $(grep -c '==' requirements/dev.lock) locked packages into $VENV (the first time about 660 MB to download, 450 MB of it Spark)"
+# No build isolation: the build tools are locked, too (requirements/build.lock).
 install --require-hashes -r requirements/build.lock
 install --require-hashes --no-build-isolation -r requirements/dev.lock
 install --no-deps --no-build-isolation -e .
-# Relative: Python reads this file in the locale's encoding, and in the plain C locale an umlaut ends it.
+# A relative path: Python reads this file in the encoding of the locale. In the C locale it fails on a path with an umlaut.
 for link in "$VENV"/lib/python*/site-packages/*snapreplay.pth; do echo ../../../.. >"$link"; done
 touch "$STAMP"
 echo "setup: done, $(du -sm "$VENV" | cut -f1) MB in $VENV"

@@ -1,10 +1,10 @@
-"""Adds what lies in api/static/vendor/ to bills of materials, and asks whether it is known to be vulnerable.
+"""Adds the packages in api/static/vendor/ to bills of materials, and checks them for known vulnerabilities.
 
     python requirements/vendored.py [--ask ANSWER-FILE --osv URL] BILL…
 
-The packages are those of the table "In the page" of docs/internals/dependencies.md, as npm names them. With `--ask` a
-database that speaks as OSV does is asked, and its answer is written. Ends with 1 for a known vulnerability, and if
-nobody answers.
+The table "In the page" of docs/internals/dependencies.md lists the packages by their npm names. `--ask` sends them to a
+database with the API of OSV, and writes its answer to the file. The exit code is 1 if a vulnerability is known, or if
+the database does not answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROW = re.compile(_NAMED + r"\| (?P<version>[\d.]+) \| (?P<licence>[\w.-]+) \|",
 
 
 class Vendored(NamedTuple):
-    """A package of npm that is served with the page."""
+    """An npm package that is served with the page."""
 
     folder: str
     name: str
@@ -82,7 +82,7 @@ def ask(osv: str, packages: list[Vendored]) -> dict[str, list[str]]:
     """Return the ids of the known vulnerabilities of each package.
 
     Raises:
-        OSError, ValueError: nobody answers, or it is no answer.
+        OSError, ValueError: the database does not answer, or its answer is not valid.
     """
     body = json.dumps({"queries": [{"package": {"purl": each.purl}} for each in packages]}).encode()
     request = urllib.request.Request(osv, body, {"Content-Type": "application/json"})  # noqa: S310 - whoever calls names it
@@ -112,12 +112,12 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         found = ask(given.osv, packages)
     except (OSError, ValueError, KeyError) as error:
-        _say(f"nobody says whether api/static/vendor/ is vulnerable: {given.osv}: {error}")
+        _say(f"cannot check api/static/vendor/ for vulnerabilities: {given.osv}: {error}")
         return 1
     given.ask.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     vulnerable = {purl: ids for purl, ids in found.items() if ids}
     for purl, ids in vulnerable.items():
-        _say(f"{purl} is vulnerable ({', '.join(ids)}): take a newer one")
+        _say(f"{purl} is vulnerable ({', '.join(ids)}): replace it by a newer version")
     return 1 if vulnerable else 0
 
 

@@ -49,11 +49,11 @@ def test_without_cargo_it_says_so_once(checkout: Path) -> None:
     """And looks again each time; who asks for it gets an error."""
     code, said = build(checkout)
     assert code == 0
-    assert said.startswith("setup: there is no cargo, so the compiled engine is not built")
+    assert said.startswith("setup: cargo is not installed, so the compiled engine is not built")
     assert build(checkout) == (0, "")
     assert build(checkout, "--now")[0] == 1
     cargo(checkout, "exit 1")
-    assert "cargo builds" in build(checkout)[1]
+    assert "building the compiled engine with cargo" in build(checkout)[1]
 
 
 @pytest.mark.skipif(engine.chosen("auto")[0] is None, reason="there is no library to take")

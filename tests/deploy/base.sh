@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The files of an image with Debian's Python, for machines that can pull none: base.sh DIR (as root, with debootstrap)
-# As slim as Debian's own images: without manuals, translations and documentation.
+# Creates the files of a base image with Debian's Python in DIR: base.sh DIR (as root, with debootstrap). It is for machines
+# without an image registry. Like Debian's own slim images, it has no manuals, translations and documentation.
 set -euo pipefail
 dir=$(realpath -m "$1")
 [ ! -e "$dir" ] || exit 0
@@ -12,6 +12,6 @@ rm -rf usr/share/{man,locale,info,lintian,groff}/* var/cache/apt/* var/lib/apt/l
 find usr/share/doc -not -type d -not -name copyright -delete
 find usr/share/doc -type d -empty -delete
 ln -sf python3 usr/bin/python
-# What this machine trusts: packages may come through a mirror.
+# The certificates that this machine trusts, because packages may come through a mirror.
 cp /etc/ssl/certs/ca-certificates.crt etc/ssl/certs/
 mv "$dir.new" "$dir"

@@ -191,7 +191,7 @@ def test_what_is_needed_is_named(missing) -> None:
     """Nothing is rendered without it."""
     done = chart.render({name: value for name, value in chart.EVERYTHING.items() if name != missing})
     assert done.returncode
-    assert f"{missing} is needed" in done.stderr
+    assert f"{missing} is required" in done.stderr
 
 
 @with_helm

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The wheel in a clean environment of each Python, outside of the checkout: wheel.sh PYTHON... (make wheel PYTHONS="...")
+# Tests the wheel in a clean environment of each Python, outside of the checkout: wheel.sh PYTHON... (make wheel PYTHONS="...")
 #
-# `snapreplay new` with its tests, without Java and with it; what an extra that is missing says, and each extra alone; then
-# the commands of the tutorial and the README.
+# It runs `snapreplay new` and the tests of the new project, without and with Java. It checks the error message for each
+# missing extra, and each extra alone. Then it runs the commands of the tutorial and the README.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD work=$(mktemp -d)
@@ -12,10 +12,10 @@ wheel=$(echo "$work"/*.whl)
 export SNAPREPLAY_JARS_DIR=$root/.jars/kafka PIP_DISABLE_PIP_VERSION_CHECK=1
 unset PYTHONPATH
 
-check() { # EXTRA PACKAGE CODE: without the package the code names the command, and with the extra alone it works
+check() { # check EXTRA PACKAGE CODE: without PACKAGE, CODE fails and names the pip command. With only EXTRA installed, it works
   local said
   "$python" -m pip uninstall -q -y "$2" 2>/dev/null
-  said=$("$python" -c "$3" 2>&1) && { echo "$1 is not missed by: $3" >&2; exit 1; }
+  said=$("$python" -c "$3" 2>&1) && { echo "this code works without the extra $1, but should not: $3" >&2; exit 1; }
   grep -qF "pip install 'snapreplay[$1]'" <<<"$said" || { echo "$said" >&2; exit 1; }
   "$wanted" -m venv "$work/extra" && "$work/extra/bin/pip" install -q "$wheel[$1]"
   "$work/extra/bin/python" -c "$3"
@@ -44,6 +44,6 @@ except RetryableError: pass"
   )
   "$folder/bin/pip" install -q "$wheel"
   SNAPREPLAY_TEST_BIN=$folder/bin .venv/bin/python -m pytest -q -m whole tests/docs/test_tutorial.py
-  "$python" -c 'import platform; print("the wheel works with Python", platform.python_version())'
+  "$python" -c 'import platform; print("the wheel works on Python", platform.python_version())'
   rm -r "$folder"
 done

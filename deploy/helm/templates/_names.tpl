@@ -16,7 +16,7 @@ allowPrivilegeEscalation: false
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{- /* The port that probes and metrics are asked at. That of their own has no TLS and no login. */}}
+{{- /* The port for probes and metrics. http.probesPort, if set, has no TLS and no login. */}}
 {{- define "probes" -}}
 {{ if .Values.http.probesPort }}probes{{ else }}http{{ end }}
 {{- end }}
@@ -25,7 +25,7 @@ capabilities: {drop: [ALL]}
 {{ if and .Values.http.tlsSecret (not .Values.http.probesPort) }}HTTPS{{ else }}HTTP{{ end }}
 {{- end }}
 
-{{- /* The files that a request over HTTP needs, or its answer. */}}
+{{- /* The files that the HTTP API and its clients need. */}}
 {{- define "httpMounts" -}}
 {{- if .Values.http.tokensSecret }}
 - {name: http, mountPath: /etc/snapreplay/http, readOnly: true}
@@ -44,8 +44,8 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 
-{{- /* The name of an image. A tag such as 1.10 is a number unless it is quoted, and would be another one. */}}
+{{- /* The name of an image. Without quotes a tag such as 1.10 is a number, and becomes 1.1. */}}
 {{- define "image" -}}
-{{- if not (kindIs "string" .tag) }}{{ fail (printf "the tag %v of %s is a number: use --set-string, or quotes in a file of values" .tag .repository) }}{{ end -}}
+{{- if not (kindIs "string" .tag) }}{{ fail (printf "the tag %v of %s is a number: use --set-string, or quote it in the values file" .tag .repository) }}{{ end -}}
 {{ printf "%s:%s" .repository .tag | quote }}
 {{- end }}

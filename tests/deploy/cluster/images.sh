@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The images of `make cluster` by podman, on a base of Debian's packages, so no image registry is needed: images.sh DIR
-# Needs as root: apt-get install buildah debootstrap podman runc.
+# Builds the images of `make cluster` with podman, on a base of Debian's packages, so no image registry is needed: images.sh DIR
+# Run it as root, with: apt-get install buildah debootstrap podman runc
 set -euo pipefail
 dir=$(realpath -m "$1") root=$(realpath "$(dirname "$0")/../../..")
 base=localhost/debian-python:bookworm
 mkdir -p "$dir"
-# Raising limits is not permitted everywhere, nor are the control groups that crun wants.
+# Some machines do not allow raising limits, nor the control groups that crun needs.
 cat >"$dir/containers.conf" <<T
 [engine]
 runtime = "runc"
@@ -22,7 +22,7 @@ if ! podman image exists "$base"; then
 fi
 podman build -q --format docker --build-arg PYTHON_IMAGE="$base" -t localhost/snapreplay "$root"
 
-ledger() { # VERSION: the app of examples/ledger.py
+ledger() { # ledger VERSION <APP-FILE: build the image of the app
   local folder=$dir/ledger-$1
   mkdir -p "$folder"
   printf 'FROM localhost/snapreplay\nCOPY ledger.py app.py\n' >"$folder/Dockerfile"
@@ -30,10 +30,10 @@ ledger() { # VERSION: the app of examples/ledger.py
   podman build -q --format docker -t "localhost/ledger:$1" "$folder"
 }
 ledger v1 <"$root/examples/ledger.py"
-# The next version: each account has its last payment, too.
+# The next version also stores the last payment of each account.
 sed 's/^\( *\)account\["balance"\] += .*/&\n\1account["last"] = record.value["amount"]/' "$root/examples/ledger.py" | ledger v2
 
 tar -C "$dir/bin" -c pause | podman import -q --change 'ENTRYPOINT ["/pause"]' - localhost/pause:1
 rm -f "$dir/pause.tar"
 podman save -q localhost/pause:1 -o "$dir/pause.tar"
-podman image inspect localhost/snapreplay --format 'the image has {{.Size}} bytes, the base is part of it'
+podman image inspect localhost/snapreplay --format 'the image has {{.Size}} bytes, including its base image'

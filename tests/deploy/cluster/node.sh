@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# A real Kubernetes of one node on a bridge of this machine: node.sh build|up|down DIR
+# Runs a real Kubernetes of one node on a bridge of this machine: node.sh build|up|down DIR
 #
-# Built from Kubernetes' own Go modules, because no image registry is needed then. As root on Debian, with
-#   apt-get install containerd containernetworking-plugins etcd-server iptables openssl podman runc, Go and kubectl.
-# Only 127.0.0.1 and the bridge are listened on.
+# It builds Kubernetes from its Go modules, so that no image registry is needed. Run it as root on Debian, with Go, kubectl
+# and: apt-get install containerd containernetworking-plugins curl etcd-server iptables openssl podman runc
+# It listens only on 127.0.0.1 and the bridge.
 set -euo pipefail
 do=$1 dir=$(realpath -m "$2") here=$(dirname "$(realpath "$0")")
 minor=33.5
 bridge=10.213.0.1
 queued=(-o snapreplay0 -m conntrack --ctstate NEW -j NFQUEUE --queue-num 100)
 
-build() { # a quarter of an hour on two cores
+build() { # takes a quarter of an hour on two cores
   mkdir -p "$dir/src" "$dir/bin"
   cd "$dir/src"
   python3 "$here/modules.py" "$minor"
@@ -22,7 +22,7 @@ build() { # a quarter of an hour on two cores
   done
   [ -e "$dir/bin/coredns" ] || GOBIN="$dir/bin" go install github.com/coredns/coredns@v1.12.4
   [ -e "$dir/bin/kube-network-policies" ] || { GOBIN="$dir/bin" go install sigs.k8s.io/kube-network-policies/cmd@v0.8.0 && mv "$dir/bin/cmd" "$dir/bin/kube-network-policies"; }
-  # What every pod needs first: a program that waits.
+  # The program of the pause container, which every pod has.
   cat >pause.go <<'T'
 package main
 
@@ -48,7 +48,7 @@ run() {
   echo $! >"$dir/$name.pid"
 }
 
-up() { # from nothing, also after a run that failed
+up() { # start with an empty cluster, even if an earlier run failed
   rm -rf "$dir"/{etcd,kubelet,cni}
   mkdir -p "$dir/cni"
   cd "$dir"
@@ -76,8 +76,9 @@ up() { # from nothing, also after a run that failed
   kubectl --kubeconfig kubeconfig wait --for=condition=Ready node/node1 --timeout=120s
 }
 
-# Decides about the first packet of each connection between pods. It takes itself for a pod, whose account is mounted for
-# it alone. Its own rules need nftables' `queue`, which some kernels lack; that of iptables does the same.
+# Start kube-network-policies, which judges the first packet of each connection between pods. It expects to run in a pod, so
+# a service account is mounted for this process alone. It would use `queue` of nftables, which some kernels lack. The iptables
+# rule below has the same effect.
 policies() {
   mkdir -p account
   echo -n admin >account/token
@@ -168,7 +169,7 @@ down() {
   iptables -D FORWARD "${queued[@]}" 2>/dev/null || true
   for each in policies dns proxy kubelet scheduler controllers apiserver containerd etcd; do
     [ -e "$dir/$each.pid" ] || continue
-    [ $each != containerd ] || $ctr tasks ls -q | xargs -r $ctr tasks rm -f >/dev/null || true # no new ones without the kubelet
+    [ $each != containerd ] || $ctr tasks ls -q | xargs -r $ctr tasks rm -f >/dev/null || true # the kubelet has ended, so it starts no new containers
     pid=$(cat "$dir/$each.pid")
     kill "$pid" 2>/dev/null || true
     timeout 20 tail --pid="$pid" -f /dev/null || kill -KILL "$pid" || true

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Docker's own daemon and Compose on a machine without them: engine.sh build|up|images|down DIR
+# Provides Docker and Compose on a machine where they are not installed: engine.sh build|up|images|down DIR
 #
-# Debian's packages, unpacked and not installed (an installed one starts a server), and Compose from its Go module. As root
-# on Debian, with apt-get install containerd debootstrap iptables runc, and Go.
-# The images that compose.yaml names are made here, because no image registry is needed then: the same programs under the
-# same names. Kafka's has the entry point of its own image, which makes settings of the environment.
+# It unpacks Debian's packages without installing them, because an installed package starts a server, and builds Compose
+# from its Go module. Run it as root on Debian, with Go and: apt-get install containerd debootstrap iptables runc
+# It also builds the images that compose.yaml names, with the same programs, so that no image registry is needed. Kafka's
+# image has the entry point of the official one, which turns environment variables into settings.
 set -euo pipefail
 do=$1 dir=$(realpath -m "$2") root=$(realpath "$(dirname "$0")/../../..")
 compose=v2.40.3
@@ -15,20 +15,20 @@ build() {
   mkdir -p "$dir"
   cd "$dir"
   [ -e root ] || { apt-get download -qq docker.io tini && for each in ./*.deb; do dpkg -x "$each" root.new; done && mv root.new root && rm ./*.deb; }
-  [ -e docker-compose ] || { # as the main module, because its go.mod excludes versions
+  [ -e docker-compose ] || { # build it as the main module, because its go.mod has excludes
     go mod download "github.com/docker/compose/v2@$compose"
     cd "$(go env GOMODCACHE)/github.com/docker/compose/v2@$compose"
     go build -ldflags "-X github.com/docker/compose/v2/internal.Version=$compose" -o "$dir/docker-compose" ./cmd
   }
   "$root/tests/deploy/base.sh" "$dir/base"
-  # What Kafka's own image has besides the jars of a local broker.
+  # The jars of Kafka's official image that the local broker does not need.
   for each in org.apache.kafka:kafka-tools:4.3.1 com.fasterxml.jackson.dataformat:jackson-dataformat-yaml:2.21.2 org.yaml:snakeyaml:2.5; do
     [ -e "$dir/more/${each##*:}" ] || mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy \
       -Dartifact="$each" -DoutputDirectory="$dir/more/${each##*:}"
   done
 }
 
-run() { # NAME COMMAND…
+run() { # run NAME COMMAND…: start it in the background, with NAME.log and NAME.pid
   local name=$1
   shift
   setsid nohup "$@" >"$dir/$name.log" 2>&1 &
