@@ -50,7 +50,7 @@ class Renewed(Generic[T]):
             except UsageError as error:
                 if self._value is None:
                     raise
-                log.error("%s; what was read before stays", error.message)  # noqa: TRY400 - its text says all
+                log.error("%s; the previous content stays in use", error.message)  # noqa: TRY400 - its text says all
         return self._value
 
 
@@ -97,13 +97,13 @@ def tokens_in(path: Path) -> tuple[Token, ...]:
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
+        why = getattr(error, "strerror", None) or "it is not text"
         raise _wrong(path, f"cannot be read: {why}") from None
     found = tuple(_token(path, number, line) for number, line in enumerate(lines, 1) if line)
     if not found:
         raise _wrong(path, "holds no token")
     if len({each.digest for each in found}) < len(found):
-        raise _wrong(path, "has a token in two lines: its role is not certain")
+        raise _wrong(path, "has a token in two lines, so its role is ambiguous")
     return found
 
 
@@ -235,9 +235,7 @@ class TlsFiles(NamedTuple):
             context.load_cert_chain(self.certificate, self.key or None, password=lambda: "")
         except ssl.SSLError as error:
             name = f"http.tls_certificate_file={self.certificate}, http.tls_key_file={self.key or self.certificate}"
-            raise _wrong_file(
-                name, f"no certificate in PEM with its key, unencrypted: {error.reason or error}"
-            ) from None
+            raise _wrong_file(name, f"not a PEM certificate with an unencrypted key: {error.reason or error}") from None
 
 
 def _trust(context: ssl.SSLContext, setting: str, file: str) -> None:
@@ -245,7 +243,7 @@ def _trust(context: ssl.SSLContext, setting: str, file: str) -> None:
     try:
         context.load_verify_locations(file)
     except ssl.SSLError as error:
-        raise _wrong_file(f"http.{setting}={file}", f"no certificates in PEM: {error.reason or error}") from None
+        raise _wrong_file(f"http.{setting}={file}", f"not PEM certificates: {error.reason or error}") from None
 
 
 def _check_readable(setting: str, file: str) -> None:

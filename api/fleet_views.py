@@ -19,11 +19,11 @@ from snapreplay.service.core.phase import CopyState, Phase
 
 _HOLDS_NOTHING = (Phase.CLOSED, Phase.FENCED)
 
-ProcessId = Annotated[str | None, said("Of the process that says it; null: nobody does.")]
+ProcessId = Annotated[str | None, said("The process that reported this; null: none.")]
 Host = Annotated[str | None, said("Of that process.")]
-Age = Annotated[Seconds | None, said("How old it is what that process says; null: it has said nothing.")]
+Age = Annotated[Seconds | None, said("Age of the last report of that process; null: there is none.")]
 ProcessState = Annotated[
-    str | None, said("Whether that process can be asked (`self`, `reachable`); otherwise this is what it said last.")
+    str | None, said("Whether it can be reached (`self`, `reachable`); otherwise these are its last known values.")
 ]
 
 
@@ -40,7 +40,7 @@ class Process(msgspec.Struct, frozen=True):
     process_id: str
     instance_id: str
     host: str
-    url: Annotated[str | None, said("Where the others reach it; null: not known, or it advertises no address.")]
+    url: Annotated[str | None, said("URL at which the others reach it; null: not known, or it advertises none.")]
     state: Annotated[
         str,
         one_of(*PeerState),
@@ -50,14 +50,14 @@ class Process(msgspec.Struct, frozen=True):
         ),
     ]
     since: Annotated[Time, said("When this state began, by the clock of the process that answers.")]
-    last_error: Annotated[str, said("Why it cannot be asked, or why its status cannot be read; or empty.")]
-    is_member: Annotated[bool, said("Whether the last assignment of the group that is known here has it.")]
-    partitions: Annotated[tuple[Count, ...], said("Those that it holds, or that the group gave to it; by number.")]
+    last_error: Annotated[str, said("Why it cannot be reached, or why its status cannot be read; or empty.")]
+    is_member: Annotated[bool, said("Whether it is in the group's last assignment that is known here.")]
+    partitions: Annotated[tuple[Count, ...], said("Those that it owns, or that are assigned to it; by number.")]
     version: Annotated[str | None, said("Of snapreplay; null: it was never reached.")]
     app_version: str | None
     started_at: Time | None
-    age_seconds: Annotated[Seconds | None, said("Age of what is known of it; null: nothing is.")]
-    drain: Annotated[Drain | None, said("Null: none was asked for, or it is not known.")] = None
+    age_seconds: Annotated[Seconds | None, said("Age of its last known status; null: none is known.")]
+    drain: Annotated[Drain | None, said("Null: none was requested, or it is not known.")] = None
     copies: Annotated[Copies | None, said("Of its partitions; null: not known (yet).")] = None
 
     @property

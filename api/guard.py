@@ -70,7 +70,7 @@ def refusal(
     if "content-length" in headers and "transfer-encoding" in headers:
         return problems.ProblemError(
             problems.TWO_LENGTHS,
-            "the request has Content-Length and Transfer-Encoding: where it ends is not certain",
+            "the request has Content-Length and Transfer-Encoding: its end is ambiguous",
             headers={"Connection": "close"},
         )
     if method in _READS and is_public:
@@ -95,7 +95,7 @@ def refusal(
     if not is_ours or headers.get("sec-fetch-site", "none") not in _OF_THE_SAME_SITE:
         return problems.ProblemError(
             problems.FOREIGN_ORIGIN,
-            f"a page of {(origin or 'another site')[:200]!r} may not ask this service to do anything",
+            f"a page of {(origin or 'another site')[:200]!r} may not send commands to this service",
         )
     media = headers.get("content-type")
     if media is not None and not _is_json(media):

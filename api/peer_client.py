@@ -89,7 +89,10 @@ async def asked(
         except NoAnswer as error:
             if caller.has_certificate and not connection.trailing_data[0]:
                 # By TLS 1.3 a certificate is judged after the handshake, and asyncio's server does not say the verdict.
-                raise NotTrusted(f"it hangs up, as who does not trust this process's certificate: {error}") from error
+                raise NotTrusted(
+                    "it closes the connection, perhaps because it does not trust the certificate of this process:"
+                    f" {error}"
+                ) from error
             raise
         if not isinstance(response, h11.Response):
             raise NoAnswer("the answer has no head")

@@ -144,7 +144,7 @@ class PeerFollower:
     def _prove(self, data: bytes) -> None:
         whose = events.whose(data)
         if whose is None:
-            raise Elsewhere(PeerState.WRONG_ADDRESS, "what answers there does not say which process it is")
+            raise Elsewhere(PeerState.WRONG_ADDRESS, "the program that answers there does not say which process it is")
         if (whose.app_id, whose.process_id) != (self._app_id, self.peer.process_id):
             raise Elsewhere(
                 PeerState.WRONG_ADDRESS, f"process {whose.process_id[:100]} of app {whose.app_id[:100]!r} answers there"
@@ -186,7 +186,7 @@ def _check_status(answer: Answer) -> None:
         case 200:
             return
         case 401:
-            why = "it answers 401: its token is another one, or this process has only a hash of it (http.token_file)"
+            why = "it answers 401: its token differs, or this process has only a hash of it (http.token_file)"
             raise Elsewhere(PeerState.UNREACHABLE, why)
         case 403:
             raise Elsewhere(PeerState.UNREACHABLE, "it answers 403: it asks for a certificate (http.client_ca_file)")
@@ -195,7 +195,7 @@ def _check_status(answer: Answer) -> None:
         case 502 | 504:
             raise NoAnswer(f"a proxy answers {answer.status} for it: it does not reach the process")
         case status:
-            raise Elsewhere(PeerState.WRONG_ADDRESS, f"what answers there answers {status}")
+            raise Elsewhere(PeerState.WRONG_ADDRESS, f"the program there answers {status}")
 
 
 class Peers:
@@ -247,7 +247,8 @@ class Peers:
         if not peer.url:
             return Known(peer, PeerState.NO_ADDRESS, since, "it advertises no address", None)
         is_full = len(self._followers) >= connections_max()
-        error = "this process follows as many as it may (ulimit -n)" if is_full else "it has not been asked yet"
+        full = "this process follows as many others as its limit of open files allows (ulimit -n)"
+        error = full if is_full else "it has not been asked yet"
         return Known(peer, PeerState.UNREACHABLE, since, error, None)
 
     def _follow(self, document: StatusDocument) -> None:

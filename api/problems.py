@@ -77,7 +77,7 @@ BUSY = ProblemKind(
     "operation-running", 409, "An operation of this kind is already running", "try again when it has ended"
 )
 NOT_FAILED = ProblemKind("partition-not-failed", 409, "Partition not failed", "GET /restore-status shows its phase")
-NO_SUCCESSOR = ProblemKind("no-successor", 409, "Nobody would take the partitions")
+NO_SUCCESSOR = ProblemKind("no-successor", 409, "No process would take the partitions")
 NOT_CANCELLABLE = ProblemKind(
     "operation-not-cancellable", 409, "The operation cannot be cancelled", "GET /api/v1/operations shows it"
 )

@@ -186,9 +186,9 @@ def _refused(host: str, port: int, hint: str, error: OSError | OverflowError) ->
 
 def _open_to_all(host: str, bound: Address) -> UsageError:
     return UsageError(
-        f"http.host={host} (port {bound.port}) is not the loopback address, and no login is demanded: everybody who "
+        f"http.host={host} (port {bound.port}) is not the loopback address, and no login is required: everybody who "
         "reaches it could read the state and change what the service does",
-        hint="demand a token: `openssl rand -hex 32 > token` and `--set http.token_file=token`; or serve this machine "
+        hint="require a token: `openssl rand -hex 32 > token` and `--set http.token_file=token`; or serve this machine "
         "only: `--set http.host=127.0.0.1`; or let everybody in: `--set http.insecure=true`",
         host=host,
     )

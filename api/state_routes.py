@@ -64,7 +64,7 @@ KeyText = Annotated[
 PrefixText = Annotated[str | None, Query(description="Keys that begin with it.")]
 FromText = Annotated[str | None, Query(alias="from", description="The first key.")]
 ToText = Annotated[str | None, Query(alias="to", description="Keys before this one.")]
-AfterText = Annotated[str | None, Query(description="`next_after` of the entries before: those behind it.")]
+AfterText = Annotated[str | None, Query(description="`next_after` of the previous page, for the entries after it.")]
 
 
 @ROUTER.get(
@@ -129,7 +129,7 @@ async def list_entries(
 
 @ROUTER.get(
     HISTORY_PATH + "{store}/{key:path}",
-    summary="Read how a value came to be",
+    summary="Read the history of a key",
     responses=views.answered(ShownChanges, *_OF_A_HISTORY, description="As the log has it."),
 )
 async def get_key_history(
@@ -140,7 +140,7 @@ async def get_key_history(
     partition: Annotated[int, Query(ge=0, le=PARTITION_MAX, description="Number of a state partition.")],
     limit: Annotated[int, Query(ge=1, le=CHANGES_MAX, description="Changes of this answer, at most.")] = 20,
     before: Annotated[
-        int | None, Query(ge=0, le=INTEGER_MAX, description="`from_offset` of the answer before: what is older.")
+        int | None, Query(ge=0, le=INTEGER_MAX, description="`from_offset` of the previous answer, for older changes.")
     ] = None,
 ) -> Response:
     """Read from the log of a partition which batches changed a key, newest first. Any process may be asked. It reads

@@ -243,7 +243,7 @@ class StateValues(msgspec.Struct, frozen=True):
     """The values of a key: one for each partition that has it."""
 
     store: str
-    key: Annotated[str, said("As it was asked for.", examples=["ada"])]
+    key: Annotated[str, said("As requested.", examples=["ada"])]
     items: tuple[StateValue, ...]
     read: Annotated[tuple[Count, ...], said("Partitions that were read, also those that do not have the key.")]
     not_read: Annotated[tuple[NotRead, ...], said("Partitions that may have the key, too, and could not be read.")]
@@ -261,7 +261,7 @@ class StateEntries(ReadAt, frozen=True, kw_only=True):
 
     store: str
     items: tuple[StateEntry, ...]
-    next_after: Annotated[str | None, said("To be given as `after`, for what follows; null: there is no more.")]
+    next_after: Annotated[str | None, said("Pass it as `after` for the next page; null: there is none.")]
     partition_count: Annotated[int, said("Of the app.")]
 
 
@@ -276,7 +276,7 @@ class ShownChanges(Looked, frozen=True, kw_only=True):
     """The changes of a key in one partition, newest first, as far as its log was looked at."""
 
     store: str
-    key: Annotated[str, said("As it was asked for.", examples=["ada"])]
+    key: Annotated[str, said("As requested.", examples=["ada"])]
     partition: Count
     partition_count: Annotated[Count, said("Of the app.")]
     items: tuple[ShownChange, ...]

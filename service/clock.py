@@ -73,7 +73,7 @@ class SteadyClock:
                 by,
             )
         else:
-            log.info("the clock of this machine agrees with the time that has passed again")
+            log.info("the clock of this machine is right again: it agrees with the elapsed time")
 
 
 def _boot_ms() -> int:

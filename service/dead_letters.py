@@ -70,7 +70,7 @@ class DeadLetters:
             await cancel_and_wait(task)
 
     async def _redrive(self, dones: Sequence[OnDone]) -> None:
-        why = "the process ended first; redrive again: no record is sent twice"
+        why = "the process ended before it had finished; redrive again: no record is sent twice"
         try:
             done = await redrive(self._app, self._settings)
         except SnapreplayError as error:
@@ -96,9 +96,7 @@ def _left(left: Sequence[str]) -> str:
     if not left:
         return ""
     more = f"; and {len(left) - LEFT_SHOWN_MAX:,} more" if len(left) > LEFT_SHOWN_MAX else ""
-    return (
-        f"; {len(left):,} passed over: {'; '.join(each[:LEFT_CHARACTERS_MAX] for each in left[:LEFT_SHOWN_MAX])}{more}"
-    )
+    return f"; {len(left):,} skipped: {'; '.join(each[:LEFT_CHARACTERS_MAX] for each in left[:LEFT_SHOWN_MAX])}{more}"
 
 
 def _letters(records: Sequence[InputRecord]) -> list[DeadLetter]:

@@ -99,7 +99,7 @@ class Views:
         """Raise ServiceClosed if it is not started yet, or stopped."""
         if self._runners is None:
             raise ServiceClosed(
-                "the service does not run: it was not started yet, or it was stopped",
+                "the service is not running: it was not started yet, or it was stopped",
                 hint="use it inside of `async with running(app, settings) as service:`",
             )
 

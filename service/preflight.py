@@ -32,7 +32,7 @@ from snapreplay.service.topics.requirements import (
 log = logging.getLogger("snapreplay")
 
 _RAN_BEFORE = (
-    "; or, if the app ran before (then init refuses), bring both back from a backup or mirror; or start over under a"
+    "; or, if the app ran before (then init refuses), restore both from a backup or mirror; or start over under a"
     f" new app id: {new_app()}"
 )
 

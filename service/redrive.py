@@ -116,7 +116,7 @@ def _shifted(source: TopicPartition, offset: int, noted: int) -> NotesShifted:
     return NotesShifted(
         f"{source} offset {offset} says that dead letters below offset {noted} were sent back, but these come after it:"
         " the topic was copied with shifted offsets, and new dead letters would be skipped",
-        hint="load the topic again from a copy that keeps every offset; or, if the records before that one are no"
+        hint="restore the topic from a copy that keeps every offset; or, if the records before that one are no"
         " longer needed (they were sent back, except any written at that moment), `kafka-delete-records.sh` removes"
         f" {source} up to offset {offset + 1}, then run it again",
         offset=offset,
@@ -251,8 +251,8 @@ def _check_same(
     raise OtherRecord(
         f"dead letter {place}-{letter.offset} has no value of its own, and {source}-{found.offset} holds another record"
         f" than the one that failed: it had timestamp {timestamp_ms}, xxh64 {recorded}; now timestamp"
-        f" {now.timestamp_ms}, xxh64 {now.xxh64:016x}: the input was made again or was cut. Everything before it was"
-        " sent back",
+        f" {now.timestamp_ms}, xxh64 {now.xxh64:016x}: the input was created again or truncated. Everything before it"
+        " was sent back",
         hint="restore the input with its old records, then run the same command again; or give the record up:"
         f" `kafka-delete-records.sh` removes {place} up to offset {letter.offset + 1}, then run it again",
         dead_letter=f"{place}-{letter.offset}",

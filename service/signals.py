@@ -139,13 +139,13 @@ class Signals:
             _tell(logging.INFO, [f"{number.name}: stops gracefully, within {self._within_seconds:.1f} s"])
         else:
             left = self._deadline - time.monotonic()
-            _tell(logging.INFO, [f"{number.name}: it is stopping, and is ended in {left:.1f} s at the latest"])
+            _tell(logging.INFO, [f"{number.name}: stopping already, and forced to exit in {left:.1f} s at the latest"])
 
     def _end(self) -> NoReturn:
         """End the process; the log has everything that was committed. What is lost is the last snapshot."""
         head = (
             f"not stopped within timeouts.shutdown_ms + {LATE_SECONDS:.0f} s: the process ends now, with exit code"
-            f" {STOPPED_LATE}; nothing that was committed is lost, and the next start takes longer. What kept it:"
+            f" {STOPPED_LATE}; nothing that was committed is lost, and the next start takes longer. What delayed it:"
         )
         _tell(logging.CRITICAL, [head, *activity(self._loop)])
         os._exit(STOPPED_LATE)

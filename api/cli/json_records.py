@@ -119,7 +119,7 @@ def _plain_bytes(side: str, given: object) -> bytes:
             try:
                 return base64.b64decode(text, validate=True)
             except ValueError as error:
-                raise _Refused(f"{side} is no base64: {error}") from error
+                raise _Refused(f"{side} is not base64: {error}") from error
         case _:
             raise _Refused(f'{side} {_cut(repr(given))} is neither text nor {{"base64": "…"}}')
 
@@ -211,7 +211,7 @@ def _text(document: Document) -> str:
     parts += [document[name] for name in ("key_error", "value_error") if name in document]
     if "dead_letter" in document:
         why = document["dead_letter"]
-        parts.append(f"dead letter: {why['message']}" if "message" in why else "a note, no dead letter")
+        parts.append(f"dead letter: {why['message']}" if "message" in why else "a note, not a dead letter")
     return "  ".join(parts)
 
 

@@ -155,7 +155,8 @@ def must_ask(*, yes: bool, dry_run: bool) -> bool:
     asks = not (yes or dry_run)
     if asks and not sys.stdin.isatty():
         raise UsageError(
-            "there is no terminal to ask for confirmation", hint="look at `--dry-run`, then run with `--yes`"
+            "there is no terminal to ask for confirmation",
+            hint="check the result of `--dry-run`, then run with `--yes`",
         )
     return asks
 

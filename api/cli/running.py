@@ -116,7 +116,7 @@ def run_apps(
 def first_start(*, init: bool, start: Literal["earliest", "latest"] | None, wait: bool) -> FirstStart:
     if start is not None and not init:
         raise UsageError(
-            f"--from {start} says where a new app begins, but without --init `run` begins none",
+            f"--from {start} says where a new app begins, but `run` initialises an app only with --init",
             hint="add `--init`; an app that has begun resumes where it stopped",
         )
     if init:
@@ -170,7 +170,7 @@ async def init(
     if state_of is not None:
         if len(apps) > 1:
             raise UsageError(
-                f"--state-of {state_of} begins one app, and {len(apps)} are named", hint="run `init` for each app"
+                f"--state-of {state_of} initialises one app, but {len(apps)} are named", hint="run `init` for each app"
             )
         done = init_with_state(apps[0], settings, cluster, state_of, start or "positions", state_is_lost=state_is_lost)
     elif start == "positions":

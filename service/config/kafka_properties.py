@@ -96,12 +96,12 @@ OWNED: dict[str, str] = {
     "isolation.level": "reads are read_committed: anything else would apply aborted records",
     "enable.auto.commit": "positions are in the increments, never in committed offsets",
     "auto.commit.interval.ms": "positions are in the increments, never in committed offsets",
-    "auto.offset.reset": "a position that is gone is an error, never a silent jump",
+    "auto.offset.reset": "a deleted position is an error, and is never skipped silently",
     "enable.idempotence": "it is always on: exactly-once needs it",
     "acks": "it is always all: exactly-once needs it",
     "linger.ms": "set batch.linger_ms",
     "max.poll.records": "set batch.records_max",
-    "max.poll.interval.ms": "the group member is polled all the time, whatever the handlers do",
+    "max.poll.interval.ms": "the group member polls in its own thread, so handlers cannot delay it",
     "max.request.size": "record sizes follow each topic's max.message.bytes",
     "session.timeout.ms": "set group.session_timeout_ms",
     "heartbeat.interval.ms": "set group.heartbeat_interval_ms",
@@ -112,7 +112,7 @@ OWNED: dict[str, str] = {
     "value.serializer": "codecs belong to the app's topics",
     "key.deserializer": "codecs belong to the app's topics",
     "value.deserializer": "codecs belong to the app's topics",
-    "partitioner": "outputs go to their key's partition by Kafka's murmur2",
+    "partitioner": "Kafka's murmur2 hash of the key chooses the partition of an output",
 }
 
 # Names that the Java client and librdkafka have for properties with another name here.
@@ -166,7 +166,7 @@ def parse_property(name: str, value: object) -> Value | TokenProvider:
     if name == "bootstrap.servers":
         _check_servers(str(parsed))
     if known.choices and parsed not in known.choices:
-        raise PropertyRefused(f"{shown} is none of {', '.join(known.choices)}")
+        raise PropertyRefused(f"{shown} is not one of {', '.join(known.choices)}")
     if known.kind == "int" and int(parsed) < known.minimum:
         raise PropertyRefused(f"{shown} is below {known.minimum}: {known.description}")
     return parsed
@@ -192,7 +192,7 @@ def _provider(value: Any) -> str | TokenProvider:
     if isinstance(value, str) or not is_provider(value):
         raise PropertyRefused(
             f"a {type(value).__name__} that is not a token provider: give `module:factory`, or in Python an object with"
-            " a function token()"
+            " a method token()"
         )
     provider: TokenProvider = value
     return provider
@@ -203,7 +203,7 @@ def _check_servers(value: str) -> None:
     for address in value.split(","):
         found = _ADDRESS.fullmatch(address.strip())
         if found is None or int(found["port"] or 0) > _PORT_MAX:
-            raise PropertyRefused(f"{address.strip()!r} is not host:port; give for example broker-1:9092,broker-2:9092")
+            raise PropertyRefused(f"{address.strip()!r} is not host:port; write it as in broker-1:9092,broker-2:9092")
 
 
 def _parse(kind: PropertyKind, value: object) -> Value | None:
@@ -221,7 +221,7 @@ def _unknown(name: str) -> str:
     if name in OWNED:
         return f"cannot be set: {OWNED[name]}"
     if name in _OTHER_NAMES:
-        return f"unknown property; here it is kafka.{_OTHER_NAMES[name]} (PEM files, plain user names)"
+        return f"unknown property; its name in snapreplay is kafka.{_OTHER_NAMES[name]} (PEM files, plain user names)"
     near = difflib.get_close_matches(name, PROPERTIES, n=1)
     remedy = f"did you mean kafka.{near[0]}?" if near else "docs/settings.md lists all of them"
     return f"unknown property; {remedy}"

@@ -159,7 +159,7 @@ def broken_relations(settings: Settings) -> list[str]:
         (
             timeouts.claim_grace_ms < timeouts.metadata_ms,
             f"timeouts.claim_grace_ms={timeouts.claim_grace_ms} is not below"
-            f" timeouts.metadata_ms={timeouts.metadata_ms}: no second client would ever be tried; lower it",
+            f" timeouts.metadata_ms={timeouts.metadata_ms}: no second client would ever be tried; lower claim_grace_ms",
         ),
         (
             settings.restore.retry_backoff_ms <= settings.restore.retry_backoff_max_ms,
@@ -221,7 +221,7 @@ def used_settings(given: Settings | None) -> Settings:
     if not isinstance(given, Settings):
         raise UsageError(
             f"the settings are of type {type(given).__name__}, not Settings",
-            hint="make one: `Settings(http={'port': 0})`; of a dict, `Settings(**table)`",
+            hint="create one: `Settings(http={'port': 0})`, or from a dict: `Settings(**table)`",
         )
     return given
 

@@ -26,8 +26,8 @@ class _NamesProblems(msgspec.StructMeta):
     def __call__(cls, *values: object, **given: Any) -> Any:  # noqa: N805 - of a metaclass
         if values:
             raise UsageError(
-                f"{cls.__name__}() was given a {type(values[0]).__name__}: settings are given by their names",
-                hint=f"a dict is unpacked, `{cls.__name__}(**table)`",
+                f"{cls.__name__}() was given a {type(values[0]).__name__}: pass settings by their names",
+                hint=f"unpack a dict: `{cls.__name__}(**table)`",
             )
         problems: list[str] = []
         table: Any = cls
@@ -184,4 +184,4 @@ def _nearest(table: type[Table], prefix: str, name: str) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     if near:
         return f"did you mean {prefix}{near[0]}?"
-    return f"there are {', '.join(sorted(known))}"
+    return f"the names are {', '.join(sorted(known))}"

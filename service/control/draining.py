@@ -86,7 +86,7 @@ class Draining:
         self._operation_id = operation.id
         if self._drain is None:
             self._drain = Drain("draining", wall_time(), asked.by, asked.about)
-            log.warning("drain requested by %s: giving %s away", asked.by, counted(len(held), "partition"))
+            log.warning("drain requested by %s: handing %s over", asked.by, counted(len(held), "partition"))
         return operation
 
     def _end(self, asked: ProcessCommand) -> Operation:
@@ -111,7 +111,7 @@ class Draining:
         now = self.status
         if now is not None and now.state != drain.state:
             if held:
-                log.warning("draining again: it was given partitions, because no other process takes them")
+                log.warning("draining again: this process got partitions, because no other process takes them")
             else:
                 log.warning("drained: no partition is left")
             self._drain = now

@@ -58,10 +58,10 @@ class KeyChange(ChangeAt, frozen=True):
 class Looked(msgspec.Struct, frozen=True):
     """Says how far the log was looked at."""
 
-    from_batch: Annotated[Count | None, said("The oldest batch that was looked at; null: none was.")]
-    from_offset: Annotated[Count | None, said("Of its increment: given as `before`, it leads to what is older.")]
-    batches_without_changes: Annotated[Count, said("Of these batches: each may have changed the key.")]
-    is_whole: Annotated[bool, said("Whether the first batch of all was looked at.")]
+    from_batch: Annotated[Count | None, said("The oldest batch that was read; null: none was.")]
+    from_offset: Annotated[Count | None, said("Offset of its increment; pass it as `before` for older changes.")]
+    batches_without_changes: Annotated[Count, said("Batches without recorded changes; each may have changed the key.")]
+    is_whole: Annotated[bool, said("Whether the first batch of the log was reached.")]
 
 
 class KeyHistory(Looked, frozen=True, tag="key-changes"):
@@ -106,7 +106,7 @@ class PartitionHistory(msgspec.Struct, frozen=True, tag="partition-history"):
     partition: Count
     ownerships: tuple[PastOwnership, ...]
     snapshots: tuple[PointedSnapshot, ...]
-    is_whole: Annotated[bool, said("Whether this is all that the log has: no limit ended the reading.")]
+    is_whole: Annotated[bool, said("Whether this is everything in the log, not cut off by a limit.")]
     decisions: tuple[Decision, ...] = ()
 
 
@@ -173,7 +173,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     state: Annotated[
         str, one_of("open", "sent_back", "passed_over"), said("`open`: no redrive has come as far as this one.")
     ]
-    passed_over: Annotated[str, said("Why a redrive passed it over, in a word.", examples=["timer"])] = ""
+    passed_over: Annotated[str, said("Why a redrive skipped it, in one word.", examples=["timer"])] = ""
     topic: Annotated[str, said("The input of the record; empty: it is a timer.")] = ""
     input_partition: Count | None = None
     input_offset: Count | None = None
@@ -182,7 +182,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     value: Annotated[str | None, said(f"Its first {VALUE_CHARACTERS_MAX:,} characters.")] = None
     value_is_cut: Annotated[bool, said("Whether the value is longer.")] = False
     headers: Annotated[dict[str, str], said(f"Those of the record: {VALUE_CHARACTERS_MAX:,} characters of them.")] = {}
-    headers_left_out: Annotated[Count, said("So many more headers the record has.")] = 0
+    headers_left_out: Annotated[Count, said("Number of further headers of the record.")] = 0
     dropped: Annotated[str, said("The parts that did not fit into the dead letter, such as `value`.")] = ""
 
 

@@ -38,7 +38,7 @@ class Drain(msgspec.Struct, frozen=True):
 
     state: Annotated[str, one_of("draining", "drained"), said("`drained`: it has no partition.")]
     since: Time
-    by: Annotated[str, said("Who asked for it.", examples=["ada"])]
+    by: Annotated[str, said("Who requested it.", examples=["ada"])]
     reason: str = ""
 
 
@@ -72,7 +72,7 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     cluster_id: str | None = None
     partition_count: Count | None = None
     waiting_for: Annotated[str, said("What a new app waits for before it begins, with the command; or empty.")] = ""
-    drain: Annotated[Drain | None, said("Null: none was asked for.")] = None
+    drain: Annotated[Drain | None, said("Null: none was requested.")] = None
     trouble: Annotated[
         str, said("Why this process cannot reach its cluster or join its group, or is throttled; or empty.")
     ] = ""

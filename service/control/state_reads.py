@@ -62,14 +62,14 @@ class ReadAt(msgspec.Struct, frozen=True):
     """The state that was read: that of a partition after one committed batch, whole."""
 
     partition: Count
-    batch: Annotated[Count, said("The last one that is in it.")]
+    batch: Annotated[Count, said("The last batch in the state.")]
     positions: Annotated[
         dict[str, Count], said("Input → all records before this offset are in it.", examples=[{"payments": 880412}])
     ]
     owner_epoch: Annotated[Count, said("Of the owner that committed the batch.")]
     answered_by: Annotated[str, one_of(*AnsweredBy), said("`standby`: a warm copy, with `stale=true` only.")]
     age_seconds: Annotated[
-        Seconds, said("Since the copy was known to be as new as the log, or the owner to be the owner.")
+        Seconds, said("Time since the copy was known to be up to date with the log, or the owner to be the owner.")
     ]
     ownership_doubt: Annotated[str, said("Why another process may own the partition by now; empty: no doubt.")]
     process_id: str

@@ -56,7 +56,7 @@ class OpenTransactionStatus(msgspec.Struct, frozen=True):
     start_offset: Annotated[Count, said("Of its first record in this partition.")]
     transactional_id: str | None = None
     started_at: Time | None = None
-    timeout_seconds: Annotated[Seconds | None, said("So long after its start the coordinator aborts it.")] = None
+    timeout_seconds: Annotated[Seconds | None, said("Time after its start at which the coordinator aborts it.")] = None
     last_record_at: Annotated[Time | None, said("The newest timestamp of its producer's records here.")] = None
 
 
@@ -289,7 +289,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     restore: Annotated[RecoveryStatus | None, said("The running or last recovery; null before the first.")] = None
     snapshot: Annotated[SnapshotStatus | None, said("The newest, whatever its state.")] = None
     last_pointed_snapshot_at: Time | None = None
-    recoverable: Annotated[bool | None, said("Whether a recovery would succeed now; looked at once a minute.")] = None
+    recoverable: Annotated[bool | None, said("Whether a recovery would succeed now; checked once a minute.")] = None
     unrecoverable_reason: Annotated[str, said("Empty unless `recoverable` is false.")] = ""
     blocked_by_open_transaction: Annotated[
         tuple[BlockedTopic, ...], said("Inputs, or the increments topic, held back for a minute.")

@@ -312,7 +312,7 @@ def copies_given(wanted: int, holders: int, idle: Mapping[str, int], on_rack: in
     reason; `on_rack`: partitions whose copies are all on its own rack."""
     given = min(wanted, holders)
     why_missing = _missing(holders, idle) if given < wanted else ""
-    full = "the processes on other racks hold as many copies as their part"
+    full = "the processes on other racks already have their share of copies"
     why_rack = full if other_racks else "no process on another rack holds copies"
     return Copies(wanted, given, why_missing, on_rack, why_rack if on_rack else "")
 

@@ -22,7 +22,7 @@ from snapreplay.snapshots.format.records import Increment
 class Verdict(Enum):
     """The relation of the log to a state in memory."""
 
-    SAME = "the log ends with the batch that this is the state of"
+    SAME = "the log ends with the batch of this state"
     LEADS_ON = "the log holds the batches that follow this state"
     ONLY_COPY = "the log does not lead to this state, and no other process has owned the partition since"
     DISPUTED = "the log does not lead to this state, and another process has owned the partition since"
@@ -132,7 +132,8 @@ def lost(ours: Expected, change: TopicChange, last: Increment) -> RetryableError
 
 def unsaved(ours: Expected, last: Increment, aside: str = "") -> StopError:
     """Make the error for a state that is dropped. `aside`: the snapshot that has it, and nothing points to; or ""."""
-    written = f"; snapshot {aside} has it, and `snapreplay accept` takes that after the next start" if aside else ""
+    after = "`snapreplay accept` can continue from it after the next start"
+    written = f"; snapshot {aside} has it, and {after}" if aside else ""
     return StateUnsaved(
         f"the state of partition {ours.partition} ({_described(last)}) exists only in this process's memory:"
         f" a recovery from {ours.increments_topic} would not restore it{written}",
@@ -154,7 +155,7 @@ def disputed(ours: Expected, kept: RetainedState, found: FoundIncrement | None) 
         f" ({_described(kept.last)}): it {there}. Another process may have owned the partition since, and its state may"
         " be newer than this one",
         hint="if the other process still runs, it writes its own state by itself. Otherwise stop this process, which"
-        f" gives up its state, and start it again: `snapreplay run {ours.app()}`. Its next hint names what can be"
+        f" gives up its state, and start it again: `snapreplay run {ours.app()}`. Its hint then names what can be"
         " accepted",
         batch=kept.last.batch,
         found_batch=found.increment.batch if found is not None else None,

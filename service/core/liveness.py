@@ -74,7 +74,7 @@ class Life:
     def ended(self, now: float) -> None:
         """Hear its bye."""
         self._silent_at = self._refused_at = None
-        self._become(now, PeerState.ENDED, "it has ended in good order")
+        self._become(now, PeerState.ENDED, "it has stopped gracefully")
 
     def elsewhere(self, now: float, state: PeerState, why: str) -> None:
         """Note that something else answers there. A peer that is dead or has ended stays so: its successor may answer

@@ -141,11 +141,11 @@ class Stage(StrEnum):
     ASKING_FOR_LOSS = "is the increments topic still the one that was written to?"
     ASKING_FOR_OWNER = "has anybody claimed the partition since?"
     BACKING_OFF = "back-off, then the next ownership"
-    BACKING_OFF_IN_DOUBT = "back-off, then the log is asked once more"
+    BACKING_OFF_IN_DOUBT = "back-off, then the log is asked again"
     ASKING_AGAIN = "has anybody claimed the partition meanwhile?"
     STANDING_BACK = "another process has claimed the partition"
     ASIDE = "another process uses the same instance id"
-    FAILED = "a person must act"
+    FAILED = "an operator must act"
 
 
 class Ownership(Struct, frozen=True):

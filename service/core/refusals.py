@@ -187,7 +187,7 @@ def not_to_be_upgraded(expected: Expected, last: Increment, cause: SnapreplayErr
     return NotUpgradable(
         f"the state after batch {last.batch} was written with schema_version {last.origin.schema_version}, and only a"
         f" replay by that version leads to it: {cause.message}",
-        hint="start the version that wrote it once more and stop it: the snapshot that it writes at its end"
+        hint="start the version that wrote it again and stop it gracefully: the snapshot that it writes at its end"
         " (snapshot.before_stop) is enough",
         recorded=last.origin.schema_version,
         found=expected.schema_version,
@@ -277,11 +277,11 @@ def damaged(error: SnapreplayError) -> SnapreplayError:
 
 
 def beside(refusal: SnapreplayError, error: SnapreplayError) -> SnapreplayError:
-    """Return the same error; it also names why a newer snapshot was passed over, which may be its cause."""
+    """Return the same error; it also names why a newer snapshot could not be used, which may be its cause."""
     named = error.__class__.__new__(error.__class__, *error.args)
     vars(named).update(vars(error))
     named.__cause__ = error.__cause__
-    named.message = f"{error.message}; a newer snapshot was passed over: {refusal.message}"
+    named.message = f"{error.message}; a newer snapshot could not be used: {refusal.message}"
     named.hint = "; or ".join(filter(None, (refusal.hint, error.hint)))
     return named
 

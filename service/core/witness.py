@@ -100,7 +100,7 @@ def behind(source: str, log: str, witness: Witness, last: FoundIncrement) -> Inc
     """Make the error for a log that ends with `last`, while the witness of `source` knows of a later batch."""
     return IncrementsBehind(
         f"{log} ends with batch {last.increment.batch} at offset {last.offset}, but batch {witness.batch} was committed"
-        f" at offset {witness.increment_offset}, as {source} says: the topic has lost its end, and with it at"
+        f" at offset {witness.increment_offset}, as {source} says: the topic has lost its newest records, at"
         f" least {counted(witness.batch - last.increment.batch, 'batch')} (unclean election, an older disk)",
         hint="if a process of this app is suspended, resume it: it still has the newer state and will write it; or"
         " restore the topic from a replica, backup or mirror",

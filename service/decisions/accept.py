@@ -114,7 +114,8 @@ async def _acceptance(context: Context, examiner: Examiner, finding_id: str, rea
     error = await examiner.examine_beside_owner()
     if error is None:
         raise NotTheFinding(
-            f"partition {context.partition} has no finding, a recovery would go LIVE: {finding_id} cannot be accepted",
+            f"partition {context.partition} has no finding, because a recovery would succeed: {finding_id} cannot be"
+            " accepted",
             hint="restart the service, with the same settings as this command",
         )
     examiner.refuse_older()
@@ -204,7 +205,7 @@ async def _log_kept(context: Context, examiner: Examiner) -> Baseline:
     last = examiner.found
     lines = [
         f"snapshot {manifest.snapshot_id} of batch {manifest.batch} (manifest at offset {offset}, owner epoch"
-        f" {manifest.owner_epoch}) is disregarded: if an owner wrote it after all, the batches after"
+        f" {manifest.owner_epoch}) is ignored: if an owner wrote it after all, the batches after"
         f" {last.increment.batch} are processed again, outputs written a second time"
         for offset, manifest in await manifests_ahead(context, last)
     ]
@@ -303,7 +304,7 @@ async def _as_replayed(context: Context, examiner: Examiner) -> Baseline:
         return await _from_snapshot(context, examiner)
     last = examiner.found
     line = (
-        f"the state becomes what app version {context.app.version} makes of the records up to batch"
+        f"the state becomes that which app version {context.app.version} computes from the records up to batch"
         f" {last.increment.batch}{_digest(examiner.store)}; the recorded digest is {last.increment.digest}."
         " Committed outputs stay as they are"
     )

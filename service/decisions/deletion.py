@@ -111,7 +111,7 @@ async def _refuse_foreign(cluster: Cluster, name: str, partition_count: int) -> 
             async for records in reader.read(place, *await reader.bounds(place)):
                 if any(is_ours(record.value or b"", record.headers) for record in records):
                     break
-                raise NotOurs(f"topic {name} holds records that snapreplay has not written: it is not deleted")
+                raise NotOurs(f"topic {name} holds records that snapreplay did not write, so it is not deleted")
 
 
 async def _unshared(cluster: Cluster, app_id: str, facts: Mapping[str, TopicFacts], internal: list[str]) -> list[str]:
@@ -126,10 +126,8 @@ async def _unshared(cluster: Cluster, app_id: str, facts: Mapping[str, TopicFact
 
 
 async def _unknown(app_id: str, cluster: Cluster, kept: Sequence[str]) -> NoSuchApp:
-    also = f"; of it there is only {', '.join(sorted(kept))}" if kept else ""
+    also = f"; only these topics of it exist: {', '.join(sorted(kept))}" if kept else ""
     return NoSuchApp(
         f"there is no app {app_id} in this cluster{also}; apps with increments here: {await apps_in(cluster)}",
-        hint="give the app id as it is in App(…)"
-        if not kept
-        else "`--dead-letters` and `--savepoints` delete them, too",
+        hint="use the app id that App(…) has" if not kept else "`--dead-letters` and `--savepoints` delete them, too",
     )

@@ -131,7 +131,7 @@ async def _begin(app: App[Any], settings: Settings, cluster: Cluster, start: Sta
         lines = await ensure_topics(app, settings, cluster)
         lines += await init_app(app, settings, cluster, start)
     except (ReleaseError, CommitInDoubt) as error:
-        cause = "another process begins it, too" if isinstance(error, ReleaseError) else "it is tried again"
+        cause = "another process initialises it, too" if isinstance(error, ReleaseError) else "it is tried again"
         log.warning("app %r has not begun yet, %s: %s", app.app_id, cause, error)
         await asyncio.sleep(LOOK_SECONDS)
         return

@@ -155,7 +155,7 @@ async def _carried_out(proposed: Proposed) -> FoundIncrement:
         ):
             raise LogWentOn(
                 f"partition {context.partition}: its inputs are now {', '.join(sorted(last.increment.positions))}:"
-                " somebody else has changed them, and nothing was decided",
+                " another command has changed them meanwhile. This one changed nothing",
                 hint="run the command again",
             )
         reason = proposed.wish.reason or "the app declares these inputs"
@@ -254,7 +254,7 @@ def _is_retirable(context: Context, increment: Increment, name: str) -> bool:
     if name in context.app.input_names or name in context.view.matched:
         raise NotRetirable(
             f"input {name} exists, and the app declares it: it would be added again at once",
-            hint="take it out of the app's inputs or, if it matches a pattern, delete the topic or narrow the pattern",
+            hint="remove it from the app's inputs; or, if it matches a pattern, delete the topic or narrow the pattern",
         )
     return name in increment.positions
 

@@ -118,7 +118,7 @@ async def propose(
         refuse(_misplaced(corrections, patches))
         done = [each for each in patches if each.corrections and await _is_done(each)]
         for each in done:
-            on_news(f"partition {each.partition}: done already, its lines have been carried out")
+            on_news(f"partition {each.partition}: skipped, because its lines were applied before")
         await close(each for each in patches if each in done or not each.corrections)
         patches = [each for each in patches if each.corrections and each not in done]
         refuse([why for each in patches for why in _refused(each)])
@@ -229,8 +229,8 @@ async def carry_out(patch: Patch) -> Begun:
         except (Fenced, Superseded) as error:
             if attempt == ATTEMPTS_MAX:
                 raise OwnerTookItBack(
-                    f"partition {patch.partition} was taken back {attempt} times before its snapshot was written,"
-                    f" nothing was changed: {error.message}",
+                    f"the running owner took partition {patch.partition} back {attempt} times before its snapshot was"
+                    f" written, so nothing was changed: {error.message}",
                     hint="if the app runs, stop it; if another patch runs, wait for it. Then run the command again",
                 ) from error
         finally:
@@ -275,14 +275,14 @@ async def _catch_up(patch: Patch, ours: Owned) -> None:
     own = [context.increments.topic, context.snapshots.topic]
     ids = await context.cluster.topic_ids(own)
     if ours.owner_epoch < examiner.end_offset or any(ids.get(n) != context.view.topic_ids.get(n) for n in own):
-        raise _went_on(patch, "its log was cut, or made again, since it was examined")
+        raise _went_on(patch, "its log was truncated or created again since it was examined")
     newer = await ours.last_increment(examiner.end_offset)
     if newer is not None:
         await _follow(patch, ours, newer)
     try:
         await read_starts(context, patch.last)
     except (IncrementsBehind, LogCut) as error:
-        raise _went_on(patch, f"its log lost its end since it was examined: {error.message}") from error
+        raise _went_on(patch, f"its log has lost its newest records since it was examined: {error.message}") from error
 
 
 async def _follow(patch: Patch, ours: Owned, newer: FoundIncrement) -> None:
@@ -301,14 +301,14 @@ def _refuse_another_decision(patch: Patch, newer: FoundIncrement) -> None:
     if decided != chain_began_at(patch.last.increment, patch.last.offset):
         raise LogWentOn(
             f"partition {patch.partition}: another decision was made since it was examined, at"
-            f" {patch.context.increments} offset {decided}. Nothing was decided here",
-            hint="run the command again: it looks at the state as it is now",
+            f" {patch.context.increments} offset {decided}. Nothing was changed",
+            hint="run the command again: it examines the present state",
         )
 
 
 def _went_on(patch: Patch, what: str) -> LogWentOn:
     return LogWentOn(
-        f"partition {patch.partition}: {what}. Nothing was decided",
+        f"partition {patch.partition}: {what}. Nothing was changed",
         hint="stop the app, run the command again, and start the app",
     )
 

@@ -166,7 +166,7 @@ def _decision(
     digest = hashlib.sha256(f"{context.increments} {last.offset} {target}".encode()).hexdigest()
     return {
         "finding": f"{RESET}-{digest[:8]}",
-        "problem": f"the state after batch {last.increment.batch} is given up",
+        "problem": f"the state after batch {last.increment.batch} is discarded",
         "decided": "; ".join([f"resumes with {target}{entries}", *filter(None, moves)]),
         "reason": reason.strip() or NO_REASON,
         "by": by_whom(),

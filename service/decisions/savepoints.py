@@ -125,8 +125,8 @@ async def create(
         # The last part makes the savepoint usable, and the app may have been set back meanwhile.
         if context is contexts[-1] and await _chains(sources) != chains:
             raise SavepointUnusable(
-                f"app {app.app_id} was set back, or decided about, while savepoint {name} was kept",
-                hint=f"`snapreplay savepoint drop {app_name(app)} {name}`, then keep it again",
+                f"app {app.app_id} was reset, patched or upgraded while savepoint {name} was created",
+                hint=f"`snapreplay savepoint drop {app_name(app)} {name}`, then create it again",
             )
         await _keep(context, app.app_id, name, said)
         kept(context.partition)
@@ -149,7 +149,7 @@ async def _chains(contexts: list[Context]) -> list[str]:
         last = await last_in_log(context)
         if last is None:
             raise CannotTakeOver(
-                f"{context.increments} holds no increment: there is no state to keep",
+                f"{context.increments} holds no increment: there is no state to save",
                 hint=f"`snapreplay init {app_name(context.app)}` begins a new app, or says what was lost",
             )
         chains.append(_chain_of(context, last))
@@ -186,7 +186,7 @@ async def _keep(context: Context, app_id: str, name: str, said: dict[str, str]) 
     taken = await takeover_of(context, app_id, "positions", _restored)
     decision = {
         **taken.decision,
-        "problem": f"partition {context.partition} of app {app_id} is kept as savepoint {name}",
+        "problem": f"partition {context.partition} of app {app_id} is saved as savepoint {name}",
         KEPT_AS: name,
         **said,
     }
@@ -218,7 +218,8 @@ def refuse_unusable(found: SavepointShown) -> None:
     if found.problems:
         raise SavepointUnusable(
             f"savepoint {found.savepoint} of app {found.app_id} cannot be used: {'; '.join(found.problems)}",
-            hint=f"`snapreplay savepoint drop {MODULE} {found.savepoint}`; while the app has its state, keep it again",
+            hint=f"`snapreplay savepoint drop {MODULE} {found.savepoint}`; if the app still has its state, create it"
+            " again",
         )
 
 
@@ -276,7 +277,7 @@ async def _part(
         async with reading(cluster) as reader:
             found = await last_increment(reader, log)
         if found is None:
-            return None, "it is not kept yet: the savepoint was interrupted"
+            return None, "it is not saved yet: the savepoint was interrupted"
         increment = found.increment
         async with reading(cluster, read_committed=False, large=True) as reader:
             await _prove(reader, snapshots, increment, whole=prove)
@@ -378,7 +379,7 @@ class Savepoints:
         except SnapreplayError as error:
             why = str(error)
         except Exception as error:  # any error must end the operation, with its text
-            log.exception("a savepoint could not be kept or dropped")
+            log.exception("a savepoint could not be created or dropped")
             why = repr(error)
         else:
             for done in dones:
@@ -388,9 +389,9 @@ class Savepoints:
             self._cancelled.discard(operation_id)
             for done in dones:  # those that have not ended
                 if is_cancelled:
-                    done(OperationState.CANCELLED, None, "it is kept, and not proven")
+                    done(OperationState.CANCELLED, None, "it is saved, but not proven")
                 done(OperationState.FAILED, None, why)
 
 
 def _kept(done: OnDone) -> None:
-    done(OperationState.RUNNING, None, "kept; not proven yet")
+    done(OperationState.RUNNING, None, "saved, but not proven yet")

@@ -207,7 +207,7 @@ async def _bring_to(source: Context, executor: RecoveryExecutor, last: FoundIncr
 def _not_to_be_had(source: Context, error: SnapreplayError) -> CannotTakeOver:
     app_id = source.app.app_id
     hint = (
-        f"start {app_id} once more and stop it: the snapshot that it writes at its end (snapshot.before_stop) is"
+        f"start {app_id} again and stop it gracefully: the snapshot that it writes at its end (snapshot.before_stop) is"
         " enough. If it cannot start, its own hint says why"
     )
     if names.SAVEPOINT in app_id:

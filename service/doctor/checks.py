@@ -174,7 +174,7 @@ def stuck(facts: DoctorFacts) -> Found:
     yield (
         partitions(sorted(facts.stuck)),
         f"the coordinator cannot end the last transaction of {names.transactional_id(app_id, first)} ({seen.state},"
-        f" epoch {seen.producer_epoch}): until it has, there is no owner",
+        f" epoch {seen.producer_epoch}): until it does, no process can own the partition",
         f"start the brokers that are down. If none is down, {beyond_an_older_disk(app_id)}",
     )
 
@@ -202,7 +202,7 @@ def existence(facts: DoctorFacts) -> Found:
             yield (
                 name,
                 "no longer exists: records that were sent to it and not handled are lost",
-                f"bring it back from a backup or mirror, with its old offsets; or {ensure}`, then `snapreplay run"
+                f"restore it from a backup or mirror, with its old offsets; or {ensure}`, then `snapreplay run"
                 f" {facts.app_name}`, whose hint says what can be accepted",
             )
         else:
@@ -232,7 +232,7 @@ def as_at_a_start(facts: DoctorFacts) -> Found:
             yield (
                 name,
                 problem,
-                f"to read it, copy its records to {fitting}; else narrow the pattern in App(inputs=[…])",
+                f"to read it, copy its records to {fitting}; otherwise narrow the pattern in App(inputs=[…])",
             )
     for name, problem in requirements.left_out(app, topics, facts.recorded_inputs).items():
         yield name, problem, "declare it in App(inputs=[…]), or narrow the pattern so that it does not match"
@@ -424,8 +424,8 @@ def _way_back(facts: DoctorFacts, state: StateSeen, snapshot: str) -> str:
         return f"`snapreplay run {facts.app_name}`: its hint says what can be accepted"
     if state.snapshot_helps:
         return (
-            f"{snapshot} while the owner of the partition is running. Do not restart it before: its memory may hold the"
-            " only copy"
+            f"{snapshot} while the owner of the partition is running. Do not restart it before that: its memory may"
+            " hold the only copy"
         )
     return "`snapreplay restore-status` on the owner of the partition: the hint there says what can be accepted"
 
@@ -438,7 +438,7 @@ def paused(facts: DoctorFacts) -> Found:
             yield (
                 f"partition {state.partition}",
                 f"paused since {time_of(state.paused.since_ms):%Y-%m-%d %H:%M:%S} UTC:"
-                f" {state.paused.reason or NO_REASON}; nothing of it is processed, whoever owns it",
+                f" {state.paused.reason or NO_REASON}; no process processes it",
                 f"when that is over, `snapreplay resume --partition {state.partition} --wait`",
             )
 
@@ -519,7 +519,7 @@ def _remade(facts: DoctorFacts, topic: str) -> str:
             " `snapreplay restore-status` shows when all partitions are live and recoverable"
         )
     return (
-        "bring its records back, with their offsets, from a backup or mirror; or"
+        "restore its records, with their offsets, from a backup or mirror; or"
         f" `snapreplay run {facts.app_name}`, whose hint says what can be accepted"
     )
 

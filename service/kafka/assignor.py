@@ -136,7 +136,7 @@ def _member(name: str, user_data: bytes) -> Member:
     """Return what a member says; of one that says nothing readable only that it is there."""
     member = _read(user_data, Member)
     if member is None:
-        log.warning("member %s of the group does not say what it holds: it gets no copies", name)
+        log.warning("member %s of the group did not send its partitions and copies, so it gets no copies", name)
     return member or Member()
 
 

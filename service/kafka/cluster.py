@@ -252,13 +252,13 @@ def _refuse(group_id: str, topic: str, code: int) -> None:
     if code in _OCCUPIED:
         raise StopError(
             f"group {group_id} has members, so only they can commit its offsets: {for_code(code).__name__}",
-            hint=f"stop what consumes as group {group_id}: `kafka-consumer-groups.sh --bootstrap-server HOST:PORT"
+            hint=f"stop the consumers of group {group_id}: `kafka-consumer-groups.sh --bootstrap-server HOST:PORT"
             f" --describe --members --group {group_id}` lists it",
             error=for_code(code).__name__,
         )
     if code == OffsetMetadataTooLargeError.errno:
         raise StopError(
-            f"the brokers take no metadata of this length beside an offset of group {group_id}",
+            f"the brokers refuse metadata of this length with an offset of group {group_id}",
             hint="raise offset.metadata.max.bytes on the brokers to its default, 4096",
         )
     if code == TopicAuthorizationFailedError.errno:

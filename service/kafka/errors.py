@@ -119,7 +119,7 @@ def commit_error(
         asked = Asked(settings, "Write", topic) if settings is not None else None
         return _forbidden(error, f"in a transaction of {transactional_id}", asked)
     return CommitInDoubt(
-        f"the transaction of {transactional_id} ended without a clean OK: {described(error)}",
+        f"the transaction of {transactional_id} did not end with OK: {described(error)}",
         transactional_id=transactional_id,
         error=described(error),
     )
@@ -204,7 +204,7 @@ def _refused_hint(error: BaseException, topic: str) -> str:
     if isinstance(error, kafka.InvalidTimestampError):
         return f"give the records a time within the topic's limits; or lift the limits: `{lifted_times(topic)}`"
     if isinstance(error, InvalidRecord):
-        keyed = "a compacted topic takes no record without a key: give each record a key"
+        keyed = "a compacted topic accepts no record without a key: give each record a key"
         return f"{keyed}; or `{alter(topic, 'cleanup.policy=delete')}`"
     return f"`kafka-configs.sh --bootstrap-server HOST:PORT --describe --all --topic {topic}` shows its limits"
 

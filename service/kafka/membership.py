@@ -177,7 +177,7 @@ class Membership:
         if aside is None:
             return None
         seconds = max(0.0, self._looks_at - time.monotonic())
-        found = "the other one has left; looks once more" if aside.gone else "looks again"
+        found = "the other process has left; checks again" if aside.gone else "checks again"
         return f"stepped down for {self._aside_for}; {found} in {seconds:.0f} s"
 
     def stand_aside(self, for_whom: str) -> bool:
@@ -418,8 +418,8 @@ class Membership:
             return
         if self._evictions.seen(self.member_id):
             log.warning(
-                "another process of %s seems to use the same instance id %r: the log is asked which of the two"
-                " was started first; that one steps down",
+                "another process of %s seems to use the same instance id %r: checking in the log which of the"
+                " two started first, because that one steps down",
                 self._group_id,
                 self._settings.instance_id,
             )

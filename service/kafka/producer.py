@@ -176,7 +176,8 @@ class KafkaProducer:
 def clock_refused(topic: str, error: BaseException) -> ClockRefused:
     """Make the error for records with the time of writing, which a broker refused for their time."""
     return ClockRefused(
-        f"the broker refuses records for topic {topic}: {described(error)}: they have the time of this machine",
+        f"the broker refuses records for topic {topic}: {described(error)}: their timestamps are from the clock of this"
+        " machine",
         hint="correct the clock of this machine, or of the brokers: `timedatectl` shows whether one is synchronised;"
         f" or, if all clocks are right, lift the topic's limits: `{lifted_times(topic)}`",
         topic=topic,

@@ -169,7 +169,7 @@ class _Broker:
     def _without_token(self, failure: TokenFailure) -> NotAuthenticated:
         return NotAuthenticated(
             failure.args[0],
-            hint=f"its token() must return the token as a text within {TOKEN_SECONDS:g} s, without spaces or line ends;"
+            hint=f"its token() must return the token as a str within {TOKEN_SECONDS:g} s, without spaces or newlines;"
             " it is called again at the next attempt",
             provider=self._provider,
         )
@@ -185,8 +185,8 @@ class _Broker:
         if self._mechanism == "OAUTHBEARER":
             return self._refused(
                 f"it refuses the token of {self._provider}: {said}",
-                "the provider must give tokens that the brokers accept: not ended, and of the issuer, the audience and"
-                " the scope that they ask for",
+                "the provider must return tokens that the brokers accept: not expired, and with the issuer, audience"
+                " and scope that the brokers require",
                 provider=self._provider,
             )
         return self._refused(

@@ -61,8 +61,8 @@ class KafkaTokens(AbstractTokenProvider):
         if not isinstance(token, str):
             raise self._failure(f"returned {type(token).__name__} as its token, not str")
         if not _TOKEN.fullmatch(token):
-            what = "a text with characters that no bearer token has, such as a line end" if token else "an empty text"
-            raise self._failure(f"returned {what}")
+            wrong = "a str with characters that a bearer token cannot have, such as a newline"
+            raise self._failure(f"returned {wrong if token else 'an empty str'}")
         if not isinstance(extensions, Mapping):
             raise self._failure(f"returned {type(extensions).__name__} as its extensions, not a dict")
         self._extensions = {str(key): str(value) for key, value in extensions.items()}
@@ -124,13 +124,13 @@ def _made(name: str) -> Any:
     except Exception as error:
         raise _useless(name, f"it raised {described(error)}") from error
     if not is_provider(made):
-        raise _useless(name, f"it returned {type(made).__name__}, which has no function token()")
+        raise _useless(name, f"it returned {type(made).__name__}, which has no method token()")
     return made
 
 
 def _useless(name: str, why: str) -> UsageError:
     return UsageError(
         f"kafka.{TOKEN_PROVIDER}={name}: {why}",
-        hint="name an object with a function token() that returns the token, or a function without arguments that"
+        hint="name an object with a method token() that returns the token, or a function without arguments that"
         " returns such an object",
     )

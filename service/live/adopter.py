@@ -177,8 +177,8 @@ class Adopter:
         if not shows_cut(manifest, FoundIncrement(chain.last, chain.last_offset)):
             return False
         log.error(
-            "partition %d: the manifest at offset %d of %s is of batch %d, but the last increment is batch %d: it is"
-            " not this owner's. A snapshot is taken now, so that the next recovery does not look at it",
+            "partition %d: the manifest at offset %d of %s is of batch %d, but the last increment is batch %d: this"
+            " owner did not write it. A snapshot is taken now, so that the next recovery ignores it",
             self._context.partition,
             offset,
             self._context.snapshots,

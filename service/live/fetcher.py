@@ -86,7 +86,7 @@ class InputGuard:
         self._told = reason
 
     def stood_still(self, seconds: float) -> None:
-        self._stood_still = f"the process stood still for {seconds:.1f} s"
+        self._stood_still = f"the event loop did not run for {seconds:.1f} s"
         self._standstills += 1
 
     def has_news(self) -> bool:

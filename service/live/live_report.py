@@ -177,5 +177,5 @@ class DeadLetterCheck:
             raise DeadLetterLimitReached(
                 f"partition {self._partition}: {flood}",
                 hint="see the headers in the dead-letter topic for the reason, deploy a fixed handler, then"
-                f" {go_on(self._partition)}. Until then no more input is drained",
+                f" {go_on(self._partition)}. Until then no more records become dead letters",
             )

@@ -113,9 +113,9 @@ class Pausing:
         """Pause after the batch in progress, or resume (None). `done` is called when that is committed."""
         if self.is_paused == (paused is not None):
             state = "it is paused already" if paused else "it is not paused"
-            done(OperationState.SKIPPED, None, state if self._done is None else "the same is asked for already")
+            done(OperationState.SKIPPED, None, state if self._done is None else "the same was requested before")
             return
-        self._end(OperationState.FAILED, "the opposite was asked for before it was committed")
+        self._end(OperationState.FAILED, "the opposite was requested before it was committed")
         self._committer.chain = replace(self._committer.chain, asked_pause=paused)
         self._done = done
         self.wake()

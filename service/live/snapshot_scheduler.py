@@ -204,7 +204,7 @@ def _missed(objective: Objective, records: int) -> str:
     if objective.is_reachable:
         return (
             f"a restore would take {predicted:.2f} s, not {seconds:g} s: {counted(records, 'record')} came since the"
-            f" newest snapshot, and one takes {objective.write_seconds:.2f} s to write"
+            f" newest snapshot, and a snapshot takes {objective.write_seconds:.2f} s to write"
         )
     return (
         f"a restore even from a new snapshot would take {objective.predicted(0):.2f} s, not {seconds:g} s:"
@@ -340,7 +340,7 @@ class SnapshotScheduler:
             self.monitor.topic_missing(self._missing)
             return
         log.warning(
-            "partition %d: %s: the snapshots in it are gone, a new one is written", self._context.partition, change
+            "partition %d: %s: its snapshots are lost, so a new one is written", self._context.partition, change
         )
         self._missing = ""
         self.adopter.topic_replaced()
@@ -353,7 +353,7 @@ class SnapshotScheduler:
     def _is_unsaved(self, why: str) -> None:
         """Note that the snapshots topic is a new one: nothing is recoverable before a snapshot in it is pointed to."""
         self.requests.point_again()
-        self._unsaved = f"{why}: the snapshots in it are gone, a new one is being written"
+        self._unsaved = f"{why}: its snapshots are lost, so a new one is being written"
         self.monitor.topic_missing(self._unsaved)
 
     def committed(self, increment: Increment) -> None:

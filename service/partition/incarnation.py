@@ -132,7 +132,7 @@ class Incarnation:
     def drill(self, done: OnDone) -> None:
         """Restore into a store that is thrown away."""
         if self._drills is None:
-            done(OperationState.FAILED, None, "the partition is LIVE only in a moment")
+            done(OperationState.FAILED, None, "the partition is about to become LIVE")
         else:
             self._drills.ask(done)
 
@@ -248,7 +248,7 @@ class Incarnation:
         except TimeoutError:
             if not limit.expired():
                 raise
-            log.warning("partition %d did not end in time and is cut off", self._context.partition)
+            log.warning("partition %d did not end in time, and is aborted", self._context.partition)
         finally:
             self._limit = None
 

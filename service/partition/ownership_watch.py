@@ -77,13 +77,13 @@ class OwnershipWatch:
         """Doubt the ownership after a standstill, also one during the recovery."""
         self._since = asyncio.get_running_loop().time()
         if self._committer is not None:
-            self._check(self._committer, f"the process stood still for {seconds:.1f} s")
+            self._check(self._committer, f"the event loop did not run for {seconds:.1f} s")
 
     def went_live(self, committer: Committer) -> None:
         self._committer = committer
         self._last_look, self._judged_end = self._look_number(), NO_OFFSET
         if self._since is not None:
-            self._check(committer, "the process stood still while it recovered")
+            self._check(committer, "the event loop did not run for a while during the recovery")
 
     @property
     def owned_at(self) -> float:

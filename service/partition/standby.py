@@ -334,7 +334,8 @@ class Standbys:
             if standby.is_ahead:
                 batch = standby.status.batch
                 log.error(
-                    "partition %d: its log has lost batch %s, and the warm copy that has it ends with this process",
+                    "partition %d: its log has lost batch %s, and the warm copy that has it is lost when this process"
+                    " ends",
                     number,
                     batch,
                 )

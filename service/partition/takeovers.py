@@ -84,9 +84,11 @@ class Takeovers:
         for effect in self._step(suspected):
             match effect:
                 case Ignore(peer, seconds):
-                    log.warning("%s; that is ignored for %.0f s, as it was false before", _said(peer, why), seconds)
+                    log.warning("%s; ignored for %.0f s, because the last alarm was false", _said(peer, why), seconds)
                 case Lived(peer):
-                    log.warning("%s; but it was given a partition of this process since, so it lived", _said(peer, why))
+                    log.warning(
+                        "%s; but it has received a partition from this process since, so it was alive", _said(peer, why)
+                    )
                 case Listen(peer, heard_at):
                     quiet = self._when_quiet(peer, heard_at, why, asyncio.get_running_loop().time())
                     listening = asyncio.get_running_loop().create_task(quiet)
@@ -157,8 +159,8 @@ class Takeovers:
     def _false_alarm(self, alarm: Alarm) -> None:
         self._false_alarms.inc()
         log.warning(
-            "process %s is a member of the group still: it seemed to be dead, and was fenced without need;"
-            " for %.0f s this is not done again",
+            "process %s is still a member of the group: it was suspected by mistake, and was fenced."
+            " It is not suspected again for %.0f s",
             alarm.peer.process_id,
             alarm.seconds,
         )

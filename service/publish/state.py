@@ -135,7 +135,7 @@ async def publish(
         if newer is not None:
             raise LogWentOn(
                 f"partition {context.partition} has committed up to batch {newer.increment.batch} since it was"
-                " examined: nothing was decided",
+                " examined: nothing was changed",
                 hint="`snapreplay restore-status` shows whether there is still an error",
             )
         standing = msgspec.structs.replace(before, topic_ids=dict(context.view.topic_ids))

@@ -54,7 +54,7 @@ class Resolution(StrEnum):
         " in it that were processed before are processed again, outputs written a second time"
     )
     AS_REPLAYED = "the state as this code replays it replaces what was recorded"
-    KEEP_LOG = "if no owner wrote that manifest, it is disregarded and the state of the last increment counts"
+    KEEP_LOG = "if no owner wrote that manifest, it is ignored, and the state of the last increment counts"
     FROM_LAST = (
         "the state of the last increment that is left counts, and what was processed after it is processed again,"
         " outputs written a second time"

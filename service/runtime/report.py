@@ -49,7 +49,7 @@ def problem_of(error: BaseException) -> PartitionError:
         )
     if lacks_memory(error):
         hint = (
-            "raise the limit of its memory (`ulimit -v`, or the container's) and start it again; or run more processes,"
+            "raise its memory limit (`ulimit -v`, or the container's) and start it again; or run more processes,"
             " each of which holds fewer partitions, and `snapreplay retry`. docs/state.md says how much a state takes"
         )
         said = "this process cannot get more memory"

@@ -55,8 +55,8 @@ class Witnesses:
                 await self._write(committer)
             except Exception:  # a defect here must not end a process
                 log.exception(
-                    "how far the partitions are committed could not be written, so a lost end of the increments"
-                    " topic would go unnoticed: a defect"
+                    "the witness of the partitions could not be written, so the loss of the newest increments would go"
+                    " unnoticed: a defect"
                 )
 
     async def end(self, committer: OffsetCommitter) -> None:
@@ -84,12 +84,12 @@ class Witnesses:
     def _tell(self, error: SnapreplayError) -> None:
         """Log it: a missing permission is no failure, but nobody would notice a lost end of the increments topic."""
         if isinstance(error, Unreachable):
-            log.debug("how far the partitions are committed could not be written: %s", error)
+            log.debug("the witness of the partitions could not be written: %s", error)
         elif error.message != self._said:
             self._said = error.message
             log.warning(
-                "how far the partitions are committed cannot be written, so a lost end of the increments topic would"
-                " go unnoticed: %s%s",
+                "the witness of the partitions cannot be written, so the loss of the newest increments would go"
+                " unnoticed: %s%s",
                 error.message,
                 f" ({error.hint})" if error.hint else "",
             )
@@ -124,7 +124,7 @@ async def witness_of(context: Context) -> Witness | None:
             found = await context.cluster.committed_offsets(group_id, [source])
     except (SnapreplayError, TimeoutError) as error:
         log.warning(
-            "partition %d: it is not known whether %s has lost its end: group %s could not be asked: %s",
+            "partition %d: it is not known whether %s has lost its newest records: group %s could not be asked: %s",
             source.partition,
             source,
             group_id,

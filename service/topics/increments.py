@@ -77,7 +77,7 @@ def _refuse_damaged(log: TopicPartition, record: InputRecord) -> None:
         return
     entry, named = decode_as(object, value, log, record.offset), named_kind(record)
     if isinstance(entry, ChangesRecord):
-        problem = f"changes of batch {entry.batch}, whose increment is gone: the log was cut, or is damaged"
+        problem = f"changes of batch {entry.batch}, whose increment is missing: the log was cut, or is damaged"
     elif not isinstance(entry, Claim):
         problem = f"a {type(entry).__name__}, not a claim"
     elif named not in {RecordKind.CLAIM, None}:

@@ -180,8 +180,8 @@ def left_out(app: App[Any], facts: Iterable[str], running: Collection[str] = ())
     """Return a sentence for each topic that matches a pattern and has the name of an own topic of another app, without
     those that are `running` inputs already."""
     return {
-        name: f"topic {name} matches {_pattern(app, name)!r}, but is left out: it has the name of an own topic of app"
-        f' {owner}. To read it as an input, declare it by its name: Topic("{name}")'
+        name: f"topic {name} matches {_pattern(app, name)!r}, but is left out: it is named like one of the own topics"
+        f' of app {owner}. To read it as an input, declare it by its name: Topic("{name}")'
         for name in _declared(app, facts)
         if name not in running and (owner := own_name(app, name))
     }

@@ -26,7 +26,7 @@ async def check_last(reader: Reader, log: TopicPartition, last: FoundIncrement) 
         raise OffsetsShifted(
             f"{log} offset {last.offset}: {wrong}. The records are not at the offsets where they were written: the"
             " topic was copied with shifted offsets, as a tool does that reads records and writes them again",
-            hint="load the topic again from a copy that keeps every offset (of the broker's disks, for example)",
+            hint="restore the topic from a copy that keeps every offset (of the broker's disks, for example)",
             offset=last.offset,
             batch=last.increment.batch,
         )

@@ -317,7 +317,7 @@ class Harness(Generic[S]):
             if inspect.iscoroutine(result):
                 result.close()
                 raise UsageError(
-                    f"{self._app.app_id}: what answers call {call.name} is async",
+                    f"{self._app.app_id}: the function that answers call {call.name} is async",
                     hint="a harness has no loop: pass a plain function",
                 )
             found.append(self._answered(call, call_id, pending.key, result, pending.at_ms))
@@ -350,7 +350,7 @@ class Harness(Generic[S]):
             self._commit([self._numbered(each) for each in records], None)
         raise UsageError(
             f"{self._app.app_id}: after {ROUNDS_MAX:,} rounds, records of internal topics still lead to new ones, now"
-            f" in {sent[0].topic}: the app would feed itself for ever",
+            f" in {sent[0].topic}: the app would feed itself endlessly",
             hint="end the loop in the handler: a record that is done sends no other one; or"
             " `Harness(app, feeds_internal=False)`, and feed the records of one round yourself",
         )

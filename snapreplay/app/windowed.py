@@ -231,7 +231,7 @@ def note_late(name: str, late: Topic[Any, Any] | None, record: Record[Any, Any],
 def time_of(record: Record[Any, Any]) -> int:
     if record.timestamp_ms < 0:
         raise RecordError(
-            "the record has no timestamp, nor has one before it: it lies in no window",
+            "the record has no timestamp, nor has one before it: it belongs to no window",
             hint="let the producer set timestamps, or the broker: message.timestamp.type=LogAppendTime",
         )
     unit = suspected_unit(record.timestamp_ms)

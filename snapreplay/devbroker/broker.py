@@ -103,7 +103,7 @@ class LocalCluster:
             else:
                 return
         message = f"other programs took the local broker's ports {_PORT_TRIES} times in a row"
-        raise LocalBrokerUnavailable(message, "see what listens with `ss -ltnp`, then try again")
+        raise LocalBrokerUnavailable(message, "find these programs with `ss -ltnp`, then try again")
 
     def stop(self) -> None:
         """End all brokers by SIGTERM, and after 15 s by SIGKILL. A second call does nothing.

@@ -80,7 +80,7 @@ def _java() -> Path:
 
 
 def _missing(message: str, hint: str = "") -> ToolsMissing:
-    other = f"set {JARS_DIR_VARIABLE} to a directory that was filled elsewhere"
+    other = f"set {JARS_DIR_VARIABLE} to a directory with these jars from another machine"
     return ToolsMissing(message, f"{hint}; or {other}" if hint else other)
 
 

@@ -102,7 +102,7 @@ class KeptProcess:
             try:
                 answer = self._exchange(json.dumps(request).encode() + b"\n")
             except (OSError, ValueError) as error:  # ValueError: we closed the pipe ourselves
-                raise KeeperGone(f"its keeper process is gone ({error})") from error
+                raise KeeperGone(f"its keeper process has ended ({error})") from error
             finally:
                 watch.cancel()
         if "error" in answer:
@@ -256,7 +256,7 @@ class LocalNode:
                 # It may be taken only for a moment, and the clients know no other port.
                 while not (is_free(self.address.port) and is_free(self.address.controller_port)):
                     if patience.ends():
-                        self._fail("another program kept its port")
+                        self._fail("another program still uses its port")
 
     def close(self, *, orderly: bool = True) -> None:
         """Stop the broker and remove what is temporary.

@@ -191,7 +191,7 @@ class KeyCodec(Generic[K]):
         if self.own_type is None:
             return f"pass a {self.name}"
         if key is None:
-            return "a record without a key has no entry of its own: choose a key for all of them, or pass it over"
+            return "a record without a key has no entry of its own: choose one key for all of them, or skip them"
         if isinstance(key, bytes) and self.own_type is str:
             return "decode it: `key.decode()`"
         if isinstance(key, str) and self.own_type is bytes:

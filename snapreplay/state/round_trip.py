@@ -230,7 +230,7 @@ def unwritable(value: object, cause: BaseException) -> Unwritable | None:
 def _as_str(key: object) -> str:
     """Say what to write for a key that is none: `str(…)` makes the texts 'None' and "b'a'" of two of them."""
     if key is None:
-        return "leave the entry out that has no key"
+        return "leave out the entry without a key"
     return f"`{key!r}.decode()`" if isinstance(key, bytes) else f"`{str(key)!r}` for `{key!r}`"
 
 

@@ -200,7 +200,7 @@ class Pipeline:
                 self._waiting.clear()
                 raise UsageError(
                     f"after {ROUNDS_MAX:,} rounds, records of {one.topic} still lead to new ones: {some(self._apps)}"
-                    " would feed each other for ever",
+                    " would feed each other endlessly",
                     hint="end the loop in a handler: a record that is done sends no other one",
                 )
             with self._delivering(depth, place) as harness:

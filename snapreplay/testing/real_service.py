@@ -81,7 +81,7 @@ class RealService:
             async with asyncio.timeout(request.deadline_s):
                 return await asyncio.shield(self._starting)
         except TimeoutError:
-            raise StopError(f"the topics were not made within {request.deadline_s:g} s") from None
+            raise StopError(f"the topics were not created within {request.deadline_s:g} s") from None
 
     async def _start(self) -> Service[Any]:
         app, settings = load_app(self._order.app), Settings(**self._order.settings)

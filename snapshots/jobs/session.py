@@ -59,7 +59,7 @@ _KILLED = "a Python worker of Spark was ended from outside"
 _ENDED = ("Python worker exited unexpectedly", "Broken pipe", "Connection reset", "EOFException")
 """What Spark says of a worker that is gone, whichever socket noticed it first."""
 _HINTS = {
-    _KILLED: "by the kernel, perhaps, because memory ran out (`dmesg` shows it). Run the command again with more"
+    _KILLED: "perhaps by the kernel, because memory ran out (`dmesg` shows it). Run the command again with more"
     " memory, or with fewer workers at a time: `spark-submit --master local[1,3]`",
     "No module named 'snapreplay'": _INSTALL,
     "No module named": _INSTALL,

@@ -249,7 +249,7 @@ async def another_version(writer: asyncio.StreamWriter) -> None:
         (another_page, "unreachable", "its stream ended"),
         (endless, "unreachable", "an event has more than 33,554,432 bytes"),
         (another_version, "reachable", "its status cannot be read by this version"),
-        (not_found, "wrong_address", "what answers there answers 404"),
+        (not_found, "wrong_address", "the program there answers 404"),
         (bad_gateway, "unreachable", "a proxy answers 502 for it"),
     ],
 )

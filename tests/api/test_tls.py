@@ -235,7 +235,7 @@ async def test_a_peer_that_trusts_our_certificate_no_more_is_never_suspected(set
     """It hangs up after the handshake, and says nothing."""
     caller = Caller(context=TlsFiles.of(settings).client(), has_certificate=True)
     async with served(control_of("p2"), settings.replaced(client_ca_file=theirs.file)) as url:
-        await is_never_suspected(url, caller, "does not trust this process's certificate")
+        await is_never_suspected(url, caller, "does not trust the certificate of this process")
 
 
 async def is_never_suspected(url: str, caller: Caller, why: str) -> None:
@@ -303,10 +303,10 @@ def _is_closed(connection: socket.socket) -> bool:
     ("name", "content", "why"),
     [
         ("server.crt", None, "http.tls_certificate_file=.*: cannot be read: No such file"),
-        ("server.crt", "hunter2", "http.tls_certificate_file=.*: no certificate in PEM with its key"),
-        ("server.key", "hunter2", "http.tls_key_file=.*: no certificate in PEM with its key"),
+        ("server.crt", "hunter2", "http.tls_certificate_file=.*: not a PEM certificate with an unencrypted key"),
+        ("server.key", "hunter2", "http.tls_key_file=.*: not a PEM certificate with an unencrypted key"),
         ("server.key", "encrypted", "unencrypted"),
-        ("ca.crt", "hunter2", "http.tls_ca_file=.*: no certificates in PEM"),
+        ("ca.crt", "hunter2", "http.tls_ca_file=.*: not PEM certificates"),
         ("ca.crt", None, "http.tls_ca_file=.*: cannot be read: No such file"),
     ],
 )

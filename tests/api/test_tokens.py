@@ -99,7 +99,7 @@ def test_a_changed_file_counts_at_once_and_a_broken_one_changes_nothing(file, ca
     file.unlink()
     assert tokens.asker(f"bearer {SECOND}")
     assert "line 1 is not a token" in caplog.text
-    assert "what was read before stays" in caplog.text
+    assert "the previous content stays in use" in caplog.text
     assert SECOND not in caplog.text
 
 
@@ -118,7 +118,7 @@ def test_without_a_file_there_no_token_opens_anything(tmp_path):
         (b"\n \n", "holds no token"),
         (b"hunter2\n", "line 1 is not a token"),
         (b"two words that are long\n", "line 1 is not a token"),
-        (b"\xff\xfe" * 20, "cannot be read: it is no text"),
+        (b"\xff\xfe" * 20, "cannot be read: it is not text"),
         (None, "cannot be read: No such file"),
     ],
 )
@@ -156,7 +156,7 @@ async def test_processes_with_one_file_follow_each_other(file):
             return found[1:]
 
         async def is_refused() -> bool:
-            return "its token is another one" in (await rows())[1]["last_error"]
+            return "its token differs" in (await rows())[1]["last_error"]
 
         async def are_reachable() -> bool:
             return [each["state"] for each in await rows()] == ["reachable", "reachable"]

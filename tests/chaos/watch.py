@@ -15,7 +15,7 @@ from tests.chaos.timeline import Timeline
 LOOK_S = 0.1
 TOLD = {
     "takeovers": re.compile(r"seems to be dead: .*; \d+ partitions? taken over: "),
-    "false alarms": re.compile(" is a member of the group still: "),
+    "false alarms": re.compile(" is still a member of the group: "),
 }
 """What is counted → what a process logs then."""
 

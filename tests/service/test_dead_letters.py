@@ -63,6 +63,6 @@ def test_the_answers_about_operations_name_the_first_few_that_were_passed_over()
     """All of them are counted."""
     assert _left([]) == ""
     said = _left([f"letters-0-{n}: {'why ' * 1000}" for n in range(5000)])
-    assert "5,000 passed over: letters-0-0: why" in said
+    assert "5,000 skipped: letters-0-0: why" in said
     assert f"and {5000 - LEFT_SHOWN_MAX:,} more" in said
     assert len(said) < 2000

@@ -79,7 +79,7 @@ async def test_a_savepoint_that_is_cancelled_is_dropped(served, monkeypatch):
         assert (await client.delete(f"/api/v1/operations/{begun}")).status_code == 202
         await until(lambda: service.control.operation(begun).state != "running", "its end")
         cancelled = service.control.operation(begun)
-    details = ["it is kept, and not proven", "cancelled by somebody at 127.0.0.1"]
+    details = ["it is saved, but not proven", "cancelled by somebody at 127.0.0.1"]
     assert (cancelled.state, [part.detail for part in cancelled.parts]) == ("cancelled", details)
     (found,) = (await service.savepoints.all()).items
     assert (found.savepoint, found.usable) == ("half", False)

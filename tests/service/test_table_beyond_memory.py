@@ -64,7 +64,7 @@ async def test_it_is_named_and_a_process_with_more_memory_goes_on(
     await asyncio.to_thread(small.until, error, "an error")
     assert small.partitions()[0]["phase"] == "failed"
     assert error()["kind"] == "MemoryError"
-    assert "raise the limit of its memory" in error()["hint"]
+    assert "raise its memory limit" in error()["hint"]
     small.kill()
     large = children.start("", app_id, program=program)  # the record that sets the limit is processed
     await asyncio.to_thread(large.wait_live)

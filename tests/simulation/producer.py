@@ -179,9 +179,7 @@ class SimProducer:
 
     def _doubt(self, error: Exception) -> CommitInDoubt:
         self._discarded = True
-        return CommitInDoubt(
-            f"the transaction of {self._id} ended without a clean OK: {error!r}", transactional_id=self._id
-        )
+        return CommitInDoubt(f"the transaction of {self._id} did not end with OK: {error!r}", transactional_id=self._id)
 
 
 class SimAppender:

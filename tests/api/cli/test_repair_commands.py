@@ -204,7 +204,7 @@ def test_without_a_terminal_it_must_be_told_not_to_ask(invoke, ledger, tmp_path)
     """Exit code 2, before any call to Kafka; so a script cannot hang."""
     result = invoke("patch", ledger, file_of(tmp_path))
     assert result.exit_code == 2
-    assert "look at `--dry-run`, then run with `--yes`" in result.stderr
+    assert "check the result of `--dry-run`, then run with `--yes`" in result.stderr
 
 
 def test_the_lines_that_take_a_patch_back_are_not_written_over(invoke, ledger, tmp_path):

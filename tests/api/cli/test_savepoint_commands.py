@@ -134,6 +134,6 @@ async def test_an_app_is_deleted_after_its_id_was_typed(desk, typing):
     only_there = [f"keeps ledger-savepoint-before-fix-{which}" for which in ("increments", "snapshots")]
     assert not_printed(DELETE, as_on_the_page(desk, said)) == only_there
     gone = await typing("delete", desk.name, "--yes", desk.name, code=2)
-    assert f"there is no app {desk.name} in this cluster; of it there is only" in gone.stderr
+    assert f"there is no app {desk.name} in this cluster; only these topics of it exist:" in gone.stderr
     last = await typing("delete", desk.name, "--yes", desk.name, "--dead-letters", "-o", "json")
     assert json.loads(last.stdout) == {"deleted": [names.dead_letters_topic(desk.name)], "kept": [], "dry_run": False}

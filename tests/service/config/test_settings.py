@@ -120,7 +120,7 @@ def test_built_directly_nothing_from_outside_counts(monkeypatch):
     [
         ({"htp.port": 1}, "htp: unknown setting; did you mean http?"),
         ({"http.prot": 1}, "http.prot: unknown setting; did you mean http.port?"),
-        ({"http.zzz": 1}, "http.zzz: unknown setting; there are advertised_url, allowed_hosts, "),
+        ({"http.zzz": 1}, "http.zzz: unknown setting; the names are advertised_url, allowed_hosts, "),
         ({"http.port": 70000}, "http.port=70000: expected `int` <= 65535"),
         *(
             ({"http.advertised_url": url}, f"http.advertised_url={url!r}: not the URL of a server; write it as http://")

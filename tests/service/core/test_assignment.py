@@ -316,7 +316,7 @@ def test_nothing_is_given_away_to_who_is_absent():
 
 
 ONE_RACK = "no process on another rack holds copies"
-FULL = "the processes on other racks hold as many copies as their part"
+FULL = "the processes on other racks already have their share of copies"
 
 
 def held(*partitions, rack="", replicas=1, **more):

@@ -124,7 +124,7 @@ async def test_what_only_a_replay_restores_is_not_retired(broker, unique):
     (late,) = await propose(three.app, three.settings(), three.cluster, Wish())
     await story.created("c")
     await story.change(story.of("b", "c"), "earliest")
-    with pytest.raises(LogWentOn, match="somebody else has changed them"):
+    with pytest.raises(LogWentOn, match="another command has changed them meanwhile"):
         await carry_out(late)
     await story.change(three)
     assert await story.run(three, {"b": 5}) == folded((1, 2), (100, 1))

@@ -235,7 +235,7 @@ async def test_a_patch_that_is_fenced_every_time_gives_up_with_a_way_out(bench, 
     """Nothing was changed; stopping the app, which ends the fences, is the way."""
     await past(bench)
     fenced_while_writing(monkeypatch, 4)
-    with pytest.raises(OwnerTookItBack, match="taken back 4 times") as refused:
+    with pytest.raises(OwnerTookItBack, match="took partition 0 back 4 times") as refused:
         await patched(bench, LINE)
     assert refused.value.hint.startswith("if the app runs, stop it; if another patch runs, wait for it")
     await bench.restored()
@@ -412,7 +412,7 @@ async def test_the_slower_of_two_patches_at_once_learns_of_the_other(bench, has_
             await one.position(160)
     with pytest.raises(LogWentOn, match=f"another decision was made .* offset {begun.offset}. Nothing") as refused:
         await carry_out(slower)
-    assert refused.value.hint == "run the command again: it looks at the state as it is now"
+    assert refused.value.hint == "run the command again: it examines the present state"
     if has_owner:
         with pytest.raises(NotCorrected):
             await proposed(bench, LINE)
@@ -442,7 +442,7 @@ async def test_batches_that_a_witness_knows_are_not_decided_away(bench):
     place = witness_group(bench.app.app_id), TopicPartition(bench.increments, 0)
     bench.broker.group_offsets[place] = CommittedOffset(patch.last.offset + 10, witness.metadata)
     before = bench.batches()
-    with pytest.raises(LogWentOn, match="its log lost its end since it was examined"):
+    with pytest.raises(LogWentOn, match="its log has lost its newest records since it was examined"):
         await carry_out(patch)
     assert bench.batches() == before
 
@@ -452,5 +452,5 @@ async def test_a_log_that_was_made_again_since_the_look_is_not_decided_about(ben
     await past(bench)
     (patch,) = await proposed(bench, LINE)
     bench.copy_again(bench.increments, len((await bench.read(bench.increments))[0]))
-    with pytest.raises(LogWentOn, match="its log was cut, or made again, since it was examined"):
+    with pytest.raises(LogWentOn, match="its log was truncated or created again since it was examined"):
         await carry_out(patch)

@@ -160,8 +160,8 @@ async def test_an_interrupted_one_is_not_usable_and_is_dropped(stage, unique, mo
     with pytest.raises(StopError, match="killed"):
         await create(here)
     found = await find(here)
-    assert found.problems == ["partition 1: it is not kept yet: the savepoint was interrupted"]
-    with pytest.raises(SavepointUnusable, match="partition 1: it is not kept yet"):
+    assert found.problems == ["partition 1: it is not saved yet: the savepoint was interrupted"]
+    with pytest.raises(SavepointUnusable, match="partition 1: it is not saved yet"):
         await savepoints.usable(here.app.app_id, "before", here.cluster)
     with pytest.raises(CannotTakeOver, match="holds no increment"):
         await heir_of(here)
@@ -182,7 +182,7 @@ async def test_a_state_that_is_given_up_meanwhile_is_not_kept(stage, unique, mon
             await reset.carry_out(each)
 
     monkeypatch.setattr(savepoints, "_keep", kept_then_reset)
-    with pytest.raises(SavepointUnusable, match="was set back, or decided about"):
+    with pytest.raises(SavepointUnusable, match="was reset, patched or upgraded"):
         await create(here)
     assert [part.batch is None for part in (await find(here)).partitions] == [False, True]
 
@@ -194,7 +194,7 @@ async def test_an_app_without_a_state_has_none_to_keep(broker, unique):
     with pytest.raises(OwnTopicsMissing):
         await create(here)
     await ensure_topics(here.app, here.settings(), here.cluster)
-    with pytest.raises(CannotTakeOver, match="holds no increment: there is no state to keep") as refused:
+    with pytest.raises(CannotTakeOver, match="holds no increment: there is no state to save") as refused:
         await create(here)
     assert await names_of(here.app.app_id, here.cluster) == []
     assert "`snapreplay init MODULE:APP`" in refused.value.hint

@@ -283,7 +283,7 @@ async def test_who_stood_aside_is_back_when_the_other_one_is_gone(looks_often, g
     await until(lambda: not one.membership.member_id)
     told = list(one.told)
     # A request to join again, sent before it stood aside, may throw the other one out once more.
-    text = "stepped down for process 7 on host h; looks again in"
+    text = "stepped down for process 7 on host h; checks again in"
     await until(lambda: str(one.membership.aside).startswith(text))
     await until(lambda: one.membership.stepped_down.looks >= 2 and two.owns == {0, 1, 2, 3})
     taken, looks = two.membership.member_id, one.membership.stepped_down.looks

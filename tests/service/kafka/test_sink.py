@@ -276,7 +276,7 @@ async def test_a_feeder_says_once_that_a_transaction_is_to_be_committed(brokers,
         assert [offset for _, offset in await feeder.feed(outputs)] == [0, 1, 2]
     else:
         with pytest.raises(
-            CommitInDoubt, match="before it: RequestTimedOut" if fate == "never" else "without a clean OK"
+            CommitInDoubt, match="before it: RequestTimedOut" if fate == "never" else "did not end with OK"
         ):
             await feeder.feed(outputs)
     await feeder.close()

@@ -142,7 +142,7 @@ async def test_a_provider_that_is_repaired_heals_the_service(here, unique, monke
             assert isinstance(refused, NotAuthenticated), said
             named = rf"the token provider tests\.service\.kafka\.test_tokens\.Provider {said}"
             assert re.fullmatch(named, refused.message)
-            assert "its token() must return the token as a text within" in refused.hint
+            assert "its token() must return the token as a str within" in refused.hint
             await until(lambda: re.search(named, not_ready(service)), said)  # noqa: B023 - awaited here
             assert [s.phase for s in service.restore_status() if s.phase == "failed"] == []
             provider.given = None
@@ -159,7 +159,7 @@ async def test_a_token_that_the_broker_refuses_is_told_with_its_reason(here):
     assert refused is not None
     said = rf"the broker at {here.tokens} denies access: it refuses the token of tests\S+\.Provider: \S+"
     assert re.match(said, refused.message)
-    assert "not ended" in refused.hint
+    assert "not expired" in refused.hint
     assert provider.told[-1] not in refused.message
     provider.seconds = 60.0
     assert await refusal(Settings(kafka=here.by_tokens(provider))) is None
@@ -198,14 +198,14 @@ async def test_a_connection_stays_while_no_token_can_be_had(here):
         ("absent", "has no attribute 'absent'"),
         ("number", "a int is not a provider, and does not return one"),
         ("raises", "it raised RuntimeError: no such issuer"),
-        ("nothing", r"it returned NoneType, which has no function token\(\)"),
+        ("nothing", r"it returned NoneType, which has no method token\(\)"),
     ],
 )
 def test_what_is_no_provider_is_refused_by_its_name(module, attribute, said):
     """With the reason. An object, a class and a function that returns one are accepted, as the hint says."""
     with pytest.raises(UsageError, match=f"kafka.sasl.oauth.token.provider={module}:{attribute}: .*{said}") as refused:
         tokens_of(named(f"{module}:{attribute}"))
-    assert "an object with a function token()" in refused.value.hint
+    assert "an object with a method token()" in refused.value.hint
     for right in ("shared", "ByClass", "made"):
         assert tokens_of(named(f"{module}:{right}")) is tokens_of(named(f"{module}:{right}"))
 
@@ -229,7 +229,7 @@ def test_what_names_no_provider_is_refused_and_not_shown(given):
     [
         (raises, "raised ConnectionError: the issuer does not answer"),
         (nothing, "returned NoneType as its token, not str"),
-        (with_line_end, "returned a text with characters that no bearer token has, such as a line end"),
+        (with_line_end, "returned a str with characters that a bearer token cannot have, such as a newline"),
     ],
 )
 async def test_what_a_provider_does_wrong_is_said(given, said):

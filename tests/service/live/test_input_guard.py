@@ -159,7 +159,7 @@ async def test_a_standstill_is_seen_although_no_timer_has_run_yet():
         here.now += 4.0
         assert here.guard.has_news()
         assert not here.guard.has_news()
-        assert "stood still for 4.0 s" in here.guard.reason
+        assert "did not run for 4.0 s" in here.guard.reason
     beat.cancel()
 
 

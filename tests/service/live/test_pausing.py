@@ -119,9 +119,9 @@ async def test_the_last_word_counts(bench):
     async with bench.live() as one:
         for first, last in ((WHY, None), (None, WHY)):
             told: Any = await asyncio.gather(asked(one, first), asked(one, last))
-            assert list(told) == [("failed", "the opposite was asked for before it was committed"), ("succeeded", "")]
+            assert list(told) == [("failed", "the opposite was requested before it was committed"), ("succeeded", "")]
             again: Any = await asyncio.gather(asked(one, None if last else WHY), asked(one, None if last else LATER))
-            assert list(again) == [("succeeded", ""), ("skipped", "the same is asked for already")]
+            assert list(again) == [("succeeded", ""), ("skipped", "the same was requested before")]
             assert bench.batches()[-1].paused == (None if last else WHY)
             await asked(one, last)
             await bench.feed(3)

@@ -284,7 +284,7 @@ async def test_a_new_t_quanliang_holds_nothing_before_a_snapshot_in_it_is_pointe
         replaced(bench, one)
         for _ in range(2):
             assert one.status.recoverable is False
-            assert "the snapshots in it are gone" in one.status.unrecoverable_reason
+            assert "its snapshots are lost" in one.status.unrecoverable_reason
             one.live.snapshots.topic_changed(None)
         gate.open.set()
         await one.pointed("retention")

@@ -55,7 +55,7 @@ async def test_a_zombie_without_input_finds_out_that_it_is_one(bench):
     bench.stand_still()
     seen = []
     one.board.subscribe(lambda status: seen.append((status.phase, bool(status.ownership_doubt))))
-    assert "stood still for 90.0 s" in one.status.ownership_doubt
+    assert "did not run for 90.0 s" in one.status.ownership_doubt
     assert (await one.phase("fenced")).error.kind == "Superseded"
     assert (one.status.ownership_doubt, two.status.phase) == ("", "live")
     assert ("live", True) in seen
@@ -167,4 +167,4 @@ async def test_a_standstill_during_the_recovery_counts_when_it_is_live(bench, mo
     one = await bench.owner()
     one.board.subscribe(lambda status: doubts.append((status.phase, status.ownership_doubt)))
     await until(lambda: doubts and doubts[-1][0] == "live" and not doubts[-1][1], "no doubt")
-    assert next(doubt for phase, doubt in doubts if phase == "live").startswith("the process stood")
+    assert next(doubt for phase, doubt in doubts if phase == "live").startswith("the event loop did not run")

@@ -261,14 +261,14 @@ async def test_the_only_copy_of_a_lost_batch_is_not_given_up_for_an_assignment(b
         await until(lambda: not other.supervisor.standbys.held, "its end")
         assert other.board.standbys() == []
         await three.supervisor.stop(final_snapshot=False, deadline_seconds=20.0)
-        assert "ends with this process" not in caplog.text
+        assert "is lost when this process ends" not in caplog.text
 
 
 async def test_who_stops_the_only_copy_of_a_lost_batch_is_told(bench, caplog):
     """A stop cannot write it: this process is not the owner."""
     async with ahead(bench) as (_, _, batch):
         pass
-    assert f"partition 0: its log has lost batch {batch}, and the warm copy that has it ends with" in caplog.text
+    assert f"partition 0: its log has lost batch {batch}, and the warm copy that has it is lost when" in caplog.text
 
 
 async def test_who_is_fenced_in_the_middle_of_a_takeover_gives_it_up(bench):

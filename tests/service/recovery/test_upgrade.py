@@ -192,7 +192,7 @@ async def test_a_state_that_only_a_replay_leads_to_needs_a_last_stop_of_the_old_
     await bench.past(**lean)
     status = await bench.failure(second(bench), **lean)
     assert status.error.kind == NotUpgradable.__name__
-    assert "start the version that wrote it once more and stop it" in status.error.hint
+    assert "start the version that wrote it again and stop it gracefully" in status.error.hint
     async with bench.live(**lean) as one:
         await one.snapshot()
     async with bench.live(second(bench), **lean) as one:

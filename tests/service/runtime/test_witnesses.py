@@ -184,7 +184,7 @@ async def test_nor_is_anybody_fenced_for_it(bench):
     assert last is not None
     memory = Memory(context)
     memory.kept = RetainedState(last.increment, last.offset, lineage=Lineage(1, -1))
-    with pytest.raises(NothingYet, match="the topic has lost its end"):
+    with pytest.raises(NothingYet, match="the topic has lost its newest records"):
         await nobody_else_fenced(context, memory, asyncio.get_running_loop().time(), insists=False)
 
 

@@ -97,7 +97,7 @@ def test_a_loop_that_never_ends_is_named():
     def forward(record, state, out):
         out.send(again, key=record.key, value=record.value)
 
-    with pytest.raises(UsageError, match="shop-internal-again: the app would feed itself for ever"):
+    with pytest.raises(UsageError, match="shop-internal-again: the app would feed itself endlessly"):
         Harness(app).feed(app.inputs[0], key="a", value=1)
 
 

@@ -168,7 +168,7 @@ def test_what_could_not_be_closed_is_left_in_no_store(make_app, batches):
 def test_a_record_without_a_time_lies_in_no_window():
     """Until one before it has one: then it lies where stream time is."""
     harness = Harness(windowed(10, 10, 0))
-    with pytest.raises(RecordError, match="no timestamp, nor has one before it: it lies in no window"):
+    with pytest.raises(RecordError, match="no timestamp, nor has one before it: it belongs to no window"):
         harness.feed(clicks, key="a", value=1, timestamp_ms=-1)
     harness.feed(clicks, key="a", value=1, timestamp_ms=12)
     harness.feed(clicks, key="a", value=2, timestamp_ms=-1)
