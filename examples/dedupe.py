@@ -1,7 +1,7 @@
-"""Passes each event on once: a second one with the same id within an hour is dropped.
+"""Passes each event on once: another event with the same id within an hour is dropped.
 
-An id expires an hour after it was first seen, by the time of the records, never by the clock. So the state is as
-large as the ids of an hour, and a replay decides the same.
+An id expires an hour after it was first seen, by the time of the records, never by the clock. So the state
+has the ids of one hour, and a replay has the same result.
 """
 
 from __future__ import annotations
@@ -18,6 +18,6 @@ app = App("dedupe", inputs=[events], outputs=[unique_events], state=lambda: MapS
 
 @app.handler(events)
 def on_event(record: Record[str, bytes], state: MapState[str, bool], out: Out) -> None:
-    if record.key not in state:  # which is no touch: a duplicate does not keep its id any longer
+    if record.key not in state:  # `in` touches nothing: a duplicate does not extend the hour
         state[record.key] = True
         out.send(unique_events, key=record.key, value=record.value)

@@ -1,4 +1,4 @@
-"""Delivery costs: Avro orders meet their customers, an HTTP service prices each, and the costs of an hour are counted.
+"""Delivery costs: joins Avro orders with customers, asks an HTTP service for each price, adds up the costs per hour.
 
 Inputs: "orders", Avro from a schema registry, keyed by order, and "customers", compacted, keyed by customer.
 Outputs: "deliveries", one per order of a known customer; "hourly-costs", orders and cents of a customer in an hour.

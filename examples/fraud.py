@@ -1,4 +1,4 @@
-"""Suspicious card payments: two inputs, a window of payments per card that timers keep, one alert with its reasons.
+"""Suspicious card payments: two inputs, a sliding window of payments per card by timers, alerts with their reasons.
 
 Inputs "card-payments" and "account-events", both keyed by card. Output "fraud-alerts": the payments to look at.
 Output "fraud-log": one entry per input record, in the order in which the two inputs were processed.

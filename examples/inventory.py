@@ -1,4 +1,4 @@
-"""Stock per SKU, and reservations that expire after 15 minutes of stream time and give the stock back.
+"""Stock per SKU, and reservations that expire after 15 minutes of stream time and return the stock.
 
 Input "inventory-commands", keyed by SKU. Output "inventory-events", keyed by SKU: what happened, and answers.
 """

@@ -2,8 +2,8 @@
 
     uvicorn examples.leaderboard:api
 
-Settings come from the environment (SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS). An answer needs all partitions, so one
-process has them all. A second one would take half of them, and both would answer 503.
+Settings come from the environment (SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS). An answer needs all partitions, so run
+only one process. A second one would get half of the partitions, and both would answer 503.
 """
 
 from __future__ import annotations

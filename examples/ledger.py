@@ -16,6 +16,6 @@ app = App(
 
 @app.handler(payments)
 def on_payment(record: Record[str, Any], state: MapState[str, dict[str, Any]], out: Out) -> None:
-    account = state[record.key]  # made by default= when new; changes in place are kept
+    account = state[record.key]  # default= creates a missing one; changes in place are kept
     account["balance"] += record.value["amount"]
     out.send(balances, key=record.key, value=account)

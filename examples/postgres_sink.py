@@ -1,8 +1,8 @@
 """Keeps balances in Postgres: each payment is booked there by a call after the commit, and takes effect once.
 
 A call is made at least once. The transaction that books the payment also inserts the id of the call, so a second call
-with this id changes nothing, whichever process makes it. An id comes again only until its answer is handled: delete
-rows of `booked` that are older than any outage that you expect.
+with this id changes nothing, whichever process makes it. A call can be repeated until its answer is handled, so keep
+the rows of `booked` for longer than any outage.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ app = App("postgres-sink", inputs=[payments], outputs=[], state=lambda: MapState
 
 @app.call(request=json(int), result=json(bool), timeout_ms=10_000, retries=None, ordered=True)
 async def book(call: Call[str, int]) -> bool:
-    """Return whether this attempt has booked it. While Postgres is down, the call is repeated."""
+    """Return whether this attempt has booked the payment. While Postgres is down, the call is repeated."""
     connection = await asyncpg.connect(DATABASE_URL)
     try:
         async with connection.transaction():
@@ -52,4 +52,4 @@ def on_payment(record: Record[str, int], state: MapState[str, str], out: Out) ->
 @book.handler
 def on_booked(record: Record[str, Answer[int, bool]], state: MapState[str, str], out: Out) -> None:  # noqa: ARG001 - as all handlers
     if record.value.error:
-        state[record.value.id] = record.value.error  # for a person
+        state[record.value.id] = record.value.error  # for an operator

@@ -21,7 +21,7 @@ from examples.demo.show import Show
 from snapreplay.devbroker.files import LocalBrokerUnavailable, ToolsMissing
 
 INTERRUPTED = 130
-INSTEAD = """do without them on your own cluster: `make demo ARGS="--bootstrap-servers=HOST:PORT --skip-audit"`"""
+INSTEAD = """on your own cluster they are not needed: `make demo ARGS="--bootstrap-servers=HOST:PORT --skip-audit"`"""
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -205,7 +205,7 @@ def _held_back(options: Options, show: Show) -> int:
     if not options.audit:
         return 0
     if rows < LAST_ACT_ROWS:
-        show.say(f"no last act, in which Spark compacts: it takes {LAST_ACT_ROWS:,} flights")
+        show.say(f"the last act, in which Spark compacts, is left out: it needs {LAST_ACT_ROWS:,} flights")
         return 0
     return rows // LAST_ACT_PART
 
