@@ -11,6 +11,7 @@ and what was sent meanwhile arrives after the healing. A connection that is begu
 nothing passes.
 """
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -59,6 +60,7 @@ class Links:
         self._pids = pids
         self._cut: frozenset[Flow] = frozenset()
         self._wires: dict[tuple[int, int, int], Wire] = {}
+        self._looks, self._owners = 0, dict[str, int]()
         self._listeners = contextlib.AsyncExitStack()
         self._kept = contextlib.ExitStack()
         self._run = self._kept.enter_context(loop_of_wires())
@@ -85,7 +87,7 @@ class Links:
 
     async def _carry(self, number: int, port: int, client: Streams) -> None:
         ends = (client[1].get_extra_info(name)[1] for name in ("peername", "sockname"))
-        key = (self._who(*ends), number, port)
+        key = (await self._who(*ends), number, port)
         if key not in self._wires:
             self._wires[key] = Wire((HOST, port))
             await self._follow(key)
@@ -109,15 +111,27 @@ class Links:
             case _:
                 await self._wires[key].heal()
 
-    def _who(self, theirs: int, ours: int) -> int:
-        """The broker that has the other end of a connection with these two ports, or the clients."""
-        link = _socket_of(theirs, ours)
+    async def _who(self, theirs: int, ours: int) -> int:
+        """The broker that has the other end of a connection with these two ports, or the clients.
+
+        One look serves all connections that wait for it. With a look for each, thousands of connections that hang in
+        a cut kept the loop so busy that it accepted no more.
+        """
+        link, looks = _socket_of(theirs, ours), self._looks
+        await asyncio.sleep(0)  # so that all that have just come wait for the same look
+        if self._looks == looks:
+            self._looks += 1
+            self._owners = self._sockets()
+        return self._owners.get(link, CLIENTS)
+
+    def _sockets(self) -> dict[str, int]:
+        """All open files of the brokers, each with its broker."""
+        found = dict[str, int]()
         for number, pid in enumerate(self._pids()):
             with contextlib.suppress(OSError):
                 folder = f"/proc/{pid}/fd"
-                if any(_target(f"{folder}/{name}") == link for name in os.listdir(folder)):  # noqa: PTH208 - as below
-                    return number
-        return CLIENTS
+                found |= {_target(f"{folder}/{name}"): number for name in os.listdir(folder)}  # noqa: PTH208 - as below
+        return found
 
 
 def _socket_of(local_port: int, remote_port: int) -> str:
