@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, cast
 
 from snapreplay.errors import UsageError
 
-INTERFACE = 11
+INTERFACE = 12
 """Of the functions below; `engine/src/lib.rs` has the same number."""
 VARIABLE = "SNAPREPLAY_ENGINE"
 _HINT = "`make setup` in a checkout builds it if cargo is there, `pip install ./engine` anywhere"
@@ -100,7 +100,9 @@ class Compiled(Protocol):
     INTERFACE: int
     Getter: Any
     LookUp: Any
-    Outputs: Any
+    MutableObjects: Any
+    Out: Any
+    """Makes `Outputs`."""
     Places: type[Places]
     Shard: type[Shard]
 
@@ -157,6 +159,21 @@ class Compiled(Protocol):
     ) -> list[tuple[str, int, list[tuple[bytes, int, int, int]]]] | None:
         """Return the record batches of outputs: topic, partition, and of each batch the body, the number of records,
         the first and the largest time."""
+
+    def encode(
+        self,
+        keys: list[bytes],
+        block: list[Any],
+        pack: Callable[[Any], bytes],
+        deleted: object,
+        encoded: dict[bytes, bytes | None],
+        /,
+    ) -> tuple[list[Any], list[bytes], int]:
+        """Add each key with its packed value to `encoded`, as staging does. Return the values that are not deleted,
+        what was packed, and the bytes of all."""
+
+    def are_flat(self, values: list[Any], cls: type, fields: list[tuple[str, list[type]]], /) -> bool | None:
+        """Say whether all are of this class, and their attributes of these types; None: Python must say."""
 
     def digest(self, entries: Iterable[tuple[bytes, bytes]], /) -> tuple[int, int, int]:
         """Return the number of entries and both sums of their digest."""

@@ -13,6 +13,7 @@ mod records;
 mod run;
 mod sent;
 mod shard;
+mod staging;
 
 use pyo3::prelude::*;
 
@@ -20,7 +21,7 @@ use pyo3::prelude::*;
 mod snapreplay_engine {
     /// Compared by `snapreplay/engine.py`. Raise both when a function changes its meaning.
     #[pymodule_export]
-    const INTERFACE: u32 = 11;
+    const INTERFACE: u32 = 12;
     #[pymodule_export]
     use super::entries::{change, digest, write};
     #[pymodule_export]
@@ -35,4 +36,6 @@ mod snapreplay_engine {
     use super::sent::Outputs;
     #[pymodule_export]
     use super::shard::{Shard, prefetch};
+    #[pymodule_export]
+    use super::staging::{MutableObjects, are_flat, encode};
 }

@@ -80,7 +80,8 @@ enum Sent {
     Made(Py<PyAny>),
 }
 
-#[pyclass(module = "snapreplay_engine")]
+/// Python has the name of the class that it stands for in the errors of wrong calls.
+#[pyclass(module = "snapreplay_engine", name = "Out")]
 pub struct Outputs {
     make: Py<PyAny>,
     encode: Py<PyAny>,
@@ -251,8 +252,8 @@ impl Outputs {
     }
 
     /// Encodes an output and adds it, as `Out.send` does. That gets the arguments if they are not the usual ones.
-    #[pyo3(signature = (topic=Given(None), /, *rest, key=Given(None), value=Given(None), partition=Given(None),
-                        headers=Given(None), timestamp_ms=Given(None), **more))]
+    #[pyo3(signature = (topic=Given(None), *rest, key=Given(None), value=Given(None), partition=Given(None),
+                        headers=Given(None), timestamp_ms=Given(None)))]
     #[allow(clippy::too_many_arguments)]
     fn send<'py>(
         slf: &Bound<'py, Self>,
@@ -263,7 +264,6 @@ impl Outputs {
         partition: Given<'py>,
         headers: Given<'py>,
         timestamp_ms: Given<'py>,
-        more: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<()> {
         let py = slf.py();
         let options = [("partition", partition), ("headers", headers), ("timestamp_ms", timestamp_ms)];
@@ -271,7 +271,6 @@ impl Outputs {
         let mut error = None;
         if is_plain
             && rest.is_empty()
-            && more.is_none()
             && let (Given(Some(topic)), Given(Some(key)), Given(Some(value))) = (&topic, &key, &value)
         {
             match Self::add(slf, topic, key, value) {
@@ -284,7 +283,7 @@ impl Outputs {
         let mut given = vec![error.into_pyobject(py)?.into_any()];
         given.extend(topic.0);
         given.extend(rest);
-        let named = more.map_or_else(|| Ok(PyDict::new(py)), |more| more.copy())?;
+        let named = PyDict::new(py);
         for (name, each) in [("key", key), ("value", value)].into_iter().chain(options) {
             if let Some(each) = each.0 {
                 named.set_item(name, each)?;

@@ -198,7 +198,7 @@ class Batches:
             topic: (number, shape.partition_count, shape.batch_bytes - free, shape.record_bytes_max - free)
             for number, (topic, shape) in enumerate(self._shapes.items())
         }
-        listed = outputs if isinstance(outputs, compiled.Outputs) else list(outputs)
+        listed = outputs if isinstance(outputs, compiled.Out) else list(outputs)
         packed = compiled.pack(listed, shapes, Output, state_partition, same, wall_ms())
         for topic, partition, bodies in packed or ():
             made = [PackedBatch(compiled, self._compression, *each) for each in bodies]

@@ -190,6 +190,7 @@ class Fold:
         the batch ends before the next record."""
         sealed = yield from self._store.sealing()
         coverage, out = self._coverage, self._out
+        self._coverage = InputRanges({})  # its last record keeps the fetch that it was in
         return Applied(
             ranges=coverage.ranges,
             positions=coverage.positions,

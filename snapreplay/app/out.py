@@ -252,7 +252,7 @@ class _EngineOut(Out):
         """Begin as `Out`."""
         if engine.compiled is None:
             raise AssertionError("there is no engine")
-        self.columns: engine.Outputs = engine.compiled.Outputs(
+        self.columns: engine.Outputs = engine.compiled.Out(
             Output, packed, gate, self._send_by_python, _RECORD_OVERHEAD_BYTES
         )
         self.send = self.columns.send  # type: ignore[method-assign]  # it calls that one for anything unusual

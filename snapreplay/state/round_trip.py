@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import inspect
 
+from snapreplay import engine
 from snapreplay.errors import RecordError
 
 SCALARS = frozenset({NoneType, bool, int, float, str, bytes})
@@ -102,15 +103,24 @@ def _flat_lists(allowed: frozenset[type]) -> FlatCheck:
 def _flat_objects(node: inspect.StructType | inspect.DataclassType) -> FlatCheck:
     cls = frozenset({node.cls})
     fields: list[tuple[Callable[[Any], Any], frozenset[type]]] = []
+    named: list[tuple[str, list[type]]] = []
     for field in node.fields:
         allowed = _scalar_types(field.type)
         if allowed is None or hasattr(node.cls, "__post_init__"):
             return lambda _: False
         fields.append((attrgetter(field.name), allowed))
-    return lambda values: (
-        cls.issuperset(map(type, values))
-        and all(allowed.issuperset(map(type, map(get, values))) for get, allowed in fields)
-    )
+        named.append((field.name, list(allowed)))
+
+    def are_flat(values: Sequence[Any]) -> bool:
+        if engine.compiled is not None and isinstance(values, list):
+            found = engine.compiled.are_flat(values, node.cls, named)
+            if found is not None:
+                return found
+        return cls.issuperset(map(type, values)) and all(
+            allowed.issuperset(map(type, map(get, values))) for get, allowed in fields
+        )
+
+    return are_flat
 
 
 # --------------------------------------------------------------------- by comparison

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from snapreplay import engine
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import ENTRY_BYTES_MAX
 from snapreplay.state.keys import UNENCODABLE
@@ -52,7 +53,7 @@ Encoded = dict[bytes, bytes | None]
 def encoding(maps: Sequence[Touched[Any, Any]]) -> Steps[list[Encoded]]:
     """Return what a batch touched in each of its maps, or raise RecordError: a value cannot be encoded, is too large,
     would not read back as it is, or shares a mutable object with another one. It names the key."""
-    objects = MutableObjects()
+    objects: Any = MutableObjects() if engine.compiled is None else engine.compiled.MutableObjects()
     encoded: list[Encoded] = []
     for touched in maps:
         found = yield from _encoding(touched, objects)
@@ -66,20 +67,19 @@ def _encoding(touched: Touched[Any, Any], objects: MutableObjects) -> Steps[Enco
     live, places, codec, entry_bytes_max = touched
     encoded: Encoded = {}
     entries, names = list(live.values()), list(live)
+    encode = _encode if engine.compiled is None else engine.compiled.encode
     start, size = 0, min(FIRST_BLOCK, BLOCK)
     while start < len(entries):
         stop = start + size
         block = entries[start:stop]
         some = places[start:stop]
         keys = list(map(_key_of, some)) if isinstance(some, list) else some.keys()
-        values = [value for value in block if value is not DELETED]
         try:
-            packed = list(map(codec.pack, values))
+            values, packed, size_bytes = encode(keys, block, codec.pack, DELETED, encoded)
         except UNENCODABLE:
+            values = [value for value in block if value is not DELETED]
             _refuse_unencodable(_kept(names[start:stop], block), values, codec)
             raise
-        encoded.update(zip(keys, _with_deleted(block, packed), strict=True))
-        size_bytes = sum(map(len, keys)) + sum(map(len, packed))
         yield
         if size_bytes > entry_bytes_max:
             _refuse_too_large(touched, names[start:stop], keys, encoded)
@@ -91,6 +91,17 @@ def _encoding(touched: Touched[Any, Any], objects: MutableObjects) -> Steps[Enco
         size = max(1, min(BLOCK, 8 * size, BLOCK_BYTES * len(block) // size_bytes))
         start = stop
     return encoded
+
+
+def _encode(
+    keys: list[bytes], block: list[Any], pack: Callable[[Any], bytes], deleted: object, encoded: Encoded
+) -> tuple[list[Any], list[bytes], int]:
+    """Add each key with its packed value to `encoded`. Return the values that are not deleted, what was packed, and the
+    bytes of all."""
+    values = [value for value in block if value is not deleted]
+    packed = list(map(pack, values))
+    encoded.update(zip(keys, _with_deleted(block, packed), strict=True))
+    return values, packed, sum(map(len, keys)) + sum(map(len, packed))
 
 
 def _with_deleted(block: Sequence[object], packed: Sequence[bytes]) -> Iterable[bytes | None]:

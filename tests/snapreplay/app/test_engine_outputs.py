@@ -318,7 +318,7 @@ def test_after_an_error_all_is_hashed_again():
             raise MemoryError
         return packed(made)
 
-    staged = compiled.Outputs(Output, encode, None, None, 0)
+    staged = compiled.Out(Output, encode, None, None, 0)
     outputs = [Output("t", b"k", b"%d" % each, None, False, None) for each in range(3)]
     for each in outputs:
         staged.append(each, -1)

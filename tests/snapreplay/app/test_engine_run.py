@@ -1,5 +1,6 @@
 """A run of records has the same effect with the compiled engine, which loops over them, and without it."""
 
+import sys
 import traceback
 
 import pytest
@@ -15,7 +16,8 @@ from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
-from tests.support.engines import needs_engine, own_records, pure, with_engine
+from tests.support.engines import compiled, needs_engine, own_records, pure, with_engine
+from tests.support.foreign_records import HEAD_BYTES, Foreign, batch
 
 __all__ = ["with_engine"]
 pytestmark = [needs_engine, pytest.mark.usefixtures("with_engine")]
@@ -110,7 +112,7 @@ def effect(app, records, carries):
         return errors, noted(error), store.stream_time_ms
     errors += map(noted, applied.errors)
     handled = {name: count for name, (count, _) in applied.handled.items()}
-    seen = applied.outputs, applied.contexts, applied.dead_letters
+    seen = applied.outputs, applied.contexts, applied.dead_letters, (fold._out.input_key, fold._out.at_ms)
     return errors, *map(list, seen), applied.sealed, applied.ranges, applied.skipped, handled, store.stream_time_ms
 
 
@@ -143,3 +145,19 @@ def test_an_error_keeps_its_traceback():
     assert raised.value.__cause__ is not None
     frames = traceback.walk_tb(raised.value.__cause__.__traceback__)
     assert [frame.f_code.co_name for frame, _ in frames] == ["_apply_run", "see"]
+
+
+def test_an_applied_record_does_not_keep_its_fetch():
+    """A quiet partition would hold a megabyte."""
+    assert compiled is not None
+    data = batch([Foreign(1, b"ada", b"v", [])])
+    place = (HEAD_BYTES, len(data), 1, 0, 1, None, texts.name, 3, 0)
+    app = app_of(texts, timed=False)
+    fold = Fold(app, app.new_store(), 3)
+    fold.begin({"texts": 0})
+    before = sys.getrefcount(data)
+    fold.feed(compiled.records(data, *place)[0])  # type: ignore[index]
+    assert sys.getrefcount(data) > before
+    applied = fold.finish()
+    assert len(applied.outputs) == 1
+    assert sys.getrefcount(data) == before

@@ -70,7 +70,7 @@ def test_the_engine_encodes_for_no_registry(monkeypatch):
     schemas: Any = SimpleNamespace(of_topic=lambda codec, *_: codec)
     asking = replace(json(), schemas=schemas)
     Out([balances, Topic("keys", key=asking, value=raw), Topic("values", value=nullable(asking)), blobs], {})
-    (ways,) = fake.Outputs.return_value.learn.call_args.args
+    (ways,) = fake.Out.return_value.learn.call_args.args
     assert [topic for topic, *_ in ways] == [balances, blobs]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snapreplay.errors import RecordError, SnapreplayError
@@ -48,6 +48,9 @@ DOINGS = (
     *("stage", "seal", "merge", "drop", "rollback", "mark", "release", "misfit"),
 )
 STEPS = st.lists(st.tuples(st.sampled_from(DOINGS), st.integers(0, 11), st.integers(0, 4)), max_size=40)
+
+
+SET_1, SET_2 = [("set", 1, 1)], [("set", 1, 2)]
 
 
 class Side:
@@ -116,6 +119,8 @@ class Side:
 @pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
 @pytest.mark.parametrize("value_type", [Count, Strict])
 @pytest.mark.parametrize("key_type", list(KEYS), ids=lambda each: each.__name__)
+@example([*SET_1, ("seal", 1, 0), ("merge", 1, 0), *SET_2, ("stage", 1, 0), ("read", 1, 0)])
+@example([*SET_1, ("seal", 1, 0), ("merge", 1, 0), ("delete", 1, 0), ("stage", 1, 0), ("read", 1, 0)])
 @given(STEPS)
 @settings(max_examples=60)
 def test_the_engine_finds_what_python_finds(key_type, value_type, ordered, steps):
