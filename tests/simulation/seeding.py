@@ -1,4 +1,4 @@
-"""The choices of a seed beside the faults: ids, wall time, and how long the steps of work take."""
+"""The choices of a seed beside the faults: ids, wall time, pauses of calls, and how long the steps of work take."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from snapreplay.service.live import pace, pipeline
 from snapreplay.service.partition import ownership_watch, standby, takeovers
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.recovery import follower
-from snapreplay.service.runtime import cooperative, witnesses
+from snapreplay.service.runtime import circuits, cooperative, witnesses
 from snapreplay.state import shards, staging
 from snapreplay.state.composite import Store
 from snapreplay.state.mapstore import MapStore
@@ -69,6 +69,7 @@ def seeded(world: World) -> Iterator[None]:
     with (
         mock.patch("uuid.uuid4", seeded_uuid),
         mock.patch.object(clock, "time", wall),
+        mock.patch.object(circuits, "random", world.rng),
         mock.patch.object(pace, "IDLE_POLL_MS", 400),
         mock.patch.object(pipeline, "POLLED_RECORDS", 2),
         mock.patch.object(Shards.__init__, "__defaults__", SMALL),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.run import kept
+from tests.simulation.run import kept, run_seed
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,9 @@ def test_each_call_is_answered_and_each_answer_counts_once(also: Any, seeds: ran
     assert tally.counts["answer skipped"]
     assert tally.counts["crash before a call"]
     assert tally.counts["crash after a call"]
+
+
+def test_a_seed_of_calls_is_a_history() -> None:
+    """The same events at the same times: the pauses between attempts are drawn from the seed, too."""
+    first, second = (run_seed(1, calls=True, trace=True).trace_digest for _ in range(2))
+    assert first == second
