@@ -145,6 +145,9 @@ WANTED_TABLES = ("joined with a table", "joined with the backlog", "deleted from
 WANTED_COMPACTED = ("table: superseded record",)
 """The same, of histories with a table, and with one that is compacted."""
 
+SEEDS_FOR_ALL = 2_000
+"""So many histories meet all that is wanted."""
+
 COLLECT_EVERY = 20
 """Seeds whose cycles are collected together."""
 
@@ -256,6 +259,16 @@ class Tally:
     def missed(self) -> list[str]:
         """Fault kinds, events, phases and modes that no history went through."""
         return sorted(set(self.wanted) - {kind for kind, count in self.counts.items() if count})
+
+    def failures(self, **kind: Unpack[Kind]) -> list[str]:
+        """Say why these histories are a failure, each time with where to look; empty: they are none."""
+        found = [f"broken promise, seed {seed}: {replay_command(seed, **kind)}" for seed in sorted(self.problems)]
+        if self.seeds >= SEEDS_FOR_ALL and self.missed:
+            found.append(
+                f"never met in {self.seeds:,} histories, enough to meet everything: {', '.join(self.missed)}."
+                " tests/simulation/run.py has the names; search tests/simulation for what counts them"
+            )
+        return found
 
     def table(self) -> str:
         width = max(map(len, self.wanted))

@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.simulation.run import kept, run_seed
+from tests.simulation.run import SEEDS_FOR_ALL, Tally, kept, run_seed
 from tests.simulation.world import World
 
 BLOCK = 25
@@ -36,6 +37,15 @@ def test_a_seed_is_a_history_in_every_process(hash_seed: int) -> None:
     assert printed.stdout == f"seed 5: every promise was kept\ntrace {here.trace_digest}\n"
     assert len(here.lines) > 20
     assert run_seed(6, trace=True).trace_digest != here.trace_digest
+
+
+def test_a_run_that_fails_says_why() -> None:
+    """Each broken promise with the command that plays it again; what was never met, if there were enough seeds."""
+    few = Tally(SEEDS_FOR_ALL - 1, problems={7: "lost"}, wanted=("crash",))
+    (broken,) = few.failures(decisions=True)
+    assert broken.endswith("python -m tests.simulation --seed 7 --decisions --trace")
+    (missed,) = Tally(SEEDS_FOR_ALL, wanted=("crash", "stall"), counts=Counter(stall=1)).failures()
+    assert "2,000 histories, enough to meet everything: crash." in missed
 
 
 async def _crash_and_end(world: World, end: Callable[[World], Awaitable[None]]) -> None:
