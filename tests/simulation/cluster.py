@@ -24,7 +24,15 @@ BACKOFF_SECONDS = 0.02
 
 
 class SimCluster:
-    def __init__(self, link: Link, settings: Settings, slice_records: int = 5000, ahead_records: int = 0) -> None:
+    def __init__(
+        self,
+        link: Link,
+        settings: Settings,
+        slice_records: int = 5000,
+        ahead_records: int = 0,
+        *,
+        brokers_agree: bool = False,
+    ) -> None:
         timeouts = settings.timeouts
         self.link, self.broker = link, link.network.broker
         self._commit_s = timeouts.commit_ms / 1000
@@ -32,6 +40,7 @@ class SimCluster:
         self._transaction_s = timeouts.transaction_ms / 1000
         self._waits = Waits(timeouts.metadata_ms / 1000, timeouts.progress_ms / 1000)
         self._slice_records, self._ahead_records = slice_records, ahead_records
+        self._brokers_agree = brokers_agree
 
     async def reader(
         self, *, read_committed: bool = True, topic_ids: Mapping[str, str] = NO_IDS, **_: bool
@@ -119,8 +128,19 @@ class SimCluster:
         return ClusterFacts(self.broker.cluster_id, broker_config)
 
     async def agreed_end_offset(self, partition: TopicPartition) -> int | None:
-        """Answer for `ports.Cluster.agreed_end_offset`: here they never do, so that waiting is what is simulated."""
-        return None
+        """Answer as `ports.Cluster.agreed_end_offset` says. Where the brokers never agree, waiting is what is
+        simulated."""
+        if not self._brokers_agree:
+            return None
+        logs, stale = self.broker.logs, self.broker.stale
+        try:
+            return await self.link.call(
+                "admin",
+                lambda: logs[partition].end if partition in logs and partition not in stale else None,
+                ADMIN_SECONDS,
+            )
+        except Unreachable:
+            return None
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
         log = self.broker.logs.get(partition)

@@ -33,6 +33,8 @@ SCHEMA_MAX = 3
 TRY_AGAIN = ("Unreachable", "CommitInDoubt", "OwnerTookItBack", "ReadStalled", "LogWentOn", "killed")
 KILLED_SECONDS = 0.15
 """Virtual: within this a correction is made, unless something else happens."""
+AGAIN_SECONDS = (0.0, 0.0, 1.0)
+"""Virtual: until the same correction is tried again. In the longer time the owner may have changed what it is about."""
 PATCHED_SECONDS = 150.0
 """Virtual: a correction ends by then."""
 
@@ -214,6 +216,8 @@ class Decisions:
         if made != "made" or how not in ("twice", "undo"):
             return
         lines = lines if how == "twice" else tuple(each.undone() for each in lines)
+        if how == "twice":  # drawn apart: the other histories stay what they were
+            await asyncio.sleep(random.Random(f"twice {client.name} {lines}").choice(AGAIN_SECONDS))
         self._world.network.met(f"patch {how}: {await self._carry_out(self._client(lines), lines)}")
 
     async def _carry_out(self, client: Process, lines: tuple[Line, ...]) -> str:

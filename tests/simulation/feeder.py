@@ -62,10 +62,14 @@ class Feeder:
     def add(self, partition: TopicPartition, count: int) -> None:
         self._left[partition] += count
 
+    def stop(self, topic: str) -> None:
+        """Leave out what is left for a topic."""
+        self._left |= {each: 0 for each in self._left if each.topic == topic}
+
     def end(self, topic: str) -> None:
         """Write nothing more to it."""
         self.closed.add(topic)
-        self._left |= {each: 0 for each in self._left if each.topic == topic}
+        self.stop(topic)
 
     def begin(self, topic: str, *, at_once: bool) -> None:
         """Write as much as at the beginning; `at_once`: nobody calls `finish` any more."""

@@ -53,7 +53,10 @@ class Process(Host, Owner):
         self._home = home
         self._network = home.network
         self.link = Link(home.network, self)
-        self.cluster = SimCluster(self.link, settings, slice_records, home.scenario.ahead_records)
+        drawn = home.scenario
+        self.cluster = SimCluster(
+            self.link, settings, slice_records, drawn.ahead_records, brokers_agree=drawn.brokers_agree
+        )
 
     def begin(self) -> None:
         self._beating = self.spawn(self.pulse.beat())

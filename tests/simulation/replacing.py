@@ -87,6 +87,8 @@ def fill(world: World, replacement: Replacement) -> None:
                 _others(world, log, old.end + rng.randint(1, 4))
             case "shorter":
                 _others(world, log, old.end // 2)
+                if world.scenario.stays_shorter:
+                    world.feeder.stop(replacement.topic)
 
 
 def _others(world: World, log: Log, end: int) -> None:

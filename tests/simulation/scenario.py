@@ -113,6 +113,10 @@ class Scenario:
     """What the brokers lose."""
     ahead_records: int = 0
     """Fetched beside what is asked for."""
+    brokers_agree: bool = False
+    """Whether all of them answer when they are asked where a log ends."""
+    stays_shorter: bool = False
+    """Whether nothing more is written to an input that was replaced by a shorter one."""
     appears_at: float | None = None
     """When the last input is created, of an app whose inputs are a pattern."""
     replicas: int = 0
@@ -304,6 +308,8 @@ def _drawn_apart(rng: random.Random) -> dict[str, Any]:
         "named": rng.random() < 0.25,
         "timed": (timed := rng.random() < 0.3),
         "idle_advance_ms": rng.choice((0, 50)) if timed else 0,
+        "brokers_agree": rng.random() < 0.5,
+        "stays_shorter": rng.random() < 0.5,
     }
 
 
