@@ -100,7 +100,7 @@ LogForm = Annotated[LogFormat, Option("--log-format", "Format of the log: text, 
 
 # ---- what is printed
 Output = Annotated[Format, Option("--output -o", "How to print the result.")]
-Lines = Annotated[int, Option("-n --lines", "Number of rows to print, the newest ones.", least=1, most=1000)]
+Lines = Annotated[int, Option("-n --lines", "Number of rows to print, the newest ones.", least=1, most=50)]
 SnapshotLines = Annotated[int, Option("-n --lines", "Number of rows to print, the newest ones.", least=1, most=500)]
 RecordLines = Annotated[int, Option("-n --lines", "Number of records from each partition.", least=0)]
 EntryLines = Annotated[int, Option("-n --lines", "Maximum number of entries; 0: all.", least=0)]

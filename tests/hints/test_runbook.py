@@ -63,7 +63,9 @@ async def test_snapshots_that_fail_succeed_again(newcomer) -> None:
         await who.here.all_processed(service)
         delete(who.here.bootstrap_servers, who.here.snapshots)
         wait = ("trigger-snapshot", "--wait")
-        assert f"topic {who.here.snapshots} does not exist" in await who.type(*wait, code=1)
+        failed = await who.type(*wait, code=1)
+        assert f"topic {who.here.snapshots} no longer exists" in failed
+        assert "`snapreplay topics ensure MODULE:APP` creates it" in failed
         assert who.here.snapshots in await who.type("doctor", "hinted:app", code=1)
         await who.type("topics", "ensure", "hinted:app")
         await until(lambda: service.restore_status()[0].recoverable, "recoverable again")

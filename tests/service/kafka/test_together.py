@@ -6,6 +6,7 @@ import weakref
 import pytest
 
 from snapreplay.service.kafka.log_ends import Together
+from tests.simulation.loop import VirtualLoop
 
 
 class Asked:
@@ -62,15 +63,20 @@ async def test_an_error_is_everybodys_and_the_next_question_is_asked_anew():
     assert asyncio.all_tasks() == before
 
 
-async def test_a_question_waits_for_others():
+def test_a_question_waits_for_others():
     """For the given time. Questions that arrive meanwhile join it."""
-    asked = Asked()
-    asked.may_answer.set()
-    together = Together(asked)
-    first, second = await begun(together, "a", wait_s=0.05), await begun(together, "b", wait_s=0.05)
-    assert not asked.questions
-    assert (await first, await second) == ({"a": "A"}, {"b": "B"})
-    assert asked.questions == [["a", "b"]]
+
+    async def both() -> None:
+        asked = Asked()
+        asked.may_answer.set()
+        together = Together(asked)
+        first, second = await begun(together, "a", wait_s=0.05), await begun(together, "b", wait_s=0.05)
+        assert not asked.questions
+        assert (await first, await second) == ({"a": "A"}, {"b": "B"})
+        assert asked.questions == [["a", "b"]]
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:  # no time passes between the two questions
+        runner.run(both())
 
 
 async def test_questions_that_need_no_turn_are_asked_at_the_same_time():
