@@ -233,8 +233,5 @@ def view(rows: Mapping[int, Row], partition: int | None) -> LastHour:
     return LastHour(partition=partition, every_seconds=EVERY_SECONDS, first_at=began, **columns)
 
 
-def slots(now: datetime, since: datetime | None) -> range:
-    """Return the slots of the last hour, or those of it that end after `since`."""
-    newest = round(now.timestamp() / EVERY_SECONDS)
-    first = newest - ROWS + 1
-    return range(first if since is None else max(first, int(since.timestamp() // EVERY_SECONDS) + 1), newest + 1)
+def slot_of(now: datetime) -> int:
+    return round(now.timestamp() / EVERY_SECONDS)

@@ -6,7 +6,6 @@ Handlers are `async` and only ask the service by `Asking`. Nothing here may bloc
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
@@ -17,7 +16,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 from prometheus_client.registry import Collector
-from pydantic import AwareDatetime, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from snapreplay.api import events, last_hour, probing, problems, views
 from snapreplay.api.context import Covers, Here
@@ -153,29 +152,16 @@ async def list_processes(here: Here) -> Response:
     return views.answer(views.Processes(tuple(each.process for each in here.fleet)))
 
 
-def written(value: object) -> object:
-    # pydantic also takes seconds since 1970, which the documented format does not have.
-    if isinstance(value, str) and not re.match(r"\d{4}-", value):
-        raise ValueError("a time is as in RFC 3339, such as 2026-11-03T08:00:00Z")
-    return value
-
-
 @_fleet.get(last_hour.PATH, responses=views.answered(last_hour.LastHour, problems.UNKNOWN_PARTITION, problems.INVALID))
 async def get_last_hour(
-    here: Here,
-    partition: Annotated[PartitionNumber | None, Query(description="Without it: the whole app.")] = None,
-    since: Annotated[
-        Annotated[AwareDatetime, BeforeValidator(written)] | None, Query(description="Only what came after it.")
-    ] = None,
+    here: Here, partition: Annotated[PartitionNumber | None, Query(description="Without it: the whole app.")] = None
 ) -> Response:
     """Tell throughput, commits, sizes, predicted restores and lags of the last hour, as this process has seen them of
     all processes of the app."""
     count = here.status.facts.partition_count
     if partition is not None and count is not None and partition >= count:
         raise UnknownPartition(partition, count)
-    slots = last_hour.slots(here.now(), since)
-    rows = here.hour.rows(partition, slots[-1]) if slots else {}
-    return views.answer(last_hour.view({slot: row for slot, row in rows.items() if slot in slots}, partition))
+    return views.answer(last_hour.view(here.hour.rows(partition, last_hour.slot_of(here.now())), partition))
 
 
 LOGIN_SECONDS = 1.0
