@@ -85,8 +85,8 @@ function drilled(drill, nowMs) {
   return html`Drill ${moment(drill.finished_at ?? drill.started_at, nowMs)} ${badge(level, word)}${took}${drill.detail ? `: ${drill.detail}` : ""}`;
 }
 
-function proof({ proof: found, phase, level, restore }) {
-  if (!found) return phase === "live" ? "No digest was recorded to compare with." : level === "busy" ? "Proven when it ends." : restore?.finished_at ? nothing : "Not proven: the restore has not finished.";
+function proof({ proof: found, level, restore }) {
+  if (!found) return level === "busy" ? "Proven when it ends." : restore?.finished_at ? nothing : "Not proven: the restore has not finished.";
   return html`${badge(found.equal ? "good" : "bad", found.equal ? "proven" : "differs")} computed <code>${found.computed}</code>, recorded <code>${found.recorded}</code>, ${counted(found.batches_compared, "batch", "batches")} compared on the way.`;
 }
 

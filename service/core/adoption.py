@@ -49,7 +49,6 @@ class Reason(StrEnum):
     AHEAD_OF_LOG = "ahead_of_log"
     BEFORE_DECISION = "before_decision"
     SUPERSEDED = "superseded"
-    NO_DIGEST = "no_digest"
     INCONSISTENT = "inconsistent"
     OUT_OF_BOUNDS = "out_of_bounds"
     CHUNK_MISSING = "chunk_missing"
@@ -234,8 +233,6 @@ def _other_place(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rej
 
 
 def _inconsistent(manifest: Manifest, offset: int, standing: Standing) -> Iterator[Rejection]:
-    if manifest.digest is None:
-        yield Rejection.of(Reason.NO_DIGEST, f"batch {manifest.batch} has no digest, so nothing proves the entries")
     count, sums = manifest.entry_count, manifest.entries_digest
     if sums != manifest.digest or count != sums.count:
         yield Rejection.of(

@@ -186,7 +186,7 @@ def genesis_increment(
     origin: Origin,
     owner_epoch: int,
     genesis: Genesis,
-    digest: Digest | None,
+    digest: Digest,
     written_at_ms: int,
     topic_ids: Mapping[str, str],
     position_anchors: Mapping[str, PositionAnchor] = NO_ANCHORS,
@@ -217,7 +217,7 @@ def genesis_increment(
 def ground_increment(
     origin: Origin,
     genesis: Genesis,
-    states: tuple[Digest | None, Mapping[str, Digest]],
+    states: tuple[Digest, Mapping[str, Digest]],
     topic_ids: Mapping[str, str],
     stream_time_ms: int,
     last: Increment | None,
@@ -232,7 +232,7 @@ def ground_increment(
         stream_time_ms=stream_time_ms,
         store_digests=dict(store_digests),
         fields=last.fields if last is not None else {},
-        layouts=last.layouts if last is not None else None,
+        layouts=last.layouts if last is not None else {},
         paused=last.paused if last is not None else None,
         retired_inputs={n: each for n, each in retired.items() if n not in genesis.start_offsets},
     )
@@ -277,7 +277,7 @@ def positions_after(chain: Chain, applied: Applied, below: Mapping[str, Position
     }
 
 
-def standing_for(last: FoundIncrement, digest: Digest | None, store_digests: Mapping[str, Digest]) -> Increment:
+def standing_for(last: FoundIncrement, digest: Digest, store_digests: Mapping[str, Digest]) -> Increment:
     """Make the increment that stands for a state with this digest, in the place of the last one."""
     pointers: list[Pointer] = []
     return msgspec.structs.replace(

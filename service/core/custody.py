@@ -173,7 +173,7 @@ def unresolved(ours: Expected, kept: RetainedState, why: str) -> StopError:
 
 
 def _described(last: Increment) -> str:
-    return f"batch {last.batch}" + (f", {counted(last.digest.count, 'entry')}" if last.digest else "")
+    return f"batch {last.batch}, {counted(last.digest.count, 'entry')}"
 
 
 class Healing(msgspec.Struct, frozen=True):

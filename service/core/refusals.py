@@ -196,7 +196,7 @@ def not_to_be_upgraded(expected: Expected, last: Increment, cause: SnapreplayErr
 
 def concerns(refusal: StopError, last: Increment) -> bool:
     """Say whether the state after the last increment has the store that a snapshot was refused for."""
-    default = {DEFAULT_STORE} if last.digest is not None and last.digest.count else set()
+    default = {DEFAULT_STORE} if last.digest.count else set()
     return refusal.facts.get("store") in (last.store_digests.keys() or default)
 
 
@@ -348,8 +348,7 @@ def refuse(
 def recorded_in(increment: Increment) -> Recorded:
     """Return what is recorded of the values of the stores with entries."""
     counts = {store: digest.count for store, digest in increment.store_digests.items()}
-    if not counts and increment.digest is not None:
-        counts[DEFAULT_STORE] = increment.digest.count
+    counts = counts or {DEFAULT_STORE: increment.digest.count}
     return Recorded(increment.fields, increment.layouts).of_entries(counts)
 
 

@@ -162,7 +162,7 @@ async def _patch(context: Context, corrections: Sequence[Correction], on_news: O
 def _refuse_other_fields(context: Context, last: FoundIncrement) -> None:
     """Raise OtherVersion if the decision would record other fields or another layout than the last increment has."""
     increment, later = last.increment, context.recorded_after(last.increment)
-    if later.fields == increment.fields and increment.layouts in (None, later.layouts):
+    if later.fields == increment.fields and later.layouts == increment.layouts:
         return
     what = "another layout" if later.fields == increment.fields else "other fields"
     raise OtherVersion(

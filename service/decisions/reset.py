@@ -162,7 +162,7 @@ def _decision(
     reached = last.increment.positions
     both = sorted(before.positions.keys() & reached.keys())  # inputs may have been added or retired since
     moves = [same_log(name, before.positions[name], reached[name], before.positions[name])[1] for name in both]
-    entries = f" ({counted(before.digest.count, 'entry')}, digest {before.digest})" if before.digest else ""
+    entries = f" ({counted(before.digest.count, 'entry')}, digest {before.digest})"
     digest = hashlib.sha256(f"{context.increments} {last.offset} {target}".encode()).hexdigest()
     return {
         "finding": f"{RESET}-{digest[:8]}",

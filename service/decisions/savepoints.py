@@ -251,12 +251,11 @@ async def find(app_id: str, name: str, cluster: Cluster, *, prove: bool) -> Save
 def _shown(partition: int, increment: Increment | None, problem: str | None) -> SavepointPart:
     if increment is None:
         return SavepointPart(partition, problem=problem)
-    digest = increment.digest
     return SavepointPart(
         partition,
         int((increment.decision or {}).get(STATE_BATCH, 0)),
-        digest.count if digest else None,
-        str(digest) if digest else None,
+        increment.digest.count,
+        str(increment.digest),
         dict(increment.positions),
         time_of(increment.written_at_ms),
         problem,

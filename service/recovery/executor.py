@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import assert_never
 
 from snapreplay.app.ranges import PositionAnchor
-from snapreplay.app.ways import new_app
 from snapreplay.errors import DamagedError, RebuildError, SnapreplayError, StopError
 from snapreplay.service.clock import time_of
 from snapreplay.service.control.status import SnapshotUsed
@@ -34,11 +33,10 @@ from snapreplay.service.runtime.rates import Work, Worked
 from snapreplay.service.topics import increments, log_bounds
 from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_state, reader_reaching
 from snapreplay.service.topics.targets import check_last, check_snapshot
-from snapreplay.snapshots.format.records import NO_OFFSET, Manifest, Pointer
+from snapreplay.snapshots.format.records import NO_OFFSET, Pointer
 from snapreplay.snapshots.log.batches import Base, ChangesLost
 from snapreplay.snapshots.plan import FromGenesis, FromSnapshot, LogStarts
 from snapreplay.state.composite import Store
-from snapreplay.state.recorded import MeaningChanged
 from snapreplay.state.values import StoredValueUnreadable
 
 Perform = Callable[[effects.Action], Awaitable[events.Event]]
@@ -157,8 +155,7 @@ class RecoveryExecutor:
             )
             return events.RetainedUnusable()
         self._progress.warm(effect.warm, store.digest.count)
-        if proof is not None:
-            self._progress.restore(proof=proof)
+        self._progress.restore(proof=proof)
         return events.Reentered()
 
     async def load(self, effect: effects.Load) -> events.StartLoaded | events.SnapshotUnusable:
@@ -185,8 +182,6 @@ class RecoveryExecutor:
             manifest = await load_manifest(reader, context.snapshots, pointer)
             log_reader = await self.follower.reader()
             await check_snapshot(log_reader, context.increments, manifest, last)
-            if manifest.shard_count == 1:
-                raise _no_map(context, manifest)
             size_bytes = sum(ref.size_bytes for ref in manifest.chunks)
             self._progress.restore(
                 snapshot=SnapshotUsed(
@@ -271,9 +266,8 @@ class RecoveryExecutor:
             return events.ModeUnavailable(effect.mode, error)
         with self.worked.at(Work.FINISHING):
             proof = await prove(self._store, last.increment, tally)
-        if proof is not None:
-            self.digests_compared = proof.batches_compared
-            self._progress.restore(proof=proof)
+        self.digests_compared = proof.batches_compared
+        self._progress.restore(proof=proof)
         await self._index()  # at the end: before, each change would have to find its place
         self.records_since_snapshot = tally.handled
         return events.Advanced(tally.damage)
@@ -298,13 +292,3 @@ def preferred_mode(context: Context) -> RestoreMode:
     if context.settings.changelog.enabled:
         return RestoreMode(context.settings.restore.mode)
     return RestoreMode.REPLAY
-
-
-def _no_map(context: Context, manifest: Manifest) -> MeaningChanged:
-    """Make the error for a snapshot of a state that is one value. The bytes of it may decode as an entry of a map."""
-    return MeaningChanged(
-        f"snapshot {manifest.snapshot_id} in {context.snapshots} is of a state that is not a map (it has one shard):"
-        f" app version {manifest.origin.app_version} wrote it, and this one reads maps only",
-        hint=f"start the version that wrote it; or begin with an empty state under a new app id: {new_app()}",
-        snapshot_id=manifest.snapshot_id,
-    )

@@ -121,8 +121,7 @@ async def load_state(
 ) -> dict[str, int]:
     """Make `store` exactly the snapshot's state.
 
-    `verify_sums`: hash every entry, because no owner vouches for the sums. Where no increment proves the state, this is
-    always done.
+    `verify_sums`: hash every entry, because no owner vouches for the sums.
 
     Returns:
         Store → bytes of its largest entry, encoded key and value.
@@ -145,9 +144,7 @@ async def load_state(
         on_bytes(loaded, total)
 
     on_bytes(0, total)
-    steps = loading(
-        str(log), manifest, store, verify_sums=verify_sums or manifest.digest is None, on_slice=seen, on_chunk=opened
-    )
+    steps = loading(str(log), manifest, store, verify_sums=verify_sums, on_slice=seen, on_chunk=opened)
     await run_cooperatively(steps, _chunks_from(reader, log))
     return largest
 

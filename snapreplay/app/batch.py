@@ -102,7 +102,6 @@ class Portion(Struct, frozen=True):
         skipped, skipped_timers: of a replay, what was dead-lettered. A skipped record moves stream time, unless its
             timestamp lies far ahead.
         is_recorded: it is a replay: what is not skipped was processed.
-        begun_periods: of a replay, as in `Applied`. Builds that did not record it fired a new periodic timer at once.
         refused: the record or timer that it names fails with it: the broker does not take what comes of it. A periodic
             timer is named without its time.
     """
@@ -115,7 +114,6 @@ class Portion(Struct, frozen=True):
     skipped_timers: Sequence[int] = ()
     refused: RecordError | None = None
     is_recorded: bool = False
-    begun_periods: int = 0
 
 
 Feeding = Callable[[Any, Portion], Steps[None]]

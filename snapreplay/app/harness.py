@@ -501,7 +501,6 @@ def _replayed(fold: Fold, store: Store, positions: Mapping[str, int], batch: _Ba
         skipped=applied.skipped,
         skipped_timers=applied.skipped_timers,
         is_recorded=True,
-        begun_periods=applied.begun_periods,
     )
     try:
         again = all_of(fold.replaying(positions, portion))

@@ -69,7 +69,6 @@ class Turns:
 
     def begin(self, portion: Portion = NO_PORTION) -> None:
         self.fired_count = self.timers_count = self.expired_count = self.begun_periods = 0
-        self._fires_new = portion.is_recorded and not portion.begun_periods
         self.skipped_timers: list[int] = []
         self.is_full = False
         self._records: Sequence[InputRecord] = portion.records
@@ -153,7 +152,7 @@ class Turns:
             self.timers_count += 1
         if event.at_ms == _BEGINS_MS:
             del self._new[0]
-            self.begun_periods += not self._fires_new
+            self.begun_periods += 1
 
     def _fire_alone(self, event: Event, up_to_ms: int, on_failure: OnFailure) -> RecordError | None:
         store = self._store
@@ -202,11 +201,10 @@ class Turns:
         timer, spec = self._timer(event, up_to_ms)
         self._take(event, up_to_ms, spec)
         self._last = timer
-        is_silent = event.at_ms == _BEGINS_MS and not self._fires_new
         if self.timers_count in self._skipped:
             self._drop_entry(timer, spec)
             return
-        if is_silent or (spec is None and event.kind is Kind.PERIOD):
+        if event.at_ms == _BEGINS_MS or (spec is None and event.kind is Kind.PERIOD):
             return
         self._out.input_key, self._out.at_ms = timer.output_key, timer.at_ms
         scheduler = self._store.scheduler

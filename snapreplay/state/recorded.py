@@ -148,34 +148,25 @@ def _listed(paths: list[str]) -> str:
 
 
 class Recorded(NamedTuple):
-    """What an increment records of the values.
-
-    Attributes:
-        layouts: store → the layout of its values. None: a build wrote the increment that did not record them.
-    """
+    """What an increment records of the values, by store."""
 
     fields: StoredFields
-    layouts: Mapping[str, Layout] | None
+    layouts: Mapping[str, Layout]
 
     def of_entries(self, counts: Mapping[str, int]) -> Recorded:
         """Return what is recorded of the stores that have entries: without a value, no field of it can be
         unknown or misread. `counts`: store → number of entries."""
-        layouts = self.layouts
-        if layouts is not None:
-            layouts = {store: layouts.get(store, Layout()) for store, count in counts.items() if count}
+        layouts = {store: self.layouts.get(store, Layout()) for store, count in counts.items() if count}
         return Recorded({store: paths for store, paths in self.fields.items() if counts.get(store)}, layouts)
 
     def without(self, stores: Collection[str]) -> Recorded:
         """Return what is recorded of the other stores."""
         fields = {store: paths for store, paths in self.fields.items() if store not in stores}
-        layouts = self.layouts
-        if layouts is not None:
-            layouts = {store: layout for store, layout in layouts.items() if store not in stores}
-        return Recorded(fields, layouts)
+        return Recorded(fields, {store: layout for store, layout in self.layouts.items() if store not in stores})
 
     def after(self, declared: Mapping[str, StoreFields]) -> Recorded:
         """Return what the next increment records, by code that declares this."""
-        layouts = dict(self.layouts or {})
+        layouts = dict(self.layouts)
         for store, fields in declared.items():
             layouts[store] = _layout_after(_present(self.fields, store), layouts.get(store, Layout()), fields)
         layouts = {store: layout for store, layout in sorted(layouts.items()) if layout != Layout()}
@@ -187,9 +178,8 @@ class Recorded(NamedTuple):
         unknown = refuse_fields(self.fields, declared, by)
         if unknown is not None:
             return unknown
-        known = self.layouts or {}
-        for store in sorted(declared.keys() & known):
-            differences = _differences(store, _present(self.fields, store), known[store], declared[store], by)
+        for store in sorted(declared.keys() & self.layouts):
+            differences = _differences(store, _present(self.fields, store), self.layouts[store], declared[store], by)
             for path, what, hint in differences:
                 return MeaningChanged(
                     what,

@@ -59,7 +59,7 @@ class Pointer(msgspec.Struct, frozen=True):
     first_chunk_offset: int
     batch: int
     increment_offset: int
-    digest: Digest | None
+    digest: Digest
 
 
 class ChangesRef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -121,10 +121,10 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     skipped: list[SkippedRange]
     anchors: dict[str, Anchor]  # of every input with an applied record so far
     pointers: list[Pointer]  # newest first, at most K; empty before the first snapshot
-    changes: ChangesRef | None  # None: lean mode, or a state that keeps no changes
+    changes: ChangesRef | None  # None: lean mode
     outputs: dict[str, int]  # output topic -> records in this transaction
     stream_time_ms: int  # highest record timestamp so far; -1 before the first record
-    digest: Digest | None  # of the state after the batch; None: none was computed
+    digest: Digest  # of the state after the batch
     genesis: Genesis
     written_at_ms: int
     topic_ids: dict[str, str] = {}  # of every input and both own topics; empty: the cluster has none
@@ -149,8 +149,8 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     # By name. A topic that matches a pattern again goes on there, so that nothing of it counts twice.
     retired_inputs: dict[str, RetiredInput] = {}
     paused: Paused | None = None
-    # Store -> what decides the meaning of its values; None: written by a build that did not record it.
-    layouts: dict[str, Layout] | None = None
+    # Store -> what decides the meaning of its values. A store whose values need none of it is not in it.
+    layouts: dict[str, Layout] = {}
     begun_periods: int = 0  # periodic timers that did not fire: their first period began with this batch
 
     @property
@@ -173,7 +173,6 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
             skipped=self.skipped,
             skipped_timers=self.skipped_timers,
             is_recorded=True,
-            begun_periods=self.begun_periods,
         )
 
     @property
@@ -241,8 +240,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     positions: dict[str, int]
     chunks: list[ChunkRef]  # by sequence; empty for an empty state
     entry_count: int
-    digest: Digest | None  # None for a state that keeps none: then `entries_digest` is the proof
-    entries_digest: Digest  # of the entries in the chunks; equals `digest` where there is one
+    digest: Digest
+    entries_digest: Digest  # of the entries in the chunks; equals `digest`
     stream_time_ms: int
     shard_count: int
     created_at_ms: int

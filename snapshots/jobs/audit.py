@@ -106,7 +106,6 @@ def report_of(app_id: str, level: Level, audited: Sequence[Audited], seconds: fl
         findings += [each.finding for each in replayed if each.finding is not None]
         checked["batches_replayed"] = sum(each.batches for each in replayed)
         checked["records_replayed"] = sum(each.records for each in replayed)
-        notes["batches_replayed_without_digest"] = sum(each.not_proven for each in replayed)
         notes["segments_without_input"] = sum(each.without_input for each in replayed)
     return AuditReport(
         app_id=app_id,

@@ -83,10 +83,6 @@ def folded(app_id: str, moment: Moment, logs: Logs) -> Folded | None:
     last = last_batch(moment, logs)
     if last is None or _is_current(logs, moment, last):
         return None
-    if last.increment.digest is None:
-        raise NotCompactable(
-            f"batch {last.increment.batch} recorded no digest of the state, so no snapshot of it could be proved"
-        )
     damage: SnapreplayError | None = None
     for base in bases(moment, last):
         try:
@@ -117,7 +113,7 @@ def _is_current(logs: Logs, moment: Moment, last: Found) -> bool:
         manifest = manifest_of(logs, newest)
     except DamagedError:
         return False
-    return manifest.positions == last.increment.positions and manifest.digest in {None, last.increment.digest}
+    return manifest.positions == last.increment.positions and manifest.digest == last.increment.digest
 
 
 def _folded_from(app_id: str, moment: Moment, logs: Logs, found: Found, base: Pointer | None) -> Folded:

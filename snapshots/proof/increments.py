@@ -33,7 +33,7 @@ from snapreplay.state.steps import all_of
 RECENT_BATCHES = 4096
 """Kept, because an owner's pointer names a batch of some seconds ago."""
 
-Batch = tuple[int, Digest | None]
+Batch = tuple[int, Digest]
 """Number and digest."""
 
 
@@ -99,7 +99,7 @@ class Folding:
 
     def _compare(self, found: Found) -> None:
         increment = found.increment
-        if self.state is None or increment.digest is None:
+        if self.state is None:
             return
         found_digests = self.state.digest, self.state.store_digests
         if found_digests == (increment.digest, increment.store_digests):

@@ -211,7 +211,7 @@ class SnapshotsProof:
     def _wrong_content(self, manifest_offset: int, manifest: Manifest) -> Iterator[tuple[str, int, str]]:
         counted, entries = manifest.entry_count, manifest.entries_digest
         name = f"snapshot {manifest.snapshot_id}"
-        if counted != entries.count or (manifest.digest is not None and manifest.digest != entries):
+        if counted != entries.count or manifest.digest != entries:
             says = f"{name} lists {counted} entries, entries digest {entries}, digest {manifest.digest}"
             yield "manifests", manifest_offset, says
         stores = manifest.store_digests
@@ -259,7 +259,7 @@ def _wrong_batch(pointed: Pointed, log: IncrementsProof) -> Iterator[str]:
         return
     there = "where there is no increment"
     if found is not None:
-        there = f"which is batch {found[0]} with digest {found[1] or 'none'}"
+        there = f"which is batch {found[0]} with digest {found[1]}"
     yield f"points to a snapshot of batch {pointer.batch} at increment {pointer.increment_offset}, {there}"
 
 

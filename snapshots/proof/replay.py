@@ -56,11 +56,10 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class SegmentReport(msgspec.Struct, frozen=True):
-    """The result of a replay. `finding` is the first difference; `not_proven` batches lie behind the last digest."""
+    """The result of a replay. `finding` is the first difference."""
 
     batches: int
     records: int
-    not_proven: int = 0
     without_input: bool = False
     finding: Violation | None = None
 
@@ -122,7 +121,7 @@ def prove(app: App[Any], segment: Segment, logs: Logs) -> SegmentReport:
     except _NOT_REPLAYED as error:
         finding = _not_replayed(app, segment, replay.at_offset, error)
         return SegmentReport(replay.batches, replay.records, finding=finding)
-    return SegmentReport(replay.batches, replay.records, replay.not_proven)
+    return SegmentReport(replay.batches, replay.records)
 
 
 def _not_replayed(app: App[Any], segment: Segment, at_offset: int, error: SnapreplayError) -> Violation:
@@ -148,7 +147,6 @@ def _read(logs: Logs, source: Source) -> Slices:
 class _Replay:
     def __init__(self, app: App[Any], segment: Segment, logs: Logs) -> None:
         self.batches = 0
-        self.not_proven = 0
         self.at_offset = segment.log_start
         self._segment = segment
         self._logs = logs
@@ -191,7 +189,6 @@ class _Replay:
             applied = self._inputs.all_of(self._replay.batch(found))
         except RecordError as error:
             raise _Difference(found, f"a handler refuses: {error.message}") from error
-        self.not_proven += applied is not None
         self._compare_batch(found, applied)
         self.batches += 1
 
@@ -208,14 +205,12 @@ class _Replay:
         increment = found.increment
         if applied is not None and increment.outputs_xxh64 != applied.outputs_xxh64:
             raise self._outputs_differ(found, applied)
-        if increment.digest is not None:
-            self._compare(found, increment.digest, narrowed(increment, found.changes, applied))
+        self._compare(found, increment.digest, narrowed(increment, found.changes, applied))
 
     def _compare(self, found: Step, recorded: Digest, says: Callable[[], str]) -> None:
         digest = self.store.digest
         if digest != recorded:
             raise _Difference(found, f"another state; {says()}")
-        self.not_proven = 0
 
     def _outputs_differ(self, found: Step, applied: Applied) -> _Difference:
         recorded, replayed = found.increment.outputs_xxh64, applied.outputs_xxh64

@@ -162,7 +162,7 @@ FORGED: dict[str, tuple[Reason, Made]] = {
     "no topic ids": (Reason.OTHER_TOPIC, proposing(topic_ids={})),
     "another digest": (Reason.INCREMENT_DIFFERS, proposing(digest=OTHER, entries_digest=OTHER)),
     "two digests": (Reason.INCONSISTENT, proposing(entries_digest=OTHER)),
-    "no digest": (Reason.NO_DIGEST, proposing(digest=None)),
+    "no digest": (Reason.UNREADABLE, proposing(digest=None)),
     "other positions": (Reason.INCREMENT_DIFFERS, lambda job: job.propose(positions={job.bench.input: 3})),
     "another stream time": (Reason.INCREMENT_DIFFERS, proposing(stream_time_ms=3)),
     "another owner": (Reason.INCREMENT_DIFFERS, proposing(owner_epoch=3)),

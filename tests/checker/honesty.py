@@ -25,7 +25,7 @@ class Restored(NamedTuple):
     owner_epoch: int
     offset: int
     batch: int
-    digest: str | None
+    digest: str
 
 
 @dataclass
@@ -130,8 +130,7 @@ class Honesty:
             self._verdict.counts["restores not checked, trimmed"] += 1
             return
         self._verdict.counts["restores checked"] += 1
-        digest = str(last.digest) if last.digest is not None else None
-        scanned = Restored(epoch, last_offset, last.batch, digest)
+        scanned = Restored(epoch, last_offset, last.batch, str(last.digest))
         if told != scanned:
             self._state(epoch, f"a restore found {told}, the log says {scanned}")
 

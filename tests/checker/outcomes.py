@@ -79,14 +79,13 @@ def install(path: Path) -> None:
     async def recover_and_tell(self: RecoveryDriver) -> Any:
         recovered = await recover(self)
         chain = recovered.chain
-        digest = self._store.digest
         journal.write(
             kind="restore",
             partition=self._context.partition,
             owner_epoch=chain.owner_epoch,
             batch=chain.batch,
             offset=chain.last_offset,
-            digest=str(digest) if digest is not None else None,
+            digest=str(self._store.digest),
         )
         return recovered
 

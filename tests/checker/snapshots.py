@@ -28,7 +28,7 @@ class Point(NamedTuple):
     """The chain's word on a batch: number and digest of the increment at some offset, and the positions after it."""
 
     batch: int
-    digest: Digest | None
+    digest: Digest
     positions: dict[str, int]
 
 
@@ -164,11 +164,10 @@ class SnapshotLog:
             if found != (manifest.snapshot_id, sequence, ref.size, ref.crc32):
                 yield f"chunk at {ref.offset} is {found}, the manifest says {ref}"
             sums.setdefault(chunk.store, Sums()).add(chunk.digest.entries, chunk.digest.a, chunk.digest.b)
-        recorded = manifest.digest or manifest.entries_digest
         by_store = {store: each.digest for store, each in sums.items() if each.count}
         whole = wire.in_state(by_store)
-        if not whole == manifest.entries_digest == recorded:
-            yield f"chunks add up to {whole}, the manifest says {manifest.entries_digest} / {recorded}"
+        if not whole == manifest.entries_digest == manifest.digest:
+            yield f"chunks add up to {whole}, the manifest says {manifest.entries_digest} / {manifest.digest}"
         if whole.entries != manifest.entry_count:
             yield f"{whole.entries} entries, the manifest says {manifest.entry_count}"
         if manifest.store_digests != said_by_store(by_store):

@@ -112,7 +112,7 @@ class Pointer(Struct, frozen=True):
     first_chunk_offset: int
     batch: int
     increment_offset: int
-    digest: Digest | None
+    digest: Digest
 
 
 class ChangesRef(Struct, frozen=True):
@@ -142,7 +142,7 @@ class Increment(Struct, frozen=True):
     pointers: list[Pointer]
     changes: ChangesRef | None
     outputs: dict[str, int]
-    digest: Digest | None
+    digest: Digest
     genesis: Genesis
     stream_time_ms: int
     outputs_xxh64: dict[str, int] = {}
@@ -213,7 +213,7 @@ class Manifest(Struct, frozen=True):
     positions: dict[str, int]
     chunks: list[ChunkRef]
     entry_count: int
-    digest: Digest | None
+    digest: Digest
     entries_digest: Digest
     topic_ids: dict[str, str] = {}
     store_digests: dict[str, Digest] = {}

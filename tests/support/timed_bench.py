@@ -205,7 +205,6 @@ class TimedBench:
                 skipped=applied.skipped,
                 skipped_timers=applied.skipped_timers,
                 is_recorded=True,
-                begun_periods=applied.begun_periods,
             )
             found = all_of(again.fold.replaying(positions, portion))
             again.store.merge()

@@ -10,7 +10,7 @@ from snapreplay.service.core.inspected import TopicChange, changes
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Genesis, RetiredInput
 from snapreplay.snapshots.plan import chain_began_at, is_decided
-from snapreplay.state.digest import Digest
+from snapreplay.state.digest import EMPTY, Digest
 from tests.support.entries import increment, pointer
 
 A, B, C = "a", "b", "c"
@@ -71,7 +71,7 @@ def test_a_retired_input_goes_on_where_it_ended():
     ended = RetiredInput(7, 9, 3, "idb", Anchor(8, 3, 4), PositionAnchor(0, 2))
     assert without.retired_inputs == {B: ended}
     for inputs, known in (({A: 1}, {B: ended}), ({A: 1, B: 1}, {})):
-        ground = ground_increment(LAST.origin, Genesis("c", 1, inputs), (None, {}), {}, 0, without)
+        ground = ground_increment(LAST.origin, Genesis("c", 1, inputs), (EMPTY, {}), {}, 0, without)
         assert ground.retired_inputs == known, "a state that is taken over holds its records, too"
     again = InputChange({B: Added.again(ended)}, topic_ids={B: "idb"})
     found = again.behind(FoundIncrement(without, 31), 40, SAYS, 124)

@@ -72,7 +72,6 @@ def test_nothing_in_doubt_leaves_the_state_as_it_is():
         {"owner_epoch": 8},
         {"batch": 10},
         {"digest": Digest(9, 9, 9)},
-        {"digest": None},
         {"previous_offset": 19},
         {"positions": {"payments": 1, "refunds": 7}},
         {"written_at_ms": 99},

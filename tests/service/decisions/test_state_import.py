@@ -9,8 +9,7 @@ from snapreplay.service.core.refusals import SchemaDiffers
 from snapreplay.service.decisions.init import AlreadyBegun, init_app, init_with_state
 from snapreplay.service.decisions.state_import import CannotTakeOver, NoSuchState
 from snapreplay.snapshots.format.envelope import encode
-from snapreplay.snapshots.format.records import Manifest, Paused
-from snapreplay.state.recorded import MeaningChanged
+from snapreplay.snapshots.format.records import Paused
 from tests.support import apps, reference
 from tests.support.entries import read_entry
 
@@ -112,22 +111,6 @@ async def test_a_state_of_another_type_is_refused(bench, state, message):
     with pytest.raises(CannotTakeOver, match=message):
         await taken_over(heir, bench)
     assert heir.log(heir.increments).end == 0
-
-
-async def test_a_state_that_is_not_a_map_is_refused(bench):
-    """An older version wrote it, as one value in one shard: its bytes could be those of an entry. Neither its own app
-    nor another one begins with it."""
-    await bench.past()
-    log = bench.log(bench.snapshots)
-    manifests = [each for each in log.committed() if isinstance(read_entry(each.value), Manifest)]
-    for each in manifests:
-        old = msgspec.structs.replace(read_entry(each.value), shard_count=1)
-        log.records[each.offset] = msgspec.structs.replace(each, value=encode(old))
-    with pytest.raises(MeaningChanged, match="is of a state that is not a map"):
-        await taken_over(heir_of(bench), bench)
-    error = (await bench.failure()).error
-    assert error.kind == "MeaningChanged"
-    assert "start the version that wrote it" in error.hint
 
 
 async def test_another_schema_or_partition_count_is_refused(bench):

@@ -30,6 +30,7 @@ from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Pointer
 from snapreplay.snapshots.log.loading import NullSink
 from snapreplay.snapshots.plan import FromGenesis, FromSnapshot, NoUsableSnapshot
+from snapreplay.state.digest import EMPTY
 from snapreplay.state.stores import store_of
 from tests.support import apps
 from tests.support.accepting import command_in, settings_in
@@ -105,7 +106,7 @@ def test_every_error_that_can_be_accepted_is_made_with_the_facts_that_identify_i
             assert set(kind.facts) <= given or None in given, (error, given)
 
 
-POINTED = FromSnapshot(Pointer("s", 9, 8, 5, 30, None))
+POINTED = FromSnapshot(Pointer("s", 9, 8, 5, 30, EMPTY))
 LEAN = FoundIncrement(increment(8, ranges=[InputRange("payments", 0, 1, 1)], changes=None), 40)
 
 

@@ -152,13 +152,6 @@ def test_values_of_all_earlier_versions_count(versions: tuple[Any, ...], last: s
         assert last in refused[1]
 
 
-def test_a_build_that_recorded_no_layout_is_not_guessed_at() -> None:
-    """Its values are read as they are, and recorded from then on."""
-    recorded = Recorded({"default": ["0=", "1="]}, None)
-    assert recorded.refuse(of(Turned), "code:1") is None
-    assert recorded.after(of(Turned)).layouts == {"default": Layout(places={"0=": "y", "1=": "x"})}
-
-
 def test_without_entries_nothing_can_be_misread() -> None:
     """So nothing is refused where nothing is stored."""
     recorded = Recorded({}, {}).after(of(Place))
@@ -167,7 +160,7 @@ def test_without_entries_nothing_can_be_misread() -> None:
 
 def test_a_value_inside_itself_is_compared_where_it_is_met() -> None:
     """In the place where the type is followed, also by a version that follows it elsewhere."""
-    inner = Recorded({"default": ["child", "child.child", "child.place", "child.place.0="]}, None)
+    inner = Recorded({"default": ["child", "child.child", "child.place", "child.place.0="]}, {})
     layouts = {"default": Layout(places={"child.place.0=": "z"})}
     refused = inner._replace(layouts=layouts).refuse(of(Node), "code:1")
     assert refused is not None

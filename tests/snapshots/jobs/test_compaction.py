@@ -137,15 +137,6 @@ def test_a_batch_without_changes_is_left_to_the_owner():
     assert "let the owner take its snapshots" in result.hint
 
 
-def test_a_log_without_digests_is_told():
-    """Nothing could prove the snapshot."""
-    without = lambda v: [*v[:-1], changed(v[-1], digest=None)]  # noqa: E731 - a table of one
-    story = told({0: Fault("batch2", values=without)}, stages=["claim", "genesis", "batch1", "snapshot1", "batch2"])
-    result = compacted(story)[0]
-    assert result.outcome is Outcome.NOT_POSSIBLE
-    assert "recorded no digest" in result.reason
-
-
 def test_chunks_that_read_back_otherwise_get_no_manifest(monkeypatch):
     """What was read has the last word before anything becomes visible."""
     monkeypatch.setattr(compaction, "digest_of_stores", lambda _: Digest(1, 2, 3))

@@ -71,7 +71,6 @@ def test_what_the_same_code_wrote_is_proved(made):
     reports = proved(memory.world(**made))
     assert [report.finding for report in reports] == [None, None, None]
     assert [report.records for report in reports] == [20, 20, 20]
-    assert [report.not_proven for report in reports] == [0, 0, 0]
 
 
 def spoilt(value, account):
