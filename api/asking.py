@@ -117,8 +117,8 @@ class Asking:
     async def key_history(self, read: ReadKeyHistory, shown: Callable[[KeyHistory], T]) -> T:
         return await self._converted(shown, await self._of_kafka(lambda: self._control.key_history(read)))
 
-    async def savepoints(self, name: str) -> SavepointList:
-        return await self._of_kafka(lambda: self._control.savepoints(name))
+    async def savepoints(self) -> SavepointList:
+        return await self._of_kafka(self._control.savepoints)
 
     async def dead_letters(self) -> DeadLetterList:
         return await self._of_kafka(self._control.dead_letters)

@@ -81,7 +81,6 @@ NO_SUCCESSOR = ProblemKind("no-successor", 409, "No process would take the parti
 NOT_CANCELLABLE = ProblemKind(
     "operation-not-cancellable", 409, "The operation cannot be cancelled", "GET /api/v1/operations shows it"
 )
-UNKNOWN_SAVEPOINT = ProblemKind("unknown-savepoint", 404, "No such savepoint", "GET /api/v1/savepoints lists them")
 SAVEPOINTS_UNREAD = ProblemKind("savepoints-not-readable", 503, "The savepoints cannot be read now", retry_seconds=1)
 UNKNOWN_APP = ProblemKind("unknown-app", 404, "No such app")
 UNKNOWN_PROCESS = ProblemKind("unknown-process", 404, "No such process", "GET /api/v1/processes lists them")

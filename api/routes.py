@@ -27,7 +27,7 @@ from snapreplay.api.probing import Probing
 from snapreplay.api.serving import connections_max
 from snapreplay.errors import UnknownPartition
 from snapreplay.service.control.counters import EVENTS
-from snapreplay.service.control.kafka_reads import DeadLetterList, PartitionHistory, SavepointList, SavepointShown
+from snapreplay.service.control.kafka_reads import DeadLetterList, PartitionHistory, SavepointList
 from snapreplay.service.control.metrics import DocumentCollector, EventsOf
 from snapreplay.service.control.operations import PARTITION_MAX
 from snapreplay.service.control.protocol import Check, ServiceFacts
@@ -106,27 +106,13 @@ async def list_snapshots(
     return views.answer(views.snapshots(covered.says, limit))
 
 
-_UNREAD = (problems.INVALID, problems.SAVEPOINTS_UNREAD, problems.BUSY_LINE, problems.LATE)
-
-
-@_savepoints.get("/api/v1/savepoints", responses=views.answered(SavepointList, *_UNREAD))
+@_savepoints.get(
+    "/api/v1/savepoints",
+    responses=views.answered(SavepointList, problems.SAVEPOINTS_UNREAD, problems.BUSY_LINE, problems.LATE),
+)
 async def list_savepoints(here: Here) -> Response:
     """Read from Kafka which savepoints the app has, also those that cannot be used, and why."""
-    return views.answer(await here.source.savepoints(""))
-
-
-@_savepoints.get(
-    "/api/v1/savepoints/{name}", responses=views.answered(SavepointShown, problems.UNKNOWN_SAVEPOINT, *_UNREAD)
-)
-async def get_savepoint(
-    here: Here,
-    name: Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]+$", max_length=200, description="Of the savepoint.")],
-) -> Response:
-    """Read one from Kafka: its increments and manifests. `snapreplay savepoint show` proves every entry, too."""
-    found = (await here.source.savepoints(name)).items
-    if not found:
-        raise problems.ProblemError(problems.UNKNOWN_SAVEPOINT, f"the app has no savepoint {name}")
-    return views.answer(found[0])
+    return views.answer(await here.source.savepoints())
 
 
 @_letters.get(

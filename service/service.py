@@ -114,8 +114,6 @@ class Service(Generic[S]):
         self.is_start_awaited = False  # if so, a refusal is raised, and not also logged
         self._pulse = Pulse()
         self._control = ServiceControl(app, self._identity, self._board, self._pulse, self.settings, self._cluster)
-        self.savepoints = self._control.kept
-        """The savepoints of the app; for the service's loop, while it runs."""
         self._views = Views(lambda: self._control.facts().partition_count)
         self._readiness = Readiness(self._control, self._board, self._views.check_open)
         self._failures = FailureNews()
@@ -318,7 +316,7 @@ class Service(Generic[S]):
                 topic was deleted, or the snapshots topic together with the records that could replace it.
         """
         self._views.close()
-        await self.savepoints.close()
+        await self._control.kept.close()
         await self._control.letters.close()
         if self._bringing_up is not None:
             await cancel_and_wait(self._bringing_up)

@@ -204,8 +204,8 @@ class ServiceControl:
     def read(self, read: StateRead) -> StateAnswer:
         return self._reads.read(read, *running(self._supervisor, self._view, read.partition or 0))
 
-    async def savepoints(self, name: str) -> SavepointList:
-        return await self.kept.read(name)
+    async def savepoints(self) -> SavepointList:
+        return await self.kept.read()
 
     async def dead_letters(self) -> DeadLetterList:
         running(self._supervisor, self._view, 0)

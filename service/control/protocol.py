@@ -185,8 +185,8 @@ class Control(Protocol):
             UnknownMap, WrongRead, UnknownPartition, NotReadable: it cannot be read (now).
         """
 
-    async def savepoints(self, name: str) -> SavepointList:
-        """Read all savepoints of the app, or the one of this name.
+    async def savepoints(self) -> SavepointList:
+        """Read all savepoints of the app.
 
         Raises:
             SavepointsUnread: they cannot be read now.

@@ -317,32 +317,16 @@ class Savepoints:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._cancelled: set[str] = set()
 
-    async def create(
-        self, name: str, reason: str = "", *, by: str = "", kept: Callable[[int], object] = lambda _: None
-    ) -> SavepointShown:
-        """Keep the state of every partition of the app, in any process; parameters and errors as of `create`."""
-        with throttled(self._settings.restore.drill_share):
-            return await create(self._app, self._settings, self._cluster, name, reason, by=by, kept=kept)
-
-    async def all(self) -> SavepointList:
-        """List them, also those that cannot be used."""
-        names = await names_of(self._app.app_id, self._cluster)
-        return SavepointList(tuple([await self._find(name) for name in names]))
-
-    async def drop(self, name: str) -> None:
-        """Delete one for good; errors as of `drop`."""
-        await drop(self._app.app_id, name, self._cluster)
-
-    async def read(self, name: str) -> SavepointList:
-        """List the one of this name, or all ("").
+    async def read(self) -> SavepointList:
+        """List them, also those that cannot be used.
 
         Raises:
             SavepointsUnread: the cluster does not answer, or does not allow it.
         """
+        app_id, cluster = self._app.app_id, self._cluster
         try:
-            return SavepointList((await self._find(name),)) if name else await self.all()
-        except NoSuchSavepoint:
-            return SavepointList()
+            names = await names_of(app_id, cluster)
+            return SavepointList(tuple([await find(app_id, name, cluster, prove=False) for name in names]))
         except SnapreplayError as error:
             raise SavepointsUnread(error.message) from error
 
@@ -364,17 +348,14 @@ class Savepoints:
         for task in tuple(self._tasks.values()):
             await cancel_and_wait(task)
 
-    async def _find(self, name: str) -> SavepointShown:
-        return await find(self._app.app_id, name, self._cluster, prove=False)
-
     async def _work(self, operation_id: str, asked: SavepointCommand, dones: Sequence[OnDone]) -> None:
         why = "the process ended first"
         try:
             async with self._one:
                 if isinstance(asked, CreateSavepoint):
-                    await self.create(asked.name, asked.reason, by=asked.by, kept=lambda number: _kept(dones[number]))
+                    await self._create(asked, dones)
                 else:
-                    await self.drop(asked.name)
+                    await drop(self._app.app_id, asked.name, self._cluster)
         except SnapreplayError as error:
             why = str(error)
         except Exception as error:  # any error must end the operation, with its text
@@ -391,6 +372,9 @@ class Savepoints:
                     done(OperationState.CANCELLED, None, "it is saved, but not proven")
                 done(OperationState.FAILED, None, why)
 
+    async def _create(self, asked: CreateSavepoint, dones: Sequence[OnDone]) -> None:
+        def kept(number: int) -> None:
+            dones[number](OperationState.RUNNING, None, "saved, but not proven yet")
 
-def _kept(done: OnDone) -> None:
-    done(OperationState.RUNNING, None, "saved, but not proven yet")
+        with throttled(self._settings.restore.drill_share):
+            await create(self._app, self._settings, self._cluster, asked.name, asked.reason, by=asked.by, kept=kept)

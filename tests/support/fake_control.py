@@ -202,8 +202,8 @@ class FakeControl:
         self.silent.append(silent_seconds is not None)
         self.suspected.append((process_id, why))
 
-    async def savepoints(self, name: str) -> SavepointList:
-        return SavepointList(tuple(each for each in self.kept if name in ("", each.savepoint)))
+    async def savepoints(self) -> SavepointList:
+        return SavepointList(tuple(self.kept))
 
     async def dead_letters(self) -> DeadLetterList:
         return self.letters
@@ -280,8 +280,8 @@ class Local(Asking):
     async def read(self, read: StateRead, shown: Callable[[StateAnswer], T]) -> T:
         return shown(self._control.read(read))
 
-    async def savepoints(self, name: str) -> SavepointList:
-        return await self._control.savepoints(name)
+    async def savepoints(self) -> SavepointList:
+        return await self._control.savepoints()
 
     async def dead_letters(self) -> DeadLetterList:
         return await self._control.dead_letters()
