@@ -163,7 +163,7 @@ async def redrive(
     output: options.Output = Format.TABLE,
 ) -> None:
     """Send the dead letters back to their inputs, each exactly once."""
-    from snapreplay.service.redrive import redrive as redrive_app
+    from snapreplay.service.dead_letters import redrive as redrive_app
 
     done = await redrive_app(app, settings, dry_run=dry_run)
     if output is Format.JSON:

@@ -26,11 +26,11 @@ from snapreplay.devbroker.broker import KEEP_OLD_RECORDS, LocalBroker
 from snapreplay.errors import UnknownPartition, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.config.sources import merged, names_in
+from snapreplay.service.dead_letters import is_note
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaFeeder
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.ports import TopicPartition
-from snapreplay.service.redrive import is_note
 from snapreplay.service.topics.reading import decided_bounds, reading
 from snapreplay.state.composite import Store
 from snapreplay.state.cursor import load_slices

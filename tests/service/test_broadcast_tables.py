@@ -9,13 +9,13 @@ import pytest
 
 from snapreplay.api.server import HttpServer
 from snapreplay.service.blocking import BlockingReader
+from snapreplay.service.dead_letters import redrive
 from snapreplay.service.decisions.reset import ResetTarget, propose
 from snapreplay.service.doctor.collect import examine
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.live import recoverability_monitor
 from snapreplay.service.ports import NewTopic, TopicPartition
 from snapreplay.service.recovery.input_identity import InputShrunk
-from snapreplay.service.redrive import redrive
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER, ensure_topics
 from snapreplay.snapshots.jobs.audit import audit
 from snapreplay.snapshots.proof.report import Level

@@ -5,8 +5,7 @@ from snapreplay.app.record import InputRecord, Output, RawRecord
 from snapreplay.app.timer import Timer
 from snapreplay.errors import RecordError
 from snapreplay.service.control.kafka_reads import VALUE_CHARACTERS_MAX
-from snapreplay.service.dead_letters import LEFT_SHOWN_MAX, _left, _letters
-from snapreplay.service.redrive import REDRIVEN_HEADER
+from snapreplay.service.dead_letters import LEFT_SHOWN_MAX, REDRIVEN_HEADER, _left, _letters
 
 WHY = RecordError("why")
 
@@ -36,14 +35,13 @@ def test_what_lies_below_a_note_was_sent_back_and_what_lies_at_it_is_open() -> N
 
 
 def test_what_a_redrive_passed_over_was_not_sent_back() -> None:
-    """Each note says it of its own part; a later one does not repeat it. Notes of before do not say it: timers are
-    passed over in any case, once a redrive came as far."""
+    """Each note says it of its own part; a later one does not repeat it."""
     timer = stored(timer_dead_letter("1", Timer("ledger", 0, "remind", "default", "ada", 7), WHY), 3)
     left = ", except 0 (record gone), 1 (no such input)"
     passed_over = {0: ("passed_over", "record gone"), 1: ("passed_over", "no such input")}
     before = (letter(0), letter(1), note(2, 2, left), timer)
     assert became(*before) == {**passed_over, 3: ("open", "")}
-    assert became(*before, note(4, 4)) == {**passed_over, 3: ("passed_over", "timer")}
+    assert became(*before, note(4, 4, ", except 3 (timer)")) == {**passed_over, 3: ("passed_over", "timer")}
 
 
 def test_no_more_of_a_record_is_shown_than_there_is_room_for() -> None:

@@ -10,12 +10,11 @@ from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.record import Output, RawRecord
 from snapreplay.app.timer import Timer
 from snapreplay.errors import RecordError
-from snapreplay.service import redrive as module
+from snapreplay.service import dead_letters as module
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.dead_letters import DeadLetters
+from snapreplay.service.dead_letters import REDRIVEN_HEADER, DeadLetters, NotesShifted, redrive
 from snapreplay.service.kafka.feeding import KafkaFeeder
 from snapreplay.service.ports import NewTopic, TopicPartition
-from snapreplay.service.redrive import REDRIVEN_HEADER, NotesShifted, redrive
 from snapreplay.service.topics.reading import reading
 from tests.support import apps
 from tests.support.kafka import decided
