@@ -118,14 +118,12 @@ def _document(app: FastAPI) -> dict[str, Any]:
             operation["security"] = []
             del operation["responses"][str(problems.NO_TOKEN.status)]
             del operation["responses"][str(problems.NO_CERTIFICATE.status)]
-    problem = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-    nested = problem.pop("$defs", {})
     token: dict[str, list[str]] = {"token": []}
     if app.state.path:
         document["servers"] = [{"url": app.state.path}]
     document["security"] = [token] if app.state.needs_token else [{}, token]
     document["components"]["securitySchemes"] = {"token": _TOKEN}
-    document["components"]["schemas"].update(views.schemas() | nested | {"Problem": problem})
+    document["components"]["schemas"].update(views.schemas())
     return document
 
 

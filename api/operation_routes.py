@@ -15,7 +15,7 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 import msgspec
 from fastapi import APIRouter, Path, Response
-from pydantic import BeforeValidator, Field, create_model, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
 from snapreplay.api import problems, views
 from snapreplay.api.context import ApiContext, Covers, Here
@@ -133,8 +133,11 @@ _ALSO_REFUSED: dict[type[Command], tuple[problems.ProblemKind, ...]] = {
 """The problems of a command that HTTP itself has with it."""
 
 
-class Body(problems.Model):
-    """The body of a request."""
+class Body(BaseModel):
+    """The body of a request. No coercion and no unknown fields: `false` is not a partition, and a misspelt field is an
+    error."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     @model_validator(mode="before")
     @classmethod

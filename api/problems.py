@@ -8,20 +8,21 @@ to do. The text of an unexpected exception never leaves the process, but it is l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple, cast
 
 import msgspec
-from fastapi import Request
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from msgspec import Meta
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from snapreplay.api import events
 from snapreplay.api.fleet_views import Process
+from snapreplay.api.json_values import encoded
 from snapreplay.api.server import APPS
 from snapreplay.counted import counted, some
 from snapreplay.errors import PartitionNotLive, UnknownPartition
@@ -153,27 +154,21 @@ OF_A_POST = (ROLE, TWO_LENGTHS, MALFORMED_HEADER, FOREIGN_HOST, FOREIGN_ORIGIN, 
 """What every request that is to do something may be answered with."""
 
 
-class Model(BaseModel):
-    """No coercion and no unknown fields: `false` is not a partition, and a misspelt field is an error."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class FieldError(Model):
+class FieldError(msgspec.Struct, frozen=True):
     """One thing that is wrong with a request; `where` is a path such as `body.partitions.0`."""
 
     where: str
     message: str
 
 
-class Problem(Model):
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     """An RFC 9457 problem document. Members after `instance` are ours, absent when empty."""
 
-    type: Annotated[str, Field(examples=[URN + UNKNOWN_PARTITION.name])]
+    type: Annotated[str, Meta(examples=[URN + UNKNOWN_PARTITION.name])]
     title: str
-    status: Annotated[int, Field(ge=400, le=599)]
+    status: Annotated[int, Meta(ge=400, le=599)]
     detail: str
-    instance: Annotated[str, Field(description="Path of the request.")]
+    instance: Annotated[str, Meta(description="Path of the request.")]
     hint: str | None = None
     partition: int | None = None
     partition_count: int | None = None
@@ -181,6 +176,9 @@ class Problem(Model):
     phase: str | None = None
     partitions: tuple[int, ...] | None = None
     errors: tuple[FieldError, ...] | None = None
+
+
+OURS = Problem.__struct_fields__[5:]
 
 
 def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
@@ -212,35 +210,21 @@ def owner_away(process: Process, why: str) -> ProblemError:
 def of_peer(process: Process, status: int, document: bytes) -> ProblemError:
     """Make the error for a refusal by another process. What that one holds against this process, such as its token,
     does not concern the caller."""
-    try:
-        refusal = msgspec.json.decode(document, type=_Refusal)
-    except msgspec.MsgspecError:
-        refusal = _Refusal()
-    members = msgspec.structs.asdict(refusal)
-    urn, title, detail = (members.pop(each) for each in ("type", "title", "detail"))
-    if status not in _PASSED_ON or not urn.startswith(URN):
+    refusal = None
+    with suppress(msgspec.MsgspecError):
+        refusal = msgspec.json.decode(document, type=Problem)
+    if refusal is None or status not in _PASSED_ON or not refusal.type.startswith(URN):
         unknown = status == HTTPStatus.NOT_FOUND
         return owner_away(process, "it is of a version without this request" if unknown else f"it answers {status}")
-    kind = ProblemKind(urn.removeprefix(URN), status, title, retry_seconds=int(status == BUSY_LINE.status))
+    retry_seconds = int(status == BUSY_LINE.status)
+    kind = ProblemKind(refusal.type.removeprefix(URN), status, refusal.title, retry_seconds=retry_seconds)
     if kind.name == NOT_HERE.name:  # it has just moved
         kind = NOT_READABLE
-    return ProblemError(kind, f"process {process.process_id} on {process.host}: {detail}", **members)
+    members = {name: getattr(refusal, name) for name in OURS}
+    return ProblemError(kind, f"process {process.process_id} on {process.host}: {refusal.detail}", **members)
 
 
 _PASSED_ON = (404, 409, 422, 503)
-
-
-class _Refusal(msgspec.Struct):
-    type: str = ""
-    title: str = ""
-    detail: str = ""
-    hint: str | None = None
-    partition: int | None = None
-    partition_count: int | None = None
-    operation_id: str | None = None
-    phase: str | None = None
-    partitions: tuple[int, ...] | None = None
-    errors: tuple[dict[str, str], ...] | None = None
 
 
 def partly(operation_id: str, refused: Sequence[ProblemError]) -> ProblemError:
@@ -304,24 +288,16 @@ def wrong_media(media: str) -> ProblemError:
     return ProblemError(MEDIA, f"Content-Type is {media[:200]!r}, not 'application/json'")
 
 
-def response(problem: ProblemError, path: str) -> JSONResponse:
-    kind = problem.kind
-    document = Problem(
-        type=URN + kind.name if kind.name else "about:blank",
-        title=kind.title,
-        status=kind.status,
-        detail=problem.detail,
-        instance=path,
-        **cast("Any", problem.members),
-    )
-    return JSONResponse(
-        document.model_dump(mode="json", exclude_none=True), kind.status, headers=problem.headers, media_type=MEDIA_TYPE
-    )
+def response(problem: ProblemError, path: str) -> Response:
+    kind, members = problem.kind, cast("Any", problem.members)
+    type_ = URN + kind.name if kind.name else "about:blank"
+    document = Problem(type_, kind.title, kind.status, problem.detail, path, **members)
+    return Response(encoded(document), kind.status, headers=problem.headers, media_type=MEDIA_TYPE)
 
 
 def wrong(where: str, why: str) -> ProblemError:
     """Make the error for a part of a request. The value itself is not repeated: it may be a secret."""
-    return ProblemError(INVALID, f"{where}: {why}", errors=(FieldError(where=where, message=why),))
+    return ProblemError(INVALID, f"{where}: {why}", errors=(FieldError(where, why),))
 
 
 def missing(partition: int, partition_count: int | None) -> ProblemError:
@@ -379,7 +355,7 @@ def install(app: Starlette, overview: str = "GET /openapi.json lists the paths a
         app.add_exception_handler(error, _answer)
 
 
-async def _answer(request: Request, error: Exception) -> JSONResponse:
+async def _answer(request: Request, error: Exception) -> Response:
     return response(_as_problem(request, error), request.app.state.path + request.url.path)
 
 
@@ -457,7 +433,7 @@ def _invalid(request: Request, error: RequestValidationError) -> ProblemError:
         return wrong_media(media)
     # The value is not echoed: it may be huge, or a secret sent by mistake.
     errors = tuple(
-        FieldError(where=".".join(str(part) for part in each["loc"]), message=each["msg"].removeprefix("Value error, "))
+        FieldError(".".join(str(part) for part in each["loc"]), each["msg"].removeprefix("Value error, "))
         for each in found[:20]
     )
     where, message = errors[0].where, errors[0].message

@@ -526,9 +526,10 @@ def begun(*refused: problems.ProblemKind) -> dict[int | str, dict[str, Any]]:
 
 
 def schemas() -> dict[str, Any]:
-    """Return OpenAPI's schemas of everything shown, by name. No field is ever left out."""
-    _, found = msgspec.json.schema_components(SHOWN, ref_template="#/components/schemas/{name}")
-    for each in found.values():
-        if "properties" in each:
+    """Return OpenAPI's schemas of everything shown, by name. No field is ever left out, but for those of a problem."""
+    shown = (*SHOWN, problems.Problem)
+    _, found = msgspec.json.schema_components(shown, ref_template="#/components/schemas/{name}")
+    for name, each in found.items():
+        if "properties" in each and name != problems.Problem.__name__:
             each["required"] = sorted(each["properties"])
     return found

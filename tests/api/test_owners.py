@@ -115,8 +115,8 @@ class Refusing(Forwarder):
 
     async def ask(self, process: Process, command: Command, passed_on: Mapping[str, str] = NO_HEADERS) -> Begun:
         if process.process_id == "p2":
-            document = b'{"type": "urn:snapreplay:problem:loop-blocked", "detail": "nothing was started"}'
-            raise problems.of_peer(process, 503, document)
+            refused = ProblemError(problems.LOOP_BLOCKED, "nothing was started")
+            raise problems.of_peer(process, 503, bytes(problems.response(refused, "/").body))
         raise problems.owner_away(process, "it may or may not have done it")
 
 
@@ -135,7 +135,8 @@ async def test_an_owner_that_may_have_begun_it_is_not_hidden_by_one_that_has_not
         (
             422,
             b'{"type": "urn:snapreplay:problem:invalid-request", "title": "The request is not valid",'
-            b' "detail": "key: no", "errors": [{"where": "key", "message": "no"}], "added later": 1}',
+            b' "status": 422, "detail": "key: no", "instance": "/", "errors": [{"where": "key", "message": "no"}],'
+            b' "added later": 1}',
             "invalid-request",
             "process p2 on host-p2: key: no",
             [{"where": "key", "message": "no"}],
