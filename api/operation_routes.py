@@ -176,7 +176,6 @@ def _given(meta: msgspec.Meta) -> dict[str, Any]:
 
 
 def _in_path(kind: Any) -> Any:
-    """Return the type of a parameter of the path."""
     base, meta = get_args(kind)
     of_int = [BeforeValidator(canonical)] if base is int else []
     return Annotated[base, Field(**_given(meta)), *of_int, Path(description=meta.description)]

@@ -99,7 +99,6 @@ class Settings(Table):
 
     @property
     def request_timeout_ms(self) -> int:
-        """Timeout of one request to a broker (ms)."""
         return int(self.kafka.get("request.timeout.ms", REQUEST_TIMEOUT_MS))
 
     @property

@@ -151,7 +151,6 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def body(self) -> dict[str, Any] | None:
-        """The JSON of this request; None: it has none."""
         found = {each.name: getattr(self, each.name) for each in self.parameters()}
         return {name: value for name, value in found.items() if value is not None} if found else None
 

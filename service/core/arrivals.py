@@ -59,7 +59,6 @@ class Arrivals:
         return [name for name, run in self._runs.items() if not run]
 
     def has(self, name: str) -> bool:
-        """Say whether records of this input are there."""
         return bool(self._runs[name])
 
     def awaited(self, places: Mapping[str, Place], now_s: float) -> list[str]:

@@ -160,7 +160,6 @@ class BatchFailures(Struct, frozen=True):
         return None if is_past and next_batch > self.record_batch else record
 
     def doubted(self, failed: Increment, events: Events = NO_EVENTS) -> BatchFailures:
-        """Count that the batch ended in doubt."""
         return replace(self, bisection=self.bisection.doubted(failed, events.event_count))
 
     def refused(

@@ -263,7 +263,6 @@ def read_positions(
 
 
 def committed_positions(chain: Chain) -> dict[str, ReadPosition]:
-    """Return the committed position in each input."""
     return read_positions(chain.last, chain.expected_anchors)
 
 

@@ -33,7 +33,6 @@ class FalseAlarms(Struct, frozen=True):
         return self.at + min(PAUSE_SECONDS_MAX, PAUSE_SECONDS_MIN * 2.0 ** min(self.times - 1, 16))
 
     def another(self, now: float) -> FalseAlarms:
-        """Count one."""
         return FalseAlarms(1 if self.is_over(now) else self.times + 1, now)
 
     def is_over(self, now: float) -> bool:

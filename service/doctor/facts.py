@@ -164,7 +164,6 @@ class DoctorFacts(msgspec.Struct, frozen=True):
         return f"; or {way}"
 
     def existing(self, *names: str) -> Iterator[TopicFacts]:
-        """Return those of these topics that exist."""
         return (self.topics[name] for name in dict.fromkeys(names) if name in self.topics)
 
     def alter(self, topic: str, setting: str) -> str:

@@ -223,7 +223,6 @@ class Live:
 
     @property
     def last(self) -> Increment:
-        """The newest committed increment."""
         return self.committer.chain.last
 
     @property

@@ -138,7 +138,6 @@ class ObjectiveWatch:
         self._said = Repeats()
 
     def committed(self, increment: Increment) -> None:
-        """Count what was committed."""
         self._records += increment.handled_count
         self._offsets += records_between(self._positions, increment.positions)
         self._positions = increment.positions

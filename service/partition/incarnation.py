@@ -176,7 +176,6 @@ class Incarnation:
             self.live.stop()
 
     async def run(self) -> Ended:
-        """Run the incarnation and return what ended it."""
         try:
             with self._context.pulse.told(self.watch.stood_still):
                 await self._recover_and_process()

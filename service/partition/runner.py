@@ -93,7 +93,6 @@ class PartitionRunner:
 
     @property
     def increments(self) -> TopicPartition:
-        """Its own log."""
         return self._context.increments
 
     @property

@@ -113,7 +113,6 @@ class StandbyTask:
         return Readable(self._store, self._last, AnsweredBy.STANDBY, self._last.owner_epoch, age_seconds)
 
     def start(self) -> None:
-        """Begin to copy."""
         self._task = asyncio.get_running_loop().create_task(
             self._run(), name=with_app(f"standby-{self._context.partition}")
         )
@@ -326,7 +325,6 @@ class Standbys:
         return self._held.pop(number, None)
 
     async def end(self) -> None:
-        """End all of them."""
         self._wanted = frozenset()
         for number in tuple(self._held):
             standby = self._held.pop(number)
@@ -396,7 +394,6 @@ class Room(RestoreProgress):
             self._begins()
 
     def restore(self, **facts: Any) -> None:
-        """Learn of the snapshot."""
         used = facts.get("snapshot")
         if isinstance(used, SnapshotUsed):
             self._entries = used.entries

@@ -181,7 +181,6 @@ class Owned(Struct, frozen=True):
         await give_up_later(self.context, FoundIncrement(begun, self.owner_epoch))
 
     async def commit(self, increment: Increment) -> int:
-        """Commit it; return its offset."""
         return await commit_increment(self.context, self.producer, increment)
 
 

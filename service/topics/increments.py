@@ -171,7 +171,6 @@ async def _why_another(
 
 
 def decision_of(increment: Increment, offset: int) -> Decision:
-    """Return what the increment at this offset records."""
     said = increment.decision or {}
     return Decision(
         offset=offset,

@@ -42,7 +42,6 @@ class InputRecord(Protocol):
 
 
 def id_of(record: InputRecord) -> RecordId:
-    """Return an id that is unique and stable."""
     return RecordId(*place_of_input(record.topic, record.partition), record.offset)
 
 

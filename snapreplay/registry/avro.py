@@ -109,7 +109,6 @@ class RecursiveSchema(ValueError):
 
 
 def codec_without_registry(type_: Any, schema: str | Path | None, written_by: str | Path | None) -> Codec[Any]:
-    """Return the codec of `snapreplay.avro`."""
     form = AvroFormat(type_, text_of(schema), "avro")
     name = form.name
     if form.schema is None:

@@ -76,7 +76,6 @@ def codec_of(registry: Client, form: Format, subject: str | None, version: int |
 
 
 def text_of(schema: str | Path | None) -> str | None:
-    """Return the text of a schema that was given as a text or as the path of a file."""
     if isinstance(schema, Path):
         try:
             return schema.read_text(encoding="utf-8")

@@ -36,7 +36,6 @@ class TopicPartition(NamedTuple):
 
 
 def place_of(record: InputRecord) -> TopicPartition:
-    """Return the partition that a record lies in."""
     return TopicPartition(record.topic, record.partition)
 
 

@@ -120,7 +120,6 @@ class Orphans:
         return bool(self._rules)
 
     def claim(self, offset: int) -> None:
-        """Note a claim."""
         if self._claim_offset is None:
             self._claim_offset = offset
 
@@ -140,7 +139,6 @@ class Orphans:
             self._first_with.setdefault(_log_id(increment), offset)
 
     def has(self, found: Found) -> bool:
-        """Say whether the increment is one."""
         for rule in self._rules:
             if rule.start_offset <= found.offset < rule.end_offset:
                 is_foreign = found.offset < rule.claim_offset and _log_id(found.increment) != rule.log_id

@@ -173,7 +173,6 @@ class IncrementsProof:
         self._unread: list[Unread] = []
 
     def add(self, record: Judged) -> None:
-        """Judge the next record of the topic."""
         condition = record.condition
         if condition is Condition.FOREIGN:
             self.foreign_records += 1
