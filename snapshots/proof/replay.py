@@ -6,7 +6,7 @@ fingerprint of its outputs must be the recorded ones. The first difference is na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -31,7 +31,7 @@ from snapreplay.snapshots.proof.report import Violation
 from snapreplay.snapshots.proof.state import is_there, load, manifest_of
 from snapreplay.state.composite import Store
 from snapreplay.state.contract import StateChanges
-from snapreplay.state.digest import DEFAULT_STORE, Digest
+from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.keys import stored_key
 from snapreplay.state.values import bare
 
@@ -41,14 +41,12 @@ class Segment(msgspec.Struct, frozen=True):
 
     Attributes:
         base: None for the genesis.
-        next_snapshot: of the state after the last batch; None where there is none.
         positions: of the inputs after the last batch of the log; no record from there on is read.
         retired: inputs and the ids of their topics of then. A topic of this name that is there now is another one.
     """
 
     partition: int
     base: Pointer | None
-    next_snapshot: Pointer | None
     log_start: int
     end_offset: int
     positions: dict[str, int]
@@ -94,7 +92,7 @@ def segments(moment: Moment, last: Found, retired: Collection[tuple[str, str]] =
     for base, following in zip_longest(starts, starts[1:]):
         begin = moment.log_start if base is None else base.increment_offset + 1
         end = last.offset if following is None else following.increment_offset
-        made.append(Segment(moment.partition, base, following, begin, end, increment.positions, gone))
+        made.append(Segment(moment.partition, base, begin, end, increment.positions, gone))
     return made
 
 
@@ -165,13 +163,8 @@ class _Replay:
         segment = self._segment
         if segment.base is not None:
             self._load(segment.base)
-        last: Step | None = None
-        for last in self._left:
-            self._batch(last)
-        if last is not None and segment.next_snapshot is not None:
-            pointer = segment.next_snapshot
-            says = f"snapshot {pointer.snapshot_id} of it has other entries"
-            self._compare(last, manifest_of(self._logs, pointer).entries_digest, lambda: says)
+        for found in self._left:
+            self._batch(found)
 
     def _load(self, pointer: Pointer) -> None:
         manifest = manifest_of(self._logs, pointer)
@@ -205,43 +198,32 @@ class _Replay:
         increment = found.increment
         if applied is not None and increment.outputs_xxh64 != applied.outputs_xxh64:
             raise self._outputs_differ(found, applied)
-        self._compare(found, increment.digest, narrowed(increment, found.changes, applied))
-
-    def _compare(self, found: Step, recorded: Digest, says: Callable[[], str]) -> None:
-        digest = self.store.digest
-        if digest != recorded:
-            raise _Difference(found, f"another state; {says()}")
+        if self.store.digest != increment.digest:
+            raise _Difference(found, f"another state; {narrowed(increment, found.changes, applied)}")
 
     def _outputs_differ(self, found: Step, applied: Applied) -> _Difference:
         recorded, replayed = found.increment.outputs_xxh64, applied.outputs_xxh64
         topics = {t for t in recorded.keys() | replayed.keys() if recorded.get(t) != replayed.get(t)}
-        narrowing = narrowed(found.increment, found.changes, applied)()
-        says = f"other outputs to {', '.join(sorted(topics))}; {narrowing}"
-        return _Difference(found, says)
+        narrowing = narrowed(found.increment, found.changes, applied)
+        return _Difference(found, f"other outputs to {', '.join(sorted(topics))}; {narrowing}")
 
 
-def narrowed(increment: Increment, changes: Sequence[bytes], applied: Applied | None) -> Callable[[], str]:
-    """Find the first key whose value is another one, by the recorded changes."""
-
-    def says() -> str:
-        if increment.changes is None or applied is None:
-            return "no changes were recorded to compare"
-        recorded: _Values = {}
-        for stores in check_changes(increment.changes, changes):
-            recorded |= _by_place(stores)
-        replayed = _by_place(applied.sealed.changes)
-        places = [
-            each
-            for each in {**recorded, **replayed}
-            if recorded.get(each, _UNTOUCHED) != replayed.get(each, _UNTOUCHED)
-        ]
-        if not places:
-            return "by the same changes of the state"
-        first = places[0]
-        one, other = (values.get(first, _UNTOUCHED) for values in (recorded, replayed))
-        return _differs(len(places), first, one, other)
-
-    return says
+def narrowed(increment: Increment, changes: Sequence[bytes], applied: Applied | None) -> str:
+    """Name the first key whose value is another one, by the recorded changes."""
+    if increment.changes is None or applied is None:
+        return "no changes were recorded to compare"
+    recorded: _Values = {}
+    for stores in check_changes(increment.changes, changes):
+        recorded |= _by_place(stores)
+    replayed = _by_place(applied.sealed.changes)
+    places = [
+        each for each in {**recorded, **replayed} if recorded.get(each, _UNTOUCHED) != replayed.get(each, _UNTOUCHED)
+    ]
+    if not places:
+        return "by the same changes of the state"
+    first = places[0]
+    one, other = (values.get(first, _UNTOUCHED) for values in (recorded, replayed))
+    return _differs(len(places), first, one, other)
 
 
 _UNTOUCHED = b"\xc1"  # no MessagePack
