@@ -154,7 +154,7 @@ class StartDeadline:
 
 
 class LocalNode:
-    """A broker and controller in one JVM on 127.0.0.1, under a keeper; a LocalCluster starts it."""
+    """A broker and controller in one JVM on 127.0.0.1, under a keeper."""
 
     def __init__(self, kafka: KafkaFiles, address: properties.Node, heap_mb: int) -> None:
         self.address = address

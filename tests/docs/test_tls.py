@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 from snapreplay import load_settings, running
 from snapreplay.api.cli.root import app as commands
 from snapreplay.app.load import load_app
-from snapreplay.devbroker.broker import LocalCluster
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.properties import Node
 from tests.support import kafka_tools
 from tests.support.deadlines import scaled
 from tests.support.guarded import token
+from tests.support.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.whole]
 

@@ -17,10 +17,10 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from snapreplay.devbroker.broker import LocalCluster
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.properties import HOST, Node
 from tests.support.deadlines import scaled
+from tests.support.local_cluster import LocalCluster
 from tests.support.steady import KEEPS_LEADERS
 from tests.support.waiting import eventually
 

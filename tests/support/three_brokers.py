@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
-from snapreplay.devbroker.broker import LocalCluster
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.properties import HOST, Node
 from tests.support.deadlines import scaled
+from tests.support.local_cluster import LocalCluster
 from tests.support.wire import Direction, Streams, Wire, listening, loop_of_wires
 
 SIZE = 3

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from snapreplay.devbroker.broker import LocalCluster
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.properties import Node
 from tests.deploy.cluster.load import Load
 from tests.deploy.dockerfile import ROOT
+from tests.support.local_cluster import LocalCluster
 
 HERE = Path(__file__).parent
 BRIDGE = "10.213.0.1"

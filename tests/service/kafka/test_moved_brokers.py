@@ -4,12 +4,12 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from snapreplay.devbroker.broker import LocalCluster
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.properties import HOST, Node
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
 from tests.service.kafka.test_membership import Member
+from tests.support.local_cluster import LocalCluster
 from tests.support.stage import session_ms, settings_for, until
 from tests.support.steady import KEEPS_LEADERS
 from tests.support.wire import Wire, detour

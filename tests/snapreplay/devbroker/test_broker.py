@@ -28,7 +28,7 @@ import time
 from snapreplay.devbroker.broker import LocalBroker
 broker = LocalBroker()
 broker.start()
-print(broker.pid, broker.node(0)._process._keeper.pid, broker.log_path.parent, flush=True)
+print(broker.pid, broker._node._process._keeper.pid, broker.log_path.parent, flush=True)
 time.sleep(600)
 """
 
