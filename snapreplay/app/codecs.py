@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_INT64, _INT32 = struct.Struct(">q"), struct.Struct(">i")
 _SHOWN = 40
 _BEGINNING = {*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF}  # of a map or an array in MessagePack
 _NO_BEGINNING = bytes(each for each in range(256) if each not in _BEGINNING)
@@ -63,26 +62,17 @@ def _same_bytes(data: bytes) -> bytes:
     return data
 
 
-def _decode_int64(data: bytes) -> int:
-    value: int = _INT64.unpack(data)[0]
-    return value
+def _of_integers(name: str, form: struct.Struct) -> Codec[int]:
+    def decode(data: bytes) -> int:
+        value: int = form.unpack(data)[0]
+        return value
 
+    def encode(value: int) -> bytes:
+        if type(value) is not int:
+            raise TypeError(f"expected int, got {type(value).__name__}")
+        return form.pack(value)
 
-def _encode_int64(value: int) -> bytes:
-    if type(value) is not int:
-        raise TypeError(f"expected int, got {type(value).__name__}")
-    return _INT64.pack(value)
-
-
-def _decode_int32(data: bytes) -> int:
-    value: int = _INT32.unpack(data)[0]
-    return value
-
-
-def _encode_int32(value: int) -> bytes:
-    if type(value) is not int:
-        raise TypeError(f"expected int, got {type(value).__name__}")
-    return _INT32.pack(value)
+    return Codec(name, decode, encode)
 
 
 def _decode_text(data: bytes) -> str:
@@ -104,10 +94,10 @@ raw: Codec[bytes] = Codec("raw", _same_bytes, _same_bytes)
 utf8: Codec[str] = Codec("utf8", _decode_text, _encode_text)
 """Text, strictly UTF-8, without NUL (U+0000). Kafka's StringSerializer writes the same."""
 
-i64: Codec[int] = Codec("i64", _decode_int64, _encode_int64)
+i64 = _of_integers("i64", struct.Struct(">q"))
 """Eight bytes, big-endian, signed. Kafka's LongSerializer writes the same."""
 
-i32: Codec[int] = Codec("i32", _decode_int32, _encode_int32)
+i32 = _of_integers("i32", struct.Struct(">i"))
 """Four bytes, big-endian, signed. Kafka's IntegerSerializer writes the same."""
 
 
