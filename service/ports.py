@@ -1,7 +1,9 @@
 """The interface of Kafka that the service needs: `service.kafka` implements it for real brokers, the simulator in
 memory.
 
-Every call has a deadline. Errors are those of `snapreplay.errors` and `core.kafka_errors`, never the client's.
+Every call has a deadline. Errors are those of `snapreplay.errors` and `core.kafka_errors`, never the client's. A call
+without an answer raises Unreachable, a reader without progress ReadStalled: functions that only pass them on do not
+repeat it.
 """
 
 from __future__ import annotations

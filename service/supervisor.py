@@ -321,7 +321,6 @@ class Supervisor:
         """Return the cluster as it is now, or why all partitions are refused, also those that start later.
 
         Raises:
-            Unreachable: the cluster could not be inspected.
             MissingInput: no refusal, because the partitions wait for the input.
         """
         try:

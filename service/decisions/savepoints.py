@@ -228,7 +228,6 @@ async def find(app_id: str, name: str, cluster: Cluster, *, prove: bool) -> Save
 
     Raises:
         NoSuchSavepoint: none of its topics exists.
-        Unreachable: the cluster did not answer.
     """
     pair = names.own_pair(names.savepoint_id(app_id, name))
     facts = await cluster.topics(pair)

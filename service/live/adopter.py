@@ -267,7 +267,6 @@ async def examine(
 
     Raises:
         Rejected: it is not to be adopted.
-        Unreachable, ReadStalled, TopicGone: it could not be found out.
     """
     manifest = await _manifest(snapshots, context.snapshots, offset)
     start_offset = (await snapshots.bounds(context.snapshots)).start_offset

@@ -60,11 +60,7 @@ class InputGuard:
         self._go_on: set[str] = set()  # by the last comparison
 
     async def open(self, chain: Chain) -> Reader:
-        """Return the reader of the inputs, by id, at the committed positions that the recovery has checked.
-
-        Raises:
-            Unreachable.
-        """
+        """Return the reader of the inputs, by id, at the committed positions that the recovery has checked."""
         positions, ids = chain.last.positions, chain.expected_ids
         reader = await self._context.cluster.reader(
             patient=True, topic_ids={name: ids.get(name, "") for name in positions}

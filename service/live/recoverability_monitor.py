@@ -274,11 +274,7 @@ class RestorePlanner:
         self._known: dict[str, RestoreFacts] = {}
 
     async def plan(self, reader: Reader, seen: Seen) -> RestorePlan:
-        """Plan by what was just seen of the logs; `reader` reads all records.
-
-        Raises:
-            Unreachable, ReadStalled: it could not be found out.
-        """
+        """Plan by what was just seen of the logs; `reader` reads all records."""
         kept = {pointer.snapshot_id for pointer in seen.last.pointers}
         self._known = {name: facts for name, facts in self._known.items() if name in kept}
         mode = "replay" if seen.by_replay else self._context.settings.restore.mode

@@ -164,11 +164,7 @@ class OwnershipWatch:
 
     async def _has_lost(self, committer: Committer) -> bool:
         """Say whether the log has lost what we wrote last, and tell. A leader that is cut off may lag behind, so it is
-        asked again first; the partition is not ready meanwhile.
-
-        Raises:
-            Unreachable, ReadStalled: it could not be found out.
-        """
+        asked again first; the partition is not ready meanwhile."""
         patience, increments = Patience(), self._context.increments
         while (why := await self._why_lost(committer)) is not None and not patience.is_over:
             self._doubted(f"{why}; all brokers are being asked")

@@ -240,11 +240,7 @@ async def _until_readable(context: Context, reader: Reader) -> None:
 async def appeared(context: Context, last: Increment, topics: Sequence[str]) -> InputChange:
     """Return the change that adds these topics, as far as they still exist, from their beginnings. A topic that was
     retired before resumes there: an older version of the app, whose pattern it matches, may run once more. A table
-    does not: its store may have been retired with it, and applying a row twice changes nothing.
-
-    Raises:
-        Unreachable: the cluster could not be asked.
-    """
+    does not: its store may have been retired with it, and applying a row twice changes nothing."""
     ids = await context.cluster.topic_ids(topics)
     added = {}
     async with reading(context.cluster, topic_ids=ids) as reader:

@@ -147,11 +147,7 @@ def command(finding: Finding, context: Context) -> str:
 
 async def with_way_out(error: SnapreplayError, context: Context, recovery: Recovery) -> SnapreplayError:
     """Return the same error. Its hint also has the exact command to accept it where that leads to a state, or says what
-    remains; and the savepoints, if the log is lost.
-
-    Raises:
-        Unreachable, ReadStalled: it could not be found out.
-    """
+    remains; and the savepoints, if the log is lost."""
     findings = findings_of(error, context, recovery.last)
     if findings:
         await _with_acceptance(error, findings, context, recovery)
@@ -288,7 +284,6 @@ async def newest_acceptable_snapshot(context: Context, store: Sink) -> tuple[Man
 
     Raises:
         SchemaDiffers: the newest one is of another schema_version; an older one would be another state.
-        Unreachable, ReadStalled: it could not be found out.
     """
     passed_over: list[str] = []
     async with reading(context.cluster, read_committed=False, large=True) as reader:

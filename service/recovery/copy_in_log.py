@@ -35,11 +35,7 @@ LOOK_AGAIN_SECONDS = 0.2
 
 
 async def topic_ids_now(context: Context) -> dict[str, str]:
-    """Return the ids of both own topics; a missing one is absent.
-
-    Raises:
-        Unreachable: no answer.
-    """
+    """Return the ids of both own topics; a missing one is absent."""
     return await context.cluster.topic_ids([context.increments.topic, context.snapshots.topic])
 
 
@@ -56,7 +52,6 @@ async def resolved(context: Context, output: tuple[str, int, int]) -> events.Dou
 
     Raises:
         OutputUndecided: another transaction on its partition is open.
-        Unreachable: no answer.
     """
     topic, number, offset = output
     target = TopicPartition(topic, number)
@@ -152,11 +147,7 @@ async def restorable(context: Context, last: Increment) -> bool | None:
 
 
 async def topic_ids_for(context: Context, kept: RetainedState | None) -> events.TopicIdsRead:
-    """Read the topic ids for an owner that has claimed; `kept` is what it has in memory.
-
-    Raises:
-        Unreachable: no answer.
-    """
+    """Read the topic ids for an owner that has claimed; `kept` is what it has in memory."""
     topic_ids = await topic_ids_now(context)
     if kept is None or context.increments.topic not in topic_ids:
         return events.TopicIdsRead(topic_ids)

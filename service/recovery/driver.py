@@ -150,7 +150,6 @@ class RecoveryDriver:
 
         Raises:
             Superseded: a newer owner exists.
-            Unreachable, ReadStalled: the log could not be asked.
         """
         if recovery.owner_epoch < 0 or isinstance(error, DuplicateInstance | HangingTransaction):
             return  # a log that is pinned before our claim shows nothing behind it

@@ -90,7 +90,6 @@ async def topic_ids(context: Context, inputs: Iterable[str]) -> dict[str, str]:
 
     Raises:
         InputMissing: an input is not there.
-        Unreachable: the cluster could not be asked.
     """
     names = tuple(inputs)
     ids = await context.cluster.topic_ids((*names, context.increments.topic, context.snapshots.topic))
@@ -157,7 +156,6 @@ async def check_policies(context: Context, inputs: Iterable[str]) -> None:
 
     Raises:
         UsageError: an input is compacted, and this app recovers by replay.
-        Unreachable: the cluster could not be asked.
     """
     facts = await context.cluster.topics(inputs)
     check_replayable(context.settings, list(facts.values()))

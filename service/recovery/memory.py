@@ -284,7 +284,6 @@ async def nobody_else_fenced(context: Context, memory: Memory, since: float, *, 
         IncrementsMissing, NothingYet, NotInitialised, IncrementsBehind, StateDisputed: there is nothing to continue
             from.
         NotAssigned: another process has fenced since, and the group does not give us the partition.
-        Unreachable: no answer.
     """
     kept = memory.kept
     if kept is None:

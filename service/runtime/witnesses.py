@@ -104,7 +104,6 @@ async def give_up_later(context: Context, begun: FoundIncrement) -> None:
 
     Raises:
         NotAuthorized: Read on the group and on the topic is needed.
-        Unreachable: no answer.
     """
     if await behind_witness(context, begun) is None:
         return

@@ -128,11 +128,7 @@ async def increment_at(reader: Reader, log: TopicPartition, offset: int) -> Incr
 
 async def why_gone(reader: Reader, log: TopicPartition, bounds: Bounds, known: FoundIncrement) -> str | None:
     """Say why an increment that the log had is not in it any more: it has lost its end, whatever was written since.
-    None: it is there. What was trimmed or is damaged shows no lost end.
-
-    Raises:
-        Unreachable, ReadStalled: it could not be found out.
-    """
+    None: it is there. What was trimmed or is damaged shows no lost end."""
     named = f"batch {known.increment.batch}"
     return await _why_another(reader, log, bounds, known.offset, named, lambda entry: entry == known.increment)
 

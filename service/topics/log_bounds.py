@@ -143,9 +143,6 @@ async def way_back(
     Args:
         reader: of all records, also those that are not committed.
         pointed: what is known from an earlier look; kept up to date.
-
-    Raises:
-        Unreachable, ReadStalled: it could not be found out.
     """
     for gone in set(pointed) - {pointer.snapshot_id for pointer in last.pointers}:
         del pointed[gone]

@@ -28,11 +28,7 @@ async def reading(
 
 async def decided_bounds(cluster: Cluster, partition: TopicPartition) -> Bounds:
     """Return the bounds of what is committed, once every transaction that has records there now is decided. A commit is
-    answered before its marker is in the log of each partition.
-
-    Raises:
-        Unreachable, TopicGone: as `ports.Reader`.
-    """
+    answered before its marker is in the log of each partition."""
     async with reading(cluster) as committed, reading(cluster, read_committed=False) as every:
         end = (await every.bounds(partition)).end_offset
         while (bounds := await committed.bounds(partition)).end_offset < end:  # noqa: ASYNC110 - a log has no events
@@ -47,11 +43,7 @@ async def holds_records(reader: Reader, topic: TopicFacts) -> bool:
 
 
 async def newest(reader: Reader, partition: TopicPartition, count: int) -> list[InputRecord]:
-    """Return the last `count` records in order, fewer if there are fewer.
-
-    Raises:
-        Unreachable, ReadStalled, TopicGone: as `ports.Reader`.
-    """
+    """Return the last `count` records in order, fewer if there are fewer."""
     start, end = await reader.bounds(partition)
     found: list[InputRecord] = []
     for window in windows(end, start):

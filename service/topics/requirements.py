@@ -378,9 +378,5 @@ def limits_of(names: Collection[str], facts: Mapping[str, TopicFacts]) -> dict[s
 
 
 async def limits_now(cluster: Cluster, known: Mapping[str, int]) -> dict[str, int]:
-    """Ask afresh for the limits of the same topics; a topic that does not exist now keeps its own.
-
-    Raises:
-        NotAuthenticated, NotAuthorized, Unreachable: as `ports.Cluster.topics`.
-    """
+    """Ask afresh for the limits of the same topics; a topic that does not exist now keeps its own."""
     return {**known, **limits_of(known, await cluster.topics(known))}

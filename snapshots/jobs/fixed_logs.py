@@ -81,7 +81,6 @@ def freeze(reader: LogReader, app_id: str) -> list[Moment]:
 
     Raises:
         TopicMissing: one of the two topics is not there.
-        Unreachable: no answer.
     """
     return [moment_of(reader, app_id, number) for number in range(partition_count(reader, app_id))]
 
@@ -91,9 +90,6 @@ def moment_of(client: LogReader, app_id: str, partition: int) -> Moment:
 
     Starts come first, then the end of the increments, then the end of the snapshots: what the last increment points to
     is then inside, and what was trimmed before is not needed by it.
-
-    Raises:
-        Unreachable: no answer.
     """
     log, snapshots = names.increments_topic(app_id), names.snapshots_topic(app_id)
     log_start = client.bounds(log, partition, committed=True)[0]
@@ -139,7 +135,6 @@ def partition_count(reader: LogReader, app_id: str) -> int:
 
     Raises:
         TopicMissing: one of the two topics is not there.
-        Unreachable: no answer.
     """
     count = _count(reader, names.increments_topic(app_id))
     _count(reader, names.snapshots_topic(app_id))
