@@ -37,11 +37,7 @@ class Renewed(Generic[T]):
         self._value = before
 
     def now(self) -> T:
-        """Return what the files hold now.
-
-        Raises:
-            UsageError: there is nothing from before.
-        """
+        """Return what the files hold now. Raises UsageError: there is nothing from before."""
         version = [_version(each) for each in self._files]
         if version != self._version or self._value is None:
             self._version = version

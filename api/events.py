@@ -67,11 +67,7 @@ class Parser:
         self._unread = bytearray()
 
     def feed(self, piece: bytes) -> Iterator[Ages | ServerEvent]:
-        """Read on.
-
-        Raises:
-            TooLarge: an event has more than `bytes_max`.
-        """
+        """Read on. Raises TooLarge: an event has more than `bytes_max`."""
         searched = max(0, len(self._unread) - len(_END) + 1)
         self._unread += piece
         began = 0
@@ -135,11 +131,7 @@ def whose(data: bytes) -> Whose | None:
 
 
 def changed(before: StatusDocument | None, data: bytes) -> StatusDocument:
-    """Return the document with the members of an event.
-
-    Raises:
-        msgspec.MsgspecError: it cannot be read.
-    """
+    """Return the document with the members of an event. Raises msgspec.MsgspecError: it cannot be read."""
     change = _decoder().decode(data)
     given = {name: value for name in MEMBERS if (value := getattr(change, name)) is not msgspec.UNSET}
     if before is None:

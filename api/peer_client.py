@@ -103,11 +103,7 @@ async def asked(
 
 
 async def whole(answer: Answer, bytes_max: int) -> bytes:
-    """Read the body to its end.
-
-    Raises:
-        NoAnswer: it ends too early, or has more than `bytes_max`.
-    """
+    """Read the body to its end. Raises NoAnswer: it ends too early, or has more than `bytes_max`."""
     body = bytearray()
     async for part in answer.parts:
         body += part

@@ -96,11 +96,7 @@ class Reader(Protocol):
         """Whether a broker has not answered the last fetch of what is followed, although it should have by now."""
 
     async def bounds(self, partition: TopicPartition) -> Bounds:
-        """Ask the leader for the bounds.
-
-        Raises:
-            Unreachable: no answer within timeouts.metadata_ms.
-        """
+        """Ask the leader for the bounds. Raises Unreachable: no answer within timeouts.metadata_ms."""
 
     async def bounds_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """Ask for the bounds of all of them, with as many requests as for one. Raises as `bounds`."""
@@ -214,11 +210,7 @@ class Appender(Protocol):
     """An idempotent producer outside any transaction, for full snapshots and answers of calls. One task at a time."""
 
     async def append(self, record: LogRecord, partition: int) -> int:
-        """Append; return the acknowledged offset.
-
-        Raises:
-            Unreachable, RefusedRecord.
-        """
+        """Append; return the acknowledged offset. Raises Unreachable, RefusedRecord."""
 
     async def close(self) -> None: ...
 
@@ -363,11 +355,7 @@ class Cluster(Protocol):
         """Make a watch that is not connected yet."""
 
     async def member_count(self, group_id: str) -> int:
-        """Count the processes in this consumer group now; 0 when it does not exist.
-
-        Raises:
-            Unreachable: no answer.
-        """
+        """Count the processes in this consumer group now; 0 when it does not exist. Raises Unreachable: no answer."""
 
     async def committed_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]

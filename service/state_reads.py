@@ -43,11 +43,7 @@ class StateReads:
         self._codecs: dict[str, KeyCodec[Any]] | None = None
 
     def read(self, read: StateRead, supervisor: Supervisor, partition_count: int) -> StateAnswer:
-        """Answer as of now.
-
-        Raises:
-            UnknownMap, WrongRead, UnknownPartition, NotReadable: it cannot be answered.
-        """
+        """Answer as of now. Raises UnknownMap, WrongRead, UnknownPartition, NotReadable: it cannot be answered."""
         codec = self._codec(read.store)
         if read.partition is not None and not 0 <= read.partition < partition_count:
             raise UnknownPartition(read.partition, partition_count)
@@ -70,11 +66,7 @@ class StateReads:
         return StateAnswer(tuple(parts), tuple(not_read), partition_count)
 
     def encoded_key(self, read: ReadKeyHistory) -> bytes:
-        """Return the key as the log has it.
-
-        Raises:
-            UnknownMap, WrongRead: there is no such key.
-        """
+        """Return the key as the log has it. Raises UnknownMap, WrongRead: there is no such key."""
         codec = self._codec(read.store)
         return codec.encode(_checked("path.key", key_of, read.key, codec))
 

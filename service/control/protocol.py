@@ -186,18 +186,10 @@ class Control(Protocol):
         """
 
     async def savepoints(self) -> SavepointList:
-        """Read all savepoints of the app.
-
-        Raises:
-            SavepointsUnread: they cannot be read now.
-        """
+        """Read all savepoints of the app. Raises SavepointsUnread: they cannot be read now."""
 
     async def dead_letters(self) -> DeadLetterList:
-        """Read the newest dead letters of the app.
-
-        Raises:
-            UnknownPartition, NotReadable: they cannot be read (now).
-        """
+        """Read the newest dead letters of the app. Raises UnknownPartition, NotReadable: they cannot be read (now)."""
 
     def suspect(self, process_id: str, why: str, silent_seconds: float | None = None) -> None:
         """Hear that a peer seems to be dead, so that standbys here may take over. A mistake costs one takeover.

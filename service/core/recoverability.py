@@ -57,11 +57,7 @@ def outlook(seen: Seen) -> Recoverability:
 
 
 def start_of(seen: Seen) -> Start:
-    """Say where a recovery would start.
-
-    Raises:
-        StopError: nothing leads to the last increment.
-    """
+    """Say where a recovery would start. Raises StopError: nothing leads to the last increment."""
     unusable = dict(seen.unusable)
     while True:
         start = plan_start(seen.last, seen.last_offset, seen.starts, unusable)

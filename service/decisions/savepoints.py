@@ -203,11 +203,7 @@ async def _restored(source: Context, store: Store) -> FoundIncrement:
 
 
 async def usable(app_id: str, name: str, cluster: Cluster, *, prove: bool = False) -> SavepointShown:
-    """Return a savepoint that something can begin with.
-
-    Raises:
-        NoSuchSavepoint, SavepointUnusable: there is none.
-    """
+    """Return a savepoint that something can begin with. Raises NoSuchSavepoint, SavepointUnusable: there is none."""
     found = await find(app_id, name, cluster, prove=prove)
     refuse_unusable(found)
     return found

@@ -399,11 +399,7 @@ class Room(RestoreProgress):
             self._entries = used.entries
 
     def progress(self, unit: str, from_: int, current: int, target: int) -> None:
-        """Note how much of the snapshot is loaded.
-
-        Raises:
-            NoRoom: what is left of the state takes more than is free.
-        """
+        """Note how much of the snapshot is loaded. Raises NoRoom: what is left of the state takes more than is free."""
         available = available_bytes(ROOT) if unit == "bytes" else None
         if available is None or target == from_:
             return

@@ -77,11 +77,7 @@ class PartitionLogs:
 
 
 def freeze(reader: LogReader, app_id: str) -> list[Moment]:
-    """Return the moment of each partition, by number.
-
-    Raises:
-        TopicMissing: one of the two topics is not there.
-    """
+    """Return the moment of each partition, by number. Raises TopicMissing: one of the two topics is not there."""
     return [moment_of(reader, app_id, number) for number in range(partition_count(reader, app_id))]
 
 
@@ -131,11 +127,7 @@ def untrimmed(reader: LogReader, app_id: str, moment: Moment, work: Callable[[Mo
 
 
 def partition_count(reader: LogReader, app_id: str) -> int:
-    """Return the number of state partitions.
-
-    Raises:
-        TopicMissing: one of the two topics is not there.
-    """
+    """Return the number of state partitions. Raises TopicMissing: one of the two topics is not there."""
     count = _count(reader, names.increments_topic(app_id))
     _count(reader, names.snapshots_topic(app_id))
     return count

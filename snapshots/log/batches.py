@@ -133,11 +133,7 @@ class Batches:
         self.finish()
 
     def finish(self) -> None:
-        """End the log.
-
-        Raises:
-            DamagedError: the last increments cannot be read.
-        """
+        """End the log. Raises DamagedError: the last increments cannot be read."""
         for each in self._unread:
             raise each.error
 
@@ -174,11 +170,7 @@ class ChainReader:
         return step
 
     def finish(self, last: Increment, last_offset: int) -> None:
-        """End the chain.
-
-        Raises:
-            BrokenChain: the last batch is another one.
-        """
+        """End the chain. Raises BrokenChain: the last batch is another one."""
         if (self._batch, self._offset) != (last.batch, last_offset):
             raise BrokenChain(
                 f"the chain in {self._log} ends with batch {self._batch} at offset {self._offset}, but the last"

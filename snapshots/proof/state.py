@@ -73,11 +73,7 @@ def is_there(pointer: Pointer, moment: Moment) -> bool:
 
 
 def manifest_of(logs: Logs, pointer: Pointer) -> Manifest:
-    """Return the manifest of a snapshot that is there.
-
-    Raises:
-        DamagedError: it is not the one that `pointer` names.
-    """
+    """Return the manifest of a snapshot that is there. Raises DamagedError: it is not the one that `pointer` names."""
     at = pointer.manifest_offset
     for records in logs.snapshots(at, at + 1):
         return named_manifest(records[0], place_of(records[0]), pointer)
