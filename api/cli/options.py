@@ -47,7 +47,6 @@ class Option(Struct, frozen=True):
     least: float | None = None
     most: float | None = None
     setting: str = ""
-    hidden: bool = False
 
 
 # ---- what is worked on

@@ -159,9 +159,7 @@ def _of_typer(parameter: Parameter) -> Any:
     limits: dict[str, Any] = {"min": option.least, "max": option.most}
     given = f" Setting {option.setting}, {environment_name(option.setting)}." if option.setting else ""
     names = option.names.split()
-    return Annotated[
-        kind, typer.Option(*names, metavar=option.metavar, help=f"{option.help}{given}", hidden=option.hidden, **limits)
-    ]
+    return Annotated[kind, typer.Option(*names, metavar=option.metavar, help=f"{option.help}{given}", **limits)]
 
 
 # In the order in which a user needs them, as `--help` shows them.
