@@ -18,7 +18,6 @@ from snapreplay.snapshots.proof.increments import Folding, IncrementsProof, Poin
 from snapreplay.snapshots.proof.records import Condition, Judged, Logs, Moment, judge
 from snapreplay.snapshots.proof.replay import Segment, segments
 from snapreplay.snapshots.proof.report import AuditedPartition, Findings, Level, RecordedDecision, Violation
-from snapreplay.snapshots.proof.state import wrong_entries
 from snapreplay.state.digest import EMPTY, Digest, digest_of, digest_of_stores
 
 
@@ -227,8 +226,10 @@ class SnapshotsProof:
             elif found is not None and found.is_whole and not _is_of(found, manifest, ref):
                 says = f"is chunk {found.sequence} of snapshot {found.snapshot_id}"
                 yield "chunks", ref.offset, f"chunk {ref.sequence} of {name} (manifest at {manifest_offset}) {says}"
-        if (found_entries := self._hashed(manifest)) not in {None, entries}:
-            yield "digest", manifest_offset, wrong_entries(manifest, found_entries or EMPTY)
+        found_entries = self._hashed(manifest)
+        if found_entries not in {None, entries}:
+            says = f"the entries of {name} have digest {found_entries}, but its manifest says {entries}"
+            yield "digest", manifest_offset, says
 
 
 def is_trimmed(pointed: Pointed, place: AuditedPartition) -> bool:

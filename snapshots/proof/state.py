@@ -22,14 +22,6 @@ from snapreplay.state.shards import SHARD_COUNT, Shards
 T = TypeVar("T")
 
 
-def wrong_entries(manifest: Manifest, found: Digest) -> str:
-    """Say what is wrong with a snapshot whose entries have another digest."""
-    return (
-        f"the entries of snapshot {manifest.snapshot_id} have digest {found}, but its manifest says"
-        f" {manifest.entries_digest}"
-    )
-
-
 class Entries(NullSink):
     """The entries of a state in shards. The digest is that of the moment, so each batch can be compared with what
     it recorded."""
