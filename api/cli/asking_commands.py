@@ -28,7 +28,7 @@ ANSWERING = ("self", "reachable")
 def last_heard(row: Json) -> str:
     """Say of a row about a partition that it may be wrong by now, such as "(last known: its process 3f0c is dead)";
     empty if its process answers, or no process has the partition."""
-    if row.get("process_state", "self") in (None, *ANSWERING):  # an older service does not say it
+    if row["process_state"] in (None, *ANSWERING):
         return ""
     return f"(last known: its process {row['process_id']} is {row['process_state']})"
 
@@ -74,7 +74,7 @@ def print_status(status: Json) -> None:
     lines += [standby(each, names) for each in status.get("standbys", ())] + copies(status)
     lines += [away(each) for each in status.get("processes", ()) if each["state"] not in ANSWERING]
     lines += [f"trouble: {trouble}"] if (trouble := status.get("trouble")) else []
-    lines += status.get("topics_not_read", ())  # an older service does not say it
+    lines += status["topics_not_read"]
     for line in (*lines, f"{status['app_id']}: {summary(status)}"):
         print(line)
 
@@ -292,7 +292,7 @@ def _plan_troubles(partition: Json) -> list[str]:
 
 def _registries(planned: list[Json]) -> list[str]:
     """Say which schema registries a replay asks, and whether a replay is what is planned."""
-    found = sorted({each for plan in planned for each in plan.get("replay_needs", ())})  # an older service has none
+    found = sorted({each for plan in planned for each in plan["replay_needs"]})
     if not found:
         return []
     asked = ", ".join(found)
@@ -432,7 +432,7 @@ def history(
     decisions = ("at", "batch", "finding", "problem", "decided", "by", "reason")
     _print_table(*_fields(owners, found["ownerships"]))
     _print_table(*_fields(snapshots, found["snapshots"]))
-    if decided := found.get("decisions"):  # an older service does not say it
+    if decided := found["decisions"]:
         _print_table(*_fields(decisions, decided))
     if not found["is_whole"]:
         note("the log has more: this is what could be read in 5 s, at most 100 owners")

@@ -50,7 +50,7 @@ function shown(told, snapshots, nowMs, whole, toggleWhole) {
   const key = `history ${told.partition}`;
   const isWhole = whole.has(key);
   const few = (rows) => (isWhole ? rows : rows.slice(0, FEW));
-  const decisions = told.decisions ?? []; // of an older version there are none
+  const { decisions } = told;
   const longest = Math.max(told.ownerships.length, snapshots.length, decisions.length);
   return html`${timeline(told, snapshots, nowMs)}
     ${table(`Owners of partition ${told.partition}`, ["Owner", "Claimed", ["Epoch", "medium"], ["Last batch", "medium"], ["Last commit", "medium"]], few(told.ownerships).map((each) => [ownerOf(each), moment(each.claimed_at, nowMs), count(each.owner_epoch), each.last_batch === null ? "none" : count(each.last_batch), moment(each.last_commit_at, nowMs)]), "No process has claimed it yet.")}
