@@ -17,6 +17,7 @@ from snapreplay.service.kafka.fetches import Fetch, FirstFetch, Limits, Wanted
 from snapreplay.service.kafka.idle_watch import LATE_S, IdleWatch, Place, Watches, broker_of
 from snapreplay.service.kafka.log_ends import NO_LEADER, Together
 from snapreplay.service.kafka.shared import Client, Shared
+from snapreplay.service.kafka.throttling import wait_of
 from snapreplay.service.ports import TopicPartition
 
 QUIET_S = 1.0
@@ -185,10 +186,10 @@ class Fetching:
         began_s = self._loop.time()
         late_at = self._late_at[node] = began_s + wait_ms / 1000 + LATE_S
         late = self._loop.call_at(late_at, self.wake)  # to show that the broker is silent
-        is_loss = is_shared  # else the client counts it
+        is_loss, muted_s = is_shared, 0.0  # a loss of its own the client counts
         try:
             if is_shared:
-                answers = await _shared_answers(self.client.shared, node, limits, wanted, ids)
+                answers, muted_s = await _shared_answers(self.client.shared, node, limits, wanted, ids)
             else:
                 fetch = Fetch(limits, wanted, ids)
                 answer = await self.client.send(node, fetch)
@@ -230,6 +231,9 @@ class Fetching:
                 self.wake()
         if is_stale:
             self.client.shared.doubt()
+        if muted_s:  # the broker reads its own connection, but the quota is used up
+            for cursor in cursors:
+                cursor.pause(now_s, muted_s)
         if is_shared:
             self._returned.add(node)
             if is_news or not all(each.is_quiet for each in cursors):
@@ -306,8 +310,9 @@ class Fetching:
 
 async def _shared_answers(
     shared: Shared, node: int, limits: Limits, wanted: Sequence[Wanted], ids: Mapping[str, str]
-) -> dict[TopicPartition, Answered]:
-    """Return the answers to a fetch that other readers may join, as far as it has them. Raises KafkaError."""
+) -> tuple[dict[TopicPartition, Answered], float]:
+    """Return the answers to a fetch that other readers may join, as far as it has them, and how long a quota makes the
+    reader wait afterwards. Raises KafkaError."""
     limits = limits._replace(
         partition_bytes=min(limits.partition_bytes, SHARED_LOG_BYTES), max_bytes=min(limits.max_bytes, SHARED_BYTES)
     )
@@ -316,12 +321,13 @@ async def _shared_answers(
         shared.fetches[key] = Together(partial(_first_fetches, shared, node, limits), in_turn=False)
     named = [(ids[each.partition.topic] if key[-1] else "", each) for each in wanted]
     found = await shared.fetches[key].ask(named, shared.wait_s())
-    return {each.partition: answered for (_, each), answered in found.items()}
+    answers = {each.partition: answered for (_, each), (answered, _) in found.items()}
+    return answers, max((muted_s for _, muted_s in found.values()), default=0.0)
 
 
 async def _first_fetches(
     shared: Shared, node: int, limits: Limits, firsts: frozenset[FirstFetch]
-) -> dict[FirstFetch, Answered]:
+) -> dict[FirstFetch, tuple[Answered, float]]:
     """Fetch once for several readers, each partition from one offset and of one topic id only: the others are absent.
     Each fetch has a connection of its own, since the broker may keep it for a while."""
     ids, named = dict[str, str](), dict[TopicPartition, FirstFetch]()
@@ -332,7 +338,8 @@ async def _first_fetches(
     fetch, client = Fetch(limits, [wanted for _, wanted in named.values()], ids), Client(shared, is_reading=True)
     try:
         await client.start()
-        answers = fetch.answers(await client.send(node, fetch))
+        answer = await client.send(node, fetch)
     finally:
         await client.close()
-    return {first: answers[partition] for partition, first in named.items() if partition in answers}
+    answers, muted_s = fetch.answers(answer), wait_of(answer)
+    return {first: (answers[partition], muted_s) for partition, first in named.items() if partition in answers}

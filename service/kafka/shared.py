@@ -97,7 +97,7 @@ class Shared:
     def __init__(self, settings: Settings) -> None:
         self.cluster, self.version = ClusterMetadata(), 0
         self.coordinators: dict[tuple[int, str], int] = {}
-        self.fetches: dict[tuple[int, Limits, bool], Together[FirstFetch, Answered]] = {}
+        self.fetches: dict[tuple[int, Limits, bool], Together[FirstFetch, tuple[Answered, float]]] = {}
         self.users = 0
         self.patience: dict[int, Patience] = {}
         self.verdicts = Verdicts()

@@ -56,6 +56,7 @@ class Broker(ScriptedBroker):
         self.partitions = COUNT
         self.ends = dict.fromkeys(range(COUNT), records)
         self.asked: list[Asked] = []
+        self.asked_at: list[float] = []
         self.odd, self.is_held = odd, False
         self._changed = asyncio.Condition()
 
@@ -77,6 +78,7 @@ class Broker(ScriptedBroker):
         offsets = {number: offset for _, some, _ in asked.topics for number, _, offset, *_ in some}
         is_shared = limits == {fetching.SHARED_LOG_BYTES}
         self.asked.append(Asked(node, is_shared, offsets))
+        self.asked_at.append(asyncio.get_running_loop().time())
         odd = self.odd if is_shared else None
         if self.is_held:
             await self.lets_go.wait()
@@ -87,7 +89,12 @@ class Broker(ScriptedBroker):
             return whole.how == "silent"
         found = [self._part(node, each, offset, odd) for each, offset in offsets.items()]
         topics: list[Any] = [(asked.topics[0][0], [part for part in found if part is not None], {})]
-        answer = head + asked.RESPONSE_TYPE(0, whole.whole_code, 0, [] if whole.whole_code else topics, {}).encode()
+        answer = (
+            head
+            + asked.RESPONSE_TYPE(
+                whole.throttle_ms, whole.whole_code, 0, [] if whole.whole_code else topics, {}
+            ).encode()
+        )
         answer = answer.replace(b"\1" + DIVERGING, b"\0" + DIVERGING)  # aiokafka writes no tag 0
         if whole.how == "half":
             client[1].write(struct.pack(">i", len(answer)) + answer[: len(answer) // 2])
@@ -246,6 +253,17 @@ async def test_a_shared_fetch_without_an_answer_is_a_loss_for_each_reader(name):
         assert [await read(*each) for each in zip(readers, LOGS, strict=True)] == [[0]] * COUNT
         assert len(broker.shared) == 1
         assert [each.disturbances for each in readers] == [1] * COUNT
+
+
+async def test_a_quota_is_waited_for_by_each_reader():
+    """The broker would read their own connections, and be asked for more than the quota allows. Nobody is in doubt."""
+    broker = Broker(1, Odd(whole=Says(throttle_ms=700)))
+    async with reading(broker) as readers:
+        await follow(readers)
+        assert [await read(*each) for each in zip(readers, LOGS, strict=True)] == [[0]] * COUNT
+        await until(lambda: len(broker.own) >= COUNT)
+        assert broker.asked_at[1] - broker.asked_at[0] >= 0.69
+        assert [each.disturbances for each in readers] == [0] * COUNT
 
 
 async def test_an_answer_that_no_decoder_takes_is_for_the_own_fetches(monkeypatch):
