@@ -112,7 +112,8 @@ def _flat_objects(node: inspect.StructType | inspect.DataclassType) -> FlatCheck
         named.append((field.name, list(allowed)))
 
     def are_flat(values: Sequence[Any]) -> bool:
-        if engine.compiled is not None and isinstance(values, list):
+        # Of a generic class this is an alias, so no object's type: each value is compared.
+        if engine.compiled is not None and isinstance(node.cls, type) and isinstance(values, list):
             found = engine.compiled.are_flat(values, node.cls, named)
             if found is not None:
                 return found

@@ -1,7 +1,7 @@
 """What a batch touched is encoded and checked in the same way by the compiled engine and without it."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar, get_origin
 from unittest.mock import patch
 
 import msgspec
@@ -41,6 +41,20 @@ class Plain:
     text: str | None = None
 
 
+T = TypeVar("T")
+
+
+class Box(msgspec.Struct, Generic[T]):
+    number: T | int = 0
+    text: str | None = None
+
+
+@dataclass
+class Crate(Generic[T]):
+    number: T | int = 0
+    text: str | None = None
+
+
 class Whole(int):
     """No plain int."""
 
@@ -60,8 +74,8 @@ class Odd(Plain):
     """No plain one."""
 
 
-SHARED: list[Any] = [Row(1), Plain(1), Frozen(1)]
-TYPES = {each.__name__: each for each in (Row, Plain, Frozen)}
+SHARED: list[Any] = [Row(1), Plain(1), Frozen(1), Box(1), Crate(1)]
+TYPES: dict[str, Any] = {each.__name__: each for each in (Row, Plain, Frozen)} | {"Box": Box[int], "Crate": Crate[int]}
 
 
 def made(cls: type[Any], number: int) -> Any:
@@ -72,7 +86,7 @@ def made(cls: type[Any], number: int) -> Any:
         case 3:
             return cls(3, "text")
         case 4:
-            return next(each for each in SHARED if type(each) is cls)
+            return next(each for each in SHARED if type(each) is (get_origin(cls) or cls))
         case 5:
             return cls(True)
         case 6:
