@@ -61,7 +61,7 @@ class Out:
 
     def __new__(cls, *_args: object, **_kwargs: object) -> Out:
         """Make one. With the engine it has a class of its own, for which Python's need not pay."""
-        return super().__new__(cls if engine.compiled is None else _EngineOut)
+        return super().__new__(_EngineOut if cls is Out and engine.compiled is not None else cls)
 
     def __init__(self, topics: Iterable[Topic[Any, Any]], limits: Mapping[str, int], gate: Gate = OPEN) -> None:
         """Begin with nothing staged; `limits`: topic name → max.message.bytes; `DEFAULT_LIMIT_BYTES` for those not
@@ -167,6 +167,9 @@ class Out:
             timestamp_ms,
             checked,
         )
+        self._add(output, at_ms)
+
+    def _add(self, output: Output, at_ms: int) -> None:
         self._made.append(output)
         self._times_ms.append(at_ms)
 
@@ -298,7 +301,9 @@ class _EngineOut(Out):
         if error is not None and of_a_signal(error):
             raise error  # it comes once; anything else is met again, and named
         Out.send(self, *args, **given)
-        self.columns.append(self._made.pop(), self._times_ms.pop())
+
+    def _add(self, output: Output, at_ms: int) -> None:
+        self.columns.append(output, at_ms)
 
     def cut(self, mark: tuple[int, int] = (0, 0)) -> None:
         super().cut(mark)

@@ -227,6 +227,34 @@ def test_a_wrong_call_is_refused_as_by_python(args, named):
     assert shown[1] == shown[0]
 
 
+def test_an_output_sent_by_the_method_of_the_class_is_kept():
+    """`Out.send(out, …)` is Python's way, also to an `Out` of the engine."""
+    with pure():
+        outs = [Out(TOPICS, {})]
+    outs.append(Out(TOPICS, {}))
+    for out in outs:
+        out.send(TOPICS[6], key="a", value=b"")
+        Out.send(out, TOPICS[6], key="b", value=b"")
+        out.send(TOPICS[6], key="c", value=b"", headers=[("h", b"x")])
+    hashes = [all_of(out.hashing()) for out in outs]
+    taken = [seen(out.take()) for out in outs]
+    assert (len(taken[1]), taken[1], hashes[1]) == (3, taken[0], hashes[0])
+
+
+def test_a_subclass_is_made_by_its_own_methods():
+    class Mine(Out):
+        def __init__(self, prefix):
+            super().__init__(TOPICS, {})
+            self.prefix = prefix
+
+        def send(self, topic, *, key, **options):
+            super().send(topic, key=self.prefix + key, **options)
+
+    out: Any = Mine("my ")
+    out.send(TOPICS[6], key="a", value=b"")
+    assert [each.key for each in out.take()] == [b"my a"]
+
+
 def test_only_the_thread_whose_handler_runs_may_send():
     """While the gate is open, that is."""
     gate = Gate()
