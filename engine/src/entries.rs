@@ -1,7 +1,7 @@
 //! Entries of a map: digests and writes, as in `snapreplay/state/digest.py` and `shards.py`.
 
 use crate::places::Places;
-use crate::shard::{Shard, crc32, hash_of, prefetch_entries};
+use crate::shard::{Shard, hash_of, prefetch_entries, shard_of};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyBytes, PyDict, PyList};
@@ -96,7 +96,7 @@ pub fn change(changes: &Bound<'_, PyDict>, targets: &Bound<'_, PyList>) -> PyRes
     let mut known = Vec::with_capacity(changes.len());
     for (key, new) in changes {
         let Ok(key) = key.cast_into::<PyBytes>() else { return Ok(None) };
-        let target = targets.get_item(crc32(key.as_bytes()) as usize % targets.len().max(1))?;
+        let target = targets.get_item(shard_of(key.as_bytes(), targets.len()))?;
         let (Ok(shard), Ok(new)) = (target.cast_into::<Shard>(), bytes(new)) else { return Ok(None) };
         known.push((shard, key, new));
     }

@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
 use crate::places::{Place, Places};
 use crate::records::RawRecord;
 use crate::sent::{Given, Input, Outputs, put_bytes, put_text};
-use crate::shard::{Shard, crc32, hash_of};
+use crate::shard::{Shard, hash_of, shard_of};
 
 /// Applies records until one needs Python. Returns how many were applied, and the error of the next one if its codec or
 /// handler failed.
@@ -39,7 +39,7 @@ pub fn apply<'py>(
 ) -> PyResult<(usize, Option<Bound<'py, PyAny>>)> {
     let py = run.py();
     let stream_time_ms = clock.getattr(intern!(py, "stream_time_ms"))?.extract()?;
-    // One without columns was made where the engine was not in use.
+    // One without columns was made where the engine was not in use, or is of a subclass.
     let Some(columns) = out.getattr_opt(intern!(py, "columns"))? else { return Ok((0, None)) };
     let columns = columns.cast::<Outputs>()?;
     let mut applying = Applying { position, stream_time_ms, clock, columns, decode_key, decode_value, takes_null };
@@ -229,7 +229,7 @@ impl LookUp {
             return by_python.call1((key, value));
         }
         let mut encoded = Vec::with_capacity(64);
-        let Ok(Some(below)) = self.below(py, key, &mut encoded) else { return by_python.call1((key,)) };
+        let Some(below) = self.below(py, key, &mut encoded)? else { return by_python.call1((key,)) };
         let value = match self.unpack.bind(py).call1((&below.value,)) {
             Ok(value) => value,
             Err(error) if error.is_instance(py, self.misfit.bind(py)) => return by_python.call1((key,)),
@@ -322,7 +322,7 @@ struct Below<'py> {
 }
 
 impl LookUp {
-    /// Looks for a key, which it encodes. `None`, or an error: Python must look.
+    /// Looks for a key, which it encodes. `None`: Python must look. An error is that of a look-up by Python, or a signal's.
     fn below<'py>(
         &self,
         py: Python<'py>,
@@ -330,17 +330,19 @@ impl LookUp {
         encoded: &mut Vec<u8>,
     ) -> PyResult<Option<Below<'py>>> {
         if self.are_texts {
-            put_text(encoded, key.cast_exact::<PyString>()?.to_str()?.as_bytes());
+            let Ok(Ok(text)) = key.cast_exact::<PyString>().map(|text| text.to_str()) else { return Ok(None) };
+            put_text(encoded, text.as_bytes());
         } else {
-            put_bytes(encoded, key.cast_exact::<PyBytes>()?.as_bytes());
+            let Ok(data) = key.cast_exact::<PyBytes>() else { return Ok(None) };
+            put_bytes(encoded, data.as_bytes());
         }
         let targets = self.targets.bind(py);
-        let (index, hash) = (crc32(encoded) as usize & targets.len().wrapping_sub(1), hash_of(encoded));
+        let (index, hash) = (shard_of(encoded, targets.len()), hash_of(encoded));
         if self.has_staged.load(Ordering::Relaxed) {
             let staged = self.store.bind(py).getattr(intern!(py, "_staged"))?.cast_into::<PyDict>()?;
             if let Some(value) = staged.get_item(PyBytes::new(py, encoded))? {
-                let value = value.cast_into::<PyBytes>()?; // `None` is an error: it was deleted
-                return Ok(Some(Below { value, index, hash }));
+                // What is no bytes is `None`: it was deleted.
+                return Ok(value.cast_into::<PyBytes>().ok().map(|value| Below { value, index, hash }));
             }
         }
         let target = targets.get_item(index)?;

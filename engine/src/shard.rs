@@ -143,7 +143,7 @@ impl Shard {
     }
 }
 
-/// The table of CRC-32, by which a key chooses its shard.
+/// The table of CRC-32.
 const CRC: [u32; 256] = {
     let (mut table, mut index) = ([0; 256], 0);
     while index < 256 {
@@ -158,8 +158,10 @@ const CRC: [u32; 256] = {
     table
 };
 
-pub fn crc32(data: &[u8]) -> u32 {
-    !data.iter().fold(!0, |crc, byte| CRC[usize::from(crc as u8 ^ byte)] ^ (crc >> 8))
+/// The index of the shard of an encoded key. `count`: of all shards, a power of two.
+pub fn shard_of(encoded: &[u8], count: usize) -> usize {
+    let crc = !encoded.iter().fold(!0, |crc, byte| CRC[usize::from(crc as u8 ^ byte)] ^ (crc >> 8));
+    crc as usize & count.wrapping_sub(1)
 }
 
 /// Prefetches the entries with the keys of these records, UTF-8 texts or bytes.
@@ -185,7 +187,7 @@ pub fn prefetch(records: &Bound<'_, PyList>, are_texts: bool, shards: &Bound<'_,
     let keys: Vec<&[u8]> = starts.zip(&ends).map(|(&start, &end)| &encoded[start..end]).collect();
     let mut found = Vec::with_capacity(keys.len());
     for key in keys {
-        let shard = shards.get_item(crc32(key) as usize % shards.len())?;
+        let shard = shards.get_item(shard_of(key, shards.len()))?;
         found.push((shard.cast_into::<Shard>()?, hash_of(key)));
     }
     let entries = found.iter().filter_map(|(shard, hash)| Some((shard.try_borrow().ok()?, *hash)));

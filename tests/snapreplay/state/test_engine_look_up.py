@@ -154,6 +154,26 @@ def test_what_interrupts_a_look_up_is_not_swallowed():
         _ = state["a"]
 
 
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, TimeoutError])
+def test_what_interrupts_a_look_up_beside_a_snapshot_is_not_swallowed(raised):
+    """Python looks then, in two layers."""
+    state: MapState[str, Any] = MapState(str, Count, default=Count)
+    store = state.__snapreplay_store__()
+    store.clear(1)
+    store.shards.mark()
+    lookup, asked = store.shards.lookups[0], []
+
+    def interrupted(key):
+        asked.append(key)
+        if len(asked) == 1:
+            raise raised
+        return lookup(key)
+
+    store.shards.lookups[0] = interrupted
+    with pytest.raises(raised):
+        _ = state["a"]
+
+
 @pytest.mark.parametrize("key_type", [str, bytes])
 def test_a_map_that_is_not_used_any_more_is_freed(key_type):
     """It, its store and what the engine keeps refer to each other."""
