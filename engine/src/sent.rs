@@ -170,7 +170,7 @@ impl Outputs {
         Ok(found)
     }
 
-    fn hash_of<'a>(topics: &'a mut Vec<(Py<PyString>, Xxh64)>, topic: &Bound<'_, PyString>) -> PyResult<&'a mut Xxh64> {
+    fn topic_hash<'a>(topics: &'a mut Vec<(Py<PyString>, Xxh64)>, topic: &Bound<'_, PyString>) -> PyResult<&'a mut Xxh64> {
         let mut known = topics.iter().position(|(name, _)| name.is(topic));
         if known.is_none() {
             let text = topic.to_str()?;
@@ -232,6 +232,15 @@ impl Outputs {
         data.extend_from_slice(value);
         sent.push((Sent::Plain { way, start, key_bytes, value_bytes, same_key }, sending.at_ms));
         Ok(true)
+    }
+
+    /// Keeps only the key of the record that the handler works on: the record keeps the fetch that it is in.
+    fn let_record_go(&mut self, py: Python<'_>) {
+        if let Some(sending) = &mut self.sending
+            && let Input::Record(record) = &sending.input
+        {
+            sending.input = Input::Key(record.get().key(py).map(Bound::unbind));
+        }
     }
 
     fn forget_hashes(&mut self) {
@@ -391,7 +400,8 @@ impl Outputs {
     }
 
     /// Drops all but the first `count`.
-    fn cut(&mut self, count: usize) {
+    fn cut(&mut self, py: Python<'_>, count: usize) {
+        self.let_record_go(py);
         self.sent.truncate(count);
         let end = self.sent.iter().rev().find_map(|(sent, _)| match sent {
             Sent::Plain { start, key_bytes, value_bytes, .. } => Some(start + key_bytes + value_bytes),
@@ -416,13 +426,13 @@ impl Outputs {
                         put_bytes(&mut packed, value);
                         // No partition, and no time and no headers of its own.
                         packed.extend([0xc0, 0xc2 | u8::from(same_key), 0xc0, 0x90]);
-                        Outputs::hash_of(&mut topics, topic)?.update(&packed);
+                        Outputs::topic_hash(&mut topics, topic)?.update(&packed);
                         size += PLAIN_COST_BYTES + packed.len();
                     }
                     Each::Made(made) => {
                         let topic = made.getattr(intern!(py, "topic"))?.cast_into::<PyString>()?;
                         let packed = self.encode.bind(py).call1((made,))?.cast_into::<PyBytes>()?;
-                        Outputs::hash_of(&mut topics, &topic)?.update(packed.as_bytes());
+                        Outputs::topic_hash(&mut topics, &topic)?.update(packed.as_bytes());
                         size += MADE_COST_BYTES + packed.as_bytes().len();
                     }
                 }
@@ -479,12 +489,7 @@ impl Outputs {
                 made.setattr(py, intern!(py, "timestamp_ms"), *at_ms)?;
             }
         }
-        if let Some(sending) = &mut self.sending
-            && let Input::Record(record) = &sending.input
-        {
-            // A record keeps the fetch that it is in.
-            sending.input = Input::Key(record.get().key(py).map(Bound::unbind));
-        }
+        self.let_record_go(py);
         let mut taken = self.empty(py);
         (taken.sent, taken.data, taken.is_taken) =
             (std::mem::take(&mut self.sent), std::mem::take(&mut self.data), true);

@@ -222,6 +222,7 @@ class Fold:
     def abandon(self) -> None:
         """Undo what was applied since `begin`; outputs are dropped."""
         self._clock.stream_time_ms = self._began_at_ms
+        self._coverage = InputRanges({})  # as in `sealing`
         self._out.cut()
         self._store.rollback()
 
