@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, cast
 
 from snapreplay.errors import UsageError
 
-INTERFACE = 12
+INTERFACE = 13
 """Of the functions below; `engine/src/lib.rs` has the same number."""
 VARIABLE = "SNAPREPLAY_ENGINE"
 _HINT = "`make setup` in a checkout builds it if cargo is there, `pip install ./engine` anywhere"
@@ -85,7 +85,11 @@ class Places(Protocol):
     def keys(self) -> list[bytes]:
         """Return the encoded keys."""
 
-    def copy(self) -> Places: ...
+    def values(self) -> dict[bytes, bytes | None]:
+        """Return the values by key."""
+
+    def take(self) -> Places:
+        """Move all places into another object. None is left."""
 
     def append(self, place: tuple[bytes, bytes | None, int], /) -> None: ...
 

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PySlice, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PySlice, PyTuple};
 
 use crate::shard::hash_of;
 
@@ -89,8 +89,18 @@ impl Places {
         PyList::new(py, self.each().map(|each| PyBytes::new(py, each.key)).collect::<Vec<_>>())
     }
 
-    fn copy(&self) -> Self {
-        self.part(0, self.slots.len())
+    /// The values by their keys.
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let found = PyDict::new(py);
+        for Place { key, old, .. } in self.each() {
+            found.set_item(PyBytes::new(py, key), old.map(|each| PyBytes::new(py, each)))?;
+        }
+        Ok(found)
+    }
+
+    /// Moves all of them into another one.
+    fn take(&mut self) -> Self {
+        std::mem::take(self)
     }
 
     fn append(&mut self, place: &Bound<'_, PyTuple>) -> PyResult<()> {
@@ -108,7 +118,6 @@ impl Places {
     }
 
     fn clear(&mut self) {
-        self.data.clear();
-        self.slots.clear();
+        *self = Self::default(); // with its memory: a large batch may have been one of a kind
     }
 }

@@ -320,7 +320,8 @@ class MapStore(Generic[K, V]):
             self._staged.update(encoded)
         else:
             self._staged = encoded
-            self._staged_places = self._places.copy()
+            places = self._places
+            self._staged_places = places.copy() if isinstance(places, list) else places.take()
         self._staged_added += self.added
         if self.look_up is not None:
             self.look_up.staged(bool(self._staged))
@@ -348,7 +349,7 @@ class MapStore(Generic[K, V]):
             self._index.merge()
 
     def drop(self) -> None:
-        touched = (*self.shards.waiting, *self._staged_places, *self._places)
+        touched = () if self._index is None else (*self.shards.waiting, *self._staged_places, *self._places)
         self.shards.undo()
         self.version += 1
         self.is_sealed = False

@@ -55,7 +55,14 @@ class _Undo:
     @cached_property
     def values(self) -> dict[bytes, bytes | None]:
         """Old values by key, for views of the committed state."""
-        return {key: old for key, old, _ in self.places}
+        return {key: old for key, old, _ in self.places} if isinstance(self.places, list) else self.places.values()
+
+    @cached_property
+    def values_by_shard(self) -> dict[int, dict[bytes, bytes | None]]:
+        found: dict[int, dict[bytes, bytes | None]] = {}
+        for key, old, index in self.places:
+            found.setdefault(index, {})[key] = old
+        return found
 
 
 class Shards:
@@ -257,9 +264,7 @@ class Shards:
     def committed_behind(self, after: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """Yield the entries as of the last batch that was kept, behind this key, shard by shard and sorted in each.
         Must not be continued after a write."""
-        undone: dict[int, dict[bytes, bytes | None]] = {}
-        for key, old, index in self.waiting:
-            undone.setdefault(index, {})[key] = old
+        undone = {} if self._undo is None else self._undo.values_by_shard
         first = 0 if after is None else crc32(after) & self.mask
         for index in range(first, self.mask + 1):
             shard, target = self._shards[index], self.targets[index]

@@ -1,5 +1,7 @@
 """The committed entries."""
 
+import resource
+from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -275,25 +277,45 @@ SLOTS = st.lists(st.tuples(st.binary(max_size=3), st.none() | st.binary(max_size
 @needs_engine
 @given(st.lists(SLOTS, max_size=3), st.integers(0, 20), st.integers(0, 20))
 def test_compiled_places_are_a_list(added: list[list[Slot]], start: int, stop: int) -> None:
-    """Parts and copies of it do not change with it."""
+    """A part does not change with it. What is taken is gone from it."""
     assert compiled is not None
     places, model = compiled.Places(), list[Slot]()
     for some in added:
-        part, copied = places[start:stop], places.copy()
+        part = places[start:stop]
         before = list(model)
         places.extend(some[:-1])
         for each in some[-1:]:
             places.append(each)
         model += some
-        assert (list(part), list(copied)) == (before[start:stop], before)
+        assert list(part) == before[start:stop]
         assert list(places) == model
         assert places.keys() == [key for key, _, _ in model]
+        assert list(places.values().items()) == list({key: old for key, old, _ in model}.items())
         assert len(places) == len(model)
         assert list(places[start:stop][1:]) == model[start:stop][1:]
-    places.clear()
-    assert list(places) == []
+    taken = places.take()
+    assert (list(taken), list(places)) == (model, [])
+    taken.clear()
+    assert list(taken) == []
     with pytest.raises(IndexError):
-        places[::2]
+        taken[::2]
+
+
+@needs_engine
+def test_compiled_places_that_are_cleared_give_their_memory_back() -> None:
+    """One large batch would else take it from its partition for good."""
+
+    def resident_pages() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    assert compiled is not None
+    places, before, old = compiled.Places(), resident_pages(), bytes(2**20)
+    for _ in range(64):
+        places.append((b"key", old, 0))
+    held = resident_pages() - before
+    assert held * resource.getpagesize() > 63 * 2**20
+    places.clear()
+    assert resident_pages() - before < held / 2
 
 
 @pytest.mark.parametrize(("most", "count"), [(None, 9_000), (0, 0), (3, 3), (8_193, 8_193), (10_000, 9_000)])
