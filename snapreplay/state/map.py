@@ -6,7 +6,7 @@ from _thread import get_ident
 from collections.abc import Callable, ItemsView, Iterator, MutableMapping, Sequence, ValuesView
 from functools import cache
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypedDict, TypeVar, Unpack, overload
 
 from snapreplay import engine
 from snapreplay.counted import counted
@@ -141,6 +141,12 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         if not name.startswith("_") and type(self).__module__.startswith("snapreplay."):
             raise lost_attribute(self._values.place, name)
         object.__setattr__(self, name, value)
+
+    def __copy__(self) -> NoReturn:
+        raise RecordError(
+            f"{self._values.place} cannot be copied: a copy would be the same map, and change with it",
+            hint=f"make a dict of its entries: `dict({self._values.place})`",
+        )
 
     def __getitem__(self, key: K) -> V:
         if type(key) is not self._key_type:

@@ -1,12 +1,13 @@
 """The state as handlers see it."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from snapreplay.errors import UsageError
+from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
 from tests.support import batches
@@ -158,6 +159,17 @@ def test_what_cannot_work_is_refused_at_construction(make: Callable[[], object])
     """Before any record is read."""
     with pytest.raises(UsageError, match="MapState"):
         make()
+
+
+@pytest.mark.parametrize("key_type", [str, int])
+def test_a_map_is_not_copied(key_type: Any) -> None:
+    """A copy would be the same entries under a second name, which differs from a copy of a dict."""
+    state: MapState[Any, int] = MapState(key_type, int)
+    state[key_type(1)] = 7
+    with pytest.raises(RecordError, match=r"^state cannot be copied") as raised:
+        copy.copy(state)
+    assert "`dict(state)`" in str(raised.value.hint)
+    assert dict(state) == {key_type(1): 7}
 
 
 def test_none_is_a_value() -> None:
