@@ -77,11 +77,11 @@ def create_app(
         version=__version__,
         description=_DESCRIPTION,
         openapi_tags=_TAGS,
-        # These pages fetch their scripts from elsewhere: they may stay blank, and nobody checks the scripts. `page` has
+        # These pages fetch their scripts from elsewhere: they may stay blank, with unchecked scripts. `page` has
         # one of its own.
         docs_url=None,
         redoc_url=None,
-        # A path has one spelling. A redirect would lead to whatever `Host` says, and is kept for others, too.
+        # A path has one spelling. A redirect would lead to any address in `Host`, and is kept for others, too.
         redirect_slashes=False,
     )
     peers = peers or Peers()
@@ -164,8 +164,8 @@ class _Answer(NamedTuple):
 
 
 class KeptAnswers:
-    """An ASGI middleware that keeps answers. A GET is answered once per status document, whoever asks for it how
-    often: a handler costs up to 4 ms, an answer that is kept 0.1 (measured). A HEAD is answered as a GET without
+    """An ASGI middleware that keeps answers. A GET is answered once per status document, however many
+    clients ask: a handler costs up to 4 ms, an answer that is kept 0.1 (measured). A HEAD is answered as a GET without
     its body."""
 
     def __init__(self, app: ASGIApp, source: Asking) -> None:

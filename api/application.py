@@ -180,7 +180,7 @@ class Loading:
 
 
 async def _ask(app: ASGIApp) -> None:
-    """Let the web framework make its routes, as it does at the first request: here for the page, which asks nobody."""
+    """Let the web framework make its routes, as it does at the first request: here for the page."""
 
     async def receive() -> Message:
         return {"type": "http.disconnect"}

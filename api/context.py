@@ -40,7 +40,7 @@ class ApiContext(NamedTuple):
     forwarder: Forwarder
     now: Callable[[], datetime]
     asker: str = ""
-    """The name of whoever asks."""
+    """The name of the client."""
     path: str = ""
     """The prefix of all its paths; empty if the process has one app."""
 
@@ -118,7 +118,7 @@ async def _is_empty(request: Request) -> bool:
     """Say whether nothing is asked by its body: some clients send an empty document with every request."""
     try:
         body = await request.body()
-    except ClientDisconnect:  # nobody reads the answer
+    except ClientDisconnect:  # the answer has no reader
         return False
     return b"".join(body.split()) in (b"", b"{}", b"null")
 

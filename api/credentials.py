@@ -70,7 +70,7 @@ def escaped(name: str) -> str:
 
 
 class Asker(NamedTuple):
-    """The name and role of whoever asks. The log has the name."""
+    """The name and role of a client. The log has the name."""
 
     name: str
     role: Role

@@ -27,7 +27,7 @@ _AGES = ": silent_ms=%d status_ms=%d\n\n"
 
 
 class Ages(NamedTuple):
-    """Says how long the service behind has been silent, and how long ago the told status was true."""
+    """Says how long the service behind has been silent, and how long ago the last status sent was true."""
 
     silent_seconds: float
     status_seconds: float
@@ -177,21 +177,21 @@ class StatusEvents:
         self._next_turn()
 
     def tell(self, *, at_once: bool = False) -> None:
-        """Tell now what is new, or only its age if there was news within the last second and it is not to be told
+        """Tell now what is new, or only its age if there was news within the last second and it need not be sent
         `at_once`."""
         if self.readers:
             self._look(at_once=at_once)
             self._next_turn()
 
     async def stream(self, document: StatusDocument) -> AsyncGenerator[bytes]:
-        """Yield the events for one reader: first the whole status, `document` unless one was told a moment ago."""
+        """Yield the events for one reader: first the whole status, `document` unless one was sent a moment ago."""
         self.readers += 1
         try:
             if self._document is None or self._is_late_enough():
                 self._say(document)
-            told = -1
+            sent_number = -1
             while True:
-                pieces, told = self._since(told), self._number
+                pieces, sent_number = self._since(sent_number), self._number
                 for piece in pieces:
                     yield piece
                 if not self._runs:
@@ -202,10 +202,10 @@ class StatusEvents:
         finally:
             self.readers -= 1
 
-    def _since(self, told: int) -> Iterator[bytes]:
-        if self._number == told:
+    def _since(self, sent_number: int) -> Iterator[bytes]:
+        if self._number == sent_number:
             event = b""
-        elif self._number == told + 1:
+        elif self._number == sent_number + 1:
             event = self._change
         else:  # it is new, or it reads slowly and has missed a change
             event = status(self._said)

@@ -35,7 +35,7 @@ class Scope(StrEnum):
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A process of the app: the one that answers, or another one of its group."""
+    """A process of the app: the process that answers, or another one of its group."""
 
     process_id: str
     instance_id: str
@@ -81,7 +81,7 @@ class Held(NamedTuple):
 
     @property
     def holder(self) -> Process | None:
-        """The process that must be asked to do something with it; None: nobody has it."""
+        """The process that must be asked to do something with it; None: no process has it."""
         has_let_go = self.status is not None and self.status.phase in _HOLDS_NOTHING
         return None if has_let_go else self.process
 
@@ -172,8 +172,8 @@ class Covered(NamedTuple):
         """The warm copies that can be asked, of each partition as many as are wanted at most; None: not known."""
         if self.scope is Scope.LOCAL or self.own.copies is None:
             return None
-        told = [each for who, each in self.says if each is not None and who.can_be_asked]
-        warm = Counter(copy.partition for each in told for copy in each.standbys if copy.state == CopyState.WARM)
+        documents = [each for who, each in self.says if each is not None and who.can_be_asked]
+        warm = Counter(copy.partition for each in documents for copy in each.standbys if copy.state == CopyState.WARM)
         return sum(min(count, self.own.copies.wanted) for count in warm.values())
 
 
@@ -193,7 +193,7 @@ def _held_by_any(says: Sequence[Says], partition_count: int | None) -> list[Held
     """List every partition once, as it is said by the process that most likely has it.
 
     That is one that can be asked rather than another, and of several the one with the newest claim. A partition that
-    only the group's assignment knows is listed with its process alone, one that nobody has with none.
+    only the group's assignment knows is listed with its process alone, a partition without a process with none.
     """
     best: dict[int, tuple[tuple[object, ...], Held]] = {}
 
@@ -202,8 +202,8 @@ def _held_by_any(says: Sequence[Says], partition_count: int | None) -> list[Held
             best[found.partition] = (rank, found)
 
     for process, document in says:
-        told = document.partitions if document else ()
-        for status in told:
+        statuses = document.partitions if document else ()
+        for status in statuses:
             rank = (
                 status.phase not in _HOLDS_NOTHING,
                 process.can_be_asked,
@@ -211,7 +211,7 @@ def _held_by_any(says: Sequence[Says], partition_count: int | None) -> list[Held
                 -1 if status.owner_epoch is None else status.owner_epoch,
             )
             offer(rank, Held(status.partition, process, status))
-        for number in {*process.partitions}.difference(each.partition for each in told):
+        for number in {*process.partitions}.difference(each.partition for each in statuses):
             offer((True, process.can_be_asked, process.is_member, -2), Held(number, process, None))
     for number in range(partition_count or 0):
         offer((False, False, False, -3), Held(number, None, None))

@@ -1,5 +1,5 @@
 """Passes requests on to the processes that own the partitions. A request that is passed on says that it is for that
-process alone, so nobody passes it on again.
+process alone, so it is not passed on again.
 """
 
 from __future__ import annotations

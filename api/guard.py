@@ -117,11 +117,11 @@ AT_PROBES_PORT = (*WITHOUT_TOKEN, "/metrics")
 
 
 ASKER = "snapreplay.asker"
-"""The key of a request's scope for the name of whoever asks."""
+"""The key of a request's scope for the name of the client."""
 IS_STILL_KNOWN = "snapreplay.is_still_known"
 """The key for a function that says whether the login of the request is still good, with the same role."""
 ASKER_HEADER = "Snapreplay-Asker"
-"""The name of whoever asked the process that passes a request on. Only an admin is believed; processes are admins."""
+"""The name of the client of the process that passes a request on. Only an admin is believed; processes are admins."""
 
 ROLE_HEADER = b"snapreplay-role"
 """Tells the page which buttons are of use."""
@@ -174,7 +174,7 @@ class Guard:
             scope[ASKER] = passed_on or asker.name
             scope[IS_STILL_KNOWN] = partial(self._is_still_known, scope, headers, asker.role)
 
-        async def told(message: Message) -> None:
+        async def send_with_role(message: Message) -> None:
             if message["type"] == "http.response.start" and isinstance(asker, Asker):
                 role = asker.role.name.lower()
                 message = {**message, "headers": [*message["headers"], (ROLE_HEADER, role.encode())]}
@@ -182,7 +182,7 @@ class Guard:
                     log.info("%s (%s): %s %.200s", asker.name, role, method, ascii(path))
             await send(message)
 
-        await self._app(scope, receive, told)
+        await self._app(scope, receive, send_with_role)
 
     def _is_public(self, path: str) -> bool:
         """Say whether this path may be read by any name: a foreign page has neither a token nor a certificate, and some

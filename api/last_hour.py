@@ -162,7 +162,7 @@ class LastHourRecorder:
             try:
                 says = fleet(now, peers.known(now), boot_seconds())
                 self.look(of_the_app(says), wall_ms() / 1000)
-            except Exception:  # whatever a peer says of itself, HTTP goes on
+            except Exception:  # HTTP must keep working if a peer's status is wrong
                 log.exception("a row of the last hour is missing")
 
     def look(self, found: Iterable[Held], at: float) -> None:

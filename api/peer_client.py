@@ -19,11 +19,11 @@ NO_HEADERS: Mapping[str, str] = {}
 
 
 class NoAnswer(Exception):
-    """Nobody answers there, or not in HTTP."""
+    """There is no answer, or not in HTTP."""
 
 
 class ConnectionsRefused(NoAnswer):
-    """The machine is there, and nobody listens at the port."""
+    """The machine is there, and its port is closed."""
 
 
 class NotTrusted(NoAnswer):
@@ -36,7 +36,7 @@ class Caller(NamedTuple):
     headers: Callable[[], Mapping[str, str]] = dict
     context: Callable[[], ssl.SSLContext] = ssl.create_default_context
     has_certificate: bool = False
-    """Whether it shows one. Then it asks no address without TLS: whoever listens on the way would learn the token."""
+    """Whether it shows one. Then it asks no address without TLS: an eavesdropper would learn the token."""
 
 
 UNKNOWN = Caller()

@@ -38,15 +38,15 @@ FIRST_EVENT_SECONDS = 5.0
 LONG_SECONDS = 1.0
 EVENT_BYTES_MAX = 32 * 1024 * 1024
 PAUSES_SECONDS = (0.0, 0.01, 0.03, 0.05, 0.07, 0.25, 0.5, 1.0, 2.0, 5.0)
-"""Before each further attempt. The first ones fall into the time in which a dead process is told from one whose process
-for HTTP is started again."""
+"""Before each further attempt. The first ones fall into the time that distinguishes a dead process from one whose
+process for HTTP is started again."""
 PAUSE_UNKNOWN = 5  # of these pauses, the first one for a peer that was not heard lately
-GONE_SECONDS = 900.0
-GONE_MAX = 16
+DEAD_SECONDS = 900.0
+DEAD_MAX = 16
 
 
 class Known(NamedTuple):
-    """The knowledge of one peer. `document.made_at` is by our clock; None: it has told nothing that can be read."""
+    """The knowledge of one peer. `document.made_at` is by our clock; None: it has sent nothing that can be read."""
 
     peer: Peer
     state: PeerState
@@ -101,7 +101,7 @@ class PeerFollower:
                     await self._follow(caller, deadline)
             except asyncio.CancelledError:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever a peer sends, it is followed on
+            except Exception as error:  # noqa: BLE001 - nothing that a peer sends ends the following
                 self._failed(error)
             attempt = 0 if time.monotonic() - began > LONG_SECONDS and self.life.is_watched else attempt + 1
             if not self.life.is_watched:
@@ -126,7 +126,7 @@ class PeerFollower:
                 if is_proven:
                     deadline.reschedule(time.monotonic() + self._quiet_seconds)
                     if self.life.is_watched:  # a suspected one is found again by what it says of its service
-                        self.life.heard(time.monotonic(), self._silent_seconds)
+                        self.life.answered(time.monotonic(), self._silent_seconds)
                 for read in parser.feed(part):
                     match read:
                         case ServerEvent("status", data):
@@ -158,7 +158,7 @@ class PeerFollower:
 
     def _age(self, ages: Ages) -> None:
         self._silent_seconds = ages.silent_seconds
-        self.life.heard(time.monotonic(), ages.silent_seconds)
+        self.life.answered(time.monotonic(), ages.silent_seconds)
         if self.document is not None:
             self.document = msgspec.structs.replace(self.document, made_at=boot_seconds() - ages.status_seconds)
 
@@ -207,14 +207,14 @@ class Peers:
         suspect: Callable[[str, str, float | None], None] = lambda *_: None,
         caller: Caller = UNKNOWN,
     ) -> None:
-        """Take `suspect`, which is told of a peer that seems to be dead: its process id, why, and for how long nothing
-        has been heard of it (None: the address refuses connections)."""
+        """Take `suspect`, which is called for a peer that seems to be dead: with its process id, why, and for how
+        long it has been silent (None: the address refuses connections)."""
         self.caller = caller
         self._suspect_seconds = suspect_seconds
         self._suspect = suspect
         self._followers: dict[str, PeerFollower] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._gone: dict[str, tuple[float, Known]] = {}
+        self._dead: dict[str, tuple[float, Known]] = {}
         self._named: dict[str, datetime] = {}
 
     async def run(self, own: Callable[[], StatusDocument | None]) -> None:
@@ -228,7 +228,7 @@ class Peers:
                 now = time.monotonic()
                 late_seconds, last = now - last - TICK_SECONDS, now
                 for each in self._followers.values():
-                    # What came while this process stood still is not read yet.
+                    # What came while this process was blocked is not read yet.
                     each.tick(now, late_seconds if late_seconds > TICK_SECONDS else 0.0)
         finally:
             for task in self._tasks.values():
@@ -237,7 +237,7 @@ class Peers:
     def known(self, document: StatusDocument) -> list[Known]:
         """List what is known of each peer that `document` names, then of those that died and have left the group."""
         self._take_leave(document)
-        return [self._known(each) for each in document.peers] + [each for _, each in self._gone.values()]
+        return [self._known(each) for each in document.peers] + [each for _, each in self._dead.values()]
 
     def _known(self, peer: Peer) -> Known:
         follower = self._followers.get(peer.process_id)
@@ -272,10 +272,10 @@ class Peers:
                 self._tasks.pop(name).cancel()
                 del self._followers[name]
                 if follower.life.state in (PeerState.DEAD, PeerState.UNREACHABLE):
-                    self._gone[name] = (time.monotonic(), follower.known)
+                    self._dead[name] = (time.monotonic(), follower.known)
         self._named = {name: since for name, since in self._named.items() if name in urls}
         here = {each.instance_id for each in document.peers}
-        for name, (at, known) in [*self._gone.items()]:
-            is_old = time.monotonic() - at > GONE_SECONDS or len(self._gone) > GONE_MAX
+        for name, (at, known) in [*self._dead.items()]:
+            is_old = time.monotonic() - at > DEAD_SECONDS or len(self._dead) > DEAD_MAX
             if is_old or name in urls or known.peer.instance_id in here:
-                del self._gone[name]
+                del self._dead[name]

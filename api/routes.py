@@ -167,7 +167,7 @@ async def follow_events(
     here: Here,
     follower: Annotated[str, Query(max_length=200, description="Process id of a peer; others leave it out.")] = "",
 ) -> Response:
-    """Tell what this process does while it goes on, as server-sent events. `status`: a status document as JSON; the
+    """Tell what this process does, as it happens, as server-sent events. `status`: a status document as JSON; the
     first one has all members, each further one those that changed, at most once a second. Twice a second a comment says
     for how long the service has been silent, and how old the status is. `bye`: the service ends in good order. A stream
     ends when its token is revoked or expires, or gets another role."""

@@ -87,7 +87,7 @@ class Server:
             log_config=None,
             server_header=False,
             date_header=False,  # see `_sweep`
-            proxy_headers=False,  # whoever asks from this machine would choose the address that the log names
+            proxy_headers=False,  # a client on this machine could choose the address that the log names
             timeout_keep_alive=int(EXCHANGE_SECONDS),
         )
         self._config.load()
@@ -145,7 +145,7 @@ def _begun(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 
 class Port:
     """The connections to one port. At most `connections_max()` are open beside the streams of events. A further one
-    closes another one of the address that has the most: the one that has waited for its client the longest."""
+    closes another one of the address that has the most: the longest idle one."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class HttpConnection(H11Protocol):
         self._port.open.discard(self)
 
     def abort(self) -> None:
-        """End it at once, whatever its client waits for."""
+        """End it at once, even if its client waits for an answer."""
         self._port.open.discard(self)
         if self.transport is not None:
             self.transport.abort()

@@ -295,8 +295,8 @@ async def _by(asked: ForwardedRead, process: Process, wanted: set[int]) -> Gathe
     try:
         answer = await asked.forwarder.read(process, asked.target, StateValues)
     except ProblemError as error:
-        told: Iterable[int] = error.members.get("partitions") or ()  # type: ignore[assignment]  # of the document
-        read = frozenset(told)
+        partitions: Iterable[int] = error.members.get("partitions") or ()  # type: ignore[assignment]  # of the document
+        read = frozenset(partitions)
         return Gathered((), read, tuple(_refused(asked, number, error) for number in sorted(wanted - read)))
     known = {*answer.read, *(each.partition for each in answer.not_read)}
     moved = [NotRead(n, None, f"process {process.process_id} has it no more") for n in sorted(wanted - known)]

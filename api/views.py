@@ -116,7 +116,7 @@ class RestoreStatus(msgspec.Struct, frozen=True):
     summary: RestoreSummary
     partitions: tuple[Restore, ...]
     standbys: Annotated[tuple[Standby, ...], said("Warm copies of partitions of other processes, by number.")]
-    processes: Annotated[tuple[Process, ...], said("The one that answers comes first.")]
+    processes: Annotated[tuple[Process, ...], said("The process that answers comes first.")]
 
 
 class Partition(PartitionStatus, frozen=True, kw_only=True):
@@ -174,7 +174,7 @@ class ProcessConfig(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """The settings of this process or of all, the one that answers first."""
+    """The settings of this process or of all. The process that answers comes first."""
 
     items: tuple[ProcessConfig, ...]
 
@@ -195,7 +195,7 @@ class Snapshots(msgspec.Struct, frozen=True):
 
 
 class Processes(msgspec.Struct, frozen=True):
-    """The processes of the app: the one that answers, the others of its group, and those that died lately."""
+    """The processes of the app: the process that answers, the others of its group, and those that died lately."""
 
     items: tuple[Process, ...]
 
@@ -294,7 +294,9 @@ SHOWN = (
 def restore_status(covered: Covered) -> RestoreStatus:
     """Return one restore per partition, also of those that were handed over by this process, and the standbys."""
     facts, found = covered.own.facts, held(covered)
-    standbys = [_with(Standby, each, **origin(who)) for who, told in covered.says if told for each in told.standbys]
+    standbys = [
+        _with(Standby, each, **origin(who)) for who, document in covered.says if document for each in document.standbys
+    ]
     is_whole = covered.scope is Scope.APP
     return RestoreStatus(
         app_id=facts.app_id,
@@ -355,8 +357,8 @@ def _about(found: Held) -> dict[str, Any]:
 
 def config(covered: Covered) -> Config:
     """Return the settings of each process that has said something."""
-    told = [(who, document) for who, document in covered.says if document is not None]
-    return Config(tuple(ProcessConfig(**origin(who), settings=document.settings) for who, document in told))
+    known = [(who, document) for who, document in covered.says if document is not None]
+    return Config(tuple(ProcessConfig(**origin(who), settings=document.settings) for who, document in known))
 
 
 def restore_plans(covered: Covered) -> RestorePlans:
@@ -370,8 +372,8 @@ def restore_plans(covered: Covered) -> RestorePlans:
 def snapshots(says: Sequence[Says], limit: int = SNAPSHOTS_KEPT) -> Snapshots:
     """Return each snapshot once: as the process that wrote it says, which knows why it did."""
     found: dict[str, tuple[SnapshotStatus, Process]] = {}
-    for who, told in says:
-        for each in told.snapshots if told else ():
+    for who, document in says:
+        for each in document.snapshots if document else ():
             if each.snapshot_id not in found or each.reason != "restored":
                 found[each.snapshot_id] = (each, who)
     newest = [*found.values()]
@@ -385,7 +387,7 @@ def snapshots(says: Sequence[Says], limit: int = SNAPSHOTS_KEPT) -> Snapshots:
 
 def operations(says: Sequence[Says]) -> Operations:
     """List the newest operations of these processes, newest first."""
-    found = [(who, each) for who, told in says if told for each in told.operations]
+    found = [(who, each) for who, document in says if document for each in document.operations]
     if len(says) > 1:
         found.sort(key=lambda each: each[1].id, reverse=True)
     return Operations(tuple(joined([each]) for each in found[:LISTED_MAX]))
@@ -395,14 +397,14 @@ def located(
     operation_id: str, says: Sequence[Says], begun: Mapping[str, tuple[str, Operation]]
 ) -> list[tuple[Process, Operation]]:
     """Find what each process has of an operation; empty: it is not known. `begun` are those that were begun so lately
-    that their processes may not have told them yet: by whom, and how they began."""
-    told = {each.id: (who, each) for who, document in says if document for each in document.operations}
+    that their processes may not have reported them yet: by whom, and how they began."""
+    reported = {each.id: (who, each) for who, document in says if document for each in document.operations}
     processes = {who.process_id: who for who, _ in says}
     found: list[tuple[Process, Operation]] = []
     for each in operation_id.split(JOIN):
         by, began = begun.get(each, ("", None))
-        if each in told:
-            found.append(told[each])
+        if each in reported:
+            found.append(reported[each])
         elif began is not None and by in processes:
             found.append((processes[by], began))
         else:

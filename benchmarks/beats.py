@@ -41,7 +41,7 @@ def _beating(noted: Path) -> None:
     start = Service.start
 
     async def started(service: Service[Any]) -> None:
-        service.beating = asyncio.create_task(_beat(noted))  # type: ignore[attr-defined]  # kept as long as it
+        service.beating = asyncio.create_task(_beat(noted))  # type: ignore[attr-defined]  # else it could be collected
         await start(service)
 
     Service.start = started  # type: ignore[method-assign, assignment]

@@ -2,7 +2,7 @@
 `python -m benchmarks.hot_partition`.
 
 One process owns all partitions. All but the first one get a few records a second each. Each run has four cases: nothing
-else; the load of the hot one in a topic that nobody reads, which is work for sender and broker only; the same load
+else; the load of the hot one in a topic without a reader, which is work for sender and broker only; the same load
 worked off by a bare process (`benchmarks.floor`), which takes no turn of our loop; and in the first partition of the
 service. The n-th output of a partition belongs to its n-th record. CPU is in shares of a core.
 """

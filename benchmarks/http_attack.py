@@ -169,7 +169,7 @@ class _Probe(threading.Thread):
                 self.failed += 1
             self.ends.wait(0.5)
 
-    def told(self) -> str:
+    def report(self) -> str:
         asked = len(self.seconds) + self.failed
         times = sorted(self.seconds) or [float("nan")]
         median, worst = statistics.median(times) * 1e3, times[-1] * 1e3
@@ -246,8 +246,8 @@ def _measure(servers: str, attack: str, seconds: float) -> None:
             f"{attack:>10}: {len(ages) / seconds:6.0f} outputs/s, age {_at(ages, 0.5):5.0f} /"
             f" {_at(ages, 0.99):6.0f} ms (median, 99 %), {rebalances} rebalances, {taken} taken over,"
             f" {tracebacks} tracebacks, {logged / 1000:.0f} kB of log;"
-            f" healthz {probes[0].told()}; readyz {probes[1].told()};"
-            f" at the port of probes {probes[2].told()}; {probes[3].told()};"
+            f" healthz {probes[0].report()}; readyz {probes[1].report()};"
+            f" at the port of probes {probes[2].report()}; {probes[3].report()};"
             f" {(_cpu_seconds(attacked) - cpu) / seconds:.2f} cores,"
             f" first output {first_output:.1f} s, memory {memory} -> {_memory_mb(attacked)}",
             flush=True,

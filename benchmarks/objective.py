@@ -146,7 +146,7 @@ def _watched(port: int, seconds: float) -> dict[str, Any]:
 
 
 def _kill(before: dict[str, Any], restore: dict[str, Any]) -> Kill:
-    """Make what is told of a kill; `before`: the last look at the killed process."""
+    """Make the report of a kill; `before`: the last look at the killed process."""
     spent: dict[str, float] = restore["seconds_per_phase"]
     true, loading, advancing = sum(spent.values()), spent.get("loading", 0.0), spent.get("advancing", 0.0)
     return Kill(

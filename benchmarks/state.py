@@ -322,7 +322,7 @@ def main() -> None:
     measure_updates("Struct", given.keys // 10, given.rounds, given.seed)
     for keys in (given.keys, given.keys // 10):
         measure_updates("Struct", keys, given.rounds, given.seed, skewed=True)
-    print("\nsnapshot while batches go on (pieces as a whole; a service takes steps: benchmarks.stall)")
+    print("\nsnapshot while batches continue (pieces as a whole; a service takes steps: benchmarks.stall)")
     small = measure_snapshot(given.keys // 10, given.seed)
     large = measure_snapshot(given.keys, given.seed)
     print("\nrestore, garbage collector off (target: 0.25 s for 1 M keys)")

@@ -61,7 +61,7 @@ class BlockingReader:
 
     @contextmanager
     def _reader(self, *, committed: bool) -> Iterator[KafkaReader]:
-        """Lend a reader that nobody else uses meanwhile: a reader follows one partition at a time."""
+        """Lend a reader for exclusive use: a reader follows one partition at a time."""
         idle = self._idle[committed]
         if not idle:
             cluster = KafkaCluster(self._settings)

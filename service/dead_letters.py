@@ -104,7 +104,7 @@ class DeadLetters:
 
 
 def _left(left: Sequence[str]) -> str:
-    """Say how many were passed over, and of the first few why: each answer about operations has this."""
+    """Say how many were skipped, and of the first few why: each answer about operations has this."""
     if not left:
         return ""
     more = f"; and {len(left) - LEFT_SHOWN_MAX:,} more" if len(left) > LEFT_SHOWN_MAX else ""
@@ -112,7 +112,7 @@ def _left(left: Sequence[str]) -> str:
 
 
 def _letters(records: Sequence[InputRecord]) -> list[DeadLetter]:
-    """Show the records of a partition of the topic. Those below the last note were sent back or passed over."""
+    """Show the records of a partition of the topic. Those below the last note were sent back or skipped."""
     sent_until, left, found = 0, dict[int, str](), list[InputRecord]()
     for each in records:
         if (noted := noted_in(each)) is None:
@@ -184,7 +184,7 @@ class Redriven(Struct, frozen=True):
 
     Attributes:
         sent: input partition to the number of records.
-        left: dead letters that cannot be sent back, and why; they are passed over.
+        left: dead letters that cannot be sent back, and why; they are skipped.
     """
 
     sent: dict[TopicPartition, int] = field(default_factory=dict)
@@ -199,7 +199,7 @@ async def redrive(app: App[Any], settings: Settings, *, dry_run: bool = False) -
         NotesShifted: the dead letters were copied with other offsets. Nothing of their partition was sent back.
         OtherRecord: the input does not hold the record of a dead letter without value any more. Everything before that
             dead letter was sent back; it and those after it in its partition are not marked as done.
-        Fenced: another `redrive` of the app has begun since. Whatever was committed is not sent again.
+        Fenced: another `redrive` of the app has begun since. What was committed is not sent again.
     """
     cluster, name = KafkaCluster(settings), dead_letters_topic(app.app_id)
     facts = (await described(app, settings, cluster)) | await cluster.topics([name])
@@ -293,13 +293,13 @@ def noted_in(record: InputRecord) -> int | None:
 
 
 def passed_over_in(note: InputRecord) -> dict[int, str]:
-    """Return the offsets of the dead letters that a note says were passed over, with the reason of each in a word."""
+    """Return the offsets of the dead letters that a note says were skipped, with the reason of each in a word."""
     return {int(offset): word.decode() for offset, word in re.findall(rb"(\d+) \(([^)]*)\)", note.value or b"")}
 
 
 class _Found(Struct, frozen=True):
-    """The outputs that go back for some dead letters, up to `end_offset`; `left`: the offset of each that is passed
-    over, with the reason in a word; `refused`: why not the one at `end_offset`."""
+    """The outputs that go back for some dead letters, up to `end_offset`; `left`: the offset of each that is skipped,
+    with the reason in a word; `refused`: why not the one at `end_offset`."""
 
     outputs: list[Output]
     end_offset: int
@@ -317,9 +317,9 @@ async def _outputs(
             continue
         try:
             found.append(await _original(letter, inputs, counts))
-        except _Gone as gone:
-            left[letter.offset] = gone.word
-            done.left.append(f"{letter.topic}-{letter.partition}-{letter.offset}: {gone}")
+        except _NotSendable as error:
+            left[letter.offset] = error.word
+            done.left.append(f"{letter.topic}-{letter.partition}-{letter.offset}: {error}")
         except OtherRecord as refused:
             return _Found(found, letter.offset, left, refused)
     return _Found(found, letters[-1].offset + 1, left)
@@ -349,7 +349,7 @@ class OtherRecord(StopError):
     """
 
 
-class _Gone(Exception):
+class _NotSendable(Exception):
     """The reason why a dead letter cannot be sent back, as a sentence and in a word."""
 
     def __init__(self, word: str, why: str) -> None:
@@ -362,23 +362,23 @@ async def _original(letter: InputRecord, inputs: Reader, counts: dict[str, int])
     headers, reasons = parted(letter.headers)
     why = {name.removeprefix(PREFIX): data or b"" for name, data in reasons}
     if "timer" in why:
-        raise _Gone("timer", f"{_timer(why)} is not a record: a handler may set it again")
+        raise _NotSendable("timer", f"{_timer(why)} is not a record: a handler may set it again")
     try:
         topic, partition = why["topic"].decode(), int(why["partition"])
         offset, timestamp_ms = int(why["offset"]), int(why["timestamp_ms"])
     except (KeyError, ValueError) as error:
-        raise _Gone("no origin", f"it does not say where it comes from ({error})") from error
+        raise _NotSendable("no origin", f"it does not say where it comes from ({error})") from error
     if partition >= counts.get(topic, 0):
-        raise _Gone("no such input", f"{topic}-{partition} is not an input partition of the app")
+        raise _NotSendable("no such input", f"{topic}-{partition} is not an input partition of the app")
     key, value = letter.key, letter.value
     if "dropped" in why:  # it was too large for the dead-letters topic
         source = TopicPartition(topic, partition)
         bounds = await inputs.bounds(source)
         whole = await inputs.read_at(source, offset) if offset >= bounds.start_offset else None
         if whole is None:
-            raise _Gone(
+            raise _NotSendable(
                 "record gone",
-                f"its {why['dropped'].decode()} did not fit into the dead letter, and {source}-{offset} is gone",
+                f"its {why['dropped'].decode()} did not fit into the dead letter, and {source}-{offset} was deleted",
             )
         _check_same(letter, source, whole, timestamp_ms, why)
         key, value, headers = whole.key, whole.value, tuple(whole.headers)
@@ -395,7 +395,7 @@ def _check_same(
     place = f"{letter.topic}-{letter.partition}"
     raise OtherRecord(
         f"dead letter {place}-{letter.offset} has no value of its own, and {source}-{found.offset} holds another record"
-        f" than the one that failed: it had timestamp {timestamp_ms}, xxh64 {recorded}; now timestamp"
+        f" than the record that failed: it had timestamp {timestamp_ms}, xxh64 {recorded}; now timestamp"
         f" {now.timestamp_ms}, xxh64 {now.xxh64:016x}: the input was created again or truncated. Everything before it"
         " was sent back",
         hint="restore the input with its old records, then run the same command again; or give the record up:"

@@ -176,8 +176,8 @@ class Readiness:
     def not_caught_up(self, seconds: float | None, missing: Mapping[int, str]) -> NotCaughtUp:
         """Make the error with what is `missing`, the first error, and what the whole process waits for."""
         reasons, hint = self._reasons()
-        told = [*(missing.values() or ["no partition is assigned"]), *reasons]
-        return NotCaughtUp(f"not caught up after {seconds} s: {'; '.join(told)}", hint=hint)
+        reasons = [*(missing.values() or ["no partition is assigned"]), *reasons]
+        return NotCaughtUp(f"not caught up after {seconds} s: {'; '.join(reasons)}", hint=hint)
 
     def _reasons(self) -> tuple[list[str], str]:
         """Return the first error and what the process waits for, and a hint, which may be empty."""

@@ -68,7 +68,7 @@ class CommittedOffset(NamedTuple):
 
 
 class LogRecord(msgspec.Struct, frozen=True):
-    """One record of ours (claim, changes, increment, chunk, manifest) to append to `topic`."""
+    """One of our records (claim, changes, increment, chunk, manifest) to append to `topic`."""
 
     topic: str
     value: bytes
@@ -136,13 +136,13 @@ class Reader(Protocol):
         A position beyond the end is waited for. Raises as `bounds`."""
 
     async def epoch_end(self, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:
-        """Return the newest leader epoch up to this one that the log has, and where it ends (KIP-320); None: nobody
-        knows. Raises as `bounds`."""
+        """Return the newest leader epoch up to this one that the log has, and where it ends (KIP-320); None: not
+        known. Raises as `bounds`."""
 
     async def follow(
         self, positions: Mapping[TopicPartition, int], anchors: Mapping[TopicPartition, PositionAnchor] = NO_ANCHORS
     ) -> None:
-        """Assign these partitions and seek each; `poll` then returns what comes. Whatever was fetched before is thrown
+        """Assign these partitions and seek each; `poll` then returns what comes. What was fetched before is thrown
         away. `anchors`: what lies below the positions, as far as known: each fetch asks whether it is still there."""
 
     def anchor_below(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
@@ -255,7 +255,7 @@ class ConsumerGroup(Protocol):
         """Whether this process is to have nothing: it is drained, or about to stop."""
 
     async def is_assigned_to_us(self, partition: int) -> bool:
-        """Say whether the partition is in this process's assignment. False during a rebalance, when nobody has one.
+        """Say whether the partition is in this process's assignment. False during a rebalance, when there is none.
 
         Raises:
             Unreachable: no answer.

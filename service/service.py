@@ -240,7 +240,7 @@ class Service(Generic[S]):
         self._background.start()
         self._cluster.hold()
         self._views.open(lambda: self._runners, lambda: self._supervisor.standbys if self._supervisor else None)
-        if self._http is not None:  # the others are told the address
+        if self._http is not None:  # the others learn the address
             self._bound = self._http.bind(self.settings.http)
         self._bringing_up = loop.create_task(self._bring_up(), name="bring-up")
         self._bringing_up.add_done_callback(self._tell_refused)

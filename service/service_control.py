@@ -227,7 +227,7 @@ class ServiceControl:
         if self._loop is None or self._supervisor is None or self._membership is None:
             return
         trouble = self._membership.trouble or self._membership.aside
-        if trouble is None:  # else this process may be the one that is cut off
+        if trouble is None:  # else it may be this process that is cut off
             take_over = partial(self._supervisor.take_over, process_id, why, silent_seconds=silent_seconds)
             self._loop.call_soon_threadsafe(take_over)
         else:
@@ -341,7 +341,7 @@ class ServiceControl:
         while True:
             self._draining.look(self._peers())
             self._cut_off.of(self._membership.trouble if self._membership else None)  # notes when it begins
-            self._wake()  # nobody reports when trouble of the membership begins or ends
+            self._wake()  # trouble of the membership begins and ends without a report
             await asyncio.sleep(WAKE_SECONDS)
 
     # ---- inside ----
@@ -404,12 +404,12 @@ class ServiceControl:
         supervisor.retry(partition, done)
 
     def _peers(self) -> tuple[Peer, ...]:
-        """Return the others. The name of this process may still stand for the one that it has replaced."""
+        """Return the others. The name of this process may still stand for its predecessor."""
         known, me = self._membership.share.peers if self._membership is not None else (), self._identity
         return tuple(peer for peer in known if me.process_id != peer.process_id and me.instance_id != peer.instance_id)
 
     def _standing_aside(self) -> str | None:
-        """Say for which process of the same name this one has stepped down; None: for nobody."""
+        """Say for which process of the same name this one has stepped down; None: it has not."""
         return self._membership.aside if self._membership is not None else None
 
     def _wanted(self, partitions: Sequence[int] | None) -> list[int]:

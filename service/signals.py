@@ -1,4 +1,4 @@
-"""Signals of a process that runs one service: they are heard while anything blocks the main thread, and a stop ends."""
+"""Signals of a process that runs one service: handled even while the main thread is blocked, and a stop ends."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Signals:
 
 
 def _tell(level: int, lines: Sequence[str]) -> None:
-    """Log the lines. The signals do not wait longer than a second for a log that nobody reads."""
+    """Log the lines. The signals do not wait longer than a second for a log that is not read."""
 
     def write() -> None:
         for line in lines:

@@ -71,7 +71,7 @@ class StateReads:
         return codec.encode(_checked("path.key", key_of, read.key, codec))
 
     def _codec(self, store: str) -> KeyCodec[Any]:
-        """Return the codec of the keys of a store that the app declares, whatever is live here."""
+        """Return the codec of the keys of a store that the app declares, even if no partition is live here."""
         if self._codecs is None:
             maps = maps_of(self._app.state())
             self._codecs = {}
@@ -129,7 +129,7 @@ def running(supervisor: Supervisor | None, view: ClusterView | None, number: int
     """Return who runs the partitions, of which this is one, and how many there are.
 
     Raises:
-        UnknownPartition: nobody runs them yet, or there is no such one.
+        UnknownPartition: no process runs them yet, or there is no such one.
     """
     if view is None or supervisor is None or not 0 <= number < view.partition_count:
         raise UnknownPartition(number, view.partition_count if view is not None and supervisor else None)

@@ -149,7 +149,7 @@ class Supervisor:
             if not self._taken_back(number):
                 self._start(number)
         gives_away = self.group is not None and self.group.gives_away
-        # An assignment in which nobody has anything may say no more than that a topic is gone.
+        # An assignment without any partition may mean only that a topic does not exist any more.
         if share.owned or share.copies or gives_away or any(peer.owned for peer in share.peers):
             self.standbys.hold(set(share.copies), frozenset(share.next), self._rejoin)
 
@@ -196,7 +196,7 @@ class Supervisor:
             self._shrinking.cancel()
         for runner in self._runners.values():
             runner.stop(final_snapshot=final_snapshot)
-        # They may be waiting for a topic, so the watch goes on.
+        # They may be waiting for a topic, so the watch continues.
         self._held |= {self._tasks[number]: runner for number, runner in self._runners.items()}
         self._runners.clear()
         ending, tasks = list(self._held.values()), list(self._held)
@@ -421,7 +421,7 @@ class Supervisor:
 
 
 async def _after(earlier: asyncio.Task[None] | None, standby: StandbyTask | None, runner: PartitionRunner) -> None:
-    """Run one runner at a time per partition: the same transactional id. It goes on from the standby's copy."""
+    """Run one runner at a time per partition: the same transactional id. It continues from the standby's copy."""
     try:
         if earlier is not None:
             await asyncio.wait([earlier])

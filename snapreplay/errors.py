@@ -55,7 +55,7 @@ class Reaction(Enum):
 
 
 def described(error: BaseException) -> str:
-    """Return class and text of an error that is not ours; the text alone is often empty. Of ours the whole text."""
+    """Return class and text of a foreign error, because its text alone is often empty; of our errors only the text."""
     text, name = str(error), type(error).__name__
     if isinstance(error, SnapreplayError):
         return text
@@ -174,7 +174,7 @@ class UnknownPartition(UsageError):
     """The app has no such partition.
 
     Attributes:
-        partition: the one that was asked for.
+        partition: the number in the request.
         partition_count: how many there are; None: the cluster was not reached yet.
     """
 
@@ -191,7 +191,7 @@ class PartitionNotLive(RetryableError):
     Safe: Only this call has failed, and it has changed nothing. You may repeat it.
 
     Attributes:
-        partition: the one that was asked for.
+        partition: the number in the request.
         detail: why: its phase, or that another process owns it.
     """
 

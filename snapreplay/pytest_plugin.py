@@ -41,7 +41,7 @@ def snapreplay_broker() -> Iterator[Reachable]:
 
     with broker() as local:
         yield local
-        local.kill()  # nobody wants its data: an orderly stop takes longer
+        local.kill()  # its data is not needed, and an orderly stop takes longer
 
 
 @pytest.fixture

@@ -77,8 +77,8 @@ def is_decided(last: Increment) -> bool:
 
 
 def chain_began_at(increment: Increment, offset: int) -> int:
-    """Return the offset of the newest decision up to this increment, which lies at `offset`, that began the chain
-    anew; NO_OFFSET: the chain goes back to the genesis."""
+    """Return the offset of the newest decision up to this increment, which lies at `offset`, that began a new
+    chain; NO_OFFSET: the chain goes back to the genesis."""
     if increment.begins_anew:
         return offset
     before = increment.last_anew_offset
@@ -119,14 +119,14 @@ def _no_usable_snapshot(
 
 def _way_out(last: Increment, starts: LogStarts) -> str:
     restore = f"restore both topics of {last.origin.app_id!r} from a backup or mirror"
-    gone = [
+    short = [
         f"{topic} (needs {first}, starts at {starts.inputs.get(topic, 'unknown')})"
         for topic, first in sorted(last.genesis.start_offsets.items())
         if starts.inputs.get(topic, first + 1) > first
     ]
-    if gone:
+    if short:
         return (
-            f"{restore}, because the input alone cannot rebuild the state: {', '.join(gone)}; or process what is left"
+            f"{restore}, because the input alone cannot rebuild the state: {', '.join(short)}; or process what is left"
             f" of it under a new app id, with an empty state: {new_app()}"
         )
     return (

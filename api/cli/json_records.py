@@ -50,7 +50,7 @@ class _Refused(Exception):
 
 
 def records_of(lines: Iterable[bytes], topic: Topic[Any, Any], partition_count: int, limit_bytes: int) -> list[Output]:
-    """Read every line as a record of the topic; empty lines are passed over. Raise UsageError for lines that cannot be
+    """Read every line as a record of the topic; empty lines are skipped. Raise UsageError for lines that cannot be
     fed, each with its number and the reason."""
     found: list[Output] = []
     refused: list[str] = []

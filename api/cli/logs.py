@@ -26,7 +26,7 @@ RETRY_SECONDS = 1.0
 FLUSH_SECONDS = 1.0
 CONTINUED = "  | "
 
-# Else a message could begin a line of its own, which looks like one of ours, or change what a terminal shows.
+# Else a message could begin a line of its own, which looks like one of the service, or change what a terminal shows.
 _CONTROLS = {each: f"\\x{each:02x}" for each in (*range(0x20), *range(0x7F, 0xA0)) if each != ord("\t")} | {
     ord("\n"): "\\n",
     ord("\r"): "\\r",
@@ -79,7 +79,7 @@ class LineFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per event, on one line of ASCII, whatever a text holds."""
+    """One JSON object per event, on one line of ASCII, with any text."""
 
     def __init__(self, app_id: str) -> None:
         """Take the process's only app; empty: it has several, and the context of a line says which one it is about."""
@@ -115,14 +115,14 @@ def _partition_of(record: logging.LogRecord) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _told(dropped: int) -> logging.LogRecord:
+def _count_record(dropped: int) -> logging.LogRecord:
     text = f"{counted(dropped, 'line')} dropped, because this log was not read fast enough"
     return logging.LogRecord("snapreplay.log", logging.WARNING, "", 0, text, None, None)
 
 
 class Writer(logging.Handler):
-    """Hands its lines to a thread. Whoever logs never waits: when nobody reads, lines are dropped, and a line says how
-    many as soon as somebody reads again."""
+    """Hands its lines to a thread. Logging never waits: without a reader, lines are dropped, and a line says how
+    many as soon as there is a reader again."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ class Writer(logging.Handler):
                 self._lines.task_done()
                 continue
             dropped = self.dropped if self._lines.qsize() < LINES_MAX // 2 else 0
-            if dropped and self._write_whole(self._line(_told(dropped))):
+            if dropped and self._write_whole(self._line(_count_record(dropped))):
                 self._count(-dropped)
             self._lines.task_done()
 

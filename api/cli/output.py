@@ -72,7 +72,7 @@ def note(line: str) -> None:
 
 @contextmanager
 def written_whole(path: Path | None) -> Iterator[IO[str] | None]:
-    """Provide a file to write into. It takes its name only at the end: nobody sees half of it, and after a failure the
+    """Provide a file to write into. It takes its name only when it is complete, so that after a failure the
     one from before is still there.
 
     Raises:
@@ -151,7 +151,7 @@ def confirm(question: str, answer: str = "") -> None:
 
 
 def must_ask(*, yes: bool, dry_run: bool) -> bool:
-    """Say whether to ask first, or raise UsageError: there is nobody to ask."""
+    """Say whether to ask first, or raise UsageError: there is no terminal to ask at."""
     asks = not (yes or dry_run)
     if asks and not sys.stdin.isatty():
         raise UsageError(

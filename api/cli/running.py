@@ -135,7 +135,7 @@ def announced_http(apps: Sequence[App[Any]]) -> HttpServer:
 
 
 def _announce(paths: Sequence[str], address: Address) -> None:
-    """Announce the address in a thread: whoever reads standard error may have stopped, and the service does not
+    """Announce the address in a thread: the reader of standard error may have stopped, and the service does not
     wait for that. Not by `sys.stderr`: its lock, held by a thread that waits, would end the interpreter with a
     crash."""
     line = f"HTTP API: {address.url}  ({', '.join(paths)})\n"

@@ -51,7 +51,7 @@ function summary(topic, items) {
   const of = (state) => items.filter((each) => each.state === state).length;
   const [open, left] = [of("open"), of("passed_over")];
   const among = items.length >= LISTED ? ` of the newest ${LISTED}` : "";
-  const passed = left ? ` ${count(left)}${open ? "" : among} ${left === 1 ? "was" : "were"} passed over.` : "";
+  const passed = left ? ` ${count(left)}${open ? "" : among} ${left === 1 ? "was" : "were"} skipped.` : "";
   if (open) return html`${counted(open, "dead letter")}${among} in <code>${topic}</code> ${open === 1 ? "is" : "are"} open. Deploy a fixed handler, then redrive.${passed}`;
   if (among) return html`None of the newest ${LISTED} in <code>${topic}</code> is open. Older ones are not shown.${passed}`;
   return left ? html`None in <code>${topic}</code> is open.${passed}` : "All records were sent back.";
@@ -59,7 +59,7 @@ function summary(topic, items) {
 
 function fate({ state, passed_over: why }) {
   if (state === "open") return badge("warn", "open");
-  return state === "sent_back" ? badge("past", "sent back") : badge("past", `passed over: ${why}`);
+  return state === "sent_back" ? badge("past", "sent back") : badge("past", `skipped: ${why}`);
 }
 
 function letter(each, nowMs) {

@@ -92,7 +92,7 @@ function problems(all, nowMs) {
     ...notBegun(all),
     ...checks(all, nowMs),
     ...down(all),
-    ...nobodys(all, nowMs),
+    ...unowned(all, nowMs),
     ...awayProcesses(all),
     ...underWay(all),
     ...atRisk(all),
@@ -190,7 +190,7 @@ function lostBy({ error, phase, recoverable }) {
   return { level: "warn", text: "Perhaps: the message says what is missing or differs. Nothing is written until you decide." };
 }
 
-function nobodys({ missing, facts, lanes }, nowMs) {
+function unowned({ missing, facts, lanes }, nowMs) {
   if (!missing.length) return [];
   const starts = lanes.every(({ process }) => process.started_at && ageSeconds(process.started_at, nowMs) < START_SECONDS);
   return [{

@@ -36,7 +36,7 @@ function whole(command) {
   return command.includes(" --url ") ? command.replace("--url URL", () => `--url ${HERE}`) : `${command} --url ${HERE}`;
 }
 
-// A key or a value as the app has stored it, whatever is in it.
+// A key or a value as the app has stored it, with any content.
 export const stored = (text) => (text === "" ? html`<em>empty</em>` : html`<code>${visible(text)}</code>`);
 
 // The text of a hint, with its commands as code and a button that copies each. A setting alone is no command, and neither is Python.

@@ -43,7 +43,7 @@ async function ask(path, options = {}, patienceMs = PATIENCE_MS) {
 export const exact = (_name, value, context) =>
   typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source) ? JSON.rawJSON(context.source) : value;
 
-// An answer that was cut on its way is none, whatever its head says.
+// An answer that was cut on its way is none, even if its head says otherwise.
 async function parsed(response, reviver) {
   const body = await response.text().then((text) => JSON.parse(text, reviver)).catch((cut) => { if (response.ok) throw cut; return {}; });
   if (!response.ok && !Array.isArray(body.checks)) throw new Refused(response.status, body);
@@ -131,9 +131,9 @@ async function all() {
   return { told, refused, offsetMs, role: answers[0].value.headers.get("Snapreplay-Role") };
 }
 
-// Calls `heard(outcome)` with each answer: {told, refused, offsetMs, role}, or {lost}. What the process tells while it goes on
-// makes the next question come earlier; without that stream the questions go on all the same.
-export function follow(heard) {
+// Calls `onAnswer(outcome)` with each answer: {told, refused, offsetMs, role}, or {lost}. An event of the process
+// makes the next question come earlier; without that stream the questions continue all the same.
+export function follow(onAnswer) {
   let timer = 0;
   let asking = null;
   async function once() {
@@ -142,12 +142,12 @@ export function follow(heard) {
       .catch((lost) => ({ lost }))
       .then((outcome) => {
         asking = null;
-        heard(outcome);
+        onAnswer(outcome);
         timer = setTimeout(once, PERIOD_MS);
       });
     return asking;
   }
-  // A browser has six connections to a host for all its tabs: only the one that is looked at keeps a stream.
+  // A browser has six connections to a host for all its tabs: only the visible tab keeps a stream.
   let stream = null;
   function seen() {
     stream?.abort();

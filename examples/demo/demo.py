@@ -25,7 +25,7 @@ from examples.demo.last_act import LastAct, compaction
 from examples.demo.load import load
 from examples.demo.names import PARTITIONS, PREFIX_VARIABLE, Names
 from examples.demo.plan import plan
-from examples.demo.record import Told, Verdict
+from examples.demo.record import RunLog, Verdict
 from examples.demo.service_process import INSTANCE_ID, STANDBY_ID, ServiceProcess
 from examples.demo.show import Show, print_table
 from examples.demo.spark_job import SparkJob, check_possible
@@ -59,7 +59,7 @@ class Place:
 
 
 def run(options: Options, show: Show) -> bool:
-    """Return whether everything held. Nothing is left behind, whatever happens.
+    """Return whether everything held. Nothing is left behind, not even after a failure.
 
     Raises:
         DemoFailed: it could not be carried out.
@@ -73,15 +73,15 @@ def run(options: Options, show: Show) -> bool:
         work_dir = stack.enter_context(_work_dir())
         place = Place(*_cluster(options, show, stack), work_dir)
         loaded, later = _prepare(place, options, show)
-        told = Told(options.seed, records=loaded + sum(map(len, later)), loaded=loaded)
+        run_log = RunLog(options.seed, records=loaded + sum(map(len, later)), loaded=loaded)
         processes = [
-            ServiceProcess(place.names.app, place.servers, work_dir, settings_for(told.records), instance_id)
+            ServiceProcess(place.names.app, place.servers, work_dir, settings_for(run_log.records), instance_id)
             for instance_id in (INSTANCE_ID, STANDBY_ID)
         ]
         for process in processes:
             stack.callback(process.close)
         try:
-            held = _play(options, show, told, place, processes, later)
+            held = _play(options, show, run_log, place, processes, later)
         except DemoFailed:
             _keep_logs(work_dir, show)
             raise
@@ -91,7 +91,7 @@ def run(options: Options, show: Show) -> bool:
 
 
 def settings_for(records: int) -> dict[str, object]:
-    """Return the settings for a few hundred transactions and a handful of snapshots, whatever the number of
+    """Return the settings for a few hundred transactions and a handful of snapshots, for any number of
     records, so that a kill strikes something and a recovery has something to advance over."""
     return {
         "batch.records_max": max(5, min(1000, records // 400)),
@@ -104,7 +104,7 @@ def settings_for(records: int) -> dict[str, object]:
 def _play(
     options: Options,
     show: Show,
-    told: Told,
+    run_log: RunLog,
     place: Place,
     processes: Sequence[ServiceProcess],
     later: Sequence[list[Row]],
@@ -113,32 +113,34 @@ def _play(
     beside, last = later
     arriving = partial(load, place.servers, place.names.input_topic)
     with closing(Asking(service)) as asking:
-        story = Story(service, asking, show, told)
-        story.run(plan(options.seed, options.kills, told.loaded))
-        told.arrived_beside = len(beside)
+        story = Story(service, asking, show, run_log)
+        story.run(plan(options.seed, options.kills, run_log.loaded))
+        run_log.arrived_beside = len(beside)
         with closing(Feeder(arriving, beside)) as feeder:
-            StandbyAct(story, service, standby, show, told).play(feeder)
+            StandbyAct(story, service, standby, show, run_log).play(feeder)
         if last:
             feeder = Feeder(arriving, last)
             job = compaction(place.servers, place.names.app_id, place.work_dir)
             with closing(feeder):
-                act = LastAct(story, asking, show, told, feeder)
+                act = LastAct(story, asking, show, run_log, feeder)
                 act.play(job, place.servers, place.names.snapshots_topic)
         digests = story.digests()
-    show.say(f"all {told.records:,} records are done")
-    verdicts = _verdicts(options, show, told, place, digests)
+    show.say(f"all {run_log.records:,} records are done")
+    verdicts = _verdicts(options, show, run_log, place, digests)
     if options.keep:
-        print_table(show.console, told, verdicts)
+        print_table(show.console, run_log, verdicts)
         _stay(show, place.servers, service)
     verdicts.append(stopped(service))
     if not options.keep:
-        print_table(show.console, told, verdicts)
+        print_table(show.console, run_log, verdicts)
     elif not verdicts[-1].holds:
         show.say(f"SIGTERM: {verdicts[-1].detail}", "bold red")
     return all(verdict.holds for verdict in verdicts)
 
 
-def _verdicts(options: Options, show: Show, told: Told, place: Place, digests: dict[int, str | None]) -> list[Verdict]:
+def _verdicts(
+    options: Options, show: Show, run_log: RunLog, place: Place, digests: dict[int, str | None]
+) -> list[Verdict]:
     """Judge everything; Spark starts while Python reads, because both take some seconds."""
     with ExitStack() as stack:
         running = None
@@ -146,10 +148,10 @@ def _verdicts(options: Options, show: Show, told: Told, place: Place, digests: d
             # It folds the changes, runs the app's handlers again, and compares both with what was recorded.
             arguments = [place.names.app, "--level=replay", f"--bootstrap-servers={place.servers}"]
             running = stack.enter_context(SparkJob("audit", arguments, place.work_dir))
-        verdicts = judge(place.servers, place.names, told, digests, show.judging)
-        verdicts += [recoveries(told), taken_over(told)]
-        if told.records > told.loaded + told.arrived_beside:
-            verdicts += compacted(told)
+        verdicts = judge(place.servers, place.names, run_log, digests, show.judging)
+        verdicts += [recoveries(run_log), taken_over(run_log)]
+        if run_log.records > run_log.loaded + run_log.arrived_beside:
+            verdicts += compacted(run_log)
         if running is not None:
             verdicts.append(audited(running, show.judging))
     return verdicts

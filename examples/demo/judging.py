@@ -9,31 +9,35 @@ from typing import Any
 from examples.demo import reading, verify
 from examples.demo.failed import DemoFailed
 from examples.demo.names import PARTITIONS, Names
-from examples.demo.record import Told, Verdict
+from examples.demo.record import RunLog, Verdict
 from examples.demo.service_process import ServiceProcess
 from examples.demo.spark_job import NotFinished, SparkJob
 from examples.demo.verify import Checked, Findings, Truth
 
 
 def judge(
-    bootstrap_servers: str, names: Names, told: Told, digests: Mapping[int, str | None], tell: Callable[[str], None]
+    bootstrap_servers: str,
+    names: Names,
+    run_log: RunLog,
+    digests: Mapping[int, str | None],
+    tell: Callable[[str], None],
 ) -> list[Verdict]:
     """Judge by brute force, from input, outputs and the digests that the service reports.
 
     Args:
-        tell: is told what is being done, because it takes some seconds.
+        tell: called with what is being done, because it takes some seconds.
 
     Raises:
         DemoFailed: a topic could not be read.
     """
-    tell(f"folding {told.records:,} records from {names.input_topic} by brute force")
+    tell(f"folding {run_log.records:,} records from {names.input_topic} by brute force")
     truth = verify.fold(reading.inputs(bootstrap_servers, names.input_topic))
     tell(f"comparing each output in {names.output_topic}")
     checked = verify.check_outputs(truth, reading.outputs(bootstrap_servers, names.output_topic))
     tell("counting the outputs of killed transactions")
     hidden = reading.written(bootstrap_servers, names.output_topic) - checked.count
     return [
-        _exactly_once(truth, checked, told.records, hidden),
+        _exactly_once(truth, checked, run_log.records, hidden),
         Verdict.of(
             "final state",
             verify.check_final_state(truth, checked.last),
@@ -60,10 +64,10 @@ def _exactly_once(truth: Truth, checked: Checked, records: int, hidden: int) -> 
     )
 
 
-def recoveries(told: Told) -> Verdict:
+def recoveries(run_log: RunLog) -> Verdict:
     """Say whether each recovery has a proof and used the mode that was asked for."""
     findings = Findings()
-    for number, restart in enumerate(told.restarts, 1):
+    for number, restart in enumerate(run_log.restarts, 1):
         back = restart.comeback
         if back is None:
             continue
@@ -71,24 +75,24 @@ def recoveries(told: Told) -> Verdict:
             findings.add(f"restart {number}: {back.proven} of {PARTITIONS} digests proven")
         if set(back.modes) != {restart.kill.mode}:
             findings.add(f"restart {number}: asked for {restart.kill.mode}, went {back.modes}")
-    came = [restart for restart in told.restarts if restart.comeback is not None]
+    came = [restart for restart in run_log.restarts if restart.comeback is not None]
     if not came:
         findings.add("no recovery was completed")
     modes = " and ".join(sorted({restart.kill.mode for restart in came}))
     return Verdict.of("recovery", findings, f"{len(came)} proven by digest, by {modes}")
 
 
-def taken_over(told: Told) -> Verdict:
+def taken_over(run_log: RunLog) -> Verdict:
     """Say whether the standby resumed from what the dead owner had, each digest compared."""
     findings = Findings()
-    if told.takeover is None or not told.takeover.moved:
+    if run_log.takeover is None or not run_log.takeover.moved:
         findings.add("the killed process owned no partition")
         return Verdict.of("takeover", findings, "")
-    for number in sorted(told.takeover.moved - told.takeover.proven):
+    for number in sorted(run_log.takeover.moved - run_log.takeover.proven):
         findings.add(f"partition {number}: no digest was compared")
     detail = (
-        f"{1000 * told.takeover.seconds:,.0f} ms after SIGKILL the standby was LIVE with"
-        f" {len(told.takeover.moved)} partitions of the dead owner, digests as it had recorded them"
+        f"{1000 * run_log.takeover.seconds:,.0f} ms after SIGKILL the standby was LIVE with"
+        f" {len(run_log.takeover.moved)} partitions of the dead owner, digests as it had recorded them"
     )
     return Verdict.of("takeover", findings, detail)
 
@@ -102,38 +106,38 @@ def stopped(service: ServiceProcess) -> Verdict:
     return Verdict("SIGTERM", holds=True, detail="ended with exit code 0")
 
 
-def compacted(told: Told) -> list[Verdict]:
+def compacted(run_log: RunLog) -> list[Verdict]:
     """Say whether the owner adopted what Spark proposed, and the next restore began there."""
-    if told.not_compacted:
-        return [Verdict("compaction", holds=False, detail=told.not_compacted)]
+    if run_log.not_compacted:
+        return [Verdict("compaction", holds=False, detail=run_log.not_compacted)]
     findings = Findings()
-    adopted = [each for each in told.adoptions if not each.why]
-    for each in told.adoptions:
+    adopted = [each for each in run_log.adoptions if not each.why]
+    for each in run_log.adoptions:
         if each.why:
             findings.add(f"partition {each.partition}: {each.why}")
-    if not told.killed_in_time:
+    if not run_log.killed_in_time:
         findings.add("Spark had ended before the service was killed")
-    if len(told.adoptions) != PARTITIONS:
-        findings.add(f"{len(told.adoptions)} of {PARTITIONS} partitions reported")
+    if len(run_log.adoptions) != PARTITIONS:
+        findings.add(f"{len(run_log.adoptions)} of {PARTITIONS} partitions reported")
     entries = sum(each.entries for each in adopted)
     batches = ", ".join(str(each.batch) for each in adopted)
     detail = (
         f"{len(adopted)} snapshots by Spark while the service was killed, adopted by the owner:"
         f" batches {batches}, {entries:,} entries hashed"
     )
-    return [Verdict.of("compaction", findings, detail), _began_there(told)]
+    return [Verdict.of("compaction", findings, detail), _began_there(run_log)]
 
 
-def _began_there(told: Told) -> Verdict:
-    began = told.from_adopted.snapshots if told.from_adopted else {}
+def _began_there(run_log: RunLog) -> Verdict:
+    began = run_log.from_adopted.snapshots if run_log.from_adopted else {}
     findings = Findings()
-    for each in told.adoptions:
+    for each in run_log.adoptions:
         if each.why or began.get(each.partition) != each.snapshot_id:
             findings.add(
                 f"partition {each.partition} began at snapshot {began.get(each.partition)},"
                 f" not at an adopted one ({each.snapshot_id or 'none'})"
             )
-    if not told.adoptions:
+    if not run_log.adoptions:
         findings.add("no snapshot was adopted")
     return Verdict.of("restore", findings, f"{len(began)} partitions began at the adopted snapshot")
 

@@ -21,7 +21,7 @@ from examples.demo.failed import DemoFailed
 from examples.demo.feeder import Feeder
 from examples.demo.names import PARTITIONS
 from examples.demo.plan import Kill
-from examples.demo.record import Adoption, Told
+from examples.demo.record import Adoption, RunLog
 from examples.demo.show import Show
 from examples.demo.spark_job import NotFinished, SparkJob
 from examples.demo.story import Story
@@ -56,12 +56,12 @@ def compaction(bootstrap_servers: str, app_id: str, work_dir: Path) -> SparkJob:
 
 @dataclass(frozen=True)
 class LastAct:
-    """Use once, after the story. What happens is shown by `show` and kept in `told`."""
+    """Use once, after the story. What happens is shown by `show` and kept in `run_log`."""
 
     story: Story
     asking: Asking
     show: Show
-    told: Told
+    run_log: RunLog
     feeder: Feeder
 
     def play(self, job: SparkJob, bootstrap_servers: str, snapshots_topic: str) -> None:
@@ -78,22 +78,22 @@ class LastAct:
             while job.runs and ends() == before:
                 self.story.look()
                 time.sleep(LOOK_S)  # between two looks at the topic
-            delay_s = random.Random(self.told.seed).uniform(0.0, LONGEST_AFTER_CHUNK_S)
+            delay_s = random.Random(self.run_log.seed).uniform(0.0, LONGEST_AFTER_CHUNK_S)
             self.story.strike(Kill(self.story.committed, "Spark compacting", delay_s, "changes"))
-            self.told.killed_in_time = job.runs
-            self.story.come_back(self.told.restarts[-1])
-            self.told.adoptions = self._adopt(self._proposals(job))
+            self.run_log.killed_in_time = job.runs
+            self.story.come_back(self.run_log.restarts[-1])
+            self.run_log.adoptions = self._adopt(self._proposals(job))
         self.story.strike(Kill(self.story.committed, "proposals judged", 0.0, "changes"))
-        self.story.come_back(self.told.restarts[-1])
-        self.told.from_adopted = self.told.restarts[-1].comeback
+        self.story.come_back(self.run_log.restarts[-1])
+        self.run_log.from_adopted = self.run_log.restarts[-1].comeback
         self.feeder.finish()
-        self.story.until_committed(self.told.records)
+        self.story.until_committed(self.run_log.records)
 
     def _proposals(self, job: SparkJob) -> list[Proposal]:
         try:
             said, _ = job.result(self.show.judging)
         except NotFinished as error:
-            self.told.not_compacted = f"not finished: {error}"
+            self.run_log.not_compacted = f"not finished: {error}"
             return []
         return read_report(said)
 
@@ -105,7 +105,7 @@ class LastAct:
         adoptions = [outcome(each, snapshots.get(each.partition), answers[each.partition]) for each in proposals]
         for adoption in adoptions:
             self.show.adopted(adoption)
-        self.told.snapshots.update(each.snapshot_id for each in adoptions if not each.why)
+        self.run_log.snapshots.update(each.snapshot_id for each in adoptions if not each.why)
         return adoptions
 
     def _answer(self, proposal: Proposal) -> str:
@@ -162,7 +162,7 @@ class _Ends:
 
 @contextmanager
 def _ends(bootstrap_servers: str, topic: str) -> Iterator[_Ends]:
-    configuration = {"bootstrap.servers": bootstrap_servers, "group.id": "nobody"}
+    configuration = {"bootstrap.servers": bootstrap_servers, "group.id": "unused"}
     consumer = Consumer(quiet(configuration))
     try:
         yield _Ends(consumer, topic)

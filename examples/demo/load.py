@@ -13,14 +13,14 @@ from examples.demo.topics import Value, quiet
 FLUSH_S = 60.0
 EVERY_ROWS = 5_000  # serve delivery reports, tell the progress
 
-Told = Callable[[int], None]
+OnProgress = Callable[[int], None]
 
 
-def load(bootstrap_servers: str, topic: str, rows: Iterable[Row], told: Told) -> int:
+def load(bootstrap_servers: str, topic: str, rows: Iterable[Row], on_progress: OnProgress) -> int:
     """Produce every row, in order per key. Returns how many were acknowledged: all of them.
 
     Args:
-        told: called now and then with the number of rows produced so far.
+        on_progress: called now and then with the number of rows produced so far.
 
     Raises:
         DemoFailed: a record was refused, or not acknowledged in time.
@@ -33,14 +33,14 @@ def load(bootstrap_servers: str, topic: str, rows: Iterable[Row], told: Told) ->
         count += 1
         if count % EVERY_ROWS == 0:
             producer.poll(0)
-            told(count)
+            on_progress(count)
     unacknowledged = producer.flush(FLUSH_S)
     if refused or unacknowledged:
         raise DemoFailed(
             f"loading {topic}: {unacknowledged} of {count} records were not acknowledged"
             f" within {FLUSH_S:.0f} s, {len(refused)} refused; first: {refused[:1]}"
         )
-    told(count)
+    on_progress(count)
     return count
 
 

@@ -29,7 +29,7 @@ def messages(bootstrap_servers: str, topic: str, *, read_committed: bool = True)
         quiet(
             {
                 "bootstrap.servers": bootstrap_servers,
-                "group.id": "nobody",  # required, but never joined: partitions are assigned by hand
+                "group.id": "unused",  # required, but never joined: partitions are assigned by hand
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 100,  # only an empty answer shows an end
@@ -47,7 +47,7 @@ def messages(bootstrap_servers: str, topic: str, *, read_committed: bool = True)
 
 def _until_all_ends(consumer: Consumer, topic: str) -> Iterator[Message]:
     ended: set[int | None] = set()
-    heard_at = time.monotonic()
+    answered_at = time.monotonic()
     while len(ended) < PARTITIONS:
         batch = consumer.consume(AT_ONCE, timeout=0.2)
         for message in batch:
@@ -60,8 +60,8 @@ def _until_all_ends(consumer: Consumer, topic: str) -> Iterator[Message]:
                 raise DemoFailed(f"reading {topic}: {error}")
         now = time.monotonic()
         if batch:
-            heard_at = now
-        elif now - heard_at > SILENCE_S:
+            answered_at = now
+        elif now - answered_at > SILENCE_S:
             raise DemoFailed(f"reading {topic}: no answer for {SILENCE_S:.0f} s")
 
 

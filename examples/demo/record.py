@@ -89,7 +89,7 @@ class Takeover:
 
 
 @dataclass
-class Told:
+class RunLog:
     """The whole run up to the last record."""
 
     seed: int

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from examples.demo.plan import Kill
-from examples.demo.record import Adoption, Comeback, Takeover, Told, Verdict
+from examples.demo.record import Adoption, Comeback, RunLog, Takeover, Verdict
 
 Json = dict[str, Any]
 
@@ -24,7 +24,7 @@ RATE_OVER_S = 0.5
 
 
 class Show:
-    """Lines that stay, and below them, in a terminal, what is going on now. Use by `with`."""
+    """Lines that stay, and below them, in a terminal, what happens now. Use by `with`."""
 
     def __init__(self, console: Console | None = None) -> None:
         console = console or Console(highlight=False)
@@ -191,15 +191,15 @@ def _table(*columns: str) -> Table:
 # ------------------------------------------------------------------ the table at the end
 
 
-def print_table(console: Console, told: Told, verdicts: list[Verdict]) -> None:
+def print_table(console: Console, run_log: RunLog, verdicts: list[Verdict]) -> None:
     """Print numbers, every restart and every verdict, and below them what differed."""
     table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, text in _numbers(told):
+    for name, text in _numbers(run_log):
         table.add_row(name, text)
     table.add_section()
-    for number, restart in enumerate(told.restarts, 1):
+    for number, restart in enumerate(run_log.restarts, 1):
         back = restart.comeback
         how = comeback_text(back) if back else "killed again before it was LIVE"
         text = f"killed after {restart.killed_at_records:,} records, {restart.struck}\n{how}"
@@ -215,16 +215,16 @@ def print_table(console: Console, told: Told, verdicts: list[Verdict]) -> None:
             console.print(Text(f"{verdict.name}: {finding}", "red"), soft_wrap=True)
 
 
-def _numbers(told: Told) -> list[tuple[str, str]]:
-    first = told.first_start
+def _numbers(run_log: RunLog) -> list[tuple[str, str]]:
+    first = run_log.first_start
     return [
-        ("records", f"{told.records:,}"),
-        ("kills", f"{len(told.restarts)} by SIGKILL (--seed {told.seed})"),
-        ("full snapshots", f"{len(told.snapshots)}"),
+        ("records", f"{run_log.records:,}"),
+        ("kills", f"{len(run_log.restarts)} by SIGKILL (--seed {run_log.seed})"),
+        ("full snapshots", f"{len(run_log.snapshots)}"),
         (
             "throughput",
-            f"{told.loaded / max(told.wall_s, 1e-9):,.0f} records/s over {told.wall_s:.1f} s with all"
-            f" the kills, {told.loaded / max(told.live_s, 1e-9):,.0f} records/s while LIVE",
+            f"{run_log.loaded / max(run_log.wall_s, 1e-9):,.0f} records/s over {run_log.wall_s:.1f} s with all"
+            f" the kills, {run_log.loaded / max(run_log.live_s, 1e-9):,.0f} records/s while LIVE",
         ),
         ("first start", comeback_text(first) if first else "-"),
     ]

@@ -73,7 +73,7 @@ class SparkJob:
         return self.process is not None and self.process.poll() is None
 
     def result(self, tell: Callable[[str], None]) -> tuple[str, int]:
-        """Return what it printed, and its exit code: 0 or 1. `tell` is told how long it takes.
+        """Return what it printed, and its exit code: 0 or 1. `tell` is called with how long it takes.
 
         Raises:
             NotFinished: it could not run, or did not end in time.

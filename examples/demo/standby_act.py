@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from examples.demo.asking import Asking, Json, all_live
 from examples.demo.feeder import Feeder
 from examples.demo.names import PARTITIONS
-from examples.demo.record import Takeover, Told
+from examples.demo.record import RunLog, Takeover
 from examples.demo.service_process import ServiceProcess
 from examples.demo.show import Show
 from examples.demo.story import Story
@@ -23,13 +23,13 @@ TAKEOVER_S = 60.0
 
 @dataclass(frozen=True)
 class StandbyAct:
-    """Use once, while `service` runs. What happens is shown by `show` and kept in `told`."""
+    """Use once, while `service` runs. What happens is shown by `show` and kept in `run_log`."""
 
     story: Story
     service: ServiceProcess
     standby: ServiceProcess
     show: Show
-    told: Told
+    run_log: RunLog
 
     def play(self, feeder: Feeder) -> None:
         """Play from the second process's start to its end, in which all records of the feeder are committed.
@@ -46,15 +46,15 @@ class StandbyAct:
             self.service.kill()
             killed_at = time.monotonic()
             restore = second.until(second.restore, all_live, TAKEOVER_S, "takeover by the standby")
-            self.told.takeover = takeover(restore, moved, time.monotonic() - killed_at)
-            self.show.taken_over(self.told.takeover)
+            self.run_log.takeover = takeover(restore, moved, time.monotonic() - killed_at)
+            self.show.taken_over(self.run_log.takeover)
             feeder.finish()
             self.service.start()
             self._until_copied(second, first)
             self.show.say("the first process is back, with its half and the warm copies; the second one is stopped")
             self.standby.stop()
             first.until(first.restore, all_live, TAKEOVER_S, "handover to the first process")
-        self.story.until_committed(self.told.loaded + self.told.arrived_beside)
+        self.story.until_committed(self.run_log.loaded + self.run_log.arrived_beside)
 
     @staticmethod
     def _until_copied(one: Asking, other: Asking) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from examples.demo.asking import Asking, Json, all_live
 from examples.demo.failed import DemoFailed
 from examples.demo.plan import Kill
-from examples.demo.record import Comeback, Restart, Told
+from examples.demo.record import Comeback, Restart, RunLog
 from examples.demo.service_process import ServiceProcess
 from examples.demo.show import Show
 
@@ -20,13 +20,13 @@ FIRST_SNAPSHOT_PART = 0.03
 
 
 class Story:
-    """The story of one demo; use it once. What happens is shown by `show` at once and kept in `told`."""
+    """The story of one demo; use it once. What happens is shown by `show` at once and kept in `run_log`."""
 
-    def __init__(self, service: ServiceProcess, asking: Asking, show: Show, told: Told) -> None:
+    def __init__(self, service: ServiceProcess, asking: Asking, show: Show, run_log: RunLog) -> None:
         self._service = service
         self._asking = asking
         self._show = show
-        self._told = told
+        self._run_log = run_log
         self._positions: dict[int, int] = {}
         self._began = self._live_since = 0.0
 
@@ -34,17 +34,17 @@ class Story:
         """Run, or raise DemoFailed: something took too long, a partition FAILED, the service ended by itself."""
         self._began = time.monotonic()
         self._service.start()
-        self._told.first_start = self._back()
-        self.until_committed(int(FIRST_SNAPSHOT_PART * self._told.loaded))
+        self._run_log.first_start = self._back()
+        self.until_committed(int(FIRST_SNAPSHOT_PART * self._run_log.loaded))
         self.snapshot("the demo asks for one")
         for number, kill in enumerate(kills, 1):
             restart = self.strike(kill)
             follows = kills[number].moment if number < len(kills) else None
             if follows != "recovering":
                 self.come_back(restart)
-        self.until_committed(self._told.loaded)
-        self._told.live_s += time.monotonic() - self._live_since
-        self._told.wall_s = time.monotonic() - self._began
+        self.until_committed(self._run_log.loaded)
+        self._run_log.live_s += time.monotonic() - self._live_since
+        self._run_log.wall_s = time.monotonic() - self._began
 
     def digests(self) -> dict[int, str | None]:
         """Return the digest of each partition, as the service reports it now."""
@@ -61,19 +61,19 @@ class Story:
                 self._asking.trigger_snapshot("killed while it is written")
             time.sleep(kill.delay_s)  # a random moment is a time, not a condition
             struck = kill.moment
-            if not self._told.wall_s:  # the last act, whose flights arrive slowly, is not timed
-                self._told.live_s += time.monotonic() - self._live_since
+            if not self._run_log.wall_s:  # the last act, whose flights arrive slowly, is not timed
+                self._run_log.live_s += time.monotonic() - self._live_since
         self._service.kill()
         self._service.start(kill.mode)
         restart = Restart(kill, self.committed, struck)
-        self._told.restarts.append(restart)
-        self._show.killed(len(self._told.restarts), kill, self.committed, struck)
+        self._run_log.restarts.append(restart)
+        self._show.killed(len(self._run_log.restarts), kill, self.committed, struck)
         return restart
 
     def come_back(self, restart: Restart) -> None:
         """Wait until every partition is LIVE."""
         restart.comeback = self._back()
-        number = len(self._told.restarts)
+        number = len(self._run_log.restarts)
         self._show.came_back(number, restart.kill.mode, restart.comeback)
 
     def _until_recovering(self, kill: Kill) -> str:
@@ -126,9 +126,9 @@ class Story:
                 self._positions[each["partition"]] = source["position"]
             snapshot = each["snapshot"]
             if snapshot and snapshot["state"] == "pointed":
-                self._told.snapshots.add(snapshot["snapshot_id"])
+                self._run_log.snapshots.add(snapshot["snapshot_id"])
         if answer:
-            self._show.processing(self.committed, self._told.records, answer["items"], len(self._told.snapshots))
+            self._show.processing(self.committed, self._run_log.records, answer["items"], len(self._run_log.snapshots))
         return answer
 
     @property
@@ -146,7 +146,7 @@ class Story:
         operation = self._asking.ended(self._asking.trigger_snapshot(reason), SNAPSHOT_S)
         if operation["state"] != "succeeded":
             raise DemoFailed(f"POST /trigger-snapshot: the operation ended as {operation}")
-        self._told.snapshots.update(part["snapshot_id"] for part in operation["parts"])
+        self._run_log.snapshots.update(part["snapshot_id"] for part in operation["parts"])
         self._show.say(
             f"POST /trigger-snapshot: {len(operation['parts'])} partitions written and pointed to"
             f" in {time.monotonic() - began:.2f} s, beside processing"

@@ -88,8 +88,8 @@ class Settings(Table):
 
     def contradictions(self) -> list[str]:
         missing = self.tracing == "spans" and find_spec("opentelemetry") is None
-        told = ["tracing=spans needs OpenTelemetry: `pip install 'snapreplay[otel]'`"] if missing else []
-        return broken_relations(self) + told
+        missing_packages = ["tracing=spans needs OpenTelemetry: `pip install 'snapreplay[otel]'`"] if missing else []
+        return broken_relations(self) + missing_packages
 
     @property
     def origins(self) -> Mapping[str, str]:

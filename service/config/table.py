@@ -1,4 +1,4 @@
-"""A table of settings: frozen, unknown names refused, and every problem told by its name. Pure.
+"""A table of settings: frozen, unknown names refused, and every problem reported by its name. Pure.
 
 pydantic, which serves the HTTP API, is not used: to import it takes longer than joining the group and a recovery.
 """
@@ -34,7 +34,7 @@ class _NamesProblems(msgspec.StructMeta):
         made = table.of(given, "", problems)
         problems = problems or list(made.contradictions())
         if problems:
-            raise told(problems)
+            raise usage_error(problems)
         return made
 
 
@@ -58,7 +58,7 @@ class Table(_Frozen):
 
     @classmethod
     def of(cls, given: Mapping[str, Any], prefix: str, problems: list[str]) -> Any:
-        """Return a table of these values; those that are wrong are left out, and told in `problems`."""
+        """Return a table of these values; those that are wrong are left out, and listed in `problems`."""
         known = fields_of(cls)
         values = {}
         for name, value in given.items():
@@ -143,7 +143,7 @@ def _converted(name: str, kind: Any, value: object) -> object:
     raise ValueError(f"{name}={value!r}: {why[0].lower()}{why[1:]}")
 
 
-def told(lines: list[str]) -> UsageError:
+def usage_error(lines: list[str]) -> UsageError:
     """Make one error for these problems, a line each."""
     listed = "\n".join(f"  {line}" for line in lines)
     count = "a setting is" if len(lines) == 1 else f"{len(lines)} settings are"
@@ -158,7 +158,7 @@ def with_origins(error: UsageError, origins: Mapping[str, str]) -> UsageError:
         name = _NAME.match(line)
         where = origins.get(name[0]) if name else None
         lines.append(line if where is None else f"{line} (given {where})")
-    return told(lines) if lines else error
+    return usage_error(lines) if lines else error
 
 
 def _names_inside(table: type[Table]) -> Iterator[str]:

@@ -74,7 +74,7 @@ class Draining:
         return self._operations.get(operation.id) or operation
 
     def stopped(self) -> None:
-        """End what is left of the drain: after the end of the process nobody looks."""
+        """End what is left of the drain: after the end of the process it could not be read."""
         operation = self._operations.get(self._operation_id)
         for part in operation.parts if operation else ():
             said = "the process has stopped"

@@ -21,7 +21,7 @@ SHARE = 0.25
 
 
 class ReadKeyHistory(msgspec.Struct, frozen=True, tag="key-history"):
-    """Asks how the value of a key came to be, whoever owns the partition. `before`: only below this offset of the
+    """Asks any process how the value of a key came to be. `before`: only below this offset of the
     increments topic."""
 
     store: str

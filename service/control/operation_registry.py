@@ -117,8 +117,8 @@ def _ended(operation: Operation) -> Operation:
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Reports what becomes of a part of an operation. Those of the same part are equal: a cancel finds by a second one
-    whoever has the first."""
+    """Reports what becomes of a part of an operation. Those of the same part are equal, so that a cancel finds the
+    holder of the first by a second one."""
 
     operations: OperationRegistry
     wake: Callable[[], None]

@@ -106,7 +106,7 @@ SavepointName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$", max_length=200
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for an operation. `by`: the name of whoever asks; empty: not known."""
+    """A request for an operation. `by`: the name of the requester; empty: not known."""
 
     kind: ClassVar[str] = ""
     """The name of the operation, in its result and at the end of its URL."""
@@ -338,7 +338,7 @@ class UndrainProcess(ProcessCommand, frozen=True):
 
 
 class SavepointCommand(Command, frozen=True):
-    """A request about a savepoint of the app. The process that is asked carries it out, whoever owns the partitions."""
+    """A request about a savepoint of the app. Any process can carry it out, whether or not it owns the partitions."""
 
     refusals = (Busy,)
 

@@ -147,7 +147,7 @@ class StatusDocument(msgspec.Struct, frozen=True):
     peers: tuple[Peer, ...] = ()
     """The other processes of the group, as of the last assignment; ordered by process id."""
     copies: Copies | None = None
-    """Of the partitions that the group gave to it; None: nobody has said."""
+    """Of the partitions that the group gave to it; None: not known."""
 
 
 class Control(Protocol):
@@ -194,8 +194,8 @@ class Control(Protocol):
     def suspect(self, process_id: str, why: str, silent_seconds: float | None = None) -> None:
         """Hear that a peer seems to be dead, so that standbys here may take over. A mistake costs one takeover.
 
-        `silent_seconds`: for how long nothing has been heard of it, which alone does not say that it is dead. None:
-        nobody listens there.
+        `silent_seconds`: for how long it has not answered, which alone does not say that it is dead. None: its
+        address refuses connections.
         """
 
 

@@ -152,7 +152,7 @@ class Readable(NamedTuple):
 
     Attributes:
         last: the increment of that batch.
-        owner_epoch: of the owner, or of the one that a warm copy follows.
+        owner_epoch: of the owner, or of the owner that a warm copy follows.
         age_seconds: since a copy was known to be as new as the log, or an owner to be the owner.
         doubt: why another process may own the partition by now; empty: no doubt.
     """

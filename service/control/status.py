@@ -287,7 +287,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     paused_since: Annotated[Time | None, said("Nothing is processed since then; null: it is not paused.")] = None
     paused_reason: str = ""
     restore: Annotated[RecoveryStatus | None, said("The running or last recovery; null before the first.")] = None
-    snapshot: Annotated[SnapshotStatus | None, said("The newest, whatever its state.")] = None
+    snapshot: Annotated[SnapshotStatus | None, said("The newest, in any state.")] = None
     last_pointed_snapshot_at: Time | None = None
     recoverable: Annotated[bool | None, said("Whether a recovery would succeed now; checked once a minute.")] = None
     unrecoverable_reason: Annotated[str, said("Empty unless `recoverable` is false.")] = ""
@@ -309,7 +309,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     def restored_percent(self) -> float | None:
         """The progress towards LIVE, 0 to 100, never falling within an attempt; None when failed, fenced or closed.
 
-        Coarse on purpose: LOADING is the first half, ADVANCING the second, whatever their sizes.
+        Coarse on purpose: LOADING is the first half, ADVANCING the second, regardless of their sizes.
         """
         progress = self.restore.progress if self.restore else None
         step_percent = progress.percent if progress else 0.0

@@ -70,7 +70,7 @@ class Rejection(NamedTuple):
 
     @classmethod
     def of(cls, reason: Reason, detail: str) -> Rejection:
-        """Make one whose detail is one line of at most `DETAIL_CHARS_MAX`, whatever the values are."""
+        """Make one whose detail is one line of at most `DETAIL_CHARS_MAX`, for any values."""
         shown = detail if detail.isprintable() else ascii(detail)[1:-1]
         cut_off = shown if len(shown) <= DETAIL_CHARS_MAX else f"{shown[:DETAIL_CHARS_MAX]}…"
         return cls(reason, cut_off)

@@ -20,7 +20,7 @@ from snapreplay.service.core.peers import Peer
 
 PEERS_BYTES_MAX, PEERS_BYTES_MAX_LARGE = 256 * 1024, 512 * 1024
 """Of all assignments of a group, which its coordinator writes as one record of a megabyte at most: room for what
-processes are told of each other. Beyond the first it is not everything, beyond the second nothing."""
+processes learn of each other. Beyond the first it is not everything, beyond the second nothing."""
 LAG_STEP_OFFSETS = 1_000
 """Copies whose lags differ by less are equally fresh: racks and loads decide."""
 
@@ -249,7 +249,7 @@ class _Plan:
         return partition not in member.warm, member.lags.get(partition, 0) // LAG_STEP_OFFSETS
 
     def _rank(self, name: str, partition: int) -> tuple[bool, int]:
-        # Whoever has taken it over from an absent one does not give it back there because it leaves.
+        # A process that leaves does not give a partition back to the absent one from which it took it over.
         is_left = any(member.is_leaving and partition in member.owned for member in self.members.values())
         stays = name in self.staying and not (is_left and name in self.absent)
         return stays, self.members[name].epochs.get(partition, -1)

@@ -148,7 +148,7 @@ class BatchFailures(Struct, frozen=True):
     limits_changed: bool = False
 
     def recovered(self, topic_ids: Mapping[str, str]) -> BatchFailures:
-        """Go on with the topics of today: in a replaced input, another record is at the offset of the one to blame."""
+        """Continue with today's topics: in a replaced input, another record is at the offset of the one to blame."""
         if changes(self.topic_ids, self.topic_ids, topic_ids):
             return replace(self, record=None)
         return self
@@ -215,7 +215,7 @@ class BatchFailures(Struct, frozen=True):
             return False
         if timer_id is not None and known.timer_id is not None:
             # The time of a periodic timer that fires by the clock is another one each time. In a later batch it is the
-            # timer's next time, not the one that was refused.
+            # timer's next time, not the refused one.
             same = known.timer_id.rpartition(" at ")[0] == timer_id.rpartition(" at ")[0]
             return same and failed.batch == self.record_batch
         return record_id is not None and known.record_id == record_id

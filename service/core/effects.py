@@ -149,7 +149,7 @@ class Fail(Struct, frozen=True):
 
 
 Reading = ReadWindow | ReadTopicIds | ResolveDoubt | ReadStarts | Reenter | Load | Advance | CheckInputs
-"""Effects that need no ownership: whoever only looks can perform them, too."""
+"""Effects that need no ownership: a process that only looks can perform them, too."""
 
 Action = Fence | WriteClaim | SeeClaim | Reading | BeginChain | WriteState | Upgrade | AddInputs
 """What is performed, and answered by an event."""

@@ -38,7 +38,7 @@ class Added(msgspec.Struct, frozen=True):
 
     @classmethod
     def again(cls, before: RetiredInput) -> Added:
-        """Go on where the input was retired: it is the same topic, so nothing of it counts twice."""
+        """Resume where the input was retired: it is the same topic, so nothing of it counts twice."""
         return cls(
             before.position,
             before.position_anchor,
@@ -63,12 +63,12 @@ class InputChange(msgspec.Struct, frozen=True):
     @property
     def lines(self) -> list[str]:
         """The change in sentences without their full stops; many inputs that begin alike are in one."""
-        told: dict[str, list[str]] = {}
+        names_by_change: dict[str, list[str]] = {}
         for name, each in sorted(self.added.items()):
-            told.setdefault(f"read from offset {each.position} on{each.how}", []).append(name)
+            names_by_change.setdefault(f"read from offset {each.position} on{each.how}", []).append(name)
         for name, how in sorted(self.retired.items()):
-            told.setdefault(f"retired {how}", []).append(name)
-        return [line for what, names in told.items() for line in _sentences(names, what)]
+            names_by_change.setdefault(f"retired {how}", []).append(name)
+        return [line for what, names in names_by_change.items() for line in _sentences(names, what)]
 
     def decision(self, log: object, last: FoundIncrement, reason: str, by: str) -> dict[str, str]:
         """Return what the increment records; `log`: the increments topic and partition."""

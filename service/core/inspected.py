@@ -12,7 +12,7 @@ from snapreplay.app.names import place_of_input
 
 
 class Broker(Struct, frozen=True):
-    """A broker, with the `address` that the cluster advertises; `missing` names the requests of ours that it does not
+    """A broker, with the `address` that the cluster advertises; `missing` names those of our requests that it does not
     understand."""
 
     node_id: int
@@ -22,7 +22,7 @@ class Broker(Struct, frozen=True):
 
 
 class Replicas(Struct, frozen=True):
-    """Node ids; `leader` -1: nobody."""
+    """Node ids; `leader` -1: none."""
 
     leader: int
     replicas: tuple[int, ...]

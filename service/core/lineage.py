@@ -47,11 +47,11 @@ def is_ending(last: LastFence) -> bool:
 
 
 def unbroken(ours: Lineage, last: LastFence | None, *, left_open: bool = False) -> bool:
-    """Say whether nobody can have committed anything since our fence gave us `ours`.
+    """Say whether no other process can have committed since our fence gave us `ours`.
 
     `last` is None when the coordinator has forgotten the id after a week. An epoch one higher is harmless if our
-    transaction timed out, or if that epoch has committed nothing. `left_open`: a transaction of ours that we never ask
-    to commit was open: the fence that ends it raises the epoch by two.
+    transaction timed out, or if that epoch has committed nothing. `left_open`: one of our transactions, which we never
+    ask to commit, was open: the fence that ends it raises the epoch by two.
     """
     if last is None or last.lineage == ours:
         return True
@@ -63,9 +63,9 @@ def unbroken(ours: Lineage, last: LastFence | None, *, left_open: bool = False) 
 
 
 class Fencer(StrEnum):
-    """The one who fenced a partition whose log holds no record of ours."""
+    """What fenced a partition whose log holds none of our records."""
 
-    NOBODY = "no owner and no `init`"
+    NONE = "no owner and no `init`"
     INIT = "an `init` that ended before its claim was in the log"
     OWNER = "an owner: its log was lost"
 
@@ -80,7 +80,7 @@ def fencer(last: LastFence | None) -> Fencer:
     """Say who made the last fence. A first fence, or the next epoch if it only ended that transaction by timeout, is
     that of an `init`. Everything else counts as an owner's."""
     if last is None:
-        return Fencer.NOBODY
+        return Fencer.NONE
     epoch, state = last.lineage.producer_epoch, last.state
     is_first_one = epoch == 0 and state in (_NEVER_USED, _OPEN)
     was_ended = epoch == 1 and state in _TIMED_OUT
@@ -91,7 +91,7 @@ class PartitionTraces(Struct, frozen=True):
     """What one partition's logs show.
 
     Attributes:
-        is_at_beginning: its last increment is the one that `init` wrote.
+        is_at_beginning: its last increment is that of `init`.
         is_untouched: nothing was written behind that increment.
         is_empty: no batch was ever committed. A claim shows none: an interrupted `init` leaves one.
         fenced_by: who fenced the partition, if its log has no increment.
@@ -101,7 +101,7 @@ class PartitionTraces(Struct, frozen=True):
     is_at_beginning: bool = False
     is_untouched: bool = False
     is_empty: bool = False
-    fenced_by: Fencer = Fencer.NOBODY
+    fenced_by: Fencer = Fencer.NONE
 
 
 def awaits_genesis(partitions: Iterable[PartitionTraces]) -> bool:

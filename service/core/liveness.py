@@ -1,5 +1,5 @@
-"""Judges whether one peer lives, by what is heard of it. Pure. A mistake costs a takeover, a death that is not noticed
-the session timeout. A peer that was never heard, or whose address leads elsewhere by now, is never suspected."""
+"""Judges whether one peer lives, by its answers. Pure. A mistake costs a takeover, a death that is not noticed
+the session timeout. A peer that never answered, or whose address leads elsewhere by now, is never suspected."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ class Life:
         self.error = "it has not been reached yet"
         self.since = now
         self._suspect_seconds = suspect_seconds
-        self._heard_at = now
+        self._answered_at = now
         self._silent_at: float | None = None  # then it will have been silent for too long; None: it is not watched
         self._refused_at: float | None = None
 
     @property
     def is_watched(self) -> bool:
-        """Whether it was heard and has not been suspected since."""
+        """Whether it has answered and has not been suspected since."""
         return self._silent_at is not None
 
     def silent_seconds(self, now: float) -> float:
-        """Return for how long nothing has been heard of its service, whatever the reason."""
-        return now - self._heard_at
+        """Return for how long its service has been silent, for any reason."""
+        return now - self._answered_at
 
-    def heard(self, now: float, silent_seconds: float) -> None:
-        """Hear the peer, which says that its service has been silent for so long."""
+    def answered(self, now: float, silent_seconds: float) -> None:
+        """Note an answer of the peer, which says that its service has been silent for so long."""
         self._refused_at = None
         if silent_seconds < self._suspect_seconds:
-            self._heard_at = now - silent_seconds
+            self._answered_at = now - silent_seconds
             self._silent_at = now - silent_seconds + self._suspect_seconds
             self._become(now, PeerState.REACHABLE, "")
         elif self._silent_at is not None:
@@ -61,7 +61,7 @@ class Life:
         self._note(now, why)
 
     def refused(self, now: float, why: str) -> str | None:
-        """Note that nobody listens there. Returns why it seems to be dead, if it does since now."""
+        """Note that its address refuses connections. Returns why it seems to be dead, if it does since now."""
         self._note(now, why)
         if self._silent_at is None:
             return None
@@ -90,7 +90,7 @@ class Life:
         return self._suspect(now, f"silent for {now - self._silent_at + self._suspect_seconds:.1f} s")
 
     def overslept(self, seconds: float) -> None:
-        """Leave out a time in which we could not have heard anything."""
+        """Leave out a time in which we could not have received an answer."""
         if self._silent_at is not None:
             self._silent_at += seconds
         if self._refused_at is not None:

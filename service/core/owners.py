@@ -76,7 +76,7 @@ class NotAssigned(RetryableError):
     """Another process has fenced this one, and the group no longer assigns the partition to this one."""
 
 
-IN_A_ROW_SECONDS = 60.0  # taken from us again within it: nobody owns the partition in peace
+IN_A_ROW_SECONDS = 60.0  # taken from us again within it: no process keeps the partition
 
 
 class TakenAway(Struct, frozen=True):
@@ -121,7 +121,7 @@ class SteppedDown(Struct, frozen=True):
         return float(min(LOOK_SECONDS_MAX, LOOK_SECONDS_MIN * 2 ** min(self.looks, 16)))
 
     def looked(self, *, there: bool | None) -> SteppedDown:
-        """Count a look; None: nobody answered, which says nothing."""
+        """Count a look; None: there was no answer, which says nothing."""
         if there is False:
             return replace(self, looks=0, gone=True, over=self.gone)
         return replace(self, looks=self.looks + 1, gone=False)

@@ -32,13 +32,13 @@ class Ended(Struct, frozen=True):
 
 
 class LossAnswered(Struct, frozen=True):
-    """The reason why nothing can be committed to the chain any more; None: nothing has changed, or nobody answers."""
+    """Why nothing can be committed to the chain any more; None: nothing has changed, or there is no answer."""
 
     loss: SnapreplayError | None
 
 
 class OwnerAnswered(Struct, frozen=True):
-    """The newest claim after ours; None: nobody has claimed. `at` is the loop's time in seconds."""
+    """The newest claim after ours; None: there is none. `at` is the loop's time in seconds."""
 
     newer: Claim | None
     at: float = 0.0
@@ -72,7 +72,7 @@ class Own(Struct, frozen=True):
 
 
 class AskForLoss(Struct, frozen=True):
-    """Ask whether the increments topic is still the one that was written to."""
+    """Ask whether the increments topic is still the topic that we wrote to."""
 
 
 class AskForOwner(Struct, frozen=True):
@@ -113,14 +113,14 @@ class FailPartition(Struct, frozen=True):
     """Wait until an operator acts.
 
     Attributes:
-        is_told: the hint was already logged, once for all partitions.
+        hint_is_logged: the hint was already logged, once for all partitions.
         is_unproven: the log does not hold the state in memory.
-        is_defect: nobody knows what the state in memory is.
+        is_defect: it is not known what the state in memory is.
         may_be_written: another process may still write what this one could not continue from.
     """
 
     error: BaseException
-    is_told: bool
+    hint_is_logged: bool
     is_unproven: bool
     is_defect: bool
     may_be_written: bool
@@ -138,7 +138,7 @@ class Stage(StrEnum):
 
     OWNING = "an ownership is under way"
     LOST = "the loss of the increments topic is reported"
-    ASKING_FOR_LOSS = "is the increments topic still the one that was written to?"
+    ASKING_FOR_LOSS = "is the increments topic still the topic that was written to?"
     ASKING_FOR_OWNER = "has anybody claimed the partition since?"
     BACKING_OFF = "back-off, then the next ownership"
     BACKING_OFF_IN_DOUBT = "back-off, then the log is asked again"
@@ -270,7 +270,7 @@ def _stand_back(ownership: Ownership, error: Superseded, at: float) -> tuple[Own
 
 
 def _stand_aside(ownership: Ownership, error: DuplicateInstance, *, has_claimed: bool) -> tuple[Ownership, Next]:
-    """Stand aside, no member until the other one is gone. If we hold a state, we go on trying to write it."""
+    """Leave the group until the other process has ended. If we hold a state, we keep trying to write it."""
     is_new = ownership.refused is None and not ownership.is_holding
     refused = error if is_new else ownership.refused
     aside = replace(ownership, stage=Stage.ASIDE, refused=refused)
@@ -290,7 +290,7 @@ def _react(ownership: Ownership, error: BaseException) -> tuple[Ownership, Next]
 def _failed(ownership: Ownership, error: BaseException) -> tuple[Ownership, Next]:
     return replace(ownership, stage=Stage.FAILED), FailPartition(
         error,
-        is_told=error is ownership.refused,
+        hint_is_logged=error is ownership.refused,
         is_unproven=isinstance(error, StateDisputed | DoubtUnresolved),
         is_defect=is_defect(error),
         may_be_written=isinstance(error, (*LEADS_NOWHERE, StateDisputed)),

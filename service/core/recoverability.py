@@ -46,7 +46,7 @@ class Recoverability(Struct, frozen=True):
 
 def outlook(seen: Seen) -> Recoverability:
     """Ask the planner that a recovery asks. Same input, same output."""
-    ahead = _next_records_gone(seen)
+    ahead = _why_next_is_missing(seen)
     if ahead is not None:
         return Recoverability(ahead, None)
     try:
@@ -62,14 +62,14 @@ def start_of(seen: Seen) -> Start:
     while True:
         start = plan_start(seen.last, seen.last_offset, seen.starts, unusable)
         if isinstance(start, FromGenesis):
-            gone = _gone(seen, start.genesis.start_offsets)
-            if gone is not None:
-                raise NoStart(gone)
+            why = _why_no_replay(seen, start.genesis.start_offsets)
+            if why is not None:
+                raise NoStart(why)
             return start
-        gone = _gone(seen, seen.pointed.get(start.pointer.snapshot_id))
-        if gone is None:
+        why = _why_no_replay(seen, seen.pointed.get(start.pointer.snapshot_id))
+        if why is None:
             return start
-        unusable[start.pointer.snapshot_id] = gone
+        unusable[start.pointer.snapshot_id] = why
 
 
 def _with_a_way(seen: Seen, first: Pointer | None) -> Recoverability:
@@ -80,7 +80,7 @@ def _with_a_way(seen: Seen, first: Pointer | None) -> Recoverability:
     return Recoverability(None, _near(seen) if seen.by_replay else None)
 
 
-def _next_records_gone(seen: Seen) -> str | None:
+def _why_next_is_missing(seen: Seen) -> str | None:
     for topic, position in sorted(seen.last.positions.items()):
         start = seen.starts.inputs.get(topic, 0)
         if start > position:
@@ -88,7 +88,7 @@ def _next_records_gone(seen: Seen) -> str | None:
     return None
 
 
-def _gone(seen: Seen, positions: Mapping[str, int] | None) -> str | None:
+def _why_no_replay(seen: Seen, positions: Mapping[str, int] | None) -> str | None:
     """Say why the input no longer brings the state at `positions` forward; None when it does, or need not."""
     if not seen.by_replay:
         return None

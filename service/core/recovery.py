@@ -7,16 +7,16 @@ The order is the correctness argument (docs: ARCHITECTURE.md "A recovery's way")
     locate    a read_committed reader must deliver the claim at F itself: a stale leader, or a foreign open
               transaction that pins the last stable offset, cannot; then the last increment before F
     reenter   when the state in memory leads to exactly that increment: load and advance are not needed
-    begin     when the log does not lead to the state in memory, and it is the only copy: write it, begin the chain anew
+    begin     when the log does not lead to the state in memory, and it is the only copy: write it, begin a new chain
     load      the newest usable full snapshot it points to, or nothing when the log is whole from genesis
     copy      instead of load, when a standby's warm copy is in memory and leads to that increment
     advance   by the recorded changes, or by replaying the input; the digest must be the recorded one
     check     the inputs are the logs that were processed
-    upgrade   when the state has an older schema_version that the app upgrades: write it, begin the chain anew
+    upgrade   when the state has an older schema_version that the app upgrades: write it, begin a new chain
     add       when topics match a pattern of the inputs and are none yet: an increment makes them inputs
     live
 
-Whatever fails transiently starts again from the fence, with back-off. Whatever a person must decide ends in
+What fails transiently starts again from the fence, with back-off. What a person must decide ends in
 `Fail`. Pure: no clock, no ids, no IO; one effect at a time, its outcome is the next event.
 """
 
@@ -222,7 +222,7 @@ def _last_found(recovery: Recovery, found: FoundIncrement) -> tuple[Recovery, ef
 
 
 def _judged(recovery: Recovery, event: events.TopicIdsRead) -> tuple[Recovery, effects.Effect]:
-    """Judge whether the state in memory is the one that the log leads to, an older one, or the only copy."""
+    """Judge whether the state in memory is the state that the log leads to, an older one, or the only copy."""
     topic_ids = event.topic_ids
     kept, found, expected = _some(recovery.kept), recovery.last, recovery.expected
     increments = expected.increments_topic
@@ -301,7 +301,7 @@ def _snapshot_unusable(recovery: Recovery, event: events.SnapshotUnusable) -> tu
 
 
 def _warm_or_cold(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
-    """Go on from the warm copy, if there is one. It is tried once: what fails leaves it half-way."""
+    """Continue from the warm copy, if there is one. It is tried once: a failure leaves it half-way."""
     copy, last = recovery.copy, _some(recovery.last)
     if copy is None:
         return _choose_start(recovery)
@@ -344,8 +344,8 @@ def _inputs_refused(recovery: Recovery, event: events.InputsRefused) -> tuple[Re
     """Write the state in memory first, once: without the input it may be impossible to restore."""
     kept, is_new = recovery.kept, recovery.restorable and not event.restorable
     if kept is not None and (is_ahead(kept.last) or is_new):
-        told = replace(recovery, restorable=event.restorable)
-        return told, effects.WriteState(_some(recovery.last), event.error.message)
+        now = replace(recovery, restorable=event.restorable)
+        return now, effects.WriteState(_some(recovery.last), event.error.message)
     return _failed(recovery, event.error)
 
 

@@ -240,7 +240,7 @@ def transaction_stuck(expected: Expected, transactional_id: str, last: LastFence
     """Make the error for a transaction that does not end: until then the coordinator answers no fence."""
     return TransactionStuck(
         f"the coordinator cannot end the last transaction of {transactional_id} ({last.state}, epoch"
-        f" {last.lineage.producer_epoch}), so nobody can own partition {expected.partition}: a partition of the"
+        f" {last.lineage.producer_epoch}), so no process can own partition {expected.partition}: a partition of the"
         " transaction has no leader, or its log knows a newer epoch, because __transaction_state is older than the"
         " topics",
         hint=f"start the brokers that are down: `snapreplay doctor {expected.app()}` names them. If none is down,"
@@ -295,7 +295,7 @@ def no_mode(first: SnapreplayError, second: SnapreplayError) -> SnapreplayError:
 
 
 def whose_log(expected: Expected, found: FoundIncrement) -> WrongLog | None:
-    """Say whose the log is, if it is not this app's, whatever its inputs are; None: it is."""
+    """Say whose the log is, if it is not this app's, regardless of its inputs; None: it is."""
     return _differs(expected, found, _held_against(expected, found.increment))
 
 

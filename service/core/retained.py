@@ -84,12 +84,12 @@ class RetainedState(Struct, frozen=True):
         )
 
     def fenced(self, lineage: Lineage, *, unbroken: bool) -> RetainedState:
-        """Note that we have fenced. What was broken before stays broken, whatever the next look shows."""
+        """Note that we have fenced. What was broken before stays broken: the next look cannot mend it."""
         unbroken = self.unbroken and unbroken
         return replace(self, lineage=lineage, unbroken=unbroken)
 
     def has_open(self, last: LastFence | None) -> bool:
-        """Say whether a transaction of ours, which is never asked to commit, is open, if `last` is the last fence."""
+        """Say whether one of our transactions, which is never asked to commit, is open, if `last` is the last fence."""
         never_asked = self.ending is not None and not self.ending.asked
         return never_asked and self.lineage is not None and is_left_open(self.lineage, last)
 

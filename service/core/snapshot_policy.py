@@ -75,7 +75,7 @@ class Objective(Struct, frozen=True):
 
     @property
     def floor_ms(self) -> float:
-        """The least time between two marks: whatever the rates say, snapshots do not follow each other at once."""
+        """The least time between two marks: at any rates, snapshots do not follow each other at once."""
         return max(FLOOR_MS, self.write_seconds * 1000 / WRITING_SHARE_MAX)
 
     def is_due(self, since: SinceSnapshot) -> bool:

@@ -1,5 +1,5 @@
 """Decides whether a suspicion that another process is dead is acted on, and what ends a takeover that the group has not
-heard of: `step(watch, event, now) -> (watch, effects)`. The fence makes every mistake safe, so mistakes only have to be
+known of: `step(watch, event, now) -> (watch, effects)`. The fence makes every mistake safe, so mistakes only have to be
 rare."""
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Watch(Struct, frozen=True):
     Attributes:
         under_way: partition → its takeover.
         alarms: process id → false alarms about it.
-        taken_at: process id → when it was last given a partition of ours, by the loop's clock.
+        taken_at: process id → when it was last given one of our partitions, by the loop's clock.
     """
 
     share: Share = field(default_factory=Share)
@@ -65,12 +65,12 @@ class Watch(Struct, frozen=True):
 
 
 class Suspected(NamedTuple):
-    """A process seems to be dead. `warm`: partitions with a warm copy here. `heard_at`: when it last answered; None:
+    """A process seems to be dead. `warm`: partitions with a warm copy here. `answered_at`: when it last answered; None:
     its HTTP port is closed. `is_quiet`: no copy has seen a commit of it either."""
 
     process_id: str
     warm: frozenset[int]
-    heard_at: float | None = None
+    answered_at: float | None = None
     is_quiet: bool = False
 
 
@@ -107,17 +107,17 @@ class Ignore(NamedTuple):
 
 
 class Lived(NamedTuple):
-    """Do nothing: the process was given a partition of ours since it was last heard, so it lived then. Where a
+    """Do nothing: the process was given one of our partitions since its last answer, so it lived then. Where a
     connection is cut, each would fence the other in turn."""
 
     peer: Peer
 
 
 class Listen(NamedTuple):
-    """Look whether the process commits. If not, suspect it again by the same `heard_at`, as one that is quiet."""
+    """Look whether the process commits. If not, suspect it again by the same `answered_at`, as one that is quiet."""
 
     peer: Peer
-    heard_at: float
+    answered_at: float
 
 
 class BeginTakeover(NamedTuple):
@@ -176,11 +176,11 @@ def _suspected(watch: Watch, event: Suspected, now: float) -> Stepped:
     until = watch.alarms.get(peer.process_id, FalseAlarms()).until
     if now < until:
         return watch, (Ignore(peer, until - now),)
-    if event.heard_at is not None:
-        if watch.taken_at.get(peer.process_id, -math.inf) > event.heard_at:
+    if event.answered_at is not None:
+        if watch.taken_at.get(peer.process_id, -math.inf) > event.answered_at:
             return watch, (Lived(peer),)
         if not event.is_quiet:
-            return watch, (Listen(peer, event.heard_at),)
+            return watch, (Listen(peer, event.answered_at),)
     wanted = sorted(set(peer.owned) & set(watch.share.first) & event.warm)
     if not wanted:
         return watch, ()
@@ -221,7 +221,7 @@ def _assigned(watch: Watch, event: Assigned, now: float) -> Stepped:
 
 
 def _taken_at(watch: Watch, event: Assigned, now: float) -> dict[str, float]:
-    """Note who was given a partition of ours: whoever has joined lives. Forget who is not named any more."""
+    """Note which processes were given our partitions: one that has joined lives. Forget those not named any more."""
     lost, share = set(watch.share.owned) - event.partitions, event.share
     named = {peer.process_id for peer in share.peers}
     known = {name: at for name, at in watch.taken_at.items() if name in named}

@@ -95,7 +95,7 @@ async def fenced_before(context: Context) -> Fencer:
         async with reading(context.cluster, read_committed=False) as reader:
             bounds = await reader.bounds(context.increments)
             if bounds.start_offset > 0:
-                return Fencer.OWNER  # nobody else deletes records
+                return Fencer.OWNER  # only an owner deletes records
             if await holds_ours(reader, context.increments, bounds):
                 return Fencer.INIT
         found = await _last_fencer(context.cluster, context.app, context.partition)
@@ -138,7 +138,7 @@ async def _last_fencer(cluster: Cluster, app: App[Any], partition: int) -> Fence
         try:
             return fencer(await cluster.last_fence(names.transactional_id(app.app_id, partition)))
         except StopError:  # a cluster that does not tell: then any member may have fenced
-            return Fencer.OWNER if await cluster.member_count(app.app_id) else Fencer.NOBODY
+            return Fencer.OWNER if await cluster.member_count(app.app_id) else Fencer.NONE
         except Unreachable:
             if loop.time() > deadline:
                 raise

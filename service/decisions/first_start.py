@@ -105,7 +105,7 @@ async def awaited_genesis(app: App[Any], settings: Settings, cluster: Cluster, v
 
 def _how_far(found: Sequence[PartitionTraces]) -> str:
     begun = sum(each.has_increment for each in found)
-    if begun or any(each.fenced_by is not Fencer.NOBODY for each in found):
+    if begun or any(each.fenced_by is not Fencer.NONE for each in found):
         return f"`init` is running or was interrupted; partitions with a genesis: {begun} of {len(found)}"
     return "its topics hold no genesis"
 
@@ -164,5 +164,5 @@ async def _found(context: Context, *, asks_coordinator: bool = True) -> Partitio
         snapshots = await reader.bounds(context.snapshots)
     return PartitionTraces(
         is_empty=bounds.start_offset == snapshots.end_offset == 0,
-        fenced_by=await fenced_before(context) if asks_coordinator else Fencer.NOBODY,
+        fenced_by=await fenced_before(context) if asks_coordinator else Fencer.NONE,
     )

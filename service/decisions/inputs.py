@@ -177,7 +177,7 @@ async def _refuse_before_fence(context: Context) -> None:
             await patience.ask_all(context.cluster, context.increments, error.increment_offset + 1)
             if patience.is_over:
                 if await _is_hidden(context, error.increment_offset):
-                    return None  # nothing shows a loss; whoever fences says what hides the claim
+                    return None  # nothing shows a loss; the fence reports what hides the claim
                 raise
         await patience.pause()
 

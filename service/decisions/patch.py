@@ -41,7 +41,7 @@ INSTANCE_ID = "snapreplay-patch"
 ATTEMPTS_MAX = 4
 """The most attempts. A running owner takes its partition back after 1 s, then 2 s, 4 s and 8 s, so a large state has
 more time in a later one."""
-TOLD_ENTRIES = 20
+ENTRIES_SHOWN = 20
 """The most entries that a decision names."""
 
 
@@ -54,7 +54,7 @@ class OwnerTookItBack(ReleaseError):
 
 
 class OtherVersion(UsageError):
-    """This version of the app stores other fields than the one that wrote the state.
+    """This version of the app stores other fields than the version that wrote the state.
 
     Safe: Nothing was changed in this partition, and its owner continues.
     """
@@ -235,12 +235,12 @@ async def carry_out(patch: Patch) -> Begun:
                 ) from error
         finally:
             await patch.examiner.close()
-        patch = await _patch(patch.context, patch.corrections, _nobody)
+        patch = await _patch(patch.context, patch.corrections, _silent)
     raise AssertionError("the last attempt returned or raised")
 
 
-def _nobody(_: str) -> None:
-    """Tell nobody: it was told before."""
+def _silent(_: str) -> None:
+    """Say nothing: the first attempt has said it."""
 
 
 async def _carried_out(patch: Patch) -> Begun:
@@ -315,13 +315,13 @@ def _went_on(patch: Patch, what: str) -> LogWentOn:
 
 def _decision(patch: Patch, before: Digest, after: Digest, timers: dict[int, list[str]]) -> dict[str, str]:
     corrections, batch = patch.corrections, patch.last.increment.batch
-    told = [f"{each}{with_timers(timers.get(each.line, ()))}" for each in corrections]
-    told[TOLD_ENTRIES:] = [f"and {len(told) - TOLD_ENTRIES} more"] if len(told) > TOLD_ENTRIES else []
+    entries = [f"{each}{with_timers(timers.get(each.line, ()))}" for each in corrections]
+    entries[ENTRIES_SHOWN:] = [f"and {len(entries) - ENTRIES_SHOWN} more"] if len(entries) > ENTRIES_SHOWN else []
     digest = hashlib.sha256(f"{patch.context.increments} {patch.last.offset} {corrections}".encode()).hexdigest()
     return {
         "finding": f"{PATCHED_KIND}-{digest[:8]}",
         "problem": f"{counted(len(corrections), 'entry')} of the state after batch {batch} had to be corrected",
-        "decided": f"{'; '.join(told)}; digest {before} became {after}; no handler ran, and no outputs were written",
+        "decided": f"{'; '.join(entries)}; digest {before} became {after}; no handler ran, and no outputs were written",
         "reason": "; ".join(dict.fromkeys(each.reason for each in corrections))[:1000],
         "by": by_whom(),
     }

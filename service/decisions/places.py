@@ -33,9 +33,9 @@ def same_log(topic: str, position: int, reached: int | None, start_offset: int) 
             )
         parts.append(f"what was processed from there on is {AGAIN}")
     else:
-        gone = min(begin, reached)
-        if position < gone:
-            parts.append(f"offsets {position} to {gone} are gone: {NO_EFFECT}")
+        deleted_end = min(begin, reached)
+        if position < deleted_end:
+            parts.append(f"offsets {position} to {deleted_end} are gone: {NO_EFFECT}")
         if begin < reached:
             parts.append(f"offsets {begin} to {reached} are {AGAIN}")
         if reached < begin:

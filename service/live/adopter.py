@@ -1,7 +1,7 @@
 """Finds and judges what jobs propose for a LIVE partition, one proposal at a time, beside the processing.
 
 A proposal is found in two ways: a request names its offset, or the snapshots topic has grown by records that are not
-the owner's own. Whatever is wrong with a proposal is said and remembered, and changes nothing for the partition.
+the owner's own. A fault in a proposal is reported and remembered, and changes nothing for the partition.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from snapreplay.snapshots.log.reading import decode_as
 
 log = logging.getLogger("snapreplay.partition")
 
-LOOKED_OFFSETS_MAX = 4096  # of one look; the next look goes on from there
+LOOKED_OFFSETS_MAX = 4096  # of one look; the next look continues from there
 REJECTIONS_KEPT = 16
 
 
@@ -223,8 +223,8 @@ class Adopter:
         if rejection.reason in NOT_FINAL:
             return
         self._context.metrics.proposal_ended(rejection.reason)
-        told = RejectedProposal(offset, rejection.reason, rejection.detail, wall_time())
-        self._reporter.rejected((told, *self._reporter.facts.rejected_proposals[: REJECTIONS_KEPT - 1]))
+        rejected = RejectedProposal(offset, rejection.reason, rejection.detail, wall_time())
+        self._reporter.rejected((rejected, *self._reporter.facts.rejected_proposals[: REJECTIONS_KEPT - 1]))
 
     def _when_pointed(self, found: Examined, done: OnDone) -> OnDone:
         manifest = found.manifest

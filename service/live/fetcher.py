@@ -52,7 +52,7 @@ class InputGuard:
         self._context = context
         self._reader: Reader | None = None
         self._disturbances = 0
-        self._told = ""
+        self._reported = ""
         self._stood_still = ""
         self._standstills = 0
         self._known = (0, 0)
@@ -79,7 +79,7 @@ class InputGuard:
 
     def tell(self, reason: str) -> None:
         """Compare at once, even with nothing to commit: the cluster reports another topic id, or no topic."""
-        self._told = reason
+        self._reported = reason
 
     def stood_still(self, seconds: float) -> None:
         self._stood_still = f"the event loop did not run for {seconds:.1f} s"
@@ -94,9 +94,9 @@ class InputGuard:
         return self._known != before
 
     @property
-    def is_told(self) -> bool:
-        """Whether somebody said that an input is another one: nothing more may come of it."""
-        return bool(self._told) or (self._reader is not None and bool(self._reader.doubt))
+    def is_reported(self) -> bool:
+        """Whether the cluster reported another topic for an input: nothing more may come of it."""
+        return bool(self._reported) or (self._reader is not None and bool(self._reader.doubt))
 
     @property
     def distrusts_fetched(self) -> bool:
@@ -116,10 +116,10 @@ class InputGuard:
     def reason(self) -> str:
         """The reason why the inputs must be compared before the next commit; empty: they need not be."""
         self._context.pulse.look()
-        told = self._told or self._stood_still
+        reason = self._reported or self._stood_still
         if self._reader is not None and self._reader.disturbances != self._disturbances:
-            return told or self._reader.doubt or "a connection broke, or a fetch was refused"
-        return told
+            return reason or self._reader.doubt or "a connection broke, or a fetch was refused"
+        return reason
 
     async def check(self, chain: Chain, batch: Mapping[str, ReadPosition] = NO_BATCH) -> None:
         """Compare what is committed, and `batch`, the next one, until there is no reason any more. Other fetched
@@ -133,7 +133,7 @@ class InputGuard:
                 "partition %d: %s: its inputs are compared before the next commit", self._context.partition, reason
             )
             self._has_doubtful = True
-            self._told = self._stood_still = ""
+            self._reported = self._stood_still = ""
             if self._reader is not None:
                 self._disturbances = self._reader.disturbances
             read = (*committed_positions(chain).items(), *batch.items())
@@ -156,7 +156,7 @@ class Fetcher:
         self._opened_ends: Mapping[TopicPartition, int] = {}
         self._blocked_since: float | None = None
         self._reader: Reader | None = None
-        # Where the other inputs go on, after the record whose turn has begun.
+        # Where the other inputs resume, after the record whose turn has begun.
         self._later: dict[TopicPartition, int] = {}
         self._anchors_later: dict[TopicPartition, PositionAnchor] = {}
         self._seen_ends: Mapping[str, Ends] = {}

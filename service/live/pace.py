@@ -16,7 +16,7 @@ ALONE_BATCHES = 16  # after a doubt
 QUIET_SECONDS = 1.0
 TURN_SECONDS = 60.0
 """No stale leader hides a record for longer: the record whose turn has begun is not there any more."""
-IDLE_POLL_MS = 100  # bounds how late a snapshot that is due by time begins; whatever else is to be done wakes
+IDLE_POLL_MS = 100  # bounds how late a snapshot that is due by time begins; all other work wakes the loop
 
 
 class Idle(NamedTuple):
@@ -113,14 +113,14 @@ class IdleTime:
         self._store = store
         self._clock = clock
         self._distance_ms = idle_advance_ms if store.timetable is not None else 0
-        self.heard()
+        self.restart()
 
     @property
     def is_followed(self) -> bool:
         """Whether something may become due while no record comes."""
         return bool(self._distance_ms)
 
-    def heard(self) -> None:
+    def restart(self) -> None:
         """Start the quiet time again: there is a record, or may be an unfetched one."""
         self._quiet_since = asyncio.get_running_loop().time()
 

@@ -252,7 +252,7 @@ class Live:
             await self._fetcher.open(self._guard, self.committer.chain)
             if self._caller is not None:
                 self._caller.open()
-            with self._context.pulse.told(self._guard.stood_still):
+            with self._context.pulse.notifying(self._guard.stood_still):
                 while not self._stopping:
                     await self._turn(await self._poll())
                     self._raise_lost()
@@ -287,7 +287,7 @@ class Live:
         await self._last_snapshot("shutdown", even_unchanged=even_unchanged)
 
     async def close(self) -> None:
-        """Give up whatever is under way; the log says what happened."""
+        """Give up what is under way; the log says what happened."""
         try:
             if self._schemas is not None:
                 await self._schemas.close()
@@ -299,7 +299,7 @@ class Live:
             await self.committer.discard()
 
     async def _turn(self, records: Sequence[InputRecord]) -> None:
-        if self._guard.is_told or (records and self._guard.distrusts_fetched):
+        if self._guard.is_reported or (records and self._guard.distrusts_fetched):
             await self._read_again()
             return
         alone = self._pace.is_alone
@@ -316,7 +316,7 @@ class Live:
             elif is_at_rest:
                 await (self._pass_markers() if self.snapshots.monitor.has_looked() else self._pass_time())
             return
-        self._idle_time.heard()
+        self._idle_time.restart()
         self._keys.look(records)
         await self._apply_and_commit(self._portion(records))
 
@@ -353,7 +353,7 @@ class Live:
             chain = self.committer.chain
             await self._fetcher.read_again(chain, self._guard.anchors(chain))
         if not self._fetcher.is_quiet():
-            self._idle_time.heard()
+            self._idle_time.restart()
             return
         to_ms = await self._idle_time.reached(turn_has_begun=self.last.begun_input is not None)
         if to_ms is not None:

@@ -381,7 +381,7 @@ class SnapshotScheduler:
         self.requests.end(OperationState.FAILED, None, "the partition was released before the snapshot was pointed to")
 
     def mend(self) -> None:
-        """Take a snapshot that a recovery can begin with, whatever of the log up to now is damaged."""
+        """Take a snapshot that a recovery can begin with, even if the log up to now is damaged."""
         self.unpointed = self.unpointed.lost(self._committer.chain.batch + 1)
         self._wake()
 
@@ -564,13 +564,13 @@ class Trimmer:
             await cancel_and_wait(self._task)
 
     async def _trim(self, last: Increment, floors: Floors) -> None:
-        """Trim, unless the process has stood still since: the topics may have been replaced meanwhile."""
+        """Trim, unless the process was suspended since: the topics may have been replaced meanwhile."""
         context, stood_still = self._context, list[float]()
         own = (context.increments, context.snapshots)
         internal = [name for name in context.app.internal_names if name in last.positions]
         names = [each.topic for each in own] + internal
         try:
-            with context.pulse.told(stood_still.append):
+            with context.pulse.notifying(stood_still.append):
                 ids = await context.cluster.topic_ids(names)
                 for change in changes(names, last.topic_ids, ids):
                     log.warning("partition %d: not trimmed: %s", context.partition, change)

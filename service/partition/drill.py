@@ -161,7 +161,7 @@ class Drills:
                 with throttled(share) as throttle:
                     refusal = await examiner.examine_beside_owner(self._live.last.batch)
             finally:
-                freeing = _freed_later(store, share)  # whoever cancels does not wait for it
+                freeing = _freed_later(store, share)  # a cancel does not wait for it
                 await examiner.close()
             await asyncio.shield(freeing)
             restore = record.recovery or RecoveryStatus()

@@ -177,7 +177,7 @@ class Incarnation:
 
     async def run(self) -> Ended:
         try:
-            with self._context.pulse.told(self.watch.stood_still):
+            with self._context.pulse.notifying(self.watch.stood_still):
                 await self._recover_and_process()
         except StoredValueUnreadable as error:
             return self._ended(_named(error, self._context))

@@ -1,5 +1,5 @@
 """Asks, beside the processing, whether the partition is still ours and its log still holds what we wrote: after the
-process stood still, and while nothing is committed."""
+process was suspended, and while nothing is committed."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class OwnershipWatch:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no commit has told lately, and nobody is asking yet, who owns the partition."""
+        """Whether no recent commit has confirmed the owner of the partition, and no question is under way."""
         return (
             self._committer is not None
             and self._since is None
@@ -211,7 +211,7 @@ class OwnershipWatch:
                     log.warning("partition %d: %s", self._context.partition, line)
                 await asyncio.sleep(ASK_AGAIN_SECONDS)
                 continue
-            except Exception:  # else the doubt would stay, and nobody would ask any more
+            except Exception:  # else the doubt would stay without a further question
                 log.exception("partition %d: unexpected error", self._context.partition)
                 await asyncio.sleep(ASK_AGAIN_SECONDS)
                 continue
@@ -247,5 +247,5 @@ def _last_offset(committer: Committer) -> int:
 
 
 def _known_end(committer: Committer) -> int:
-    """Return where the log ends if nobody has written since: behind the marker of our last transaction."""
+    """Return where the log ends if there was no write since: behind the marker of our last transaction."""
     return _last_offset(committer) + 2

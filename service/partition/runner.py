@@ -129,7 +129,7 @@ class PartitionRunner:
         return self._asked(lambda live: live.snapshots.adopter.request(manifest_offset, done))
 
     def request_pause(self, paused: Paused | None, done: OnDone) -> bool:
-        """Pause, or go on (None)."""
+        """Pause, or resume (None)."""
         return self._asked(lambda live: self._incarnation.pause(live, paused, done))
 
     def request_drill(self, done: OnDone) -> bool:
@@ -210,7 +210,7 @@ class PartitionRunner:
         self._incarnation.watch.end_seen(end_offset, asked_at)
 
     def died(self, error: BaseException) -> None:
-        """Report that `run` ended with a defect: nobody processes the partition any more."""
+        """Report that `run` ended with a defect: the partition is not processed any more."""
         log.error("partition %d: unexpected error", self._context.partition, exc_info=error)
         self._dead = True
         self._reporter.died(error)
@@ -280,7 +280,7 @@ class PartitionRunner:
                 if isinstance(following, machine.Own):
                     return
                 outcome = await self._perform(following)
-            except Exception as error:  # else nobody would process the partition any more
+            except Exception as error:  # else the partition would not be processed any more
                 if isinstance(outcome, machine.Ended) and machine.is_defect(outcome.error):
                     raise  # the second one in a row
                 log.exception("partition %d: unexpected error", self._context.partition)
@@ -378,7 +378,7 @@ class PartitionRunner:
         self._context.metrics.failed(problem.kind, problem.reaction)
         self._reporter.failed(error)
         self._reporter.phase(Phase.FAILED)
-        self._reporter.failures.final(error, is_told=failed.is_told)
+        self._reporter.failures.final(error, hint_is_logged=failed.hint_is_logged)
         self._on_failed(error)
         if failed.is_unproven:
             self._memory.proven = False
@@ -453,7 +453,7 @@ class EndedUnasked(RuntimeError):
 
 
 def tell_defect(runner: PartitionRunner, ended: asyncio.Task[None]) -> None:
-    """Report a runner that ended by a defect. Nobody awaits it before `stop`: its partition would stop unnoticed."""
+    """Report a runner that ended by a defect. It is not awaited before `stop`: its partition would stop unnoticed."""
     error = None if ended.cancelled() else ended.exception()
     if error is None and not runner.is_asked_to_end:
         error = EndedUnasked("its task ended unexpectedly")

@@ -147,7 +147,7 @@ class StandbyTask:
                 return
             except SnapreplayError as error:
                 self._failed(error)
-            except Exception as error:  # else nobody would hear of it
+            except Exception as error:  # else it would go unnoticed
                 log.exception("the standby of partition %d failed, and starts over", self._context.partition)
                 self._failed(error)
             if not self._asked.is_set():
@@ -226,7 +226,7 @@ class StandbyTask:
         )
 
     def _keep(self, state: CopyState, error: SnapreplayError) -> None:
-        """Keep the copy: if the log has lost its end, nobody else may have that batch."""
+        """Keep the copy: if the log has lost its end, this may be the only copy of that batch."""
         self._warn("the standby keeps its copy", error)
         batch = self._copy.last.increment.batch if self._copy is not None else None
         self._update(state=state, batch=batch, error=problem_of(error))

@@ -77,8 +77,8 @@ class Takeovers:
         """
         if (listening := self._listening.pop(process_id, None)) is not None:
             listening.cancel()
-        heard_at = None if silent_seconds is None else asyncio.get_running_loop().time() - silent_seconds
-        self._judge(Suspected(process_id, self._standbys.warm, heard_at), why)
+        answered_at = None if silent_seconds is None else asyncio.get_running_loop().time() - silent_seconds
+        self._judge(Suspected(process_id, self._standbys.warm, answered_at), why)
 
     def _judge(self, suspected: Suspected, why: str) -> None:
         for effect in self._step(suspected):
@@ -89,8 +89,8 @@ class Takeovers:
                     log.warning(
                         "%s; but it has received a partition from this process since, so it was alive", _said(peer, why)
                     )
-                case Listen(peer, heard_at):
-                    quiet = self._when_quiet(peer, heard_at, why, asyncio.get_running_loop().time())
+                case Listen(peer, answered_at):
+                    quiet = self._when_quiet(peer, answered_at, why, asyncio.get_running_loop().time())
                     listening = asyncio.get_running_loop().create_task(quiet)
                     self._listening[peer.process_id] = watched(listening, "the wait for a sign of life")
                 case BeginTakeover(peer, partitions):
@@ -120,14 +120,14 @@ class Takeovers:
         self._watch, effects = step(self._watch, event, asyncio.get_running_loop().time())
         return effects
 
-    async def _when_quiet(self, peer: Peer, heard_at: float, why: str, since: float) -> None:
+    async def _when_quiet(self, peer: Peer, answered_at: float, why: str, since: float) -> None:
         """Take over unless a copy sees a commit of this owner."""
         await asyncio.sleep(max(0.0, self._standbys.seen_at(peer.owned) + QUIET_SECONDS - since))
         if self._standbys.seen_at(peer.owned) > since:
             log.info("%s; but it has committed since", _said(peer, why))
             return
         # An assignment may have come meanwhile.
-        self._judge(Suspected(peer.process_id, self._standbys.warm, heard_at, is_quiet=True), why)
+        self._judge(Suspected(peer.process_id, self._standbys.warm, answered_at, is_quiet=True), why)
 
     def _begin(self, partitions: tuple[int, ...]) -> None:
         for number in partitions:

@@ -119,7 +119,7 @@ async def await_claim(context: Context, reader: Reader, effect: effects.SeeClaim
 async def reader_behind_claim(
     context: Context, claim_id: str, offset: int
 ) -> AsyncIterator[tuple[Reader, events.ClaimSeen]]:
-    """Return a reader that has delivered our claim, so that it sees whatever was committed before our fence. A new one
+    """Return a reader that has delivered our claim, so that it sees everything committed before our fence. A new one
     is made, with addresses shuffled, until one does.
 
     Raises:
@@ -225,7 +225,7 @@ async def owned(context: Context, *, begins: bool = False) -> AsyncIterator[Owne
 
 async def _until_readable(context: Context, reader: Reader) -> None:
     """Wait until everybody reads what was committed: the coordinator answers before it has written the markers, and
-    whoever starts the app right after the command would find the log as it was. Not for ever: a foreign transaction
+    an app that is started right after the command would find the log as it was. Not for ever: a foreign transaction
     may be open."""
     loop = asyncio.get_running_loop()
     async with reading(context.cluster, read_committed=False) as plain:

@@ -56,7 +56,7 @@ class SnapshotMark(msgspec.Struct, frozen=True):
 
 
 def mark(store: Store, chain: Chain, reason: str) -> SnapshotMark:
-    """Begin a snapshot, while no batch is sealed: the state is frozen, and writes go on top of it until `release`."""
+    """Begin a snapshot, while no batch is sealed: the state is frozen; until `release`, writes lie on top of it."""
     return SnapshotMark(store.mark(), chain, reason, uuid.uuid4().hex, wall_time(), store.shard_count)
 
 

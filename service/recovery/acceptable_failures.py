@@ -101,7 +101,7 @@ KINDS: dict[type[SnapreplayError], _Kind] = {
 ALSO: dict[type[SnapreplayError], _Kind] = {
     LogCut: _Kind("manifest-ahead", Resolution.KEEP_LOG, ("manifest_offset", "manifest_batch", "last_batch"))
 }
-"""A second way to go on: a person knows which of the two is true."""
+"""A second way to continue: a person knows which of the two is true."""
 
 
 def findings_of(error: SnapreplayError, context: Context, last: FoundIncrement | None) -> tuple[Finding, ...]:
@@ -280,7 +280,7 @@ async def _in_newest_manifest(context: Context) -> Mapping[str, str]:
 
 async def newest_acceptable_snapshot(context: Context, store: Sink) -> tuple[Manifest | None, tuple[str, ...]]:
     """Load the newest whole snapshot into `store`. Returns its manifest, None when there is none; and why each newer
-    one was passed over.
+    one was skipped.
 
     Raises:
         SchemaDiffers: the newest one is of another schema_version; an older one would be another state.

@@ -105,7 +105,7 @@ async def _answer(ask: Callable[[], Awaitable[T]]) -> T | None:
 
 
 async def last_now(context: Context) -> FoundIncrement | None:
-    """Return the last increment of the log; None also when nobody answers soon."""
+    """Return the last increment of the log; None also without a timely answer."""
     with suppress(SnapreplayError, TimeoutError):
         return await asked_for_last(context)
     return None
@@ -115,7 +115,7 @@ async def asked_for_last(context: Context) -> FoundIncrement | None:
     """Return the last increment of the log; None if it holds none, or does not exist.
 
     Raises:
-        SnapreplayError, TimeoutError: nobody answers soon, or the end of the log is damaged.
+        SnapreplayError, TimeoutError: there is no timely answer, or the end of the log is damaged.
     """
     async with asyncio.timeout(LOOK_SECONDS_MAX):
         there = context.increments.topic in await topic_ids_now(context)

@@ -33,7 +33,7 @@ from snapreplay.service.publish.owned import appeared, await_claim, claim_record
 from snapreplay.service.publish.state import Begun, begin_chain, by_process, own_decision, write_state
 from snapreplay.service.recovery.acceptable_failures import fingerprint_of, with_cause, with_way_out
 from snapreplay.service.recovery.executor import RecoveryExecutor, attempt, preferred_mode
-from snapreplay.service.recovery.memory import Memory, nobody_else_fenced
+from snapreplay.service.recovery.memory import Memory, require_no_other_fence
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.runtime.rates import Worked
@@ -67,7 +67,7 @@ class RecoveryDriver:
     """A recovery from a fence on; use it once. `recover()` returns, or raises what only others can solve."""
 
     def __init__(self, context: Context, memory: Memory, reporter: Reporter, *, insists: bool = False) -> None:
-        """Take `insists`: what `memory` holds is the only copy, and nobody else could restore it."""
+        """Take `insists`: what `memory` holds is the only copy, and no other process could restore it."""
         self._insists = insists
         self._context = context
         self._memory = memory
@@ -145,8 +145,8 @@ class RecoveryDriver:
                     assert_never(end)
 
     async def _raise_superseded(self, recovery: Recovery, error: SnapreplayError) -> None:
-        """Ask for a newer owner: an owner that stood still may take what its successor wrote and trimmed for a damaged
-        log.
+        """Ask for a newer owner: an owner that was suspended may take what its successor wrote and trimmed for a
+        damaged log.
 
         Raises:
             Superseded: a newer owner exists.
@@ -173,7 +173,7 @@ class RecoveryDriver:
                 return await self._executor.perform(effect)
             case effects.Reenter(warm=Warm.MERGED, last=last):
                 event = await self._executor.perform(effect)
-                if isinstance(event, events.Reentered):  # nobody has counted it
+                if isinstance(event, events.Reentered):  # it is not counted yet
                     applied = last.increment.record_count
                     self._reporter.count(applied, records_in(last.increment) - applied)
                 return event
@@ -191,9 +191,9 @@ class RecoveryDriver:
     async def _fence(self) -> events.Event:
         await self._discard_producer()
         await self._executor.follower.close_reader()
-        nobody_else = await nobody_else_fenced(self._context, self._memory, self._began_at, insists=self._insists)
+        unbroken = await require_no_other_fence(self._context, self._memory, self._began_at, insists=self._insists)
         self._producer = await fenced_by_owner(self._context)
-        return events.FenceDone(self._producer.lineage, nobody_else)
+        return events.FenceDone(self._producer.lineage, unbroken)
 
     async def _claim(self) -> events.Event:
         claim_id = uuid.uuid4().hex
@@ -263,8 +263,8 @@ class RecoveryDriver:
         return events.StateWritten(found)
 
     def _tell(self, found: FoundIncrement) -> None:
-        told = decision_of(found.increment, found.offset)
-        self._reporter.update(decisions=(told, *self._reporter.status.decisions))
+        decision = decision_of(found.increment, found.offset)
+        self._reporter.update(decisions=(decision, *self._reporter.status.decisions))
 
     def _owned(self) -> Producer:
         if self._producer is None:

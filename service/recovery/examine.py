@@ -34,7 +34,7 @@ from snapreplay.state.composite import Store
 T = TypeVar("T")
 
 NEWS_SECONDS = 3.0
-EXAMINATIONS_MAX = 5  # beside an owner that goes on
+EXAMINATIONS_MAX = 5  # beside an owner that continues
 SEE_AGAIN_SECONDS = 60.0
 
 OnNews = Callable[[str], None]
@@ -135,7 +135,7 @@ class Examiner:
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
-        """The ids of the inputs that the state goes on with; only after they were examined."""
+        """The ids of the inputs with which the state continues; only after they were examined."""
         return self.executor.topic_ids if self._followed_ids is None else self._followed_ids
 
     @property
@@ -160,7 +160,7 @@ class Examiner:
             case effects.Wait(_, error):
                 raise error
             case effects.GiveWay():
-                raise AssertionError("nobody has claimed after a claim that was not written")
+                raise AssertionError("there is no claim after a claim that was not written")
             case _:
                 assert_never(end)
 

@@ -222,7 +222,7 @@ class RecoveryExecutor:
         if copy is None:
             return await self._brought_forward(effect)
         if not await self._is_in_log(copy):
-            return self._unusable(f"the increment at offset {copy.last.offset} is not the one that it has")
+            return self._unusable(f"the increment at offset {copy.last.offset} is not the one in the copy")
         try:
             event = await self._brought_forward(effect)
         except (StopError, RebuildError) as error:

@@ -99,7 +99,7 @@ class Follower:
         return self._reader
 
     async def close_reader(self) -> None:
-        """Close it; whoever asks next gets a new client."""
+        """Close it; the next call gets a new client."""
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close()

@@ -265,7 +265,7 @@ async def compare_while_live(
 
 
 async def _compare(reader: Reader, partition: TopicPartition, read_position: ReadPosition) -> bool:
-    """Say whether a fetch from the position, with the leader epoch below it, would go on in this log."""
+    """Say whether a fetch from the position, with the leader epoch below it, would continue in this log."""
     position, record = read_position.position, read_position.record
     bounds = await reader.bounds(partition)
     if position > bounds.end_offset:
@@ -399,7 +399,7 @@ def _other_record(
 ) -> InputReplaced:
     return InputReplaced(
         _with(
-            f"input {partition} holds another record at offset {anchor.offset} than the one that was processed: it had"
+            f"input {partition} holds another record at offset {anchor.offset} than the processed one: it had"
             f" timestamp {anchor.timestamp_ms}, xxh64 {anchor.xxh64:016x}; now timestamp {found.timestamp_ms},"
             f" xxh64 {found.xxh64:016x}: the topic was created again, or is another mirror",
             change,

@@ -90,7 +90,7 @@ class Memory:
             return None
         if not self._was_proven(kept):
             return None
-        store.drop()  # what was applied on top of it would go out with the first batch of whoever goes on from the copy
+        store.drop()  # what was applied on top of it would be part of the first batch after the copy
         store.stream_time_ms = kept.last.stream_time_ms
         self.store = self.kept = None
         last, since = FoundIncrement(kept.last, kept.last_offset), kept.unpointed.records
@@ -232,7 +232,7 @@ class Memory:
             return True
 
     async def loss(self) -> SnapreplayError | None:
-        """Return why the increments topic can take no more of the chain; None: it can, or nobody answers."""
+        """Return why the increments topic can take no more of the chain; None: it can, or there is no answer."""
         kept, topic = self.kept, self._context.increments.topic
         if kept is None:
             return None
@@ -273,7 +273,7 @@ class NothingYet(RetryableError):
     """The partition had owners, but its log has no increment. One of the owners may have the state in memory."""
 
 
-async def nobody_else_fenced(context: Context, memory: Memory, since: float, *, insists: bool) -> bool:
+async def require_no_other_fence(context: Context, memory: Memory, since: float, *, insists: bool) -> bool:
     """Refuse a fence that could only do harm; return whether no process has fenced since our last fence.
 
     Args:
@@ -290,7 +290,7 @@ async def nobody_else_fenced(context: Context, memory: Memory, since: float, *, 
         await _require_any(context, since)
         return True
     await require_increments(context, kept)
-    if await nobody_since(context, memory):
+    if await no_fence_since(context, memory):
         return True
     if insists and await looked_up(context, kept) is Verdict.SAME:
         return False
@@ -315,7 +315,7 @@ async def _require_any(context: Context, since: float) -> None:
         return
     try:
         if await context.cluster.last_fence(context.transactional_id) is None:
-            return  # nobody ever owned it
+            return  # it never had an owner
     except StopError:
         return
     nothing = refusals.no_genesis(context.expected)
@@ -370,7 +370,7 @@ async def require_increments(context: Context, kept: RetainedState) -> None:
         raise custody.missing(context.expected, kept.last)
 
 
-async def nobody_since(context: Context, memory: Memory) -> bool:
+async def no_fence_since(context: Context, memory: Memory) -> bool:
     """Say whether no process has fenced since our last fence; False when the cluster does not know. Raises
     Unreachable: no answer."""
     kept = memory.kept

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 class Identity(Struct, frozen=True):
-    """This process, as its claims name it. `process_id` is random per start, and so is an instance id that nobody
-    set, so that two processes on one host differ."""
+    """This process, as its claims name it. `process_id` is random per start, and so is an instance id that is
+    not set, so that two processes on one host differ."""
 
     process_id: str
     instance_id: str

@@ -100,7 +100,7 @@ Read = Callable[[Source], AsyncGenerator[Slice, None]]
 
 
 async def run_cooperatively(steps: Reading[T], read: Read | None = None) -> T:
-    """Run to the end, with pauses. Raises whatever a step raises, and `read`, which work without records needs not."""
+    """Run to the end, with pauses. Raises what a step or `read` raises. Steps that read no records need no `read`."""
     pauses, answer = Pauses(), None
     cursors: dict[Source, AsyncGenerator[Slice, None]] = {}
     try:
@@ -127,7 +127,7 @@ async def _answered(
         return await asyncio.to_thread(wanted)
     if wanted not in cursors:
         if read is None:
-            raise AssertionError(f"nobody reads {wanted}")
+            raise AssertionError(f"the steps want {wanted}, but there is no `read`")
         cursors[wanted] = read(wanted)
     return await anext(cursors[wanted], None) or ()  # a tuple as the default: CPython #128078
 

@@ -14,7 +14,7 @@ BEAT_SECONDS = 0.25
 STOOD_STILL_SECONDS = 1.0
 
 OnStoodStill = Callable[[float], None]
-"""Called in the loop, with the seconds that it stood still; must be quick."""
+"""Called in the loop, with the seconds for which it was blocked; must be quick."""
 
 
 class Pulse:
@@ -34,7 +34,7 @@ class Pulse:
         return 0.0 if turned_at is None else max(0.0, self._now() - turned_at)
 
     @contextmanager
-    def told(self, listener: OnStoodStill) -> Iterator[None]:
+    def notifying(self, listener: OnStoodStill) -> Iterator[None]:
         """Call `listener` after every standstill during the block. Only in the loop, as the methods below."""
         self._listeners.append(listener)
         try:
@@ -43,7 +43,7 @@ class Pulse:
             self._listeners.remove(listener)
 
     def look(self) -> None:
-        """Note that the loop turns now. Tells the listeners if it stood still for more than a second."""
+        """Note that the loop turns now. Calls the listeners if it was blocked for more than a second."""
         if self._turned_at is None:
             return
         silent_seconds = self.silent_seconds

@@ -245,10 +245,10 @@ class Failures:
             )
         self._repeats, self._times = Repeats(), 0
 
-    def final(self, error: BaseException, *, is_told: bool) -> None:
-        """Log that the partition is FAILED. `is_told`: its hint was already logged, once for all partitions."""
+    def final(self, error: BaseException, *, hint_is_logged: bool) -> None:
+        """Log that the partition is FAILED. `hint_is_logged`: its hint was already logged, once for all partitions."""
         problem = problem_of(error)
         is_defect = problem.kind == type(error).__name__ and not isinstance(error, SnapreplayError | MemoryError)
-        told = problem.message if is_told or not problem.hint else f"{problem.message} ({problem.hint})"
-        said = str(error) if is_defect else told
+        message = problem.message if hint_is_logged or not problem.hint else f"{problem.message} ({problem.hint})"
+        said = str(error) if is_defect else message
         log.error("partition %d FAILED: %s: %s", self._partition, problem.kind, said)

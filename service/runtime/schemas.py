@@ -65,7 +65,7 @@ def _schemas(topics: Iterable[Topic[Any, Any]]) -> list[TopicSchemas]:
 
 
 async def fetching(wanted: set[Wanted], waiting_for: Callable[[str], None]) -> None:
-    """Fetch in a thread, for as long as it takes. `waiting_for` hears why it takes longer; empty: no more.
+    """Fetch in a thread, without a time limit. `waiting_for` is called with the reason for a delay; empty: it is over.
 
     Raises:
         UsageError: nothing can be written as the app declares it.

@@ -44,7 +44,7 @@ def with_app(text: str) -> str:
 
 
 def watched(task: Watched, what: str) -> Watched:
-    """Log the error that the task ends with: nobody else would look at it. `what` names the task."""
+    """Log the error that the task ends with, which would be lost otherwise. `what` names the task."""
     task.add_done_callback(lambda done: _tell(done, what))
     return task
 
@@ -65,7 +65,7 @@ def asked_to_end(error: BaseException) -> bool:
 
 
 async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
-    """Cancel the task and wait. Its error, if any, is dropped: whoever cares has awaited the task before."""
+    """Cancel the task and wait. Its error, if any, is dropped: a caller that needs it has awaited the task before."""
     task.cancel()
     await asyncio.wait([task])
     if not task.cancelled():

@@ -82,7 +82,7 @@ class Witnesses:
             self._written |= new
 
     def _tell(self, error: SnapreplayError) -> None:
-        """Log it: a missing permission is no failure, but nobody would notice a lost end of the increments topic."""
+        """Log it: a missing permission is no failure, but a lost end of the increments topic would go unnoticed."""
         if isinstance(error, Unreachable):
             log.debug("the witness of the partitions could not be written: %s", error)
         elif error.message != self._said:

@@ -49,7 +49,7 @@ async def key_history_of(
     """Return the history of this encoded key in this increments topic's partition.
 
     Raises:
-        NotReadable: the log, or a record of ours in it.
+        NotReadable: the log, or one of our records in it.
     """
     try:
         async with reading(cluster) as reader:
@@ -187,7 +187,7 @@ async def history_of(cluster: Cluster, log: TopicPartition) -> PartitionHistory:
     """Return the history of this increments topic's partition. Reads little more than a few records per ownership.
 
     Raises:
-        NotReadable: the log, or a record of ours in it.
+        NotReadable: the log, or one of our records in it.
     """
     try:
         async with reading(cluster) as reader:

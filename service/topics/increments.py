@@ -29,7 +29,7 @@ async def last_in_window(reader: Reader, log: TopicPartition, window: SearchWind
     """Return the last increment in the window, None when it holds none.
 
     Raises:
-        DamagedError: a record of ours behind the last readable increment cannot be read. It may be the
+        DamagedError: one of our records behind the last readable increment cannot be read. It may be the
             last increment itself, so an older one must not be taken for it.
     """
     candidate: InputRecord | None = None
@@ -70,7 +70,7 @@ async def last_in_log(context: Context) -> FoundIncrement | None:
 
 
 def _refuse_damaged(log: TopicPartition, record: InputRecord) -> None:
-    """Raise DamagedError if a record of ours is not a claim: neither a flipped kind nor another record in its place
+    """Raise DamagedError if one of our records is not a claim: neither a flipped kind nor another record in its place
     must hide an increment. Changes are committed together with theirs, so behind the last one there are claims only."""
     value = record.value or b""
     if not is_ours(value, record.headers):
@@ -90,7 +90,7 @@ def _refuse_damaged(log: TopicPartition, record: InputRecord) -> None:
 
 
 async def newer_claim(reader: Reader, log: TopicPartition, after_offset: int, end_offset: int) -> Claim | None:
-    """Return the newest claim in (after_offset, end_offset), None when nobody claimed after us."""
+    """Return the newest claim in (after_offset, end_offset), None if there is none."""
     newest: Claim | None = None
     async for records in reader.read(log, after_offset + 1, end_offset):
         for record in records:
@@ -127,7 +127,7 @@ async def increment_at(reader: Reader, log: TopicPartition, offset: int) -> Incr
 
 
 async def why_gone(reader: Reader, log: TopicPartition, bounds: Bounds, known: FoundIncrement) -> str | None:
-    """Say why an increment that the log had is not in it any more: it has lost its end, whatever was written since.
+    """Say why an increment that the log had is not in it any more: it has lost its end, even if it has grown since.
     None: it is there. What was trimmed or is damaged shows no lost end."""
     named = f"batch {known.increment.batch}"
     return await _why_another(reader, log, bounds, known.offset, named, lambda entry: entry == known.increment)
@@ -181,7 +181,7 @@ def decision_of(increment: Increment, offset: int) -> Decision:
 
 
 async def newer_owner(context: Context, owner_epoch: int, known_offset: int = NO_OFFSET) -> Claim | None:
-    """Return the newest claim after ours, None when nobody claimed since. A claim that was trimmed meanwhile counts,
+    """Return the newest claim after ours, None if there is none. A claim that was trimmed meanwhile counts,
     too: what its owner committed has its epoch.
 
     A fence and a transaction timeout raise the same error; only a newer claim tells them apart. A leader that does not

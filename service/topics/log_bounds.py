@@ -137,15 +137,15 @@ async def way_back(
     *,
     by_replay: bool,
 ) -> Seen:
-    """Look at the logs, and read the manifest that a recovery would start from: a pointer whose target is gone leads
+    """Look at the logs, and read the manifest that a recovery would start from: a pointer to what was deleted leads
     nowhere.
 
     Args:
         reader: of all records, also those that are not committed.
         pointed: what is known from an earlier look; kept up to date.
     """
-    for gone in set(pointed) - {pointer.snapshot_id for pointer in last.pointers}:
-        del pointed[gone]
+    for snapshot_id in set(pointed) - {pointer.snapshot_id for pointer in last.pointers}:
+        del pointed[snapshot_id]
     unusable: dict[str, str] = {}
     for pointer in last.pointers if by_replay else ():
         if pointer.snapshot_id not in pointed:

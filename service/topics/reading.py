@@ -83,7 +83,7 @@ class Patience:
 
     @property
     def is_over(self) -> bool:
-        """Nobody is expected to know more: all brokers agree, or the time is up."""
+        """No broker is expected to know more: all agree, or the time is up."""
         return self.left_seconds < 0 or self._agreed >= AGREED_TIMES
 
     async def ask_all(self, cluster: Cluster, log: TopicPartition, end_offset: int) -> None:

@@ -216,7 +216,7 @@ def misfits_of(
     app: App[Any], settings: Settings, facts: Mapping[str, TopicFacts], count: int, running: Collection[str] = ()
 ) -> dict[str, str]:
     """Return a sentence for each topic that matches a pattern and cannot be an input. Of the `running` ones only the
-    partition count is looked at: whoever reads them says the rest."""
+    partition count is looked at: their readers report the rest."""
     found = {}
     for name in (each for each in matching(app, facts, running) if not is_broadcast(each)):
         matches = f"matches {_pattern(app, name)!r}"

@@ -135,7 +135,7 @@ async def load_state(
     largest: dict[str, int] = {}
     loaded, total = 0, sum(ref.size_bytes for ref in manifest.chunks)
 
-    def seen(store_name: str, part: ShardSlice) -> None:
+    def note_slice(store_name: str, part: ShardSlice) -> None:
         largest[store_name] = max(largest.get(store_name, 0), largest_entry_bytes(part.entries))
 
     def opened(size_bytes: int) -> None:
@@ -144,7 +144,7 @@ async def load_state(
         on_bytes(loaded, total)
 
     on_bytes(0, total)
-    steps = loading(str(log), manifest, store, verify_sums=verify_sums, on_slice=seen, on_chunk=opened)
+    steps = loading(str(log), manifest, store, verify_sums=verify_sums, on_slice=note_slice, on_chunk=opened)
     await run_cooperatively(steps, _chunks_from(reader, log))
     return largest
 

@@ -7,7 +7,7 @@ machine.
 
 The standard library, snapreplay and installed packages (site-packages, dist-packages) are not the author's, except the
 top-level package of an app that is itself installed. Imports are read from the source text, so an import inside a
-function counts even before it has run. A module that nobody has imported is searched for as an import would do, but not
+function counts even before it has run. A module not imported yet is searched for as an import would do, but not
 imported. A module's code is its source without docstrings: comments, line numbers and the place of the file make no
 difference.
 """

@@ -4,7 +4,7 @@
             abandon, isolating        the same records in parts: only the failing one is dropped
 
 Where the state has timers or entries that expire, what is due comes before the record that moves stream time, see
-`turns`. Then `applying` goes on for as long as the batch has room; `replaying` does what a batch did.
+`turns`. Then `applying` continues while the batch has room; `replaying` does what a batch did.
 
 The effect of a batch (state, outputs, skipped records) is that of its records as batches of one. Where the two could
 differ (one object under two keys, in two records), the batch fails and `isolating` decides. One case passes, because
@@ -53,7 +53,7 @@ class Fold:
 
     Attributes:
         slice_records: the most records that one step of `applying` applies; may be changed between two steps.
-        stepped: how many records the last step of `applying` applied; whoever reads it sets it to 0, for a step that
+        stepped: how many records the last step of `applying` applied; its reader sets it to 0, because a step that
             fires a timer or skips a record leaves it alone.
     """
 
@@ -272,7 +272,7 @@ class Fold:
         return (yield from self._moving(portion, self._without))
 
     def _skipped(self, record: InputRecord, error: RecordError) -> bool:
-        """Say whether to go on without a record that failed."""
+        """Say whether to continue without a record that failed."""
         if self._policy is ErrorPolicy.FAIL:
             return False
         limit_bytes = self._limits.get(dead_letters_topic(self._app.app_id), DEFAULT_LIMIT_BYTES)
@@ -283,7 +283,7 @@ class Fold:
         return True
 
     def _without(self, timer: Timer[Any], error: RecordError) -> bool:
-        """Say whether to go on without a timer that failed."""
+        """Say whether to continue without a timer that failed."""
         if self._policy is ErrorPolicy.FAIL:
             return False
         self._dead_letters.append(timer_dead_letter(self._app.version, timer, error))

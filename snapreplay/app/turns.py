@@ -40,7 +40,7 @@ _BEGINS_MS = -1
 """Time of the event that begins the first period of a periodic timer; no timer is due then."""
 
 OnFailure = Callable[["Timer[Any]", RecordError], bool]
-"""Called for a timer that cannot be handled. Returns whether to go on without it."""
+"""Called for a timer that cannot be handled. Returns whether to continue without it."""
 
 
 class Turns:

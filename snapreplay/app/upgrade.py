@@ -423,7 +423,7 @@ def _decoded(upgrade: DeclaredUpgrade, new: Store, block: Sequence[tuple[bytes, 
     for key, value in block:
         try:
             items.append(_Item(name, unpack_key(key), unpack(bare(value)), (name, key), touched_at(value)))
-        except BaseException as error:  # whatever the user's type raises
+        except BaseException as error:  # the user's type may raise anything
             if of_a_signal(error):
                 raise
             what = f"is not stored as the upgrade from schema_version {upgrade.from_schema} says: {error}"
@@ -440,7 +440,7 @@ def _through(step: Mapping[str, DeclaredUpgrade], items: Iterable[_Item]) -> Ite
         try:
             made = upgrade.function(item.key, item.value)
             entries = [made] if isinstance(made, tuple) else [] if made is None else list(made)
-        except BaseException as error:  # whatever the user's function raises
+        except BaseException as error:  # the user's function may raise anything
             if of_a_signal(error):
                 raise
             said = f"{place_of(upgrade.function)} raised {described(error)}"

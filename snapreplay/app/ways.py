@@ -10,7 +10,7 @@ from snapreplay.app.load import name_in_main, name_of
 from snapreplay.counted import some
 
 MODULE = "MODULE:APP"
-"""Stands for the app where nobody knows how it was named on the command line."""
+"""Stands for the app where it is not known how it was named on the command line."""
 
 
 def app_name(app: App[Any]) -> str:
@@ -53,7 +53,7 @@ def look_again(partition: int) -> str:
 
 
 def keys_moved_hint(app_id: str, old_count: int) -> str:
-    """Say what to do about another partition count than `old_count`: the one thing that nobody can accept."""
+    """Say what to do about another partition count than `old_count`: the one thing that no operator can accept."""
     return (
         "keys have moved between partitions and no state can follow them, so this cannot be accepted. Take the state"
         f' to a new input with the old count: `App("NEW-ID", inputs=[Topic("NEW")], …)`, `snapreplay topics ensure'

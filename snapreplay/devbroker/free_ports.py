@@ -49,7 +49,7 @@ def patiently(holds: Callable[[], bool]) -> bool:
     """Say whether this holds, now or within `PATIENCE_S`."""
     deadline = time.monotonic() + PATIENCE_S
     while not (found := holds()) and time.monotonic() < deadline:
-        time.sleep(0.02)  # nobody is told when a broker has ended
+        time.sleep(0.02)  # the end of a broker sends no event
     return found
 
 

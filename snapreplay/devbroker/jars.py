@@ -165,7 +165,7 @@ def fill(root: Path, pom: bytes, filler: Callable[[Path], None]) -> bool:
             filler(fresh)
             (fresh / _STAMP).write_text(json.dumps({"pom": _hash(pom)}))
             # A directory cannot be renamed over a full one; a JVM that runs from the former jars has
-            # them open and goes on.
+            # them open and continues.
             if root.exists():
                 root.rename(beside / "former")
             fresh.rename(root)

@@ -286,7 +286,7 @@ class LocalNode:
         if code is None:
             return
         if port_was_taken(self.log_path, self._log_start):
-            self._ended_by_us = True  # nobody needs this log
+            self._ended_by_us = True  # this log is of no use
             raise PortTaken
         self._fail(f"it ended with exit code {code}")
 

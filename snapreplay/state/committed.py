@@ -19,7 +19,7 @@ V = TypeVar("V")
 class CommittedView(Mapping[K, V], Generic[K, V]):
     """A read-only view that follows the state: always the last committed batch, even while the next one is applied.
 
-    Each access decodes anew, so changes to a returned value have no effect. Iteration covers the keys present when it
+    Each access decodes again, so changes to a returned value have no effect. Iteration covers the keys present when it
     began. Over a map that is not ordered it is in no order, and copies all encoded keys at its beginning; looking up a
     key that was deleted since raises KeyError.
     """
@@ -94,7 +94,7 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
 
     def stored_entries(self, bounds: KeyBounds = EVERYTHING, after: Any = None) -> Iterator[tuple[K, bytes]]:
         """Yield keys with their encoded values, those behind the key `after`: of an ordered map in the order of the
-        keys, otherwise in one that stays the same whatever comes or goes. Not to be continued after a batch.
+        keys, otherwise in one that additions and removals do not change. Not to be continued after a batch.
 
         Raises:
             RecordError, UsageError: as `range`.

@@ -59,7 +59,7 @@ class Correction(NamedTuple):
         expected: the value that it must have; UNSET: there must be none.
         value: the new value; UNSET: the entry is deleted.
         stored: expected and new value as this app stores them; None for UNSET.
-        partition: whose state it is in; None: the one that has the key.
+        partition: whose state it is in; None: the partition that has the key.
     """
 
     line: int

@@ -38,7 +38,7 @@ class EntryIndex(Generic[K]):
         self.entries: SortedEntries[Any, bytes | None] | None = SortedEntries()
         self._keys = keys
         # Items of removed keys, most of them still committed: those removed since the last seal; in the sealed batch.
-        self._gone, self._sealed_gone = set[Any](), set[Any]()
+        self._removed, self._sealed_removed = set[Any](), set[Any]()
 
     def with_gone(
         self,
@@ -54,12 +54,12 @@ class EntryIndex(Generic[K]):
         def stored(item: Any) -> bytes | None:
             return value_of(item if keys.sorts_encoded else keys.pack(item))
 
-        gone = self._gone | self._sealed_gone
-        return with_others(entries, gone, stored, bounds, reverse=reverse)
+        removed = self._removed | self._sealed_removed
+        return with_others(entries, removed, stored, bounds, reverse=reverse)
 
     def clear(self) -> None:
         self.entries = SortedEntries()
-        self._gone, self._sealed_gone = set(), set()
+        self._removed, self._sealed_removed = set(), set()
 
     def key_added(self, key: K, encoded: bytes, value: bytes | None) -> None:
         """Note that the view has a new key. `value`: its value in the shards."""
@@ -68,7 +68,7 @@ class EntryIndex(Generic[K]):
 
     def key_removed(self, key: K, encoded: bytes) -> None:
         item: Any = encoded if self._keys.sorts_encoded else key
-        self._gone.add(item)
+        self._removed.add(item)
         if self.entries is not None:
             self.entries.remove(item)
 
@@ -78,7 +78,7 @@ class EntryIndex(Generic[K]):
             self._restore(self.entries, touched)
 
     def seal(self) -> None:
-        self._gone, self._sealed_gone = set(), self._gone
+        self._removed, self._sealed_removed = set(), self._removed
 
     def writing(self, changes: Mapping[bytes, bytes | None]) -> Steps[None]:
         """Note that the shards have got these values; None: the key was deleted."""
@@ -88,10 +88,10 @@ class EntryIndex(Generic[K]):
             yield
 
     def merge(self) -> None:
-        self._sealed_gone = set()
+        self._sealed_removed = set()
 
     def drop(self, touched: Iterable[Present]) -> None:
-        self._gone, self._sealed_gone = set(), set()
+        self._removed, self._sealed_removed = set(), set()
         self.restore(touched)
 
     def apply(self, changes: Mapping[bytes, bytes | None]) -> None:

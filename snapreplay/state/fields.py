@@ -68,7 +68,7 @@ def default_text(field: inspect.Field) -> str | None:
         return UNSET_TEXT
     try:
         return _text(field.default_factory())
-    except BaseException as error:  # whatever the user's function raises: without the field, nothing can be read
+    except BaseException as error:  # the user's function may raise anything: without the field, nothing can be read
         if of_a_signal(error):
             raise
         return None

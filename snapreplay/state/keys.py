@@ -325,7 +325,7 @@ def unpack_tuple(encoded: bytes) -> tuple[Part, ...]:
 
 def behind_prefix(encoded: bytes) -> bytes:
     """Return a bound behind all keys of which the first parts are these, and before those that follow."""
-    # Larger than the first byte of any part. A part that goes on with a zero byte has the same two bytes and then more.
+    # Larger than the first byte of any part. A part that has a zero byte next has the same two bytes and then more.
     return encoded + b"\xff"
 
 

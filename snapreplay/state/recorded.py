@@ -38,8 +38,8 @@ def recorded_after(recorded: StoredFields, declared: Mapping[str, StoreFields]) 
     found = {name: list(paths) for name, paths in recorded.items() if name not in declared}
     for name, fields in declared.items():
         before = recorded.get(name, ())
-        gone = {path for path in before if not path.startswith(DROPPED)}
-        dropped = {f"{DROPPED}{path}" for path in gone if not _covers(fields, path)}
+        live = {path for path in before if not path.startswith(DROPPED)}
+        dropped = {f"{DROPPED}{path}" for path in live if not _covers(fields, path)}
         dropped |= {path for path in before if path.startswith(DROPPED)}
         kept = (path for path in dropped if fields.at(path[1:]) not in fields.paths)
         paths = sorted((*fields.paths, *kept))
@@ -73,7 +73,7 @@ def refuse_fields(recorded: StoredFields, declared: Mapping[str, StoreFields], b
 
 
 def _covers(fields: StoreFields, path: str) -> bool:
-    """Say whether code with these fields keeps the field: it has it, or keeps whatever there is in its place."""
+    """Say whether code with these fields keeps the field: it has it, or keeps any fields in its place."""
     paths, path = fields.paths, fields.at(path)
     tops = [each.removesuffix(ANY).removesuffix(".") for each in paths if last_name(each) == ANY]
     return path in paths or any(_keeps(top, paths, path) for top in tops)

@@ -122,7 +122,7 @@ class SortedEntries(Generic[K, V]):
         return Place(len(self._blocks), 0)
 
     def within(self, bounds: KeyBounds = EVERYTHING, *, reverse: bool = False) -> Iterator[SortedPart[K, V]]:
-        """Iterate over the keys in these bounds as they are now, whatever comes or goes meanwhile. The values are those
+        """Iterate over the keys in these bounds as they are now, even if some come or go meanwhile. Values are those
         at the time when their part is read.
         """
         first, end = Place(0, 0), self._end

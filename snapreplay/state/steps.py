@@ -12,7 +12,7 @@ Steps = Generator[None, None, T]
 
 
 def all_of(steps: Steps[T]) -> T:
-    """Run every step without a pause and return the result. Raises whatever a step raises."""
+    """Run every step without a pause and return the result. Raises what a step raises."""
     while True:
         try:
             next(steps)

@@ -95,8 +95,8 @@ class Scheduler:
         self._names = sorted(names)
 
     def set(self, store: str, key: bytes, at_ms: object, name: str, now_ms: int = -1) -> None:
-        """Set a timer. `now_ms`: stream time. Raises RecordError: the app has no such timer, or this is no time, or one
-        that nobody can mean."""
+        """Set a timer. `now_ms`: stream time. Raises RecordError: the app has no such timer, or this is no time, or not
+        a plausible one."""
         if type(at_ms) is not int or not 0 <= at_ms <= AT_MS_MAX:
             raise RecordError(
                 f"schedule: at_ms={at_ms!r} is not a time in milliseconds since the epoch{_seems(at_ms)}",

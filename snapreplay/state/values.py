@@ -166,7 +166,7 @@ class ValueCodec(Generic[V]):
     def _read_back(self, key: object, encoded: bytes) -> V:
         try:
             return self.unpack(encoded)
-        except BaseException as error:  # whatever the user's type raises
+        except BaseException as error:  # the user's type may raise anything
             if of_a_signal(error):
                 raise
             raise RecordError(

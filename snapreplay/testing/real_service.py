@@ -141,7 +141,7 @@ class RealService:
         return ", ".join(late)
 
     async def _state(self, request: Request) -> Answered:
-        """Load the state as a recovery would find it now, proven by the digest; nobody is fenced."""
+        """Load the state as a recovery would find it now, proven by the digest; no owner is fenced."""
         service, partition = await self._started(request), request.partition
         app, settings = service.app, service.settings
         cluster = KafkaCluster(settings)

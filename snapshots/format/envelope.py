@@ -172,7 +172,7 @@ def open_envelope(value: bytes) -> Envelope:
 
 
 def kind_of(value: bytes) -> RecordKind | None:
-    """Return what the record says it is, with only magic and kind checked; None if it is none of ours."""
+    """Return what the record says it is, with only magic and kind checked; None if it is foreign."""
     if len(value) < HEADER_BYTES or not value.startswith(MAGIC) or value[5] not in _DECODERS:
         return None
     return RecordKind(value[5])
@@ -217,7 +217,7 @@ def _limited(body: bytes) -> bytes:
 
 
 def _decompress(packed: bytes) -> bytes:
-    """Check the frame's own size first, because zstandard would allocate whatever it says."""
+    """Check the frame's own size first, because zstandard would allocate any size that it names."""
     try:
         size_bytes = zstandard.frame_content_size(packed)
         if not 0 <= size_bytes <= BODY_BYTES_MAX:

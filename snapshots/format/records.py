@@ -133,7 +133,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     fallback_from: str | None = None  # newer snapshot that the last restore could not use: its id
     decision: dict[str, str] | None = None  # of an operator, or of the owner itself
     last_decision_offset: int = NO_OFFSET  # of the newest increment before this one with a decision
-    # Of the newest one before this one that began the chain anew; None: the last decision did, if there was one.
+    # Of the newest one before this one that began a new chain; None: the last decision did, if there was one.
     last_anew_offset: int | None = None
     # Of the stores with entries, where there are others than "default".
     store_digests: dict[str, Digest] = {}
@@ -146,7 +146,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     fields: dict[str, list[str]] = {}
     # Input topic -> what its log holds directly below `positions`; no entry where that is not known.
     position_anchors: dict[str, PositionAnchor] = {}
-    # By name. A topic that matches a pattern again goes on there, so that nothing of it counts twice.
+    # By name. A topic that matches a pattern again resumes there, so that nothing of it counts twice.
     retired_inputs: dict[str, RetiredInput] = {}
     paused: Paused | None = None
     # Store -> what decides the meaning of its values. A store whose values need none of it is not in it.
@@ -189,7 +189,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def is_accepted(self) -> bool:
         """Whether an operator accepted this state in place of what else is known. Other decisions weigh nothing: they
-        go on from the batch before them, at the same positions."""
+        continue from the batch before them, at the same positions."""
         finding = (self.decision or {}).get("finding", "")
         kinds = (OWN_KIND, UPGRADED_KIND, PATCHED_KIND, INPUTS_KIND)
         return self.decision is not None and not finding.startswith(kinds)

@@ -1,6 +1,6 @@
 """Makes batches of the records of the increments topic: records in, steps out; and applies their changes. Pure.
 
-Whoever follows a log uses it: a recovery, an audit, a job, a reader of the state. So none of them can take another
+Everything that follows a log uses it: a recovery, an audit, a job, a reader of the state. So none can take another
 record for an increment, or other changes for its batch, than the others do.
 """
 
@@ -200,7 +200,7 @@ def broken_link(increment: Increment, batch: int, offset: int) -> str:
 
 
 def kind_in(record: InputRecord) -> RecordKind | None:
-    """Return what a record of ours is; None for a foreign one.
+    """Return the kind of one of our records; None for a foreign one.
 
     If value and header differ and the value is damaged, the header counts: a flipped kind must not hide an increment,
     and lost first bytes must not make changes foreign, whose checksum their increment holds.
@@ -239,7 +239,7 @@ class ChangesLost(RebuildError):
 
 
 class Changing(Protocol):
-    """The receiver of changes: a `Store`, or entries that nobody handles."""
+    """The receiver of changes: a `Store`, or entries without a handler."""
 
     def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> None:
         """Clear these stores, then write and delete entries."""

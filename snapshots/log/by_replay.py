@@ -118,7 +118,7 @@ def _check_last(increment: Increment, records: Sequence[InputRecord]) -> None:
         recorded, found = increment.anchors.get(topic), anchor_of(record)
         if recorded not in (None, found):
             raise InputDiffers(
-                f"input {topic} holds another record at offset {record.offset} than the one that was processed in batch"
+                f"input {topic} holds another record at offset {record.offset} than the one processed in batch"
                 f" {increment.batch}: the topic was cut and has grown again, was created again, or is another mirror",
                 recorded=str(recorded),
                 found=str(found),

@@ -52,7 +52,7 @@ def named_manifest(record: InputRecord, log: TopicPartition, pointer: Pointer) -
     """Return the manifest in the record that a committed increment points to.
 
     Raises:
-        DamagedError: it is not the one that `pointer` names.
+        DamagedError: `pointer` names another one.
         UnknownFormatError: a newer version wrote it.
     """
     manifest = decode_as(Manifest, record.value or b"", log, record.offset)

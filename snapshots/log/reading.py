@@ -90,14 +90,14 @@ Reading = Generator[Source | Callable[[], Any] | None, Any, T]
 
 
 class Waiting:
-    """Runs readings one after the other without a pause; each source goes on where the last one has left it."""
+    """Runs readings one after the other without a pause; each continues where the last one left its source."""
 
     def __init__(self, read: Callable[[Source], Iterable[Slice]]) -> None:
         self._read = read
         self._cursors: dict[Source, Iterator[Slice]] = {}
 
     def all_of(self, steps: Reading[T]) -> T:
-        """Run every step and return the result. Raises whatever a step raises, and `read`."""
+        """Run every step and return the result. Raises what a step or `read` raises."""
         answer: Any = None
         while True:
             try:

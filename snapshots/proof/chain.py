@@ -102,7 +102,7 @@ class _Rule(NamedTuple):
 
 class Orphans:
     """Increments whose predecessors are gone: their owner did not know yet that the topic was created again, or cut. It
-    then began the chain anew after them, with everything that they say.
+    then began a new chain after them, with everything that they say.
 
     Give it each claim and increment of a partition in order. It keeps a few numbers for each beginning of the chain,
     however many increments follow.
@@ -146,7 +146,7 @@ class Orphans:
         return False
 
     def _judge(self, end: Increment) -> None:
-        """Judge what lies before `end`: the owner has begun the chain anew here."""
+        """Judge what lies before `end`: the owner has begun a new chain here."""
         end_offset, log_id = end.owner_epoch, _log_id(end)
         foreign = [first for other, first in self._first_with.items() if other != log_id]
         cut = end_offset if self._cut_offset is None else self._cut_offset

@@ -158,7 +158,7 @@ class IncrementsProof:
         self.batches: dict[int, Batch] = {}
         """Offset → batch, of the increments that pointers name, as far as they were among the last `RECENT_BATCHES`."""
         self.begun_at: set[int] = set()
-        """Owner epochs of the increments with which the chain begins anew."""
+        """Owner epochs of the increments that begin a new chain."""
         self.bridged: list[int] = []
         """Offsets of increments that cannot be read, where the next one continues the chain."""
         self.pointed: dict[Pointer, Pointed] = {}
@@ -288,7 +288,7 @@ class IncrementsProof:
             self.batches[pointer.increment_offset] = batch
 
     def _only_of_this_topic(self) -> None:
-        """Leave out pointers into a snapshots topic that was deleted: they lead nowhere, and nobody follows them."""
+        """Leave out pointers into a snapshots topic that was deleted: no recovery follows them."""
         if self.last is None:
             return
         last = self.last.increment

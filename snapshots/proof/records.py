@@ -1,5 +1,5 @@
-"""The logs that are read, between offsets that are fixed before, and a record of them as an audit sees it: whatever
-bytes it has, there is an answer. Pure but for what `Logs` does."""
+"""The logs that are read, between offsets that are fixed before, and a record of them as an audit sees it: any
+bytes have an answer. Pure but for what `Logs` does."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Condition(Enum):
     OK = "ok"
     DAMAGED = "damaged"  # the envelope is not what was written
     UNKNOWN = "unknown"  # the envelope is whole, its version or its body is none of this build's
-    FOREIGN = "foreign"  # nobody here wrote it
+    FOREIGN = "foreign"  # snapreplay did not write it
 
 
 class Judged(NamedTuple):

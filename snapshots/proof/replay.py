@@ -80,11 +80,11 @@ _NOT_REPLAYED = (DamagedError, UnknownFormatError, InputDiffers, OutOfOrder)
 def segments(moment: Moment, last: Found, retired: Collection[tuple[str, str]] = ()) -> list[Segment]:
     """Return the segments from the oldest snapshot that is still there, or from the genesis, to the last batch.
 
-    `retired`: as far as known, inputs that were retired, with the ids of their topics. Those of them that went on later
-    are inputs.
+    `retired`: as far as known, inputs that were retired, with the ids of their topics. Those that were added again are
+    inputs.
     """
     increment = last.increment
-    gone = tuple(sorted(set(retired) - increment.topic_ids.items()))
+    former = tuple(sorted(set(retired) - increment.topic_ids.items()))
     starts: list[Pointer | None] = [pointer for pointer in reversed(increment.pointers) if is_there(pointer, moment)]
     if moment.log_start == 0 and not is_decided(increment):
         starts.insert(0, None)
@@ -92,7 +92,7 @@ def segments(moment: Moment, last: Found, retired: Collection[tuple[str, str]] =
     for base, following in zip_longest(starts, starts[1:]):
         begin = moment.log_start if base is None else base.increment_offset + 1
         end = last.offset if following is None else following.increment_offset
-        made.append(Segment(moment.partition, base, begin, end, increment.positions, gone))
+        made.append(Segment(moment.partition, base, begin, end, increment.positions, former))
     return made
 
 

@@ -65,7 +65,7 @@ def is_there(pointer: Pointer, moment: Moment) -> bool:
 
 
 def manifest_of(logs: Logs, pointer: Pointer) -> Manifest:
-    """Return the manifest of a snapshot that is there. Raises DamagedError: it is not the one that `pointer` names."""
+    """Return the manifest of a snapshot that is there. Raises DamagedError: `pointer` names another one."""
     at = pointer.manifest_offset
     for records in logs.snapshots(at, at + 1):
         return named_manifest(records[0], place_of(records[0]), pointer)
@@ -105,7 +105,7 @@ _TAIL_RECORDS = 64
 
 
 def last_batch(moment: Moment, logs: Logs) -> Found | None:
-    """Return the last increment; None when there is none. One that cannot be read is passed over."""
+    """Return the last increment; None when there is none. One that cannot be read is skipped."""
     width = _TAIL_RECORDS
     while True:
         start = max(moment.log_start, moment.log_end - width)

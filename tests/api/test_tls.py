@@ -241,7 +241,7 @@ async def test_a_peer_that_trusts_our_certificate_no_more_is_never_suspected(set
 async def is_never_suspected(url: str, caller: Caller, why: str) -> None:
     """Follow a peer that was heard before until it is named as one that cannot be asked."""
     follower = PeerFollower(control_of("p1").document(), peer("p2", url), 600.0, lambda *_: None)
-    follower.life.heard(time.monotonic(), 0.0)
+    follower.life.answered(time.monotonic(), 0.0)
     following = asyncio.create_task(follower.run(caller))
 
     async def has_failed() -> bool:

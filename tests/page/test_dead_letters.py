@@ -30,11 +30,8 @@ OPEN = but(2, state="open")
     ("letters", "said"),
     [
         ([SENT], "All records were sent back."),
-        ([SENT, LEFT], f"None in {TOPIC} is open. 1 was passed over."),
-        (
-            [SENT, LEFT, OPEN],
-            f"1 dead letter in {TOPIC} is open. Deploy a fixed handler, then redrive. 1 was passed over.",
-        ),
+        ([SENT, LEFT], f"None in {TOPIC} is open. 1 was skipped."),
+        ([SENT, LEFT, OPEN], f"1 dead letter in {TOPIC} is open. Deploy a fixed handler, then redrive. 1 was skipped."),
         ([but(n) for n in range(LETTERS_MAX)], f"None of the newest 100 in {TOPIC} is open. Older ones are not shown."),
     ],
     ids=["sent", "passed-over", "open", "older"],

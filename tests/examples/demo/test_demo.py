@@ -61,11 +61,11 @@ def start(environment: dict[str, str], *arguments: str) -> "subprocess.Popen[str
 @pytest.mark.timeout(DEADLINE_S)
 def test_one_kill(broker: SharedBroker, alone: dict[str, str]) -> None:
     """4,000 flights, one SIGKILL: everything holds, and the cluster is left as it was. It is the way round of
-    a demo without Java, as that is told."""
+    a demo without Java, as the hint says."""
     before = topics(broker)
-    told = re.search(r'make demo ARGS="(.*)"`$', INSTEAD)
-    assert told is not None
-    given = told.group(1).replace("HOST:PORT", broker.bootstrap_servers).split()
+    instead = re.search(r'make demo ARGS="(.*)"`$', INSTEAD)
+    assert instead is not None
+    given = instead.group(1).replace("HOST:PORT", broker.bootstrap_servers).split()
     without_java = {**alone, "PATH": "/nowhere", "JAVA_HOME": ""}
     demo = start(without_java, *SMALL, *given)
     said, _ = demo.communicate(timeout=scaled(DEADLINE_S))

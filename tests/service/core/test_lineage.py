@@ -73,7 +73,7 @@ def test_what_only_an_init_leaves_behind(epoch, state):
 
 def test_who_is_not_known_has_not_fenced():
     """Or the coordinator has forgotten the fence, after a week."""
-    assert fencer(None) is Fencer.NOBODY
+    assert fencer(None) is Fencer.NONE
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -11,7 +11,7 @@ WHY = "10.0.3.17 port 8080 refuses connections"
 def life() -> Life:
     """A peer that was heard at 100, and seems to be dead after 3 s of silence."""
     life = Life(90.0, 3.0)
-    life.heard(100.0, 0.5)
+    life.answered(100.0, 0.5)
     return life
 
 
@@ -21,7 +21,7 @@ def test_a_peer_that_was_never_heard_is_never_suspected():
     assert life.refused(0.0, WHY) is None
     assert life.refused(10.0, WHY) is None
     life.lost(11.0, "no route")
-    life.heard(12.0, 30.0)
+    life.answered(12.0, 30.0)
     assert life.due(1000.0) is None
     assert (life.state, life.error) == (PeerState.UNREACHABLE, "its service has been silent for 30.0 s")
 
@@ -32,19 +32,19 @@ def test_silence_counts_from_the_last_answer_of_the_service(life):
     assert life.due(102.5) == "silent for 3.0 s"
     assert (life.state, life.since) == (PeerState.DEAD, 102.5)
     assert life.due(103.0) is None
-    life.heard(104.0, 4.5)
+    life.answered(104.0, 4.5)
     assert life.state is PeerState.DEAD
-    life.heard(105.0, 0.1)
+    life.answered(105.0, 0.1)
     assert (life.state, life.error, life.since) == (PeerState.REACHABLE, "", 105.0)
     assert life.due(107.9) == "silent for 3.0 s"
 
 
 def test_a_frozen_service_is_noticed_although_its_http_answers(life):
     """The heartbeats come, and say how old the last answer is."""
-    life.heard(102.0, 2.0)
-    life.heard(102.9, 2.9)
+    life.answered(102.0, 2.0)
+    life.answered(102.9, 2.9)
     assert life.due(102.9) is None
-    life.heard(103.5, 3.5)
+    life.answered(103.5, 3.5)
     assert life.due(103.5) == "silent for 3.5 s"
 
 
@@ -82,7 +82,7 @@ def test_a_peer_that_said_bye_is_not_suspected(life):
     life.refused(101.0, WHY)
     life.refused(102.0, WHY)
     assert (life.due(200.0), life.state) == (None, PeerState.ENDED)
-    life.heard(300.0, 0.0)
+    life.answered(300.0, 0.0)
     assert life.due(303.0) == "silent for 3.0 s"
 
 

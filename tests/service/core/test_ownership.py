@@ -263,8 +263,8 @@ def test_a_refusal_that_all_partitions_heard_is_not_hinted_at_again():
     """Its hint is in the log already."""
     error = StopError("partitions were added")
     _, following = after(Ended(error), ownership=replace(BEGINNING, refused=error))
-    assert following.is_told
-    assert not after(Ended(StopError("another")))[1].is_told
+    assert following.hint_is_logged
+    assert not after(Ended(StopError("another")))[1].hint_is_logged
 
 
 def test_a_retry_begins_anew():

@@ -72,7 +72,7 @@ def taken_at(now, absent=()):
 
 
 @pytest.mark.parametrize(
-    ("heard_at", "is_quiet", "effect"),
+    ("answered_at", "is_quiet", "effect"),
     [
         (99.0, False, Lived),
         (99.0, True, Lived),
@@ -82,10 +82,10 @@ def taken_at(now, absent=()):
     ],
     ids=["silent", "found out while listening", "heard since", "and commits nothing", "refused"],
 )
-def test_who_was_given_a_partition_of_ours_lived_then(heard_at, is_quiet, effect):
+def test_who_was_given_a_partition_of_ours_lived_then(answered_at, is_quiet, effect):
     """It does not hear us either, and each would take over from the other in turn. What is heard of it afterwards, or
     that nobody listens there, says more."""
-    _, effects = step(taken_at(100.0), Suspected("two", frozenset({7}), heard_at, is_quiet), 104.0)
+    _, effects = step(taken_at(100.0), Suspected("two", frozenset({7}), answered_at, is_quiet), 104.0)
     assert [type(each) for each in effects] == [effect]
 
 

@@ -83,7 +83,7 @@ async def test_an_input_that_is_another_log_is_no_place_to_go_on(bench):
     await bench.past()
     bench.recreate(bench.input)
     await bench.feed(130)
-    with pytest.raises(CannotTakeOver, match="than the one that was processed"):
+    with pytest.raises(CannotTakeOver, match="than the processed one"):
         await taken_over(heir_of(bench), bench)
 
 

@@ -129,7 +129,7 @@ async def test_time_passes_only_when_the_input_was_quiet_for_as_long(monkeypatch
         assert await idle.reached() is None
         await asyncio.sleep(0.2)
         assert await idle.reached() == due_ms
-        idle.heard()
+        idle.restart()
 
 
 async def test_a_jump_of_the_clock_is_not_quiet_time(bench, monkeypatch, caplog):

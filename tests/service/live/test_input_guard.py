@@ -144,7 +144,7 @@ async def test_after_anything_unusual_they_are_compared_once(trigger):
     """And once only; what was opened for it is closed."""
     here = await Here().opened()
     trigger(here)
-    assert here.guard.is_told == (trigger is tell)
+    assert here.guard.is_reported == (trigger is tell)
     for _ in range(2):
         await here.guard.check(here.chain, NEXT)
     assert (here.looks, here.closed) == (1, 1)
@@ -155,7 +155,7 @@ async def test_a_standstill_is_seen_although_no_timer_has_run_yet():
     here = await Here().opened()
     beat = asyncio.create_task(here.pulse.beat())
     await asyncio.sleep(0)
-    with here.pulse.told(here.guard.stood_still):
+    with here.pulse.notifying(here.guard.stood_still):
         here.now += 4.0
         assert here.guard.has_news()
         assert not here.guard.has_news()

@@ -16,7 +16,7 @@ from snapreplay.service.ports import LogRecord, NewTopic
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.recovery import memory as module
 from snapreplay.service.recovery.driver import RecoveryDriver
-from snapreplay.service.recovery.memory import Memory, nobody_since
+from snapreplay.service.recovery.memory import Memory, no_fence_since
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.runtime.report import Reporter
 from tests.service.core.test_refusals import EXPECTED
@@ -129,14 +129,14 @@ async def test_who_has_fenced_since_is_known_without_the_log(bench):
     context = await bench.context()
     _producer, memory = await held_in(context)
     unknown = Memory(context, kept=replace(memory.kept, lineage=None))
-    assert await nobody_since(context, memory)
-    assert not await nobody_since(context, unknown)
+    assert await no_fence_since(context, memory)
+    assert not await no_fence_since(context, unknown)
     bench.broker.delete(bench.increments)
-    assert await nobody_since(context, memory)
+    assert await no_fence_since(context, memory)
     await context.cluster.create_topics([NewTopic(bench.increments, 1)])
     theirs = await context.cluster.fence(context.transactional_id)
     await theirs.commit(0, (), (LogRecord(bench.increments, b"claim"),))
-    assert not await nobody_since(context, memory)
+    assert not await no_fence_since(context, memory)
 
 
 async def test_a_fence_of_ours_whose_answer_was_lost_is_known_by_what_it_has_ended(bench):
@@ -147,12 +147,12 @@ async def test_a_fence_of_ours_whose_answer_was_lost_is_known_by_what_it_has_end
     bench.open_transaction(context.transactional_id, bench.output, b"{}")
     ours = (await context.cluster.last_fence(context.transactional_id)).lineage
     memory.kept = replace(memory.kept, lineage=ours, ending=Ending(asked=False))
-    assert await nobody_since(context, memory)
+    assert await no_fence_since(context, memory)
     await (await context.cluster.fence(context.transactional_id)).discard()
-    assert await nobody_since(context, memory)
-    assert not await nobody_since(context, Memory(context, kept=memory.kept))
+    assert await no_fence_since(context, memory)
+    assert not await no_fence_since(context, Memory(context, kept=memory.kept))
     await (await context.cluster.fence(context.transactional_id)).discard()
-    assert not await nobody_since(context, memory)
+    assert not await no_fence_since(context, memory)
 
 
 async def test_only_what_is_whole_and_in_the_log_is_left_as_a_copy(bench):

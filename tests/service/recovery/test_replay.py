@@ -60,7 +60,7 @@ DIFFERENCES = {
     # of the last batch, another check comes first
     "others": (
         lambda name: {"anchors": {name: Anchor(99, 7, 7)}},
-        "holds another record at offset 99 than the one that was processed in batch",
+        "holds another record at offset 99 than the one processed in batch",
         -2,
     ),
 }

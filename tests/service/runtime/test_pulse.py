@@ -24,7 +24,7 @@ async def test_who_listens_hears_how_long_it_stood_still(clock):
     """Before `look` returns, once, and only of more than a second."""
     now, pulse = clock
     heard: list[float] = []
-    with pulse.told(heard.append):
+    with pulse.notifying(heard.append):
         now[0] += STOOD_STILL_SECONDS
         pulse.look()
         assert heard == []
@@ -41,7 +41,7 @@ async def test_it_is_silent_until_all_have_heard_of_it(clock):
     """Another thread must not see a loop that turns and listeners that do not know yet that it stood still."""
     now, pulse = clock
     seen: list[float] = []
-    with pulse.told(lambda _: seen.append(pulse.silent_seconds)):
+    with pulse.notifying(lambda _: seen.append(pulse.silent_seconds)):
         now[0] += 5.0
         assert pulse.silent_seconds == 5.0
         pulse.look()
@@ -53,7 +53,7 @@ def test_a_loop_that_does_not_beat_never_stands_still():
     """A command that only looks, or a test, has no pulse."""
     now, heard = [1000.0], list[float]()
     pulse = Pulse(lambda: now[0])
-    with pulse.told(heard.append):
+    with pulse.notifying(heard.append):
         now[0] += 90.0
         pulse.look()
     assert (heard, pulse.silent_seconds) == ([], 0.0)
@@ -66,7 +66,7 @@ async def test_a_pulse_that_beats_looks_by_itself(monkeypatch):
     pulse = Pulse(lambda: now[0])
     beating = asyncio.create_task(pulse.beat())
     await asyncio.sleep(0)
-    with pulse.told(lambda _: heard.set()):
+    with pulse.notifying(lambda _: heard.set()):
         now[0] += 2.0
         await asyncio.wait_for(heard.wait(), 10)
     beating.cancel()

@@ -51,7 +51,7 @@ async def test_a_lack_of_memory_is_no_defect(error, caplog):
     problem = problem_of(error)
     assert problem.kind == "MemoryError"
     assert "more processes" in problem.hint
-    Failures(3).final(error, is_told=False)
+    Failures(3).final(error, hint_is_logged=False)
     assert f"partition 3 FAILED: MemoryError: {problem.message} ({problem.hint})" in caplog.text
     assert "defect" not in caplog.text
 
@@ -178,9 +178,9 @@ def test_failed_is_said_with_its_class_and_its_hint(bench):
     """Without the hint where all partitions have it in common."""
     failures, lines, _ = bench
     error = StopError("partitions were added", hint="a new app id")
-    failures.final(error, is_told=False)
-    failures.final(error, is_told=True)
-    failures.final(ZeroDivisionError("division by zero"), is_told=False)
+    failures.final(error, hint_is_logged=False)
+    failures.final(error, hint_is_logged=True)
+    failures.final(ZeroDivisionError("division by zero"), hint_is_logged=False)
     assert [line for _, line in lines()] == [
         "partition 3 FAILED: StopError: partitions were added (a new app id)",
         "partition 3 FAILED: StopError: partitions were added",

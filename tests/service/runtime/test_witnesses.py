@@ -18,7 +18,7 @@ from snapreplay.service.core.witness import IncrementsBehind, Witness
 from snapreplay.service.ports import CommittedOffset
 from snapreplay.service.recovery.copy_in_log import last_now
 from snapreplay.service.recovery.executor import RecoveryExecutor
-from snapreplay.service.recovery.memory import Memory, NothingYet, nobody_else_fenced
+from snapreplay.service.recovery.memory import Memory, NothingYet, require_no_other_fence
 from snapreplay.service.runtime import witnesses as module
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.witnesses import Witnesses
@@ -185,7 +185,7 @@ async def test_nor_is_anybody_fenced_for_it(bench):
     memory = Memory(context)
     memory.kept = RetainedState(last.increment, last.offset, lineage=Lineage(1, -1))
     with pytest.raises(NothingYet, match="the topic has lost its newest records"):
-        await nobody_else_fenced(context, memory, asyncio.get_running_loop().time(), insists=False)
+        await require_no_other_fence(context, memory, asyncio.get_running_loop().time(), insists=False)
 
 
 async def test_a_lost_end_is_found_before_anybody_is_fenced(bench, monkeypatch):
