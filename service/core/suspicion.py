@@ -1,6 +1,6 @@
-"""Decides whether a suspicion that another process is dead is acted on, and what ends a takeover that the group has not
-known of: `step(watch, event, now) -> (watch, effects)`. The fence makes every mistake safe, so mistakes only have to be
-rare."""
+"""Decides whether a suspicion that another process is dead is acted on, and what ends a takeover that the group does
+not know of yet: `step(watch, event, now) -> (watch, effects)`. The fence makes every mistake safe, so mistakes only
+have to be rare."""
 
 from __future__ import annotations
 
