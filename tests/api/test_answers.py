@@ -38,7 +38,7 @@ def test_head_is_get_without_a_body(client, path):
 
 
 def test_a_document_is_rendered_once():
-    """Whoever asks for it how often; in another format, and after a change, it is rendered anew."""
+    """For any number of clients; in another format, and after a change, it is rendered again."""
     control, happening = FakeControl(), PartitionMetrics("ledger", 0)
     source = Still(control)
     client = TestClient(create_app(source, now=lambda: NOW))
@@ -92,7 +92,7 @@ async def test_an_answer_is_kept_for_the_document_that_it_was_made_of():
 
 
 def test_handlers_take_the_clock_from_the_application():
-    """Ages follow the clock given to create_app, asked anew for every request."""
+    """Ages follow the clock given to create_app, asked again for every request."""
     control = FakeControl([msgspec.structs.replace(LIVE, updated_at=NOW)])
     moment = NOW
     client = TestClient(create_app(Local(control), now=lambda: moment))

@@ -10,7 +10,7 @@ OPERATIONS = [(method.upper(), path) for path, each in DOCUMENTED.items() for me
 
 
 def test_no_page_fetches_scripts_from_elsewhere():
-    """Where this runs there is often no way out, and nobody would check what came in."""
+    """Where this runs there is often no way out, and what came in would not be checked."""
     app = create_app(Local(FakeControl()), now=lambda: NOW)
     assert app.openapi_url == "/openapi.json"
     assert (app.docs_url, app.redoc_url) == (None, None)

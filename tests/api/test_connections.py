@@ -63,7 +63,7 @@ def harmful(request, url: str) -> Iterator[list[socket.socket]]:
 
 def test_probes_answer_beside_connections_that_mean_harm(harmful, url):
     """None of ten is refused or late, though all places are taken: the oldest connections are closed. A process that
-    stands still on a busy machine delays one."""
+    is suspended on a busy machine delays one."""
     seconds = []
     for _ in range(10):
         began = time.monotonic()
@@ -74,7 +74,7 @@ def test_probes_answer_beside_connections_that_mean_harm(harmful, url):
 
 
 def test_a_crowd_of_one_address_pushes_out_nobody_from_another(url):
-    """However many come: whoever has the most connections loses the oldest."""
+    """However many come: the client with the most connections loses the oldest."""
     with connected(url) as first, ExitStack() as crowd:
         first.sendall(HALF)
         others = [crowd.enter_context(connected(url, "127.0.0.2")) for _ in range(serving.CONNECTIONS_MAX + 50)]
@@ -164,7 +164,7 @@ async def reads(_: Scope, receive: Receive, __: Send) -> None:
 
 
 async def test_a_request_has_a_deadline(monkeypatch):
-    """Its header, and its body: a client that goes on sending a byte now and then gains nothing."""
+    """Its header, and its body: a client that keeps sending a byte now and then gains nothing."""
     monkeypatch.setattr(serving, "EXCHANGE_SECONDS", 1.0)
     async with served_here(reads) as (url, _):
         with connected(url) as header, connected(url) as body:

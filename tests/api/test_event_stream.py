@@ -35,7 +35,7 @@ def test_a_stream_is_read_as_it_was_written_in_whatever_pieces(cuts):
 
 
 def test_an_event_without_an_end_is_refused():
-    """Whoever sends it gets no more memory than one event may have."""
+    """Its sender gets no more memory than one event may have."""
     parser = Parser(1000)
     for _ in range(100):
         assert not list(parser.feed(b"x" * 10))
@@ -50,7 +50,7 @@ def test_a_change_replaces_members_and_leaves_the_others():
 
 
 def test_a_status_of_another_version_is_read():
-    """It has members and fields that we do not know, and lacks some of ours."""
+    """It has members and fields that we do not know, and lacks some that we know."""
     said = json.loads(msgspec.json.encode(DOCUMENT))
     facts = {name: said["facts"][name] for name in said["facts"] if name != "waiting_for"} | {"new": 1}
     live = {name: said["partitions"][0][name] for name in ("partition", "phase", "owner_epoch")} | {"new": [2]}
@@ -64,5 +64,5 @@ def test_a_status_of_another_version_is_read():
     "data", [b"", b"{}", b"null", b'{"facts":{}}', b'{"facts":{"app_id":1,"process_id":"p"}}', b"\xff"]
 )
 def test_what_does_not_say_whose_it_is_is_nobodys(data):
-    """Whatever answers at a wrong address."""
+    """Any server at a wrong address."""
     assert events.whose(data) is None

@@ -126,7 +126,7 @@ async def test_changes_are_told_once_a_second_and_ages_twice():
 
 @virtual
 async def test_many_bytes_come_less_often():
-    """So that many large processes do not drown each other. What is asked for at once is told at once."""
+    """So that many large processes do not drown each other. What is asked for at once is sent at once."""
     changing = Changing(large(BYTES_PER_SECOND))
     events = StatusEvents(changing)
     parser = Parser(1 << 26)
@@ -156,7 +156,7 @@ async def test_a_slow_reader_gets_all_that_it_has_missed():
 
 @virtual
 async def test_streams_end_with_a_bye():
-    """Whoever follows must not take the end for a death."""
+    """A follower must not take the end for a death."""
     events = StatusEvents()
     task = asyncio.create_task(events.run())
     await asyncio.sleep(0)
@@ -169,7 +169,7 @@ async def test_streams_end_with_a_bye():
 
 
 async def test_a_stream_lasts_as_long_as_its_reader_reads(monkeypatch):
-    """One that does not is cut off, and the other goes on although a request must be over by then."""
+    """One that does not is cut off, and the other continues although a request must be over by then."""
     exchange_seconds = scaled(1)
     monkeypatch.setattr(serving, "EXCHANGE_SECONDS", exchange_seconds)
     control, loop = large(1 << 20), asyncio.get_running_loop()

@@ -46,7 +46,7 @@ class Asked(NamedTuple):
 
 @pytest.fixture(scope="module")
 def apps(tmp_path_factory):
-    """One app that asks nobody for a token, and one that does."""
+    """One app without tokens, and one with them."""
     file = tmp_path_factory.mktemp("tokens") / "token"
     file.write_text(TOKEN)
 

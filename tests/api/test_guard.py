@@ -1,4 +1,4 @@
-"""Requests that no client of ours sends."""
+"""Requests that none of our clients sends."""
 
 import pytest
 
@@ -86,7 +86,7 @@ def test_a_content_type_must_be_json(media, expected):
     ],
 )
 def test_a_header_that_cannot_be_read_is_refused(client, control, headers):
-    """It is no name of ours, and the answer says which header it is."""
+    """It is not our name, and the answer says which header it is."""
     asked = {"host": "localhost"} | headers
     response = client.post("/trigger-snapshot", headers=asked)
     assert response.status_code == 400

@@ -52,7 +52,7 @@ def test_it_is_read_anew_each_time(client, control):
 
 @pytest.mark.parametrize("path", KEYS, ids=range(len(KEYS)))
 def test_the_key_is_read_from_the_bytes_of_the_path(client, control, path):
-    """Whatever is in it, as where it is looked up; also a key that ends with "/history"."""
+    """With any content, as where it is looked up; also a key that ends with "/history"."""
     assert client.get(f"/api/v1/key-history/a%2Fb/{path}?partition=0").status_code == 200
     assert client.get("/api/v1/key-history/default/ada/history?partition=0").status_code == 200
     assert control.key_histories_asked == [

@@ -25,7 +25,7 @@ START = 1_795_000_000
 
 @given(FILLED, SLOTS)
 def test_a_ring_has_the_newest_rows_in_order_and_no_other(filled: list[tuple[int, int, float | None]], newest: int):
-    """Whatever was put in which order, as by a clock that was set: a slot that was not filled, or lies outside of the
+    """In any order, as by a clock that was set: a slot that was not filled, or lies outside of the
     hour, is not there, and one that was filled has what was put last of all that share its place."""
     ring, places = Ring(), {}
     for slot, partitions, value in filled:
@@ -175,7 +175,7 @@ def test_the_longest_commit_is_forgotten_after_a_while():
 
 
 def test_totals_of_commits_go_on_in_the_next_ownership():
-    """As those of records do, and the longest begins anew."""
+    """As those of records do, and the longest begins again."""
     clock = CommitClock(CommitTimes(5, 2.5, 1.0))
     clock.committed(0.25, 7)
     assert clock.times == CommitTimes(6, 2.75, 0.25)
@@ -193,7 +193,7 @@ def served_hour(*ages: int) -> TestClient:
 
 
 def test_an_answer_is_of_the_hour_before_now():
-    """What is older is gone. A partition that nobody has spoken of has no row."""
+    """What is older is gone. A partition without a report has no row."""
     client = served_hour(400, 359, 2, 0)
     whole = client.get(PATH).json()
     assert (whole["partition"], whole["every_seconds"]) == (None, 10)

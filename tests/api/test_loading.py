@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 
 
 async def test_probes_do_not_wait_for_the_application():
-    """Nor does a `HEAD`. What might be refused waits, and so does `/startupz`. It is made once, whoever waits."""
+    """Nor does a `HEAD`. What might be refused waits, and so does `/startupz`. It is made once, for all that wait."""
     control, made, may_end = FakeControl([LIVE]), [], threading.Event()
 
     def make():
@@ -44,7 +44,7 @@ async def test_probes_do_not_wait_for_the_application():
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 async def test_a_probe_is_answered_as_by_the_application(path):
-    """The same document, the same code, whatever it says."""
+    """The same document, the same code, with any content."""
     control = FakeControl()
     app = create_app(Local(control), now=lambda: NOW)
     async with (

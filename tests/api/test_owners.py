@@ -79,7 +79,7 @@ def test_each_partition_has_one_row_of_the_process_that_most_likely_has_it():
 
 
 def test_what_this_process_has_is_its_own_matter():
-    """So is what nobody has: it says best why it refuses."""
+    """So is a partition without an owner: it says best why it refuses."""
     covered = app([partition(0), partition(1)], p2=(PeerState.REACHABLE, [partition(2)]))
     assert shares(covered, [0, 1, 3]) == ((0, 1, 3), [])
 
@@ -275,7 +275,7 @@ async def test_what_is_asked_of_a_partition_elsewhere_is_done_there(both):
 
 
 async def test_an_operation_of_several_is_cancelled_in_each(both):
-    """What has begun in one of them goes on. If nothing can be cancelled, the first refusal says why."""
+    """What has begun in one of them continues. If nothing can be cancelled, the first refusal says why."""
     begun = (await both.ask.post("/trigger-snapshot")).json()
     both.two.finish(both.two.operations()[0], "succeeded")
     cancelled = await both.ask.delete(f"/api/v1/operations/{begun['id']}")
@@ -292,7 +292,7 @@ async def test_an_operation_of_several_is_cancelled_in_each(both):
 
 
 async def test_any_process_may_be_asked_to_drain_another(both):
-    """Each tells it of all. One that would leave nobody is refused by itself; one that is not known, by whoever is
+    """Each tells it of all. One that would leave no process is refused by itself; one that is not known, by whoever is
     asked."""
     drained = await both.ask.post("/api/v1/processes/p2/drain", json={"reason": "a new kernel"})
     assert (drained.status_code, drained.json()["process_id"]) == (202, "p2")
@@ -324,7 +324,7 @@ async def test_a_request_for_one_process_alone_is_not_passed_on(both):
 
 
 async def test_what_is_passed_on_says_that_it_is_for_that_process_alone():
-    """Whatever the other one believes, it asks nobody else; an answer that cannot be read is told."""
+    """The other one asks no further process, even if it believes in another owner; an unreadable answer is reported."""
     asked_for: list[str] = []
     told = events.status(events.members(control_of("p2").document())) + events.ages(Ages(0, 0))
 

@@ -24,7 +24,7 @@ def asleep() -> TestClient:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_nothing_comes_from_elsewhere_and_nothing_is_inline(asleep, path):
-    """Each answer has the policy, whatever the service does, and is what its media type says."""
+    """Each answer has the policy, in any state of the service, and is what its media type says."""
     answer = asleep.get(path)
     assert answer.status_code == 200
     assert answer.headers["content-security-policy"].startswith("default-src 'self'; ")

@@ -102,7 +102,7 @@ async def suspected(control: FakeControl, process_id: str, times: int = 1) -> st
 
 @asynccontextmanager
 async def answering(answer: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[str]:
-    """A server that is no peer, and answers so to whatever it is asked."""
+    """A server that is no peer, and answers so to every request."""
 
     async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -158,7 +158,7 @@ async def test_a_killed_process_is_suspected_by_all_others_at_once(two: Program)
             (row,) = await by_one()
             return not row["is_member"]
 
-        await until(has_left, "it has left the group, and is told all the same")
+        await until(has_left, "it has left the group, and still gets the events")
 
 
 async def test_a_frozen_process_is_suspected_once_and_found_again(two: Program):
@@ -254,7 +254,7 @@ async def another_version(writer: asyncio.StreamWriter) -> None:
     ],
 )
 async def test_what_is_no_peer_is_told_and_not_suspected(answer, state, error):
-    """Whatever it sends, or never sends; the memory and the time for it are bounded."""
+    """Anything that it sends, or never sends; the memory and the time for it are bounded."""
     async with answering(answer) as url:
         one = control_of("p1", peer("p2", url))
         async with watching(one, LATE) as shown:
@@ -269,7 +269,7 @@ async def test_what_is_no_peer_is_told_and_not_suspected(answer, state, error):
 
 @pytest.mark.whole
 async def test_a_process_that_dies_behind_a_proxy_is_suspected_by_its_silence(two: Program):
-    """The proxy goes on to answer, so no connection is refused."""
+    """The proxy continues to answer, so no connection is refused."""
 
     async def through(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked = await reader.readuntil(b"\r\n\r\n")
@@ -294,11 +294,11 @@ async def test_a_process_that_dies_behind_a_proxy_is_suspected_by_its_silence(tw
 
 
 async def test_a_process_that_stood_still_suspects_nobody(two: Program):
-    """Its own clock went on meanwhile, and what the others sent waits to be read."""
+    """Its own clock continued meanwhile, and what the others sent waits to be read."""
     one, settings = control_of("p1", two.peer), soon()
     async with watching(one, settings) as shown:
         await become(shown, "reachable")
-        time.sleep(1.5 * settings.suspect_after_ms / 1000)  # noqa: ASYNC251 - it is the loop that stands still
+        time.sleep(1.5 * settings.suspect_after_ms / 1000)  # noqa: ASYNC251 - the loop is to be blocked
 
         async def has_heard() -> bool:
             (row,) = await shown()
@@ -311,7 +311,7 @@ async def test_a_process_that_stood_still_suspects_nobody(two: Program):
 async def test_a_suspected_process_is_not_found_again_by_what_was_said_of_its_service_before(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """Its HTTP goes on; the suspicion comes between two of its events, of which the next one says so, too."""
+    """Its HTTP continues; the suspicion comes between two of its events, of which the next one says so, too."""
     found: list[str] = []
     over = asyncio.Event()
     follower = PeerFollower(

@@ -23,7 +23,7 @@ TOKEN = "0123456789abcdef" * 4
 
 @pytest.fixture
 def port() -> int:
-    """A port where nobody listens."""
+    """A closed port."""
     return free_ports(1)[0]
 
 

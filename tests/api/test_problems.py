@@ -1,4 +1,4 @@
-"""Errors as problem documents, also those nobody expected."""
+"""Errors as problem documents, also unexpected ones."""
 
 import re
 from pathlib import Path

@@ -175,7 +175,7 @@ def test_probes_and_metrics_take_any_parameter(client):
 
 @pytest.mark.parametrize("name", ["nope", "%00", "%ff", "%ED%A0%80"])
 def test_unknown_operation_is_404_and_says_how_many_are_kept(client, name):
-    """An operation that never was, or was evicted: 404 with the rule, whatever the bytes."""
+    """An operation that never was, or was evicted: 404 with the rule, for any bytes."""
     response = client.get(f"/api/v1/operations/{name}")
     assert response.status_code == 404
     assert response.json()["type"].endswith("unknown-operation")
@@ -206,7 +206,7 @@ def test_no_secret_is_in_the_configuration(client):
 
 @pytest.mark.parametrize(("partition", "name"), [("5", "partition-not-here"), ("6", "unknown-partition")])
 def test_partition_elsewhere_or_nowhere_is_404(client, partition, name):
-    """Owned by another process and non-existent are told apart."""
+    """Owned by another process and non-existent differ."""
     response = client.get(f"/api/v1/partitions/{partition}")
     assert response.status_code == 404
     assert response.json()["type"] == f"urn:snapreplay:problem:{name}"
@@ -214,7 +214,7 @@ def test_partition_elsewhere_or_nowhere_is_404(client, partition, name):
 
 
 def test_partition_before_the_cluster_was_reached_is_503(client, control):
-    """Nobody knows yet whether it exists: 503, not 404."""
+    """It is not known yet whether it exists: 503, not 404."""
     control.statuses = {}
     control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=None)
     response = client.get("/api/v1/partitions/0")
@@ -224,7 +224,7 @@ def test_partition_before_the_cluster_was_reached_is_503(client, control):
 
 @pytest.mark.parametrize("name", ["abc", "false", "1.0", "+1", "1_0", "%201", "00", "-1", "9" * 11])
 def test_partition_has_one_spelling(client, name):
-    """What int() would take but nobody means is 422, so that each partition has one URL."""
+    """Other spellings that int() would take are 422, so that each partition has one URL."""
     response = client.get(f"/api/v1/partitions/{name}")
     assert response.status_code == 422
     assert response.headers["content-type"] == "application/problem+json"

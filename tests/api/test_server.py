@@ -149,7 +149,7 @@ def test_http_leaves_files_to_the_service(program):
 
 @pytest.mark.parametrize("sent", [HALF, SLOW_BODY, PIPELINED, ASKED], ids=["header", "body", "never read", "idle"])
 async def test_busy_connections_do_not_delay_the_stop(sent, monkeypatch):
-    """Whatever their clients have begun, or left open, the process ends by itself, and nobody needs to kill it."""
+    """Even if their clients have begun something, or left it open, the process ends without a kill."""
     monkeypatch.setattr(module, "END_SECONDS", 3600)
     server = HttpServer()
     address = await server.serve(FakeControl(), ANY_PORT)

@@ -69,7 +69,7 @@ KEYS = {
 
 @pytest.mark.parametrize("path", KEYS, ids=range(len(KEYS)))
 def test_the_key_is_read_from_the_bytes_of_the_path(client, control, path):
-    """Whatever is in it, encoded or not."""
+    """With any content, encoded or not."""
     answering(control, FOUND)
     assert client.get(f"/api/v1/state/default/{path}").status_code == 200
     assert control.reads == [ReadKey("default", KEYS[path])]

@@ -195,7 +195,7 @@ async def test_processes_follow_each_other_and_show_their_certificates(settings,
 
 
 async def test_no_token_is_sent_without_tls_by_a_process_that_has_it(settings, ours, tmp_path):
-    """Whoever joins the group may advertise such an address. It is named."""
+    """Any member of the group may advertise such an address. It is named."""
     heard = []
 
     async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -311,7 +311,7 @@ def _is_closed(connection: socket.socket) -> bool:
     ],
 )
 async def test_files_of_no_use_are_refused_at_the_start(settings, tmp_path, name, content, why):
-    """By their names, without what they hold; nobody is asked for a password. The good ones are taken."""
+    """By their names, without what they hold; there is no prompt for a password. The good ones are taken."""
     file = tmp_path / name
     good = file.read_bytes()
     if content is None:

@@ -1,4 +1,4 @@
-"""Tokens: the file, who needs one, and that nobody tells it."""
+"""Tokens: the file, who needs one, and that it is never shown."""
 
 import asyncio
 import hashlib
@@ -88,7 +88,7 @@ def test_what_is_no_token_of_the_file_is_refused(guarded, given, caplog):
 
 
 def test_a_changed_file_counts_at_once_and_a_broken_one_changes_nothing(file, caplog):
-    """So a token is replaced without a restart, and never by nobody's."""
+    """So a token is replaced without a restart, and never by an empty one."""
     tokens = HttpTokens(str(file))
     assert tokens.headers() == bearer(FIRST)
     file.write_text(f"{SECOND}\n")
@@ -204,7 +204,7 @@ async def read_to_the_end(url: str, token: str, read: asyncio.Event) -> int:
 
 @pytest.mark.parametrize(("now", "status"), [("", 401), (f"viewer:ada:{FIRST}", 200), (f"admin:eve:{FIRST}", None)])
 async def test_a_stream_ends_when_its_token_is_revoked_or_gets_another_role(file, now, status):
-    """The reader asks again, and is refused or hears its role. What others read goes on, and so does one whose role is
+    """The reader asks again, and is refused or hears its role. Other readers continue, and so does one whose role is
     the same."""
     async with served(FakeControl(), HttpSettings(port=0, token_file=str(file))) as url:
         read = [asyncio.Event(), asyncio.Event()]
@@ -245,7 +245,7 @@ NEEDED = {
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=" ".join)
 def test_each_role_may_do_what_it_may(one_app, role, method, path):
-    """Whatever does something is in the table; a new request is an admin's until it is."""
+    """Every request that does something is in the table; a new request is an admin's until it is."""
     file, current, client = one_app
     hashed = hashlib.sha256(FIRST.encode()).hexdigest()
     file.write_text(f"admin:{SECOND}\n{role}:ada:sha256:{hashed}\n")
@@ -308,7 +308,7 @@ def test_a_token_in_two_lines_is_refused(file):
 
 
 async def test_the_log_says_who_did_what_and_no_token(file, caplog, monkeypatch, tmp_path):
-    """What was done, and what a role does not allow; roles change without a restart. A token that is nobody's is in no
+    """What was done, and what a role does not allow; roles change without a restart. An unknown token is in no
     log either."""
     caplog.set_level(logging.INFO, "snapreplay.http")
     monkeypatch.chdir(tmp_path)

@@ -34,7 +34,7 @@ statuses = st.builds(
 
 @given(st.lists(statuses, max_size=5))
 def test_every_status_can_be_shown(given_statuses):
-    """Whatever the runners publish, the summary is consistent and percents are 0 to 100."""
+    """For any status of the runners, the summary is consistent and percents are 0 to 100."""
     shown = views.restore_status(alone(given_statuses))
     assert [each.partition for each in shown.partitions] == [s.partition for s in given_statuses]
     assert all(0 <= (each.percent or 0) <= 100 for each in shown.partitions)

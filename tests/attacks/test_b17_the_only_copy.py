@@ -51,7 +51,7 @@ SHAPES = {"changes": (apps.ledger, {}), "lean": (apps.ledger, {"changelog": {"en
 
 @pytest.mark.parametrize(("shape", "at_work"), [("changes", True), ("lean", False)])
 async def test_the_increments_are_deleted_and_created_again(stage, unique, busy, shape, at_work):
-    """The owner says it within seconds, begins the chain anew with what it has in memory, and goes on; a later process
+    """The owner says it within seconds, begins a new chain with what it has in memory, and continues; a later process
     has exactly the state, and every output was written once."""
     make, tables = SHAPES[shape]
     here = await stage(make(unique("gone")), **tables)

@@ -97,7 +97,7 @@ def damaged_chunk(job):
 
 
 def padded(manifest):
-    """Encode a manifest with a field that nobody knows, of a million bytes."""
+    """Encode a manifest with an unknown field, of a million bytes."""
     fields = {name: getattr(manifest, name) for name in manifest.__struct_fields__}
     return msgspec.msgpack.encode({**fields, "padding": b"x" * 1_000_000})
 
@@ -208,7 +208,7 @@ FORGED: dict[str, tuple[Reason, Made]] = {
 
 @pytest.mark.parametrize("name", FORGED)
 async def test_nothing_forged_is_adopted(bench, name):
-    """Named with its reason, counted, remembered; and the partition goes on, now and after the next recovery."""
+    """Named with its reason, counted, remembered; and the partition continues, now and after the next recovery."""
     reason, make = FORGED[name]
     PROPOSALS.clear()
     async with bench.live() as one:

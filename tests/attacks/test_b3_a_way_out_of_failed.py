@@ -100,7 +100,7 @@ def refuse(value: Any, account: dict[str, int]) -> None:
 class Stuck:
     """`kinds` FAILED one after the other, each accepted; then the state is `add` over `added` and `subtract` over
     `subtracted` (payment numbers, half-open), and outputs of the numbers in `twice` were written a second time. `app`
-    is what fails, `after` what goes on, if it is another one."""
+    is what fails, `after` what continues, if it is another one."""
 
     make: Callable[[Any], Awaitable[None]]
     kinds: tuple[str, ...]

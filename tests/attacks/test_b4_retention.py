@@ -90,7 +90,7 @@ async def test_b4_a_snapshot_comes_before_the_input_it_needs_is_gone(stage, uniq
 
 async def test_b4_what_an_open_transaction_holds_back_is_named(stage, unique):
     """Somebody's transaction stays open, records pile up behind it and none comes: not idle, but blocked. In our
-    own log commits go on, but the next owner could not read them: recoverable later, and named."""
+    own log commits continue, but the next owner could not read them: recoverable later, and named."""
     here = await stage(apps.ledger(unique("blocked")))
     topic = here.input
     async with here.running() as service:

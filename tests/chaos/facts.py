@@ -27,7 +27,7 @@ class Facts:
         return [(found[number].leader, list(found[number].replicas)) for number in sorted(found)]
 
     def preferred(self, topic: str) -> dict[int, list[int]]:
-        """Partition → its replicas, the one that should lead first."""
+        """Partition → its replicas, the preferred leader first."""
         return {number: nodes for number, (_, nodes) in enumerate(self.replicas(topic))}
 
     def in_sync(self, topics: Sequence[str]) -> bool:

@@ -79,7 +79,7 @@ def _one(world: World, fault: Fault, ended: threading.Event) -> None:
             world.timeline.hit(injected, f"full snapshots asked for in {accepted} processes")
         with PERFORMERS[fault.kind](world, fault, lambda text: world.timeline.hit(injected, text)):
             ended.wait(fault.hold_s)
-    except Exception as error:  # noqa: BLE001 - whatever it was, the other faults must be carried out and healed
+    except Exception as error:  # noqa: BLE001 - after any error the other faults must be carried out and healed
         world.timeline.failed(injected, f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
     else:
         world.timeline.healed(injected)

@@ -159,7 +159,7 @@ class Slot:
         return self.lives[-1]
 
     def start(self, **settings: object) -> Process:
-        """Another process of this name; whatever was here is left as it is."""
+        """Another process of this name; what was here is left as it is."""
         life = f"{self.name}.{len(self.lives)}"
         variables = dict(self._variables)
         if self._bundle:
@@ -183,14 +183,14 @@ class Slot:
             self._place.timeline.problem(f"{process.name} ended with {code} after SIGTERM, not 0")
 
     def check(self) -> None:
-        """A process that nobody ended must not have ended."""
+        """A process must not have ended by itself."""
         process = self.process
         if not process.ended and not process.alive:
             self._place.timeline.problem(f"{process.name} ended by itself")
             process.close()
 
     def end_all(self) -> None:
-        """End whatever still runs, also what is stopped."""
+        """End what still runs, also what is stopped."""
         for process in self.lives:
             if not process.ended:
                 process.kill()

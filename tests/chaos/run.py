@@ -87,7 +87,7 @@ def _told(timeline: Timeline, logs: Path) -> Iterator[None]:
     report."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - the report must be written, whatever happened
+    except Exception as error:  # noqa: BLE001 - the report must be written after any error
         timeline.problem(f"the run broke off: {type(error).__name__}: {error}")
         with (logs / "broke-off.txt").open("a") as file:
             file.write(traceback.format_exc())

@@ -1,7 +1,7 @@
 """The schedule of faults, when each begins and for how long: a function of the seed and nothing else. Pure.
 
 Three lanes run side by side, each one fault at a time: what is done to brokers, to service processes, and to the wires
-between them and to the topics. A lane draws from a shuffled deck and shuffles anew when it is empty, so that no kind is
+between them and to the topics. A lane draws from a shuffled deck and reshuffles when it is empty, so that no kind is
 drawn twice before every kind of its lane was drawn once.
 """
 
@@ -73,7 +73,7 @@ class Kind(StrEnum):
 class Fault:
     """One fault as drawn. `begin_s` is in seconds after the run's begin; it is held for `hold_s` seconds.
 
-    `pick` (0 ≤ pick < 65,536) chooses among whatever there is to hit when it begins. With `snapshot` full snapshots
+    `pick` (0 ≤ pick < 65,536) chooses among what there is to hit when it begins. With `snapshot` full snapshots
     are asked for just before.
     """
 
@@ -91,7 +91,7 @@ class Fault:
 
 def draw(seed: int, seconds: float, kinds: Collection[Kind] = tuple(Kind), hold_s: float | None = None) -> list[Fault]:
     """All faults of a run of that many seconds, by begin; each ends before the run does. `hold_s`: each is held for so
-    long, whatever its kind says."""
+    long, for every kind."""
     faults: list[Fault] = []
     for lane in Lane:
         mine = [kind for kind in Kind if kind.lane is lane and kind in kinds]

@@ -7,7 +7,7 @@ from tests.checker import wire
 from tests.checker.verdict import Check, Verdict
 
 KEPT_MIN = 2
-"""Snapshots that an owner keeps at least, whatever its settings."""
+"""Snapshots that an owner keeps at least, with any settings."""
 
 
 class Chain:
@@ -41,7 +41,7 @@ class Chain:
 
     def is_orphan(self, offset: int, found: wire.Increment) -> bool:
         """Say whether it leads nowhere, since its owner did not know yet that the log was made again, or cut. That
-        it does not know must be said behind it, by an owner that begins the chain anew."""
+        it does not know must be said behind it, by an owner that begins a new chain."""
         if found.begins_anew or found.batch == 0:
             return False
         fresh = self._log_start == 0 and self._epoch < 0
@@ -165,7 +165,7 @@ class Chain:
                 yield f"position of {topic} falls from {before} to {found.positions.get(topic)}"
 
     def _of_turn(self, found: wire.Increment) -> Iterator[str]:
-        """A record whose turn has begun is the next one of all, whoever applies it."""
+        """A record whose turn has begun is the next one of all, for every owner."""
         if self.last is None or found.begins_anew:
             return
         begun = self.last.begun_input

@@ -106,7 +106,7 @@ def _upgraded(schema: int = 2) -> Callable[[Draft], object]:
 
 
 def _cut(then: str, finding: str) -> Callable[[Draft], object]:
-    """The log is shorter than this owner knows, and `then` the chain begins anew."""
+    """The log is shorter than this owner knows, and `then` the chain begins again."""
 
     def draft(draft: Draft) -> None:
         draft.increment["previous_offset"] = 5000
@@ -240,7 +240,7 @@ CASES: dict[str, Case] = {
     "decision": _case("batch6", draft=_decided("f"), unchecked="an operator's decision"),
     "upgraded": _case("batch6", draft=_upgraded(), unchecked="its owner begins"),
     "behind a cut": _case("batch7", CHAIN, ATOMIC, draft=_fields(previous_offset=5000)),
-    "behind a cut, begun anew": _case(
+    "behind a cut, begun again": _case(
         "batch3", draft=_cut("batch4", "increments-replaced-1"), unchecked="its owner begins"
     ),
     "snapshot gone with its topic": _case("batch3", draft=_gone_with_its_topic),

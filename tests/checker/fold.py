@@ -52,9 +52,9 @@ class Fold:
         self._check.compare(first, self._ledger.image, where)
 
     def begin_chain(self, first: wire.Increment, image: Image | None, where: str) -> None:
-        """Begin anew: what was is not judged by what comes."""
+        """Begin again: what was is not judged by what comes."""
         who = "its owner" if first.begun_by_owner or first.upgrades else "an operator's decision"
-        self._begin_later(first, image, f"{where}: {who} begins the chain anew")
+        self._begin_later(first, image, f"{where}: {who} begins a new chain")
 
     def batch(self, found: wire.Increment, image: Image | None, where: str) -> None:
         """The ranges of an increment that follows the one before. `image`: the state after it."""

@@ -36,7 +36,7 @@ def verify(
     Args:
         outcomes: a file or folder of journals that `tests.checker.outcomes` wrote; None: rule 6 and the restores'
             part of rule 5 are not checked. A T-ZengLiang that was deleted takes its journal with it.
-        deadline_seconds: for the healing. A read fails when it does not move for a minute, whatever this is.
+        deadline_seconds: for the healing. A read fails when it does not move for a minute, for any value.
         urls: of all running processes ("http://host:port"): exactly one must be LIVE in each partition.
         inputs, outputs: topics; by default those of the genesis, and the one other topic that ends in the app id.
         healed: False: the app is not to come to rest (its processes are gone), rule 9 is not checked.
@@ -52,7 +52,7 @@ def verify(
         names = _names(logs, app_id, inputs, outputs)
         if healed:
             wait_healed(logs, names, urls, deadline_seconds, verdict)
-        told = read_journals(outcomes, verdict)  # last: whoever had to come back has told by now
+        told = read_journals(outcomes, verdict)  # last: all processes have come back and written by now
         sent: dict[int, Sums | None] = {}
         for partition in range(names.partitions):
             part, sent[partition] = _partition(logs, names, partition, told.get(partition, Told()))

@@ -1,6 +1,6 @@
 """The app by hand: what each input record makes of the state, and what happens as time passes.
 
-Whatever is due is searched for in one heap; nothing here knows how the product does it.
+What is due is searched for in one heap; nothing here knows how the product does it.
 """
 
 import heapq

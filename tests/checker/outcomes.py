@@ -1,4 +1,4 @@
-"""A journal of what a service was told about its commits, and of what its recoveries and its warm copies found: JSON
+"""A journal of the answers to a service's commits, and of what its recoveries and its warm copies found: JSON
 lines.
 
 Runs in the process of the service under test, so this is the one module here that knows the service. A line is written

@@ -89,7 +89,7 @@ class Outputs:
         return found
 
     def begin_batch(self) -> None:
-        """`sent_xxh64` begins anew."""
+        """`sent_xxh64` begins again."""
         self._sent = xxhash.xxh64()
 
     @property
@@ -112,7 +112,7 @@ class Outputs:
         return True
 
     def finish(self) -> None:
-        """Finish: whatever is left belongs to no committed increment."""
+        """Finish: what is left belongs to no committed increment."""
         while (head := self.head()) is not None:
             self._ahead.popleft()
             self._early[head.topic, head.input_offset] = head

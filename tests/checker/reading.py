@@ -130,7 +130,7 @@ class Logs:
 
     @contextmanager
     def _lent(self, *, committed: bool) -> Iterator[Consumer]:
-        """One that nobody uses; making and closing one takes longer than reading a short log."""
+        """An idle one; making and closing one takes longer than reading a short log."""
         idle = self._idle[committed]
         consumer = idle.pop() if idle else self._consumer(committed=committed)
         try:

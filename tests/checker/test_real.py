@@ -73,7 +73,7 @@ async def test_two_lives_with_trimmed_logs_are_found_good(
 
 
 async def test_what_does_not_heal_is_a_violation(broker: Any, unique: Callable[[str], str]) -> None:
-    """Input that nobody processes, and a transaction that nobody ends, are seen as what they are."""
+    """Unprocessed input and an open transaction are seen as what they are."""
     app_id, servers = unique("sick"), broker.bootstrap_servers
     await prepared(broker, app_id, 1)
     await asyncio.to_thread(load.send, servers, app_id, 1, 1, 10)

@@ -40,7 +40,7 @@ from tests.simulation.loop import VirtualLoop
 from tests.support import apps
 
 OWN = ("memory-increments", "memory-snapshots")
-KEYS = 40  # a batch of 10 records changes other keys than the one before: whatever is left out is missed
+KEYS = 40  # a batch of 10 records changes other keys than the one before: what is left out is missed
 PAD_BYTES = 700  # of every value: a snapshot has several chunks, and large records are compressed
 HANG_SECONDS = 600.0  # virtual: a recovery asks a leader that may be stale again and again
 T = TypeVar("T")
@@ -186,7 +186,7 @@ def recovered(of: World) -> Outcome:
     """One whole recovery over its logs, which grow by a claim.
 
     Raises:
-        Exception: anything that is no error of ours, as is.
+        Exception: anything that is none of our errors, as is.
     """
     return of.run(_recover)
 

@@ -1,4 +1,4 @@
-"""Tests that, whatever becomes of the bytes, there is an error of ours, or the right state. Never another exception,
+"""Tests that, for any change of the bytes, there is one of our errors, or the right state. Never another exception,
 never another state.
 
 An example is a seed: what it does is drawn by a `Random` of its own, so that a failure is found again by its number.
@@ -100,7 +100,7 @@ def worlds() -> list[World]:
 
 
 def assert_declared_or_right(world: World) -> None:
-    """The property. Anything but an error of ours is raised, a hang too."""
+    """The property. Anything but one of our errors is raised, a hang too."""
     outcome = memory.recovered(world)
     if outcome.error is not None:
         assert isinstance(outcome.error, SnapreplayError)
@@ -195,5 +195,5 @@ def test_a_recovery_from_damaged_topics_is_right_or_fails(worlds: list[World], s
 @given(seed=SEEDS)
 @quick
 def test_a_recovery_from_forged_records_is_right_or_fails(worlds: list[World], seed: int) -> None:
-    """Whatever an intact record says, the digest decides."""
+    """For any content of an intact record, the digest decides."""
     from_forged_records(worlds, seed)

@@ -69,7 +69,7 @@ class Prometheus:
             if refused.code != HTTPStatus.SERVICE_UNAVAILABLE:
                 raise
         except URLError:
-            pass  # nobody listens yet
+            pass  # its port is not open yet
         return {}
 
 

@@ -146,7 +146,7 @@ async def watched(here: Any, folder: Path) -> AsyncIterator[tuple[Any, Prometheu
 @pytest.mark.whole
 async def test_prometheus_tells_what_is_wrong_with_a_real_service(stage, unique, tmp_path, monkeypatch) -> None:
     """Healthy: silence. A record that fails, a large entry, a transaction left open, a topic deleted: each has its
-    alerts, and the partitions beside it have not. What is repaired is silent again. Stopped: nobody owns them. Each
+    alerts, and the partitions beside it have not. What is repaired is silent again. Stopped: they have no owner. Each
     query of the dashboard has an answer."""
     monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.2)
     stopped = {("PartitionNotOwned", str(n)) for n in range(4)} | {("ProcessSilent", "")}

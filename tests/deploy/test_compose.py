@@ -57,7 +57,7 @@ def test_without_a_login_only_this_machine_reaches_it() -> None:
 
 
 def test_every_command_exists() -> None:
-    """Each one-shot calls a command of ours, and the service uses the image's own."""
+    """Each one-shot calls one of our commands, and the service uses the image's own."""
     final = stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))[-1]
     called = [SERVICES[name].get("entrypoint", command(final, "ENTRYPOINT")) for name in OURS]
     called.append(SERVICES["audit"]["command"])

@@ -47,7 +47,7 @@ def test_the_health_check_is_bash_alone(status: str, code: int, tmp_path: Path) 
 
 
 async def test_the_health_check_asks_by_tls_where_the_service_does(tmp_path: Path) -> None:
-    """With the Python of the image, whoever has signed the certificate."""
+    """With the Python of the image, for any issuer of the certificate."""
     name = await asyncio.to_thread(Authority(tmp_path, "any").signed, "server")
     settings = HttpSettings(port=0, tls_certificate_file=name[0], tls_key_file=name[1])
     text = (ROOT / "deploy/health.sh").read_text(encoding="utf-8")

@@ -76,5 +76,5 @@ def test_a_broken_row_becomes_a_dead_letter():
 
 
 def test_state_and_outputs_depend_on_the_records_only():
-    """Whatever the batches, crashes and processes."""
+    """With any batches, crashes and processes."""
     assert check(app, rows(80, seed=13)).left_out == ()

@@ -101,5 +101,5 @@ def test_a_limit_counts_from_its_event_on() -> None:
 
 
 def test_it_is_deterministic() -> None:
-    """Whatever the batches and crashes."""
+    """With any batches and crashes."""
     assert check(app, [raw(sent) for sent in generate(7, 40)]).left_out == ()

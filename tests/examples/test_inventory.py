@@ -89,5 +89,5 @@ def test_confirmed_and_cancelled_reservations_do_not_expire() -> None:
 
 
 def test_it_is_deterministic() -> None:
-    """Whatever the batches and crashes."""
+    """With any batches and crashes."""
     assert check(app, [raw(sent) for sent in generate(7, 100)]).left_out == ()

@@ -82,6 +82,6 @@ async def test_top_and_rank_are_those_of_the_fold_by_hand() -> None:
 
 
 def test_it_is_deterministic() -> None:
-    """Whatever the batches and crashes."""
+    """With any batches and crashes."""
     samples = [record(scores, key=k, value=Score(n)) for k, n in generate(2, 30)]
     assert check(app, samples).left_out == ()

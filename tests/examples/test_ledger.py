@@ -15,6 +15,6 @@ def test_every_payment_gives_the_balance_after_it():
 
 
 def test_state_and_outputs_depend_on_the_records_only():
-    """Whatever the batches and crashes."""
+    """With any batches and crashes."""
     samples = [record(payments, key=f"k{n % 5}", value={"amount": n}) for n in range(60)]
     assert check(app, samples).left_out == ()

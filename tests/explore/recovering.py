@@ -215,7 +215,7 @@ def _begin_chain(turn: Turn, effect: effects.BeginChain) -> Iterator[Move]:
     offset = len(world.log)
     snapshot = Snapshot(batch, turn.owner.state)
     written = turn.on(snapshots=(*world.snapshots, snapshot)).writes(Entry(increment=increment), MARKER)
-    words = f"begins anew at {offset} with the state after batch {batch}"
+    words = f"begins again at {offset} with the state after batch {batch}"
     done = events.StateWritten(FoundIncrement(increment, offset))
     yield words, _happened(written, done)
     if world.faults:
@@ -316,7 +316,7 @@ def _advance(world: World, owner: Owner, effect: effects.Advance) -> tuple[str, 
 
 
 def _advance_copy(turn: Turn, effect: effects.Advance, copy: WarmCopy) -> Move:
-    """Go on from a warm copy, if its increment is still where it was, and the log leads on from there."""
+    """Continue from a warm copy, if its increment is still where it was, and the log leads on from there."""
     world, at = turn.world, copy.last.offset
     there = at < len(world.log) and world.log[at].increment == copy.last.increment
     if not there and not world.rules.compares_copies:

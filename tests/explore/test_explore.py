@@ -35,7 +35,7 @@ def test_a_kill_at_any_step_is_survived(batches):
 @pytest.mark.parametrize("schemas", [(1, 2), pytest.param((2, 2), marks=pytest.mark.whole)], ids=str)
 @pytest.mark.parametrize("bounds", [{"faults": 1}, CRASHING], ids=str)
 def test_a_state_is_upgraded_once(schemas, bounds):
-    """Beside an owner whose code is older, which goes on until then and is refused from then on; or as another one
+    """Beside an owner whose code is older, which continues until then and is refused from then on; or as another one
     upgrades it, too. The state is that of one upgrade, in every snapshot and after every restore."""
     assert walked(beginning(schemas, **{**BOUNDS, "batches": 1, "snapshots_left": 0, **bounds})).is_whole
 
@@ -71,7 +71,7 @@ FENCES = [2, pytest.param(3, marks=pytest.mark.whole)]
 @pytest.mark.parametrize("corrects", [True, False], ids=["patch", "inputs"])
 def test_a_command_beside_the_owners_decides_once(corrects, bounds, fences):
     """It corrects the state, or adds an input: behind the last batch, whatever the owners commit meanwhile and wherever
-    it dies. Whose version has other inputs is refused, and goes on when the log has them."""
+    it dies. Whose version has other inputs is refused, and continues when the log has them."""
     bounds = {**COMMANDED, **bounds, "fences": fences, "command": Command(corrects)}
     assert walked(beginning((1, 1), (1, 1) if corrects else (1, 2), **bounds)).is_whole
 
@@ -90,7 +90,7 @@ LOSING = {**BOUNDS, "snapshots_left": 0, "faults": 0, "losses": 1}
 
 @pytest.mark.whole
 def test_a_log_that_loses_its_end_breaks_no_chain():
-    """At any step of either owner: whoever has the state in memory writes it; who has none goes on with the log, or
+    """At any step of either owner: an owner with the state in memory writes it; one without continues with the log, or
     says what was lost."""
     assert walked(beginning(**LOSING)).is_whole
 

@@ -25,7 +25,7 @@ STATES_MAX = 60_000
 )
 def test_after_every_suspicion_one_process_has_the_partition(count, bounds):
     """Right or wrong, and wherever a process dies: one owner, the last to claim, as the group says, too; no takeover
-    without an end, and warm copies. Where a connection is cut, nobody takes over in return."""
+    without an end, and warm copies. Where a connection is cut, there is no takeover in return."""
     explored = explore(beginning(count, **bounds), STATES_MAX, GROUPS)
     assert explored.problem == "", "\n".join(explored.story)
     assert explored.is_whole

@@ -48,7 +48,7 @@ def newcomer(broker: Any, desk: Path, unique: Callable[[str], str]) -> Callable[
 
 @pytest.fixture
 def operator(past: Any, desk: Path) -> Callable[..., Awaitable[tuple[Any, Operator]]]:
-    """The ledger with a past, stopped, and whoever is to get it going again."""
+    """The ledger with a past, stopped, and the operator who starts it again."""
 
     async def make(**tables: Any) -> tuple[Any, Operator]:
         then = await past(**tables)

@@ -69,7 +69,7 @@ class Operator:
         assert did, f"nothing to be done in: {way}"
 
     async def type(self, *words: str, code: int | None = 0) -> str:
-        """One command of ours; what it printed, standard error included. `code` None: however it ends."""
+        """One of our commands; what it printed, standard error included. `code` None: however it ends."""
         result = await asyncio.to_thread(self._invoke, words)
         assert code in (None, result.exit_code), result.output
         self.said.append(result.output)
@@ -97,7 +97,7 @@ class Operator:
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[Any]:
-        """A process that runs, in whatever phase; the command line knows its HTTP address."""
+        """A process that runs, in any phase; the command line knows its HTTP address."""
         self._forget()
         addresses: list[Any] = []
         service = self.here.service(self.load(), HttpServer(on_bound=addresses.append), **self.settings)
@@ -153,7 +153,7 @@ class Operator:
             self.said.append(said)
         elif words[:2] == ["snapreplay", "run"]:
             assert words[2] in ("hinted:app", "APP"), typed
-            return  # whoever follows starts it, and looks what it says
+            return  # the follower starts it, and looks what it says
         elif words[:2] == ["snapreplay", "retry"] and not self._http:
             return  # nothing runs: the next start looks again
         else:

@@ -68,7 +68,7 @@ async def test_a_pause_is_ended_as_it_is_said(operator):
 
 
 async def test_without_an_owner_no_trigger_is_recommended(operator):
-    """Nobody would take it: the service is started, and its hint leads on."""
+    """No owner would take it: the service is started, and its hint leads on."""
     then, who = await operator()
     (log,) = await then.here.read(then.increments)
     trim(then.here.bootstrap_servers, then.increments, 0, log[-1].offset)

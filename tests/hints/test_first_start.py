@@ -60,7 +60,7 @@ def delete_own(who: Operator, *suffixes: str) -> None:
 
 
 async def begun_again(who: Operator, hint: str, before: dict[str, object]) -> None:
-    """Follow the way that names the savepoint: the app goes on with its state."""
+    """Follow the way that names the savepoint: the app continues with its state."""
     way = way_with(hint, "--savepoint")
     assert "before" in way
     app_id = who.here.app.app_id
@@ -94,7 +94,7 @@ async def test_the_topic_of_dead_letters_is_created_though_only_the_start_knows_
 
 
 async def test_one_lost_topic_is_replaced_and_what_its_counterpart_holds_goes_on(operator):
-    """`--replace-lost`, then whatever the service's own hint says: the state is the accepted one."""
+    """`--replace-lost`, then the commands of the service's own hint: the state is the accepted one."""
     then, who = await operator()
     delete(then.here.bootstrap_servers, then.increments)
     await who.follow(way_with(await refusal(who), "--replace-lost"))
@@ -130,7 +130,7 @@ async def test_moved_keys_leave_the_state_to_be_taken_to_a_topic_with_the_old_co
 
 
 async def test_an_own_topic_with_a_partition_too_many_moves_no_key(operator):
-    """Kafka keeps the partition for ever: the state goes to a new app id with the same input and goes on there."""
+    """Kafka keeps the partition for ever: the state goes to a new app id with the same input and continues there."""
     then, who = await operator()
     await then.here.feed(20)
     grow(then.here.bootstrap_servers, then.increments, 2)

@@ -1,4 +1,4 @@
-"""Tests that what a hint says is done while the process that printed it runs: it goes on without a restart."""
+"""Tests that what a hint says is done while the process that printed it runs: it continues without a restart."""
 
 import asyncio
 import re
@@ -33,7 +33,7 @@ async def test_what_was_accepted_is_looked_at_again_by_the_process_that_runs(ope
 
 
 async def test_an_input_that_was_deleted_is_brought_back_with_its_old_offsets(operator):
-    """InputMissing of a process that runs: every record where it was; it goes on by itself."""
+    """InputMissing of a process that runs: every record where it was; it continues by itself."""
     then, who = await operator()
     records = await asyncio.to_thread(messages, then.here.bootstrap_servers, then.input, 120)
     async with who.served() as service:

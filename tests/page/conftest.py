@@ -16,8 +16,8 @@ MISSING = "these tests need a Chromium: apt-get install chromium"
 
 @pytest.fixture(scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    """Debian's Chromium: Playwright downloads none. A machine without it fails, so that nobody takes a page that
-    nobody has looked at for tested."""
+    """Debian's Chromium: Playwright downloads none. A machine without it fails, so that an untested page
+    does not count as tested."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     assert path is not None, MISSING
     async with async_playwright() as playwright:

@@ -13,7 +13,7 @@ WIDE: ViewportSize = {"width": WIDTHS[-1], "height": 900}
 AXE = Axe()
 RULES: dict[Theme, dict[str, object]] = {"light": {}, "dark": {"runOnly": ["color-contrast"]}}
 VIOLATIONS = "rules => axe.run({ ...rules, resultTypes: ['violations'] }).then(({ violations }) => ({ violations }))"
-"""All that it found otherwise is megabytes, which nobody looks at."""
+"""All that it found otherwise is megabytes of no use."""
 
 
 async def says(page: Page, headline: str | re.Pattern[str]) -> None:

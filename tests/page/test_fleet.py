@@ -17,7 +17,7 @@ async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children
     here = await stage(apps.ledger(unique("fleet")), partitions=4)
     await here.feed(40)
     # While the group takes a dead one for a member, the page has a card of it: a busy one needs time to show it. And
-    # one that only stands still is not to lose its partitions.
+    # one that is only suspended is not to lose its partitions.
     patience_ms = int(min(scaled(8), 45) * 1000)
     waits = {"group__session_timeout_ms": patience_ms, "http__suspect_after_ms": patience_ms, "standby__replicas": 1}
     both = {name: children.start("poisoned", here.app.app_id, instance_id=name, **waits) for name in ("one", "two")}

@@ -72,7 +72,7 @@ async def test_decisions_are_a_table(page: Page) -> None:
         table = page.get_by_role("region", name="Decisions of partition 0: table")
         await expect(table).to_have_count(0)
         kept, lost = (
-            Decision(offset, batch, finding, f"problem of {finding}", "it goes on", "it is known", "ada@host-a", at)
+            Decision(offset, batch, finding, f"problem of {finding}", "it continues", "it is known", "ada@host-a", at)
             for offset, batch, finding in ((40, 21, "patch-3"), (30, 17, "input-cut-2"))
         )
         control.histories = PartitionHistory(0, (), (), is_whole=True, decisions=(kept, lost))

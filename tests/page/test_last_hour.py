@@ -63,7 +63,7 @@ async def test_the_page_has_what_was_before_it_was_opened(stage: Any, unique: An
 
 
 class Working(FakeControl):
-    """Partition 0, which goes on as the made-up hour before it has ended."""
+    """Partition 0, which continues as the made-up hour before it has ended."""
 
     def partitions(self) -> list[PartitionStatus]:
         now = boot_seconds()
@@ -101,7 +101,7 @@ async def remembers(page: Page, made: Callable[[int], Row | None]) -> None:
 
 
 async def test_a_gap_and_a_plot_are_read_by_keyboard(page: Page) -> None:
-    """Each row is at its time. One that nobody has seen is not known, and no line goes over it."""
+    """Each row is at its time. One without a look is not known, and no line goes over it."""
     await remembers(page, made_up)
     control = Working()
     control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=1)

@@ -149,7 +149,7 @@ async def test_what_matters_most_fits_a_phone(page: Page) -> None:
 
 
 async def test_a_read_that_is_not_answered_is_told_in_words(page: Page) -> None:
-    """Not in those of the browser; a refusal is told with what to do."""
+    """Not in those of the browser; a refusal is shown with what to do."""
     control = of_many()
     control.histories = None
 
@@ -174,7 +174,7 @@ async def test_a_read_that_is_not_answered_is_told_in_words(page: Page) -> None:
 
 
 async def test_what_a_process_said_last_is_not_told_as_true(page: Page) -> None:
-    """It ended, and nobody has its partition yet: that was at risk, how long it was live and what held it back is not
+    """It ended, and its partition has no owner yet: that was at risk, how long it was live and what held it back is not
     known any more."""
     one, two = control_of("p1"), control_of("p2")
     blocked = (BlockedTopic("payments", 500, 40),)
@@ -200,7 +200,7 @@ async def test_what_a_process_said_last_is_not_told_as_true(page: Page) -> None:
 
 
 async def test_a_dead_process_whose_partitions_others_have_is_no_outage(page: Page) -> None:
-    """Nothing of it is left to be taken over: who reads the page is told so, and need not hurry."""
+    """Nothing of it is left to be taken over: the page says so, and there is no hurry."""
     one = of_many(*(msgspec.structs.replace(LIVE, partition=number, owner_epoch=900) for number in range(4)))
     with program("p2") as two:
         one.peers = (peer("p2", two.url, 0, 1, 2, 3),)

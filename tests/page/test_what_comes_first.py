@@ -111,7 +111,7 @@ async def test_of_many_restores_some_are_shown(page: Page) -> None:
 
 
 async def test_what_an_alert_is_about_is_on_the_page(page: Page) -> None:
-    """Whoever was called for too few copies, or for snapshots that fail, does not read "Healthy"."""
+    """A page with an alert for too few copies, or for snapshots that fail, does not say "Healthy"."""
     failed = SnapshotStatus(0, "77aa", SnapshotState.FAILED, "interval", 55, ago(60), ago(59), error="no space left")
     live = msgspec.structs.replace(LIVE, recoverable=True, snapshot=None)
     control = of_many(*(msgspec.structs.replace(live, partition=number) for number in range(3)))

@@ -110,7 +110,7 @@ class Ground:
 
 
 def leader_of(bootstrap_servers: str, topic: str) -> int:
-    """The broker, from 0, that leads its partition 0, as far as the one that is asked knows."""
+    """The broker, from 0, that leads its partition 0, as far as the broker that is asked knows."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     found = admin.list_topics(topic, timeout=ANSWER_S).topics[topic]
     return int(found.partitions[0].leader) - 1

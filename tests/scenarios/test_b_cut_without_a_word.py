@@ -1,4 +1,4 @@
-"""Scenario (b): a broker's network is cut and nobody is told, no RST, no answer. It stays the leader, so seek and poll
+"""Scenario (b): a broker's network is cut in silence, no RST, no answer. It stays the leader, so seek and poll
 give nothing for as long as it lasts: never taken for an empty log, or for the log's end."""
 
 import asyncio
@@ -29,7 +29,7 @@ STEPS = {
 @pytest.mark.parametrize("step", STEPS)
 async def test_silence_is_not_the_end_of_a_log(wide, step):
     """Each step of a restore that reads meets it: it waits in its phase, in its first attempt, FAILED never; when the
-    link is whole again it goes on to LIVE."""
+    link is whole again it becomes LIVE."""
     topic_of, mode = STEPS[step]
     three, here = wide.three, await wide.ledger("silence", 1)
     await here.feed(RECORDS)

@@ -37,7 +37,7 @@ def wake(child: Any) -> None:
 
 @pytest.mark.whole
 async def test_a_stalled_owner_commits_nothing_after_its_successor(ground):
-    """Stopped with everything sent and nothing committed, for longer than its session; the successor goes on; the old
+    """Stopped with everything sent and nothing committed, for longer than its session; the successor continues; the old
     one wakes up, asks for its commit, and is refused."""
     here = await ground.ledger("stalled", 2)
     await here.feed(RECORDS)
@@ -65,7 +65,7 @@ async def test_an_owner_stalled_in_its_restore_writes_nothing_after_its_successo
 
 
 async def replaced_while_stopped(ground: Any, here: Any, old: Any, gate: Any) -> Any:
-    """The owner is stopped where it stands; its successor, returned, goes on with new input; then both run."""
+    """The owner is stopped where it stands; its successor, returned, continues with new input; then both run."""
     await ground.stands_at(old, gate)
     stop(old)
     new = ground.start(here, instance_id="two")

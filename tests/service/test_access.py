@@ -31,7 +31,7 @@ KAFKA_ACLS = r"`?(kafka-acls\.sh [^;`)]+)"
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
-    """One broker for this file. Whoever is no super user may do nothing."""
+    """One broker for this file. Only a super user may do anything."""
     with guarded_broker(tmp_path_factory.mktemp("guarded")) as broker:
         yield broker
 
@@ -128,7 +128,7 @@ async def test_every_missing_acl_is_named_by_the_command_that_gives_it(here, uni
 
 @pytest.mark.whole
 async def test_what_doctor_names_is_given_until_it_names_nothing(here, unique):
-    """Each remedy as printed, with the user's name. Who asks for all of it fences no owner: its transaction goes on."""
+    """Each remedy as printed, with the user's name. Asking for all of it fences no owner: its transaction continues."""
     stage = await Restricted(here, apps.ledger(unique("doctor"))).made()
     given: set[str] = set()
     while found := await access_remedies(stage):
@@ -205,7 +205,7 @@ async def test_a_revoked_acl_stops_a_partition_until_it_is_given_back(here, uniq
 
 @pytest.mark.whole
 async def test_a_topic_of_a_pattern_that_may_not_be_read_is_named_until_it_may(here, unique, monkeypatch, caplog):
-    """The others go on, also after a restart, and each command that is named leads one step on."""
+    """The others continue, also after a restart, and each command that is named leads one step on."""
     monkeypatch.setattr("snapreplay.service.supervisor.WATCH_SECONDS", 0.2)
     stage = Restricted(here, orders(unique("pattern")))
     east, west = (f"orders-{stage.app.app_id}-{each}" for each in ("east", "west"))
@@ -240,7 +240,7 @@ async def test_a_topic_of_a_pattern_that_may_not_be_read_is_named_until_it_may(h
 @pytest.mark.whole
 async def test_one_topic_that_may_not_be_seen_does_not_hide_the_others(here, unique, caplog):
     """The watch tells of the rest, names the permission once, and takes nothing for missing. A reader that follows it
-    would get nothing for ever, and no error of the client's: it is told."""
+    would get nothing for ever, and no error of the client's: it is reported."""
     stage = await Restricted(here, apps.ledger(unique("one"))).allowed()
     settings = stage.settings()
     source, own = stage.app.inputs[0].name, names.increments_topic(stage.app.app_id)
@@ -270,7 +270,7 @@ def warnings(caplog) -> list[str]:
 
 
 async def asked(watch, topics) -> dict[str, str]:
-    """Ask as before, whatever may be seen."""
+    """Ask as before, with any permissions."""
     found: dict[str, str] = await watch.ids(topics)
     assert sorted(found) == sorted(topics)
     return found
@@ -284,7 +284,7 @@ def not_ready(service) -> str:
 @pytest.mark.whole
 async def test_a_changed_password_is_named_and_a_right_one_heals(here, unique):
     """It ends a start at once. When a broker restarts and its user has another one, status and readiness say so,
-    nothing is FAILED, and with the old password in place again the same process goes on."""
+    nothing is FAILED, and with the old password in place again the same process continues."""
     stage = await Restricted(here, apps.ledger(unique("rotated"))).allowed()
     async with stage.running() as service:
         assert (refused := await stage.refused(kafka=here.as_user("wrong"))) is not None

@@ -18,5 +18,5 @@ from snapreplay.service.service import local_host
     ],
 )
 def test_the_first_broker_that_can_be_resolved_decides(servers, found):
-    """Nobody needs to listen there."""
+    """No server needs to listen there."""
     assert local_host(servers, socket.AF_INET) == found

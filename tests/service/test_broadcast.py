@@ -355,7 +355,7 @@ async def test_it_begins_at_its_start_wherever_the_others_begin(bench):
 
 
 async def test_a_reset_begins_with_the_whole_table(bench):
-    """Whatever the place is where the other inputs go on."""
+    """At any place where the other inputs continue."""
     await prepared(bench)
     await bench.feed(5)
     async with bench.live() as one:

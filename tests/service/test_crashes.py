@@ -18,7 +18,7 @@ from tests.support.stage import until
 )
 async def test_killed_at_random_moments_under_load(stage, unique, children, kind, mode, seed):
     """Three SIGKILLs, some in a recovery, while all inputs keep coming: outputs and state as folded by hand. The
-    interleaving of what was committed stands, whatever a killed process had in mind."""
+    interleaving of what was committed stands, regardless of a killed process's plans."""
     dice = random.Random(seed)
     app = (apps.pair if kind == "pair" else apps.ledger)(unique("killed"))
     here = await stage(app, partitions=2)
@@ -36,7 +36,7 @@ async def test_killed_at_random_moments_under_load(stage, unique, children, kind
 
 @pytest.mark.whole
 async def test_nothing_that_a_handler_raises_ends_a_partition_unseen(stage, unique, children):
-    """Each is the failure of its record, by name; the others go on, and SIGTERM still stops the process."""
+    """Each is the failure of its record, by name; the others continue, and SIGTERM still stops the process."""
     here = await stage(apps.ledger(unique("escaping")), partitions=5)
     child = children.start("escaping", here.app.app_id)
     await asyncio.to_thread(child.wait_live, 5)
@@ -53,7 +53,7 @@ async def test_nothing_that_a_handler_raises_ends_a_partition_unseen(stage, uniq
         assert error["record_id"] == f"{here.app.inputs[0].name}-{number}-0"
         assert f"raised {name}" in error["message"]
     assert await asyncio.to_thread(asked, child, "restore-status") == 1
-    await asyncio.to_thread(child.until, lambda: child.processed() == 1, "the fifth goes on")
+    await asyncio.to_thread(child.until, lambda: child.processed() == 1, "the fifth continues")
     assert await asyncio.to_thread(child.terminate) == 0
 
 

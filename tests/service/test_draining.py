@@ -25,7 +25,7 @@ def drain_of(child):
 
 @pytest.mark.whole
 async def test_a_drained_process_hands_over_and_takes_none_until_it_is_undrained(stage, unique, children):
-    """Its partitions go on from the warm copies while records come. It is ready, and has neither partitions nor
+    """Its partitions continue from the warm copies while records come. It is ready, and has neither partitions nor
     copies. The last process that is not drained is not drained either. Each record counts once."""
     here = await stage(apps.ledger(unique("drain")), partitions=4)
     with Load(here):
@@ -57,7 +57,7 @@ async def test_a_drained_process_hands_over_and_takes_none_until_it_is_undrained
 
 
 async def test_a_program_drains_its_service(stage, unique):
-    """Not if it is alone, nor with others that are drained, too. Whoever is the last one left takes the partitions all
+    """Not if it is alone, nor with others that are drained, too. The last one left takes the partitions all
     the same, and gives them away as soon as somebody else is there."""
     here = await stage(apps.ledger(unique("drain")), partitions=2)
     await here.feed(40)

@@ -134,7 +134,7 @@ def test_a_coroutine_that_a_callback_returns_is_told(caplog):
 
 
 async def test_a_program_hears_of_each_partition_that_fails(stage, unique, caplog):
-    """Partition and error, in its loop; what the callback raises is logged, and the next one is told all the same."""
+    """Partition and error, in its loop; what the callback raises is logged, and the next one is called all the same."""
     here = await stage(apps.ledger(unique("heard")), partitions=2)
     heard = []
     async with here.running() as service:

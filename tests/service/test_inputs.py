@@ -85,7 +85,7 @@ async def test_a_topic_with_other_partitions_is_named_and_the_others_go_on(here,
 
 
 async def test_a_pattern_that_matches_nothing_is_named_and_goes_on(broker, unique, monkeypatch, caplog):
-    """It is the only input: until a topic appears the app is LIVE, and ends when it is told to."""
+    """It is the only input: until a topic appears the app is LIVE, and ends on request."""
     monkeypatch.setattr("snapreplay.service.supervisor.WATCH_SECONDS", 0.2)
     here = await Stage(broker.bootstrap_servers, orders(unique("none"))).prepare()
     async with here.running():

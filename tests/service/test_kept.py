@@ -36,7 +36,7 @@ async def ended(service, response):
 
 async def test_a_savepoint_is_kept_listed_and_dropped_over_http(served):
     """It has who asked and why. The same name again fails with the reason; so does a drop of nothing; processing
-    goes on."""
+    continues."""
     here, service, client = served
     assert (await client.get("/api/v1/savepoints")).json()["items"] == []
     asked = {"name": "before-42", "reason": "deploy 42"}

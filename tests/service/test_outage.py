@@ -35,7 +35,7 @@ def url_of(service: Any) -> str:
 
 async def test_a_service_outlives_its_broker(own_broker, unique):
     """Started without it: HTTP says what is missing, and it goes LIVE when the broker comes. Killed while idle: not
-    ready, and why; then it goes on."""
+    ready, and why; then it continues."""
     servers = own_broker.bootstrap_servers
     kafka = {"bootstrap.servers": servers, "request.timeout.ms": 2000}
     timeouts = {"fence_ms": 3000, "commit_ms": 3000}

@@ -93,8 +93,8 @@ class Killed(BaseException):
 @pytest.mark.parametrize("before_commit", [True, pytest.param(False, marks=pytest.mark.whole)], ids=["before", "after"])
 @pytest.mark.parametrize("at", [1, *(pytest.param(each, marks=pytest.mark.whole) for each in (0, 3))])
 async def test_each_goes_back_once_wherever_a_redrive_dies(letters, monkeypatch, at, before_commit):
-    """Six transactions; it dies in one of them, with everything sent, before or after the commit. The next one goes on
-    where the last commit ended; a third one has nothing to do. What is new is sent then."""
+    """Six transactions; it dies in one of them, with everything sent, before or after the commit. The next one
+    continues where the last commit ended; a third one has nothing to do. What is new is sent then."""
     monkeypatch.setattr(module, "BATCH_RECORDS", 4)
     await letters.add(20)
     settings = letters.here.settings()

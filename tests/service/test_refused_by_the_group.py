@@ -1,5 +1,5 @@
 """What keeps a process out of its group for ever is named where an operator looks: limits of the brokers, and programs
-that have no business in the group. Once it is gone, the same process goes on. On a real broker with such limits."""
+that have no business in the group. Once it is gone, the same process continues. On a real broker with such limits."""
 
 import asyncio
 import re
@@ -148,7 +148,7 @@ async def test_a_full_group_is_named_by_its_limit(here):
 
 
 async def test_a_topic_of_kafkas_own_that_cannot_be_created_is_named(unique):
-    """One broker with Kafka's default for three: nobody ever coordinates the group. Status and doctor say so."""
+    """One broker with Kafka's default for three: no broker ever coordinates the group. Status and doctor say so."""
     setting = "offsets.topic.replication.factor"
     with LocalBroker(properties={**KEEPS_LEADERS, setting: "3"}, deadline_s=scaled(60)) as broker:
         here = await Stage(broker.bootstrap_servers, apps.ledger(unique("alone"))).prepare()

@@ -140,7 +140,7 @@ async def test_a_taken_port_is_refused_by_start(unique):
 
 
 async def test_http_is_up_before_the_cluster_is_reached(unique, closed_port):
-    """It says what is waited for, and refuses what needs the cluster; who waits in the program is told in time."""
+    """It says what is waited for, and refuses what needs the cluster; a waiting program learns it in time."""
     settings = settings_for(f"127.0.0.1:{closed_port}")
     async with running(apps.ledger(unique("early")), settings, HttpServer()) as service:
         await until(lambda: inside.control(service).unreachable_reason, "no broker answers")
@@ -236,7 +236,7 @@ def test_a_run_that_is_refused_says_it_once(unique, monkeypatch, caplog):
     ],
 )
 async def test_a_process_tells_the_others_its_url(stage, unique, http, advertised):
-    """From its first join on; who serves no HTTP has none. Nobody is its own peer."""
+    """From its first join on; who serves no HTTP has none. No process is its own peer."""
     here = await stage(apps.ledger(unique("url")), http={"port": 0, **(http or {})})
     server = HttpServer() if http is not None else None
     async with here.running(http=server) as one, here.running(instance_id="two") as two:
@@ -251,7 +251,7 @@ async def test_a_process_tells_the_others_its_url(stage, unique, http, advertise
 
 
 async def test_stop_ends_everything(stage, unique):
-    """No task of ours, no thread; a second stop is nothing."""
+    """None of our tasks, no thread; a second stop is nothing."""
     here = await stage(apps.ledger(unique("stop")))
     before = asyncio.all_tasks()
     async with here.running() as service:

@@ -1,4 +1,4 @@
-"""Tests of what HTTP may ask of a running service: answered from what was told last, from any thread."""
+"""Tests of what HTTP may ask of a running service: answered from the last reports, from any thread."""
 
 import asyncio
 import threading
@@ -151,7 +151,7 @@ def test_ready_says_what_is_missing(monkeypatch):
 
 @pytest.mark.parametrize("trouble", [{}, {"trouble": "no broker answers"}, {"aside": "stepped down"}])
 def test_only_who_is_heard_by_the_group_suspects_others(bench, caplog, trouble):
-    """Else it may be the one that is cut off. The log says why nothing is taken over."""
+    """Else it may itself be cut off. The log says why nothing is taken over."""
     vars(bench.membership).update(trouble)
     bench.control.suspect("p1", "connection refused")
     bench.control.suspect("p1", "silent for 3.0 s", silent_seconds=3.0)

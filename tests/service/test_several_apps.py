@@ -207,7 +207,7 @@ async def test_a_failed_partition_of_one_app_does_not_disturb_the_other(two: Mak
 
     await asyncio.to_thread(child.until, lambda: phases() == ["live", "failed"], "one failed")
     await it.here.send([("0:a", {"amount": 1})])
-    await asyncio.to_thread(child.until, lambda: [len(each) for each in by_hand(it)[0]] == [2, 1], "the others go on")
+    await asyncio.to_thread(child.until, lambda: [len(each) for each in by_hand(it)[0]] == [2, 1], "others continue")
     assert not child.is_ready()
     assert child.get(f"/apps/{it.second}/readyz")["status"] == "ok"
     assert child.get("/healthz")["status"] == "ok"

@@ -104,7 +104,7 @@ def start() -> Iterator[Start]:
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_a_graceful_stop_is_told(start, name):
-    """With a line, and exit code 0. A second signal is told, too."""
+    """With a line, and exit code 0. A second signal is logged, too."""
     process = start()
     process.send_signal(signal.Signals[name])
     out, log = process.communicate(timeout=scaled(30))
@@ -134,7 +134,7 @@ def test_a_stop_that_does_not_end_is_ended(start, blocks, culprit):
 
 
 def test_what_it_does_is_logged_on_demand(start):
-    """Although a handler blocks the loop; the process goes on."""
+    """Although a handler blocks the loop; the process continues."""
     process = start(0.2, "handler")
     process.send_signal(signal.SIGUSR1)
     lines: list[str] = []

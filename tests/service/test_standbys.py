@@ -15,7 +15,7 @@ WARM = {
     "http__suspect_after_ms": 600_000,
     "group__session_timeout_ms": 600_000,
 }
-"""A process that stands still keeps what it has; one that is killed is noticed at once."""
+"""A suspended process keeps what it has; one that is killed is noticed at once."""
 
 
 def warm(child):

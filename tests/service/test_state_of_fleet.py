@@ -31,7 +31,7 @@ def scanned(child, number, **query):
 @pytest.mark.whole
 async def test_each_process_reads_all_and_copies_answer_if_they_may(stage, unique, children):
     """The same value from both; what a copy says is a batch of its owner, with its age; the copy answers while that one
-    stands still, and the new owner after it was killed."""
+    is suspended, and the new owner after it was killed."""
     here = await stage(apps.ledger(unique("read")), partitions=4)
     with Load(here):
         one, two = await shared(children, here.app.app_id)
@@ -61,7 +61,7 @@ async def test_each_process_reads_all_and_copies_answer_if_they_may(stage, uniqu
     key = owned["items"][0]["key"]
     status, refused = await asyncio.to_thread(look, one, key, partition=number, scope="local")
     assert (status, refused["type"]) == (404, "urn:snapreplay:problem:partition-not-here")
-    os.kill(two.pid, signal.SIGSTOP)  # nobody answers while a partition is taken over, which would begin with a kill
+    os.kill(two.pid, signal.SIGSTOP)  # without an answer while a partition is taken over, as after a kill
     status, found = await asyncio.to_thread(look, one, key, partition=number, stale=True)
     assert (status, found["items"][0]["value"]) == (200, owned["items"][0]["value"])
     two.kill()

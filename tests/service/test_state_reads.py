@@ -88,7 +88,7 @@ async def asking(stage, unique):
 
 
 async def test_a_key_is_looked_up_as_it_was_written(asking):
-    """Whatever is in it; with the batch, the positions, and who has answered."""
+    """With any content; with the batch, the positions, and who has answered."""
     here, service, asking = asking
     await here.send([(key, number) for number, key in enumerate(KEYS)])
     await here.all_processed(service)

@@ -108,7 +108,7 @@ class Watch:
 
 
 class Ends:
-    """A reader that is asked where logs end. The first time it breaks, then nobody answers, then all logs end at 7."""
+    """A reader that is asked where logs end. The first time it breaks, then it is silent, then all logs end at 7."""
 
     def __init__(self, topic_ids: Mapping[str, str]) -> None:
         self.asked: list[set[TopicPartition]] = []
@@ -228,7 +228,7 @@ async def test_a_partition_that_comes_back_waits_for_its_former_runner(make, mon
 
 @virtual
 async def test_a_holder_that_a_defect_has_ended_is_told_of_at_the_end(make):
-    """Nobody holds its state any more: the exit code must show it."""
+    """Its state is lost: the exit code must show it."""
     first = await released(supervisor := make())
     first.unsaved, first.error = StopError("the state is lost"), ZeroDivisionError("a defect")
     first.over.set()
@@ -252,7 +252,7 @@ async def test_a_holder_takes_its_partition_back(make):
 
 
 async def test_a_runner_that_ends_with_a_defect_is_told(supervisor):
-    """Nobody else would look at its task before the process ends."""
+    """Its task would not be awaited before the process ends."""
     supervisor.assigned({0})
     MADE[0].error = ZeroDivisionError("a defect")
     MADE[0].over.set()
@@ -356,7 +356,7 @@ async def test_a_retry_that_cannot_look_at_the_cluster_ends(looks, supervisor, e
 
 @pytest.mark.parametrize("is_inspecting", [False, True])
 async def test_a_retry_ends_when_the_process_stops(supervisor, monkeypatch, is_inspecting):
-    """Whoever waits for it would otherwise wait for ever."""
+    """A waiting caller would otherwise wait for ever."""
     heard: list[tuple[Any, ...]] = []
     asked = asyncio.Event()
 
@@ -375,7 +375,7 @@ async def test_a_retry_ends_when_the_process_stops(supervisor, monkeypatch, is_i
 
 
 async def test_nothing_starts_after_stop(supervisor):
-    """A rebalance while the last snapshots are written: no second life begins, which nobody would end."""
+    """A rebalance while the last snapshots are written: no second life begins, which would never end."""
     supervisor.assigned({0})
     stopping = asyncio.create_task(supervisor.stop(final_snapshot=True, deadline_seconds=5.0))
     await asyncio.sleep(0)

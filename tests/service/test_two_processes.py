@@ -106,8 +106,8 @@ async def owns_by_the_log(here, service):
 
 
 async def test_the_older_of_two_with_one_instance_id_steps_down_until_it_is_alone(stage, unique, monkeypatch, caplog):
-    """It names the other host and process, with the remedy, once; the newer one goes on: no ping-pong. Also when there
-    is no input that would show it by a fence. When the newer one is stopped, the older one is back."""
+    """It names the other host and process, with the remedy, once; the newer one continues: no ping-pong. Also when
+    there is no input that would show it by a fence. When the newer one is stopped, the older one is back."""
     monkeypatch.setattr(owners, "LOOK_SECONDS_MAX", 0.3)
     here = await stage(apps.ledger(unique("same")), partitions=2)
     await here.feed(50)

@@ -148,7 +148,7 @@ class Broker:
         return Replica(log.view, log)
 
     def cut_off(self, partition: TopicPartition, seconds: float) -> None:
-        """Its leader goes on answering what it knows, beside the next one."""
+        """Its leader keeps answering what it knows, beside the next one."""
         stale = self.stale[partition] = self.leader(partition)
 
         def heal() -> None:

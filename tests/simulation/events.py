@@ -125,7 +125,7 @@ def _end(log: Log, transaction: Transaction, *, commit: bool) -> None:
 
 
 def _stale(world: World, _: str, seconds: float) -> bool:
-    """A broker is cut off from its peers, but not from clients: of the partitions that it led it goes on answering
+    """A broker is cut off from its peers, but not from clients: of the partitions that it led it keeps answering
     what it knew."""
     broker, number = world.broker, world.rng.randrange(world.scenario.partitions)
     inputs = world.inputs

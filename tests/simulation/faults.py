@@ -73,7 +73,7 @@ class Faults:
         self._apart_left = dict.fromkeys(self._apart, 1.0)
 
     def spare_owners(self) -> None:
-        """Let nobody die from now on, and answer every fence: what is in memory may be the only copy."""
+        """Let no process die from now on, and answer every fence: what is in memory may be the only copy."""
         self.owners_spared = True  # also from what was drawn already
         self._crashes_left = 0
         self._menu["fence"] = []

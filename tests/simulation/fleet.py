@@ -82,7 +82,7 @@ class Fleet(Group):
                 self._join_soon(process)
 
     def rejoin(self, process: Process) -> None:
-        """Assign anew, by what each process holds then."""
+        """Assign again, by what each process holds then."""
         self._asks[process.name] = self._asks.get(process.name, 0) + 1
         self._ask(process)
 
@@ -137,7 +137,7 @@ class Fleet(Group):
             self._later(AGAIN_SECONDS, process, self._joins)
             return
         if self._said is None:
-            if self._heard.get(process.name) != self._generation:  # it went on without this one
+            if self._heard.get(process.name) != self._generation:  # it continued without this one
                 self._rebalance_soon()
             return
         held, asks = process.supervisor.holding, self._asks.get(process.name, 0)

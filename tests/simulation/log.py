@@ -316,7 +316,7 @@ class Log:
         return sorted({0, *found, self.end})
 
     def cut(self, end_offset: int, start_offset: int | None = None) -> int:
-        """Everything from here on was never there, for whoever asks now. Returns how many offsets that are.
+        """Everything from here on was never there, for every reader from now on. Returns how many offsets that are.
 
         Args:
             start_offset: of the replica, or the directory, that is left.
@@ -381,8 +381,8 @@ class Log:
             self._leave_hanging(transaction, self.end)
 
     def _leave_hanging(self, transaction: Transaction, end_offset: int) -> None:
-        """Its records are there and their marker is not: it is open here, for whoever ends the next transaction of this
-        producer, and nobody else."""
+        """Its records are there and their marker is not: it is open here until this producer's next
+        transaction ends."""
         hanging = replace(transaction, state=TxnState.ONGOING, marker={}, hung=transaction.state)
         for offset in range(transaction.first[self.partition], end_offset):
             if self.transactions[offset] is transaction:
@@ -404,7 +404,7 @@ class Log:
 
 def is_committed(transaction: Transaction | None) -> bool:
     """Say whether its producer has committed it. One that was aborted, and lost its marker, becomes visible when
-    the next transaction of its producer is committed: that is the brokers' doing, and nobody's commit."""
+    the next transaction of its producer is committed: that is the brokers' doing, and not a commit."""
     if transaction is None:
         return True
     return transaction.state is TxnState.COMMITTED and transaction.hung is not TxnState.ABORTED

@@ -1,7 +1,7 @@
 """An asyncio event loop without time, sockets and threads: time jumps to the next timer.
 
 Every callback runs in the context of the simulated process that it belongs to, so a process can be stalled as by
-SIGSTOP: what is ready for it waits, while the network and the others go on.
+SIGSTOP: what is ready for it waits, while the network and the others continue.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOST: ContextVar[Host | None] = ContextVar("host", default=None)
 
 
 class Stuck(AssertionError):
-    """Nobody waits for time or for anybody else: a deadlock."""
+    """No task waits for time or for another task: a deadlock."""
 
 
 class Host:
@@ -60,7 +60,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever awaits the call
+        except Exception as error:  # noqa: BLE001 - it belongs to the caller that awaits it
             future.set_exception(error)
         return future
 
@@ -85,7 +85,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 handle._run()
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps in a selector here."""
+        """There is no selector to sleep in."""
 
 
 def _make_task(loop: Any, coro: Coroutine[Any, Any, T], **keywords: Any) -> asyncio.Task[T]:

@@ -9,7 +9,7 @@ or dead. Generic faults:
     slow          it arrives late, and the answer too
     throttled     it is answered at once, and then the broker reads nothing from this process for a while (KIP-219)
     crash_before, crash_after    the process dies: nothing was sent / applied, not answered
-    stall_before, stall_after    the process stands still: before it sends / with the answer waiting
+    stall_before, stall_after    the process is suspended: before it sends / with the answer waiting
 """
 
 import asyncio
@@ -181,7 +181,7 @@ class Link:
         await self.network.loop.create_future()
 
     async def stall(self) -> None:
-        """Goes on when the process does."""
+        """Continues when the process does."""
         self.owner.stall()
         await asyncio.sleep(0)
 

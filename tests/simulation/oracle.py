@@ -202,7 +202,7 @@ class Oracle:
             log = self._broker.by_id[increment.topic_ids[topic]][story.number]
             at, known = increment.positions[topic], log.end if wish and wish.start == "latest" else log.start
             if wish and wish.start == "resume":
-                require(at == story.retired[topic], f"{where}: {topic} goes on at {at}, retired: {story.retired}")
+                require(at == story.retired[topic], f"{where}: {topic} continues at {at}, retired: {story.retired}")
                 story.met["input taken in again behind records"] += at > log.start
             else:
                 require(at <= known, f"{where}: {topic} is read from {at} on, {wish}: {known}")
@@ -218,12 +218,12 @@ class Oracle:
             story.met["input retired, records left" if left else "input retired"] += 1
 
     def _begin_chain(self, story: History, increment: Increment, where: str, owner: int) -> None:
-        """Begin anew where the log was lost: with all that was committed before, and nothing else. An empty batch
+        """Begin again where the log was lost: with all that was committed before, and nothing else. An empty batch
         in doubt may have been counted; it has passed nothing but markers."""
         before = story.last.batch if story.last else -1
         batches = {before + 1, before + 2} if increment.begun_by_owner else {before + 1}
-        require(increment.batch in batches, f"{where} begins anew after {before}")
-        require(len(increment.pointers) == 1, f"{where} begins anew with {increment.pointers}")
+        require(increment.batch in batches, f"{where} begins again after {before}")
+        require(len(increment.pointers) == 1, f"{where} begins again with {increment.pointers}")
         story.decided_batch = increment.batch
         require(increment.owner_epoch == owner, f"{where} of {increment.owner_epoch}, not {owner}")
         for topic, position in increment.positions.items():
@@ -365,7 +365,7 @@ class Oracle:
             kept = follows == topic or increment.topic_ids.get(topic) != topic_id or lost
             where = f"partition {story.number} batch {increment.batch}"
             require(kept, f"{where}: {follows} comes before {topic}, whose turn has begun")
-            story.met["turn went on in another batch"] += not increment.is_empty
+            story.met["turn continued in another batch"] += not increment.is_empty
         begun = increment.begun_input
         story.begun = None if begun is None else (begun, increment.topic_ids[begun])
 

@@ -68,7 +68,7 @@ class Pauses:
             require(is_ended, f"{where} has lost {before}, which nobody has ended by then")
             return
         done = increment.ranges or increment.fired_count or increment.stream_time_ms != story.last.stream_time_ms
-        require(not done, f"{where} goes on in {before}: {increment.ranges}, {increment.fired_count} timers")
+        require(not done, f"{where} continues in {before}: {increment.ranges}, {increment.fired_count} timers")
         story.met["pause of a former owner"] += increment.owner_epoch != story.last.owner_epoch
 
     def _pause(self, number: int, paused: Paused) -> None:

@@ -271,7 +271,7 @@ class SimReader:
         return found
 
     async def wait(self, partition: TopicPartition, stood_still: float) -> None:
-        """Wait for more of a partition; a connection that gives nothing for long is made anew.
+        """Wait for more of a partition; a connection that gives nothing for long is made again.
 
         Raises:
             ReadStalled: for longer than the progress timeout.

@@ -1,6 +1,6 @@
 """Changes of the inputs by command: the last input is retired and added, again and again, while its app runs.
 
-Whoever writes to an input stops before it is retired, unless records may be left. A command that was refused, or killed
+The producer of an input stops before it is retired, unless records may be left. A command that was refused, or killed
 between two partitions, is repeated until every partition is changed; then the version with these inputs is deployed.
 """
 
@@ -50,7 +50,7 @@ def draw_commands(rng: random.Random) -> list[str]:
 @dataclass(frozen=True)
 class Wish:
     """The wish of an operator: to add the input, or to retire it. `start`: of an added one. `lagged`: a former leader
-    that has not noticed may have shown an earlier end meanwhile, and nobody can tell."""
+    that has not noticed may have shown an earlier end meanwhile, and it cannot be told apart."""
 
     start: str = ""
     leave_records: bool = False
@@ -118,7 +118,7 @@ class Rewiring:
             world.loop.call_later(world.rng.random() * EXCHANGED_SECONDS, self._exchange, process)
 
     async def _take_in_again(self) -> None:
-        """Let the version before go on, where a partition is without the input already."""
+        """Let the version before continue, where a partition is without the input already."""
         if any(self._is_without(number, program.INPUTS[-1]) for number in range(self._world.scenario.partitions)):
             await self._carried_out(self.declared, Wish("resume"), "once")
             for process in self._world.processes:

@@ -69,7 +69,7 @@ WANTED: tuple[str, ...] = (
     "clean input",
     *(f"cleaner: {what}" for what in ("rewritten batch", "emptied marker", "removed marker", "emptied batch")),
     "batch ended between two timers",
-    "turn went on in another batch",
+    "turn continued in another batch",
     "time passed on quiet input",
     "pipeline: staging in steps",
     "pipeline: feeding in steps",

@@ -193,7 +193,7 @@ def draw(rng: random.Random) -> Scenario:
 
 def losing(scenario: Scenario, rng: random.Random) -> Scenario:
     """The same, with brokers that lose the end of a log, and without topics that are exchanged."""
-    # A log that was cut and then cleaned may look like one that was only cleaned: nobody can tell.
+    # A log that was cut and then cleaned may look like one that was only cleaned: the two look alike.
     kept = tuple(each for each in scenario.events if not each.kind.startswith(("replace", "clean")))
     return replace(
         scenario,

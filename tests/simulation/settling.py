@@ -99,7 +99,7 @@ class Settling:
         return held and "increments" in world.losses.parts[number]
 
     def has_said(self, number: int, status: PartitionStatus) -> bool:
-        """That it cannot go on, and why, as it may."""
+        """That it cannot continue, and why, as it may."""
         world = self._world
         if status.phase is Phase.FENCING and status.error and world.losses.blocks(number):
             world.network.met("said of a loss: nobody can fence")

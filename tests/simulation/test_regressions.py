@@ -228,7 +228,7 @@ def test_a_state_is_not_given_up_with_the_work_that_is_cut_off(monkeypatch: pyte
 @pytest.mark.parametrize("nth", range(3, 6))
 def test_a_batch_in_doubt_is_merged_once(nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The partition is taken away while its state is proven, after the batch in doubt was merged: nothing of it is
-    lost, and the next recovery goes on from there."""
+    lost, and the next recovery continues from there."""
     script = Script({"end": {nth: "answer_lost"}})
     proofs: list[int] = []
 
@@ -264,7 +264,7 @@ def test_a_snapshot_in_two_topics_is_not_pointed_to(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_callback_that_fails_is_a_problem() -> None:
-    """Nobody waits for it, so nobody else would say so."""
+    """It is not awaited, so its error would be lost."""
     script = Script({})
     script.world.loop.call_later(1.0, script.world.broker.topic_ids.pop, "gone")
     assert "a callback failed: KeyError('gone')" in (script.run() or "")

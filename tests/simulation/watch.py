@@ -66,7 +66,7 @@ class Watch:
         logs = self._logs(status.partition)
         self._check_schema(process, status, epoch, logs[-1])
         begun = len(logs) > 1 or logs[-1].was_cut
-        if status.batch != truth and not begun:  # else its chain may have begun anew behind it
+        if status.batch != truth and not begun:  # else its chain may have begun again behind it
             self._network.misused(
                 f"{process.name} went LIVE on partition {status.partition} at batch {status.batch},"
                 f" the last one before its claim at {epoch} is {truth}"

@@ -308,7 +308,7 @@ class World:
             await begin(self)
 
     def _heal(self) -> None:
-        """No more faults; the network, the group and whoever stood still are back."""
+        """No more faults; the network, the group and suspended processes are back."""
         self.network.trace("world", "heals")
         self.copies.count_anew()
         self.healing = True

@@ -8,7 +8,7 @@ from snapreplay.errors import SnapreplayError
 
 
 def every_error() -> list[type[SnapreplayError]]:
-    """All classes of the tree, in whatever module they live."""
+    """All classes of the tree, in any module."""
     for module in pkgutil.walk_packages(snapreplay.__path__, "snapreplay."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -22,7 +22,7 @@ def every_error() -> list[type[SnapreplayError]]:
 
 
 def test_every_error_has_a_reaction():
-    """Nobody may have to read a message to know what to do: not one class is without."""
+    """A program knows what to do without reading the message: not one class is without."""
     without = [error.__qualname__ for error in every_error() if not hasattr(error, "reaction")]
     assert without == []
 

@@ -1,4 +1,4 @@
-"""A signal of the process ends it, whatever runs."""
+"""A signal of the process ends it, with anything running."""
 
 import signal
 import time

@@ -1,5 +1,5 @@
 """Types reach from the topic to the state. mypy judges this module with all others (`make check`): what is asserted is
-what it infers, and an `ignore` that hides no error of its code is an error itself. Nobody imports it."""
+what it infers, and an `ignore` that hides no error of its code is an error itself. It is not imported."""
 
 from typing import Any, assert_type
 

@@ -107,7 +107,7 @@ def test_when_nothing_is_left_every_reason_is_named() -> None:
 
 
 def test_the_way_out_depends_on_the_input() -> None:
-    """An input that reaches back to the genesis can be processed anew; a trimmed one is named."""
+    """An input that reaches back to the genesis can be processed again; a trimmed one is named."""
     with pytest.raises(NoUsableSnapshot) as whole:
         plan_start(increment(40), 122, starts(60, 0), {})
     assert "new app id" in whole.value.hint
@@ -150,7 +150,7 @@ def test_a_snapshot_without_chunks_keeps_its_manifest() -> None:
 
 @given(BATCHES, st.integers(-3, 9), st.integers(0, 4000))
 def test_floors_never_reach_what_is_kept(batches, kept, last_offset) -> None:
-    """Whatever the pointers say, the newest snapshot and the last increment stay."""
+    """With any pointers, the newest snapshot and the last increment stay."""
     pointers = [pointer(batch) for batch in sorted(batches, reverse=True)]
     floors = retention_floors(increment(2000, pointers=pointers), last_offset, kept)
     assert floors is not None

@@ -52,7 +52,7 @@ class Sampler:
             while not self._ended.wait(EVERY_S):
                 for slot, tasks in self._slots.items():
                     self._look(slot, tasks)
-        except Exception as error:  # noqa: BLE001 - a run that nobody watches any more is not good
+        except Exception as error:  # noqa: BLE001 - a run without its watch is not good
             self._timeline.problem(f"the sampler ended by itself: {error!r}")
 
     def _look(self, slot: Slot, tasks: Path) -> None:

@@ -81,7 +81,7 @@ async def goes_on_by_a_witness(bench: Any, one: Any) -> None:
 
 
 def killed_before_its_increment(monkeypatch: Any) -> None:
-    """Let whoever writes a snapshot be killed directly behind it."""
+    """Kill the writer of a snapshot directly behind it."""
     real = snapshot_writer.write
 
     async def then_killed(*arguments: Any) -> None:
@@ -92,7 +92,7 @@ def killed_before_its_increment(monkeypatch: Any) -> None:
 
 
 def fenced_while_writing(monkeypatch: Any, times: int) -> list[int]:
-    """Fence whoever writes a snapshot, so many times. Returns how often it is still to happen."""
+    """Fence the writer of a snapshot, so many times. Returns how often it is still to happen."""
     left = [times]
 
     def then_fenced(real: Any) -> Any:

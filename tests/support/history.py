@@ -11,7 +11,7 @@ from tests.checker.verdict import Verdict
 
 @dataclass
 class History:
-    """The committed increments and claims by offset, in order; and what is there that nobody sees.
+    """The committed increments and claims by offset, in order; and what is there unseen.
 
     Attributes:
         entries: all records of ours, (offset, decoded, value).

@@ -212,5 +212,5 @@ def three_brokers(properties: Mapping[str, str] | None = None) -> Iterator[Three
 def _pids(cluster: LocalCluster) -> list[int]:
     try:
         return [cluster.node(number).pid for number in range(SIZE)]
-    except RuntimeError:  # not all are launched: nobody has connected to anybody
+    except RuntimeError:  # not all are launched: there are no connections
         return []

@@ -44,7 +44,7 @@ async def passing(wire: Wire, frame: bytes) -> Fate:
 
 
 class Wire:
-    """A wire from whoever connects to one broker. What is done to it counts at once, also for open connections."""
+    """A wire from any client to one broker. What is done to it counts at once, also for open connections."""
 
     def __init__(self, target: tuple[str, int], decide: Decide = passing) -> None:
         self.target = target
@@ -99,7 +99,7 @@ class Wire:
                 withheld[frame[8:12]] = fate
             await _write(broker, frame)
             if fate == "reset after":
-                await asyncio.Event().wait()  # until it is answered, or there is nobody to answer
+                await asyncio.Event().wait()  # until it is answered, or the client has left
 
     async def _answers(self, broker: Streams, client: Streams, withheld: dict[bytes, Fate]) -> None:
         while frame := await self._next(broker, "out"):
@@ -151,7 +151,7 @@ async def listening(host: str, port: int, carry: Callable[[Streams], Coroutine[A
 @contextmanager
 def refusing() -> Iterator[int]:
     """Provide a port of the loopback address that refuses connections: it is bound, so that no other program takes it,
-    and nobody listens."""
+    and its port is closed."""
     with socket.socket() as held:
         held.bind((HOST, 0))
         yield held.getsockname()[1]

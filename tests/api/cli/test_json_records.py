@@ -97,7 +97,7 @@ def test_headers_that_occur_twice_are_pairs():
 
 
 def test_a_line_for_people_is_one_line_and_changes_no_terminal():
-    """Whatever a producer has put into a key or a value."""
+    """Anything in a key or a value."""
     record = RawRecord(payments.name, 0, 7, 1, b"\x1b[2Jada", b"a\nb\x07\xc2\x9b")
     app: App[Any] = App("a", inputs=[Topic("payments")], state=lambda: MapState(str, int))
     line = Shower(app).line(record)

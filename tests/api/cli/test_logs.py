@@ -30,7 +30,7 @@ from tests.support.waiting import eventually
 
 @pytest.fixture(autouse=True)
 def root_logger() -> Iterator[None]:
-    """Puts the loggers back as they were. The client's goes by the root logger, whatever a command did before."""
+    """Puts the loggers back as they were. The client's goes by the root logger, after any command."""
     with loggers_put_back():
         client = logging.getLogger("aiokafka")
         client.handlers[:], client.propagate = [], True
@@ -178,7 +178,7 @@ def drained(reading: int) -> bytes:
 
 
 def test_whoever_logs_never_waits_for_a_reader(pipe):
-    """What does not fit is dropped, and the count is told as soon as somebody reads, though nothing more is logged."""
+    """What does not fit is dropped, and the count is written once there is a reader, though nothing more is logged."""
     reading, writer = pipe
     began = time.monotonic()
     for number in range(5_000):

@@ -225,7 +225,7 @@ def test_health_without_an_answer_is_1(invoke, closed_url, monkeypatch):
 
 @pytest.mark.parametrize("wrong", [["--bogus"], ["--http-port", "x"], ["extra"]])
 def test_health_that_is_not_understood_is_1(invoke, wrong):
-    """Also a wrong option is told in a code that Docker understands; --help is no failure."""
+    """Also a wrong option ends in a code that Docker understands; --help is no failure."""
     result = invoke("health", *wrong)
     assert result.exit_code == 1
     assert wrong[0] in result.stderr

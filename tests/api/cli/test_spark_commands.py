@@ -1,4 +1,4 @@
-"""Tests of what an audit and a compaction print, and the service that is told. The jobs themselves:
+"""Tests of what an audit and a compaction print, and the request to the service. The jobs themselves:
 tests/snapshots/jobs."""
 
 import json
@@ -42,11 +42,11 @@ def test_table_says_where_a_finding_is(capsys):
 
 def test_table_tells_what_operators_accepted(capsys):
     """No findings, but not without a word: partition, offset, who and why."""
-    decision = RecordedDecision(2, 17, "input-gap-1", "goes on at 130", "outage", "ada@here")
+    decision = RecordedDecision(2, 17, "input-gap-1", "continues at 130", "outage", "ada@here")
     print_audit(AuditReport("ledger", 4, {}, [], {}, 1, [decision]), Format.TABLE)
     shown = capsys.readouterr().out
     row = next(line for line in shown.splitlines() if "input-gap-1" in line)
-    assert " ".join(row.split()) == "2 17 input-gap-1 ada@here outage goes on at 130"
+    assert " ".join(row.split()) == "2 17 input-gap-1 ada@here outage continues at 130"
     assert "no findings" in shown
 
 

@@ -57,7 +57,7 @@ def test_a_history_has_neither_copies_nor_a_batch_to_wait_for(invoke: Any, url: 
 def test_what_is_stored_neither_moves_the_cursor_nor_begins_a_line(
     invoke: Any, url: Any, control: Any, words: Any
 ) -> None:
-    """Keys and values are of whoever writes to an input: a terminal would carry out what they hold."""
+    """Keys and values are of the producers of the inputs: a terminal would carry out what they hold."""
     stored = "\x1b]0;mine\x07\x9b2J\n0  ada \u2192 1000"
     found = PartRead(AT, ((stored, msgspec.msgpack.encode(stored)),))
     control.reading = lambda _: StateAnswer((found,), (), 1)

@@ -24,7 +24,7 @@ def kill_broker(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
 
 @contextmanager
 def kill_coordinator(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
-    """The one that coordinates the transactions of a partition."""
+    """The broker that coordinates the transactions of a partition."""
     partition = fault.pick % world.partitions
     node_id = asked(lambda: world.facts.coordinator(partition))
     hit(f"partition {partition}'s transactions are coordinated by broker {node_id - 1}")
@@ -34,7 +34,7 @@ def kill_coordinator(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
 
 @contextmanager
 def kill_leader(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
-    """The one that leads a partition of T-ZengLiang."""
+    """The broker that leads a partition of T-ZengLiang."""
     with _killed(world, hit, _leader(world, fault, hit)):
         yield
 
@@ -86,7 +86,7 @@ def rolling_restart(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
 
 @contextmanager
 def stale_leader(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
-    """The leader of a partition of T-ZengLiang cannot hear its peers, but its clients go on asking it: it answers with
+    """The leader of a partition of T-ZengLiang cannot hear its peers, but its clients keep asking it: it answers with
     an end that is not the end any more."""
     with _cut(world, hit, _leader(world, fault, hit), "peers"):
         yield

@@ -39,8 +39,8 @@ def stop_process(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
 
 @contextmanager
 def zombie(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
-    """Stop a process in the middle of whatever it did, for longer than its session and its transaction; others own
-    its partitions when it goes on and believes that nothing happened."""
+    """Stop a process in the middle of its work, for longer than its session and its transaction; others own
+    its partitions when it continues and believes that nothing happened."""
     process = world.slot(fault.pick).process
     hit(f"SIGSTOP of {process.name}")
     process.freeze()

@@ -103,7 +103,7 @@ def sort_otherwise(outputs: list[Output]) -> None:
 def test_what_is_not_once_and_in_order_is_named(
     truth: Truth, outputs: list[Output], change: Callable[[list[Output]], None], count: int, says: list[str]
 ) -> None:
-    """All faults are counted, five are told. Partitions have no order among each other."""
+    """All faults are counted, five are shown. Partitions have no order among each other."""
     change(outputs)
     findings = verify.check_outputs(truth, outputs).findings
     assert (findings.count, findings.first) == (count, says)

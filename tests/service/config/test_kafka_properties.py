@@ -94,7 +94,7 @@ def test_a_value_of_the_wrong_kind_is_shown(name, given):
 @settings(max_examples=30)
 @given(st.text(max_size=30), st.one_of(st.text(), st.integers(), st.booleans(), st.none()))
 def test_anything_else_is_refused_and_never_an_error_of_another_kind(name, value):
-    """Whatever is in a file ends in a message."""
+    """Any content of a file ends in a message."""
     try:
         said = repr(parse_property(dotted(name), value))
     except PropertyRefused as refused:

@@ -109,7 +109,7 @@ def test_command_line_beats_environment_beats_file_beats_defaults(tmp_path):
 
 
 def test_built_directly_nothing_from_outside_counts(monkeypatch):
-    """An embedder's Settings(...) is what it says, whatever the environment holds."""
+    """An embedder's Settings(...) is what it says, in any environment."""
     monkeypatch.setenv("SNAPREPLAY_HTTP__PORT", "1")
     assert Settings().http.port == 8080
     assert load_settings().http.port == 1
@@ -166,7 +166,7 @@ def test_a_secret_in_the_wrong_place_is_in_no_message(made):
 
 
 def test_all_mistakes_come_at_once():
-    """Nobody wants to repair settings one start at a time. A table that a program makes says the same, and how a dict
+    """Settings need not be repaired one start at a time. A table that a program makes says the same, and how a dict
     is given in Python."""
     found = problems({"http.prot": 1, "batch.records_max": 0, "kafka.acks": 1, "kafka.linger.ms": 1})
     assert len(found) == 4
@@ -199,7 +199,7 @@ def test_spans_without_opentelemetry_are_refused_with_what_to_install(monkeypatc
     ],
 )
 def test_limits_that_contradict_each_other_are_refused_with_both_names(given, names):
-    """A relation that does not hold would show much later as a timeout nobody understands."""
+    """A relation that does not hold would show much later as an unexplained timeout."""
     (line,) = problems(given)
     assert all(name in line for name in names)
 

@@ -51,7 +51,7 @@ class Bench:
 
 
 def test_it_has_succeeded_when_no_partition_is_left():
-    """Each part says who has it now. From the first moment the group is told, and the status has who asked."""
+    """Each part says who has it now. From the first moment the group knows it, and the status has who asked."""
     bench = Bench()
     operation = bench.ask(DRAIN, TWO)
     assert (bench.group.gives_away, bench.group.asked, operation.state) == (True, 1, "running")
@@ -88,7 +88,7 @@ def test_it_is_refused_if_nobody_would_take_the_partitions(peers, why):
 
 
 def test_it_is_begun_if_the_leader_tells_nothing_of_the_others():
-    """In a very large group. If there is nobody after all, the leader leaves the partitions where they are."""
+    """In a very large group. If there is no member after all, the leader leaves the partitions where they are."""
     bench = Bench()
     bench.group.share = Share()
     assert bench.ask(DRAIN).state == "running"

@@ -88,7 +88,7 @@ def test_only_the_last_ones_are_kept_newest_first(monkeypatch):
 
 
 def test_what_has_not_begun_is_cancelled_and_cannot_begin_any_more():
-    """The parts that have begun go on. Whoever begins a cancelled one is told so; its end changes nothing. Another
+    """The parts that have begun continue. The begin of a cancelled one says so; its end changes nothing. Another
     operation of that partition may follow at once."""
     operations = OperationRegistry()
     made = operations.create(TriggerSnapshot(), [0, 1, 2])

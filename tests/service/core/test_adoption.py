@@ -142,5 +142,5 @@ def test_each_field_that_manifest_and_increment_share_is_compared(name, other):
     ids=["nothing", "records", "timers"],
 )
 def test_what_was_applied_since_a_proposal_is_counted_also_where_no_position_moved(changed, count):
-    """Else nothing would be due, and whoever asks for a snapshot would hear that nothing was applied."""
+    """Else nothing would be due, and a request for a snapshot would be answered that nothing was applied."""
     assert applied_since(increment(9), increment(10, **changed)) == count

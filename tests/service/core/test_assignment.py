@@ -55,7 +55,7 @@ def present(members):
 
 
 def staying(members):
-    """Those that may keep what they have: everybody, if nobody who is there stays."""
+    """Those that may keep what they have: all, if no present member stays."""
     found = {name: member for name, member in members.items() if not member.is_leaving}
     return found if found.keys() - absent(members) else members
 
@@ -70,7 +70,7 @@ def after(members, shares):
 
 @given(MEMBERS, COUNTS)
 def test_every_partition_has_one_owner_and_its_copies_elsewhere(members, count):
-    """Whatever the processes say of themselves."""
+    """With any claims of the processes."""
     shares = assigned(members, range(count))
     assert Counter(each for share in shares.values() for each in share.owned) == Counter(range(count))
     holders = {name for name, member in present(members).items() if member.replicas}
@@ -150,7 +150,7 @@ def test_no_more_moves_than_need_to(racks, count, replicas):
 @given(MEMBERS, COUNTS)
 @example({name: Member(replicas=1, rack=rack) for name, rack in zip("abc", ("r1", "r1", "r2"), strict=True)}, 1)
 def test_a_copy_is_on_the_rack_of_its_owner_only_if_the_others_have_their_part(members, count):
-    """A partition that moves is copied where it moves to, whatever the rack."""
+    """A partition that moves is copied where it moves to, in any rack."""
     shares = assigned(members, range(count))
     holders = [name for name, member in present(members).items() if member.replicas]
     replicas = max((members[name].replicas for name in holders), default=0)
@@ -177,7 +177,7 @@ def test_who_is_absent_is_given_nothing(members, count):
 
 
 def test_what_was_taken_over_from_a_dead_static_member_does_not_go_back_to_it():
-    """Nor does what it had copies of, although it says that they are warm. What nobody has taken over stays with it."""
+    """Nor does what it had copies of, although it says that they are warm. What was not taken over stays with it."""
     dead = Peer("p1", "ledger-0", "host-a", "")
     members = {
         "a": Member(frozenset({0, 1}), frozenset({2, 3}), replicas=1, epochs={0: 1, 1: 1}, peer=dead, generation=3),
@@ -202,7 +202,7 @@ def test_the_dead_owners_partitions_go_to_their_copies_although_that_is_uneven()
 
 
 def test_who_comes_back_gets_copies_first():
-    """The owner goes on meanwhile."""
+    """The owner continues meanwhile."""
     members = {"a": Member(frozenset(range(4)), replicas=1), "b": Member(replicas=1)}
     shares = assigned(members, range(4))
     assert (shares["a"].owned, shares["b"].owned, shares["b"].next) == ((0, 1, 2, 3), (), (2, 3))
@@ -211,7 +211,7 @@ def test_who_comes_back_gets_copies_first():
 
 @pytest.mark.parametrize("later", ["a", "b"])
 def test_of_two_that_process_a_partition_the_later_owner_keeps_it(later):
-    """One of them stood still, was thought dead, and has not heard yet that it was replaced."""
+    """One of them was suspended, was thought dead, and has not heard yet that it was replaced."""
     epochs = {name: {0: 30 if name == later else 20} for name in "ab"}
     members = {name: Member(frozenset({0}), replicas=1, epochs=epochs[name]) for name in "ab"}
     assert assigned(members, range(1))[later].owned == (0,)

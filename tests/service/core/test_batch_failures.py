@@ -45,7 +45,7 @@ def test_the_record_to_blame_is_forgotten_with_its_topic():
     assert final is None
     assert failures.record is not None
     assert failures.record.record_id == RecordId("payments", 0, 5)
-    assert failures.anchor == failed.anchors["payments"], "by it another record at 5 is told apart"
+    assert failures.anchor == failed.anchors["payments"], "it distinguishes another record at 5"
     assert failures.recovered({"payments": "old"}) == failures
     assert failures.recovered({"payments": "new"}).record is None
 
@@ -91,7 +91,7 @@ def test_a_timer_is_to_blame_when_it_was_alone():
 
 
 def test_a_timer_is_left_out_in_its_batch_only():
-    """A doubt of weeks later must not take the next time of a periodic timer for the one that was refused."""
+    """A doubt of weeks later must not take the next time of a periodic timer for the refused one."""
     failures, _ = BatchFailures(0).refused(batch(0), TOO_LARGE, Events(1, "report at 5"))
     at = batch(0).batch
     assert failures.left_out_at(at) is failures.record is not None
@@ -213,7 +213,7 @@ def test_a_percentage_is_judged_when_the_window_is_full():
 
 
 def test_a_full_window_is_followed_by_an_empty_one():
-    """Old failures are forgotten with their window; a row goes on into the next one."""
+    """Old failures are forgotten with their window; a row continues into the next one."""
     full = after((7, 1), (0, 2))
     assert full.flooded(LIMITS) is None
     following = full.after(0, 1, LIMITS)

@@ -182,7 +182,7 @@ def test_pointers_are_the_newest_of_the_chain(snapshots, pointers_max):
 
 
 def test_every_increment_names_the_newest_decision_before_it():
-    """A decision is told in its own increment; those after it lead back to it, whoever writes them."""
+    """A decision is in its own increment; those after it lead back to it, of any owner."""
     assert chain().next_increment(None, None, 0).last_decision_offset == NO_OFFSET
     decided = Chain(ORIGIN, 7, increment(4, decision={"finding": "x"}), 40, 3)
     first = decided.next_increment(None, None, 0)
@@ -204,7 +204,7 @@ def test_topic_ids_are_those_of_the_last_increment_until_a_recovery_found_others
 
 @pytest.mark.parametrize("recovered", [None, {"refunds": PositionAnchor(9, 9)}])
 def test_an_anchor_belongs_to_one_position(recovered):
-    """An input that moved has the anchor of its new position, or none; one that stood still keeps its own, as a
+    """An input that moved has the anchor of its new position, or none; one that did not move keeps its own, as a
     recovery found it last."""
     before = {"payments": PositionAnchor(1, 1), "refunds": PositionAnchor(2, 2)}
     last = increment(4, position_anchors=before)

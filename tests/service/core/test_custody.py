@@ -50,9 +50,9 @@ VERDICTS = {
     "cut by an unclean election": (OLDER, OLD, {}, ONLY_COPY),
     "an old backup": (at(made(5, epoch=12), 14), NEW, {}, ONLY_COPY),
     "we have written to what was left": (OURS, OLD, {"replaced": True}, ONLY_COPY),
-    "a newer owner went on": (at(made(10, epoch=40), 44), OLD, {}, LEADS_ON),
+    "a newer owner continued": (at(made(10, epoch=40), 44), OLD, {}, LEADS_ON),
     "its chain began in a new log": (at(made(10, epoch=2, ids=NEW), 3), NEW, {}, LEADS_ON),
-    # it recovered from a cut log and went on: neither state holds all
+    # it recovered from a cut log and continued: neither state holds all
     "a newer owner is behind": (at(made(8, epoch=40), 44), OLD, {}, DISPUTED),
     "it is behind in a new log": (at(made(9, epoch=2, ids=NEW), 3), NEW, {}, DISPUTED),
     "an operator chose an older state": (
@@ -62,7 +62,7 @@ VERDICTS = {
     "an entry was corrected": (at(made(4, epoch=40, decision=PATCHED), 44), OLD, {}, DISPUTED),
     "a process chose it": (at(made(4, epoch=40, decision=BY_ITSELF), 44), OLD, {}, DISPUTED),
     # its claim came into the cut log at our offset, or below it; what we committed later is in doubt at most
-    "an owner of a cut log went on": (at(made(10, epoch=30, later_ms=9), 37), OLD, {}, LEADS_ON),
+    "an owner of a cut log continued": (at(made(10, epoch=30, later_ms=9), 37), OLD, {}, LEADS_ON),
     "an owner of a cut log is behind": (at(made(9, epoch=30, later_ms=9), 33), OLD, {}, DISPUTED),
     "its claim is below ours": (at(made(5, epoch=12, later_ms=9), 21), OLD, {}, DISPUTED),
     "ours, to what was left": (COMMITTED, OLD, {"replaced": True}, ONLY_COPY),

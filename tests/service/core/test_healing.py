@@ -136,7 +136,7 @@ def test_a_missing_topic_is_waited_for():
     ],
 )
 def test_a_batch_in_doubt_is_done_when_its_commit_was_asked_for(kept, warm):
-    """A commit that was not asked for cannot have happened; one without outputs nobody can have seen fail."""
+    """A commit that was not asked for cannot have happened; one without outputs cannot have been seen to fail."""
     _, effect = drive(*EMPTY, kept=kept)
     last = FoundIncrement(LAST, 33) if warm is Warm.DROPPED else FoundIncrement(DOUBTFUL, NO_OFFSET)
     assert effect == effects.Reenter(last, warm)
@@ -190,7 +190,7 @@ def test_a_log_that_is_shorter_than_it_was_is_no_obstacle_to_who_has_the_state()
 
 
 def test_a_newer_owners_state_is_loaded_and_ours_held_until_then():
-    """Somebody went on from what we have: ours counts until that is loaded, and then in no later attempt."""
+    """Somebody continued from what we have: ours counts until that is loaded, and then in no later attempt."""
     theirs = FoundIncrement(msgspec.structs.replace(increment(10, owner_epoch=31), topic_ids=OLD), 33)
     claimed = (*FENCED[:1], ALONE, events.ClaimAcknowledged("c1", 40), events.ClaimSeen(0, None))
     looked = (*claimed, events.WindowRead(theirs), events.TopicIdsRead(OLD))

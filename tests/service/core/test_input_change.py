@@ -47,7 +47,7 @@ def test_the_inputs_are_others_and_the_state_is_the_same():
 
 
 def test_the_chain_still_goes_back_to_where_it_began():
-    """To the genesis, or to the decision before; the next decision that begins it anew counts again."""
+    """To the genesis, or to the decision before; the next decision that begins it again counts again."""
     found = CHANGE.behind(FoundIncrement(LAST, 30), 40, SAYS, 123)
     assert (is_decided(found), found.last_decision_offset) == (False, NO_OFFSET)
     after = msgspec.structs.replace(found, decision=None, last_decision_offset=44, batch=9)

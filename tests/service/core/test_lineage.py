@@ -44,7 +44,7 @@ def test_another_fence_may_have_committed_something(producer_id, epoch, state, i
     [(7, 6, "Empty", True), (7, 6, "CompleteCommit", False), (7, 7, "Empty", False), (8, 6, "Empty", False)],
 )
 def test_a_fence_that_ends_an_open_transaction_raises_the_epoch_by_two(producer_id, epoch, state, is_harmless):
-    """Two fences would raise it further, because nobody has asked to commit the transaction."""
+    """Two fences would raise it further, because the transaction was not asked to commit."""
     assert unbroken(OURS, LastFence(Lineage(producer_id, epoch), state), left_open=True) is is_harmless
 
 

@@ -16,13 +16,13 @@ def pauses(aside, *looks):
 
 
 def test_it_looks_ever_more_slowly_but_twice_a_minute_at_least():
-    """2 s, 4 s … 30 s, also when nobody answers."""
+    """2 s, 4 s … 30 s, also without an answer."""
     assert pauses(SteppedDown(10.0), True, None, True, True, True, True) == [2, 4, 8, 16, 30, 30]
     assert SteppedDown(10.0, looks=10_000).pause_seconds == 30
 
 
 def test_gone_once_may_be_a_restart():
-    """It is back before the second look: nothing was taken from it, and the looking begins anew."""
+    """It is back before the second look: nothing was taken from it, and the looking begins again."""
     aside = SteppedDown(10.0, looks=9).looked(there=False)
     assert (aside.over, aside.pause_seconds) == (False, 10.0)
     aside = aside.looked(there=True)

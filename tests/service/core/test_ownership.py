@@ -114,7 +114,7 @@ def after(*outcomes, ownership=BEGINNING):
 
 
 def test_what_follows_every_outcome_of_every_stage():
-    """Whatever happens, somebody owns the partition again, or a person is asked."""
+    """In every case the partition has an owner again, or a person is asked."""
     assert {stage for stage, *_ in CASES} == set(Stage)
     for stage, known, outcome, expected in CASES:
         _, following = step(replace(BEGINNING, stage=stage, **known), outcome)
@@ -191,7 +191,7 @@ def test_who_is_interrupted_asks_nobody_any_more():
 
 
 def test_a_log_that_does_not_answer_is_asked_again_by_the_next_recovery():
-    """Nobody is fenced for it before the pause."""
+    """No owner is fenced for it before the pause."""
     ownership, following = after(Ended(DOUBT), LossAnswered(None), OwnerUnknown(NO_BROKER))
     assert (type(following), following.error) == (BackOff, NO_BROKER)
     assert isinstance(after(Done(), ownership=ownership)[1], Own)

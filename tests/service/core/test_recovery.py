@@ -122,7 +122,7 @@ def test_what_the_log_shows_may_end_the_attempt(happened, end, error):
 
 
 def test_a_newer_claim_ends_the_recovery():
-    """Its owner has fenced us already: whatever we find now may be old."""
+    """Its owner has fenced us already: what we find now may be old."""
     recovery, effect = drive(*CLAIMED, events.ClaimSeen(0, claim()))
     assert recovery.phase is Phase.FENCED
     assert effect == effects.GiveWay(claim())

@@ -91,7 +91,7 @@ def test_another_instance_or_ourselves_is_no_duplicate():
 
 
 def test_of_two_processes_with_one_instance_id_exactly_one_stays_down():
-    """The one started first, whoever claimed last, also when both started in the same millisecond."""
+    """The one started first, even if the other claimed last, also when both started in the same millisecond."""
     for started_at_ms in (999, 1000, 1001):
         theirs = replace(EXPECTED, process_id="p2", started_at_ms=started_at_ms)
         to_us = refusals.duplicate_instance(EXPECTED, claim(started_at_ms=started_at_ms))

@@ -26,7 +26,7 @@ from snapreplay.service.core.suspicion import (
 
 
 def test_after_each_false_alarm_the_process_is_left_alone_for_twice_as_long():
-    """From 10 seconds to 10 minutes; long after the last one it begins anew."""
+    """From 10 seconds to 10 minutes; long after the last one it begins again."""
     alarms, now, pauses = FalseAlarms(), 0.0, []
     assert alarms.until == -math.inf
     for _ in range(8):
@@ -84,7 +84,7 @@ def taken_at(now, absent=()):
 )
 def test_who_was_given_a_partition_of_ours_lived_then(answered_at, is_quiet, effect):
     """It does not hear us either, and each would take over from the other in turn. What is heard of it afterwards, or
-    that nobody listens there, says more."""
+    a closed port, says more."""
     _, effects = step(taken_at(100.0), Suspected("two", frozenset({7}), answered_at, is_quiet), 104.0)
     assert [type(each) for each in effects] == [effect]
 

@@ -90,7 +90,7 @@ def test_a_copy_is_kept_until_it_was_tried_and_never_tried_twice():
 
 
 def test_a_log_that_ends_before_the_copy_has_lost_its_end():
-    """The copy stays in memory: nobody else may have that batch."""
+    """The copy stays in memory: it may be the only copy of that batch."""
     ahead = WarmCopy(FoundIncrement(increment(10), 33))
     recovery, effect = drive(*STARTED, copy=ahead)
     assert isinstance(effect.error, IncrementsBehind)

@@ -50,7 +50,7 @@ async def test_without_a_whole_snapshot_nothing_can_be_accepted(bench):
 
 async def test_what_was_dropped_and_a_pause_are_still_known_after_an_older_state_was_accepted(bench):
     """What the last increment records: its fields, or a version that has a dropped one would not be refused; its pause,
-    or the partition would go on by itself."""
+    or the partition would continue by itself."""
     await bench.past()
     pause = Paused(1_000, "repairs")
     wrong = with_fields(fields={"default": ["-mail", "n", "sum"]}, digest=Digest(20, 1, 1), paused=pause)

@@ -39,7 +39,7 @@ async def witness(here):
 
 async def test_its_topics_and_groups_go_and_what_others_may_need_stays(stage, unique):
     """Dead letters and savepoints only go if they are named. Inputs and outputs never do. What is left of the app is
-    enough to begin anew with the savepoint."""
+    enough to begin again with the savepoint."""
     here = await with_a_past(stage, unique("ledger"))
     assert await witness(here)
     deletion = await propose(here.app.app_id, here.cluster)

@@ -65,7 +65,7 @@ class Start:
 
 @virtual
 async def test_a_new_app_waits_and_goes_on_after_init():
-    """Told what is missing and the one command; nobody is fenced and nothing is written meanwhile."""
+    """Told what is missing and the one command; no owner is fenced and nothing is written meanwhile."""
     here = fresh()
     start = Start(here)
     assert await start.waits()
@@ -116,7 +116,7 @@ async def killed(here: InMemory, then: str) -> None:
 @pytest.mark.parametrize("then", ["fenced", "begun", "written"])
 @virtual
 async def test_an_init_that_was_killed_before_its_claim_is_completed(then, seconds):
-    """Whatever it left open: a process waits, names `init` as the command, and goes on once that has run."""
+    """With anything left open: a process waits, names `init` as the command, and continues once that has run."""
     here = fresh()
     await killed(here, then)
     await asyncio.sleep(seconds)  # virtual time: until the transaction is over
@@ -147,7 +147,7 @@ async def test_without_own_topics_it_waits_for_them_first():
 
 @virtual
 async def test_between_the_creation_of_two_topics_it_is_patient():
-    """Only who waited for both: whoever starts with one of them is refused."""
+    """Only who waited for both: a start with one of them is refused."""
     here = fresh()
     here.delete_own_topics()
     start = Start(here)
@@ -168,7 +168,7 @@ async def test_between_the_creation_of_two_topics_it_is_patient():
 
 @virtual
 async def test_several_processes_begin_it_together():
-    """Whoever is fenced by another one looks again: one genesis, all go on."""
+    """A process that is fenced by another one looks again: one genesis, all continue."""
     here = fresh(1)
     here.delete_own_topics()
     starts = [Start(here, "earliest") for _ in range(4)]
@@ -190,7 +190,7 @@ async def ran(here: InMemory) -> None:
 
 @virtual
 async def test_a_lost_log_is_not_waited_for():
-    """Emptied, or another topic of its name, with nobody left: goes on to the recovery, which says what was lost."""
+    """Emptied, or another topic of its name, without a process: the recovery follows, which says what was lost."""
     for lose in (lambda h: h.trim(h.increments, h.log(h.increments).end), lambda h: h.recreate(h.increments)):
         here = InMemory()
         await ran(here)
@@ -198,13 +198,13 @@ async def test_a_lost_log_is_not_waited_for():
         left = here.log(here.increments).end
         for first_start in ("wait", "refuse", "earliest"):
             await Start(here, first_start).task
-        assert here.log(here.increments).end == left, "nobody has begun it anew"
+        assert here.log(here.increments).end == left, "it was not begun again"
         status = await here.failure()
         assert status.error.kind == "NotInitialised"
 
 
 async def refuses(here: InMemory) -> None:
-    """Nobody waits for `init`, and `init` itself writes nothing."""
+    """No process waits for `init`, and `init` itself writes nothing."""
     left = here.batches()
     for first_start in ("wait", "refuse", "earliest"):
         assert not await Start(here, first_start).waits()

@@ -113,7 +113,7 @@ async def test_an_app_that_has_processed_something_is_not_initialised_again(bare
 
 
 async def test_lost_increments_are_not_a_new_app(bare):
-    """Snapshots without increments: init refuses, and says how to start anew on purpose."""
+    """Snapshots without increments: init refuses, and says how to start again on purpose."""
     await init_app(bare.app, bare.settings(), bare.cluster)
     await bare.send([("0:a", {"amount": 1})])
     service = bare.service(snapshot={"before_stop": True})

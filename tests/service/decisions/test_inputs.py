@@ -1,4 +1,4 @@
-"""Inputs are added and retired by an increment in the chain as it is: the state stays, and every reader goes on."""
+"""Inputs are added and retired by an increment in the chain as it is: the state stays, and every reader continues."""
 
 import asyncio
 from collections.abc import Mapping
@@ -243,7 +243,7 @@ def _plain(entries: Mapping[bytes, bytes]) -> dict[str, int]:
 
 
 async def test_an_input_whose_records_are_gone_was_not_processed_to_its_end(story):
-    """Trimmed unprocessed, or made again: whoever retires it must say that the rest is left."""
+    """Trimmed unprocessed, or made again: its retirement must say that the rest is left."""
     two, one = story.of("a", "b"), story.of("b")
     await story.created("b")
     await two.prepare()

@@ -31,7 +31,7 @@ async def with_an_end_to_lose(bench, one):
 
 
 async def test_a_refused_change_leaves_its_owner_the_way_to_write_what_it_has_in_memory(bench):
-    """The command fences nobody: else the owner would not be the last one to have fenced, and its state, the only copy,
+    """The command fences no one: else the owner would not be the last one to have fenced, and its state, the only copy,
     would be disputed."""
     one, two = sums("late", "a"), sums("late", "a", "b")
     async with with_an_end_to_lose(bench, one) as (owner, lose):

@@ -333,7 +333,7 @@ async def test_an_input_that_was_copied_since_the_look_is_the_one_that_was_gone_
 
 
 async def test_other_fields_than_the_running_version_has_are_not_recorded(bench):
-    """The running version could not go on with them."""
+    """The running version could not continue with them."""
     await bench.prepare(typed(Narrow))
     async with bench.live() as one:
         await bench.feed(1)

@@ -1,4 +1,4 @@
-"""Tests of where an accepted state goes on; that the records do so is shown on a real broker in tests/attacks, B3."""
+"""Tests of where an accepted state continues; that the records do so is shown on a real broker in tests/attacks, B3."""
 
 import pytest
 
@@ -88,7 +88,7 @@ async def test_the_newest_anchor_that_still_stands_is_found(bench):
     [*((f"{kind}-0", 59) for kind in (OWN_KIND, UPGRADED_KIND, PATCHED_KIND)), ("input-replaced-0", None)],
 )
 async def test_what_an_owner_had_committed_before_it_wrote_its_memory_down_counts(bench, finding, offset):
-    """It went on in the same log, which a backup may bring back as it was; what an operator decided is another one."""
+    """It continued in the same log, which a backup may bring back as it was; an operator's decision is another one."""
     await bench.past()
     (log,) = await bench.read(bench.increments)
     last = decode(log[-1].value)
@@ -101,7 +101,7 @@ async def test_what_an_owner_had_committed_before_it_wrote_its_memory_down_count
 
 
 async def test_anchors_of_an_input_that_was_given_up_do_not_count(bench):
-    """A decision began the chain anew with another log; the old one comes back, record for record: what the chain has
+    """A decision began a new chain with another log; the old one comes back, record for record: what the chain has
     processed since is not in it."""
     await bench.past()
     old = bench.log(bench.input).committed()

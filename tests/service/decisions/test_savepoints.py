@@ -69,7 +69,7 @@ async def fed(stage, name, partitions=1, count=30):
 
 async def test_it_outlives_trimming_and_another_app_begins_with_it(stage, unique):
     """Kept while the app runs, which does not notice. The app's own topics lose the state of that moment; the other app
-    goes on from it, and comes to what the first one has come to. Nothing counts twice."""
+    continues from it, and comes to what the first one has come to. Nothing counts twice."""
     here = await stage(apps.ledger(unique("ledger")), 2, retention={"snapshots_kept": 2})
     async with here.running() as service:
         await here.feed(40)

@@ -142,7 +142,7 @@ async def test_an_app_that_has_a_chain_keeps_it(bench):
 
 @pytest.mark.parametrize("source", [None, "app"])
 async def test_a_new_beginning_is_no_log_that_lost_its_end(bench, source):
-    """Whoever gives up all increments gives up what the witness tells of, too; with the state of an app or without."""
+    """Giving up all increments gives up what the witness proves, too; with the state of an app or without."""
     await bench.past()
     heir = heir_of(bench)
     begin = (heir.app, heir.settings(), heir.cluster)

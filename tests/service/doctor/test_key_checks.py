@@ -61,7 +61,7 @@ GROWN = placed(java) | dict.fromkeys(NAMES[:3], 5)
     ],
 )
 def test_inputs_that_are_hashed_differently_are_named(left, right, named):
-    """With common keys or without; not if all are hashed alike, whatever the hash, nor if too little is known."""
+    """With common keys or without; not if all are hashed alike, with any hash, nor if too little is known."""
     app: App[Any] = App("x", inputs=[Topic("a"), Topic("b")], state=apps.accounts)
     topics = {name: topic(name, partition_count=COUNT) for name in ("a", "b")}
     found = list(keyed_alike(facts(app=app, topics=topics, keys={"a": left, "b": right})))

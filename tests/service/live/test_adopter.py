@@ -157,7 +157,7 @@ async def test_an_own_snapshot_under_way_comes_first(bench, hashing, monkeypatch
 
 
 async def test_a_partition_that_ends_leaves_a_proposal_to_the_next_look(bench, hashing):
-    """Who waits is told; nobody waits for the hashing."""
+    """A waiting caller learns it; the hashing delays no one."""
     async with bench.live() as one:
         await fed(bench, one)
         told = asked(one, Job(bench).propose())
@@ -232,7 +232,7 @@ async def test_an_owner_that_takes_its_own_adopts_nothing(bench):
 
 @pytest.mark.parametrize("by", ["owner", "both"])
 async def test_a_manifest_ahead_of_a_live_owner_is_outdated_by_a_snapshot(bench, caplog, by):
-    """Nobody proposes it, so a recovery would take it for the witness of a cut log. The owner knows better."""
+    """It was not proposed, so a recovery would take it for the witness of a cut log. The owner knows better."""
     await bench.prepare(snapshot={"by": by})
     async with bench.live() as one:
         await fed(bench, one)

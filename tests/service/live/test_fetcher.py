@@ -69,7 +69,7 @@ async def opened(reader: Reader, linger_ms: int = 0, told: list[str] | None = No
         context, context.input_names, piece_records=3, waiting_for=(list[str]() if told is None else told).append
     )
     assert fetcher.beyond({"left": 0}) == {}
-    await fetcher.open(guard, chain)  # type: ignore[arg-type]  # nobody looks at it
+    await fetcher.open(guard, chain)  # type: ignore[arg-type]  # it is not looked at
     return fetcher
 
 
@@ -284,7 +284,7 @@ async def end_turn(bench: Any, one: Any) -> None:
 
 
 async def test_a_record_that_full_batches_left_over_is_read_again_after_a_doubt(bench: Any) -> None:
-    """It lies in front of what is fetched anew, and would be applied twice."""
+    """It lies in front of what is fetched again, and would be applied twice."""
     await prepare(bench)
     async with bench.live() as one:
         await until(partial(has_rung, bench, 0), "rings")
@@ -304,7 +304,7 @@ async def test_a_record_whose_turn_has_begun_comes_first(bench: Any, mode: str) 
 
 
 async def test_it_comes_first_also_of_an_app_that_takes_the_state_over(bench: Any) -> None:
-    """Where that one goes on at the same positions."""
+    """Where that one continues at the same positions."""
     await begin_turn(bench)
     heir = bench.beside(alarms("heir"))
     await init_with_state(heir.app, heir.settings(), heir.cluster, "alarms", "positions")

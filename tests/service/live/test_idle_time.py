@@ -65,7 +65,7 @@ class Feed:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("changes", [True, False], ids=["changes", "lean"])
 async def test_restarts_change_nothing(bench, seed, changes):
-    """Whatever is due, in batches that have no room for it, with failing timers: every restore is proven, and goes on
+    """With anything due, in batches that have no room for it, with failing timers: each restore is proven, and resumes
     where the last batch ended."""
     settings = {"batch": {"records_max": 5, "linger_ms": 0}, "changelog": {"enabled": changes}}
     await bench.prepare(timed_app(), errors=DEAD_LETTER, **settings)

@@ -214,9 +214,9 @@ async def test_what_is_not_as_it_was_ends_the_batch(trigger, change):
 
 
 @pytest.mark.parametrize(("end", "differs"), [(10, False), (9, False), (8, True)])
-@pytest.mark.parametrize("gone", [True, False], ids=["gone", "written anew"])
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "written again"])
 async def test_of_a_compacted_batch_the_leader_epoch_tells(end, differs, gone):
-    """Compaction writes batches anew or removes them, and keeps their epochs."""
+    """Compaction rewrites batches or removes them, and keeps their epochs."""
     here = await Here().opened()
     here.is_cleaned = True
     here.batches[8] = None if gone else PositionAnchor(4, 77)
@@ -285,7 +285,7 @@ async def test_a_stale_leader_ends_no_doubt_that_the_leader_named(bench, monkeyp
 
 
 def stale_network(bench: Any, topic: str) -> Any:
-    """Make a network in which a partition is as it is now, whatever is lost of it."""
+    """Make a network in which a partition is as it is now, with any loss."""
     network, log = copy(bench.cluster.link.network), copy(bench.log(topic))
     log.records, log.transactions = [*log.records], [*log.transactions]
     log.places, log.epochs = [*log.places], [*log.epochs]

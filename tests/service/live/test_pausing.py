@@ -1,4 +1,4 @@
-"""A paused partition: it processes nothing, keeps everything, and stays paused whoever owns it."""
+"""A paused partition: it processes nothing, keeps everything, and stays paused under every owner."""
 
 import asyncio
 import json

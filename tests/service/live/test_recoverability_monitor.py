@@ -25,7 +25,7 @@ from tests.support.stage import until
 
 
 async def test_it_is_looked_at_once_a_minute(bench, monkeypatch):
-    """The first look comes within a minute; batches make none. Nobody reads a `recoverable` when it has ended."""
+    """The first look comes within a minute; batches make none. A `recoverable` is not read after its end."""
     made, reader = [], SimCluster.reader
 
     async def counted(self, **options):
@@ -69,7 +69,7 @@ async def test_a_lag_is_shown_although_nothing_is_fetched(bench, monkeypatch):
 
 
 async def test_a_look_that_fails_is_only_a_warning(bench, monkeypatch, caplog):
-    """Processing goes on, what is known stays, and the next look is tried."""
+    """Processing continues, what is known stays, and the next look is tried."""
 
     async def nobody(*_, **__):
         raise Unreachable("no broker")
@@ -89,7 +89,7 @@ LOG = TopicPartition("payments", 3)
 
 
 class Cluster:
-    """Answers what it is told to, and counts the questions."""
+    """Gives the set answer, and counts the questions."""
 
     def __init__(self) -> None:
         self.answers: list[Any] = []

@@ -1,4 +1,4 @@
-"""Full snapshots of a LIVE partition: when they are taken, and whom it is told."""
+"""Full snapshots of a LIVE partition: when they are taken, and who learns it."""
 
 import asyncio
 from itertools import pairwise
@@ -49,7 +49,7 @@ class Gate:
 
 
 def asked(one):
-    """Ask for a snapshot; what is told of it."""
+    """Ask for a snapshot; what is reported of it."""
     told: list[Any] = []
     assert one.runner.request_snapshot("trigger", ends(told))
     return told
@@ -70,7 +70,7 @@ async def fed(bench, one, count):
 
 async def test_a_snapshot_exists_also_without_more_input_and_is_not_taken_twice(bench):
     """An empty increment carries its pointer, and the next process starts from exactly it. What is in a snapshot
-    already is told by its id; nothing is written."""
+    already is named by its id; nothing is written."""
     async with bench.live() as one:
         assert (await answer(asked(one)))[:2] == ("skipped", None)
         await fed(bench, one, 30)
@@ -101,11 +101,11 @@ async def test_records_that_were_skipped_are_in_a_snapshot_too(bench):
         assert (await answer(asked(one)))[0] == "succeeded"
 
 
-# ---- while processing goes on ------------------------------------------------------------------
+# ---- while processing continues ------------------------------------------------------------------
 
 
 async def test_processing_goes_on_while_a_snapshot_is_written(bench, gate, monkeypatch):
-    """Its image is of the batch at its mark, whatever came since. What it left to do is done before the next one, in
+    """Its image is of the batch at its mark, despite later ones. What it left to do is done before the next one, in
     small steps: the next mark would do all of it at once."""
     monkeypatch.setattr(shards, "SETTLE_ENTRIES", 1)
     async with bench.live() as one:
@@ -178,7 +178,7 @@ async def test_whoever_waits_for_a_snapshot_hears_of_its_end(bench, gate):
 
 
 async def test_a_snapshot_that_fails_is_told_and_taken_later(bench, gate):
-    """Processing goes on; the policy tries again by itself after a pause."""
+    """Processing continues; the policy tries again by itself after a pause."""
     await bench.prepare(snapshot={"every_records": 11})
     async with bench.live() as one:
         gate.down = True
@@ -195,7 +195,7 @@ async def test_a_snapshot_that_fails_is_told_and_taken_later(bench, gate):
 
 
 async def test_snapshots_that_fail_half_way_do_not_fill_the_topic(bench, monkeypatch):
-    """Nobody trims what they leave while none succeeds. When one can be written again, it is."""
+    """What they leave is not trimmed while none succeeds. When one can be written again, it is."""
     appender, failing = SimCluster.appender, [True]
 
     async def failing_at_the_manifest(self):
@@ -270,7 +270,7 @@ async def test_a_graceful_stop_leaves_nothing_to_advance(bench):
 
 
 def replaced(bench, one):
-    """Another topic of this name; the partition is told as by its watch of topics."""
+    """Another topic of this name; the partition learns it as from its watch of topics."""
     old = bench.broker.topic_ids[bench.snapshots]
     bench.recreate(bench.snapshots)
     new = bench.broker.topic_ids[bench.snapshots]
@@ -278,7 +278,7 @@ def replaced(bench, one):
 
 
 async def test_a_new_t_quanliang_holds_nothing_before_a_snapshot_in_it_is_pointed_to(bench, gate):
-    """Not recoverable until then, although it is there, and its id is the one that the chain bears by now."""
+    """Not recoverable until then, although it is there, and the chain has its id by now."""
     async with bench.live() as one:
         await fed(bench, one, 10)
         replaced(bench, one)
@@ -450,7 +450,7 @@ async def test_a_snapshot_that_is_cancelled_before_its_first_step_does_not_preve
 
 
 async def test_a_snapshot_that_waits_is_taken_back(bench, gate):
-    """Nothing is written for it. One that has begun is written to its end; whoever asks again gets the next one."""
+    """Nothing is written for it. One that has begun is written to its end; a second request gets the next one."""
     await bench.prepare()
     async with bench.live() as one:
         await fed(bench, one, 10)
@@ -471,7 +471,7 @@ async def test_a_snapshot_that_waits_is_taken_back(bench, gate):
 
 
 async def test_a_snapshot_that_was_cancelled_in_the_last_moment_is_of_nobody(bench, gate):
-    """It is being marked when the operation is cancelled: it is written, and nobody is told."""
+    """It is being marked when the operation is cancelled: it is written without a message."""
     await bench.prepare()
     async with bench.live() as one:
         await fed(bench, one, 10)
@@ -566,7 +566,7 @@ async def test_nothing_is_trimmed_when_an_own_topic_was_replaced(bench, caplog, 
 
 
 async def test_a_trim_that_fails_is_only_a_warning(bench, caplog, monkeypatch):
-    """Processing goes on; the log says that the next snapshot tries again."""
+    """Processing continues; the log says that the next snapshot tries again."""
 
     async def no_leader(*_):
         raise Unreachable("no leader")

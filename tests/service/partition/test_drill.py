@@ -22,7 +22,7 @@ from tests.support.tampering import flip, with_fields
 
 
 def asked(one: Any) -> list[Any]:
-    """Ask for a drill; what is told of it."""
+    """Ask for a drill; what is reported of it."""
     told: list[Any] = []
     assert one.runner.request_drill(lambda *news: told.append(news))
     return told

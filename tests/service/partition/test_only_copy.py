@@ -1,4 +1,4 @@
-"""A state that is only in the memory of a process: whoever might stop that is told."""
+"""A state that is only in the memory of a process: a warning comes before a stop."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ from tests.support.stage import until
 
 @pytest.mark.parametrize("recoverable", [False, True])
 async def test_it_is_told_while_a_broker_that_does_not_answer_is_asked(bench, monkeypatch, recoverable):
-    """The alert begins anew with each gap, and the question may wait for minutes."""
+    """The alert begins again with each gap, and the question may wait for minutes."""
     one = await bench.owner()
     await one.phase("live")
     asked = asyncio.Event()
@@ -200,7 +200,7 @@ async def test_a_batch_that_was_refused_is_not_written_aside(bench, monkeypatch)
 
 
 async def test_a_stop_that_can_commit_nothing_writes_the_state_aside(bench, monkeypatch):
-    """At once: nobody knows how much time is left. The error of the stop names the snapshot."""
+    """At once: it is not known how much time is left. The error of the stop names the snapshot."""
     one = await refused(bench)
     refusing(monkeypatch)
     compacted(bench)
@@ -238,7 +238,7 @@ def failing_writes(monkeypatch):
 
 
 async def test_attempts_that_fail_half_way_do_not_fill_the_topic(bench, monkeypatch):
-    """Whatever such an attempt has written stays at the end of the topic. Where nothing could be written, it is tried
+    """What such an attempt has written stays at the end of the topic. Where nothing could be written, it is tried
     again soon."""
     failing, failed = failing_writes(monkeypatch)
     one = await refused(bench)

@@ -1,4 +1,4 @@
-"""Tests of the time after the process stood still: who is the owner, and how long that is not known."""
+"""Tests of the time after the process was suspended: who is the owner, and how long that is not known."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ def bench():
 
 @virtual
 async def test_a_zombie_without_input_finds_out_that_it_is_one(bench):
-    """Doubtful at once, FENCED when the log has told of the newer owner, which goes on. In between it is never LIVE
+    """Doubtful at once, FENCED when the log has told of the newer owner, which continues. In between it is never LIVE
     without a doubt."""
     one = await bench.owner()
     await one.phase("live")
@@ -116,7 +116,7 @@ async def test_no_time_passes_before_the_input_was_read_again(bench, monkeypatch
 
 @virtual
 async def test_a_commit_that_began_later_answers_the_question(bench, monkeypatch):
-    """Then nobody is asked."""
+    """Then the group is not asked."""
 
     async def must_not_be_asked(*_):
         raise AssertionError("asked")

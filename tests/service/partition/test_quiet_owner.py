@@ -73,7 +73,7 @@ async def test_a_quiet_owner_leaves_within_two_seconds_of_a_newer_claim(bench, o
 
 
 async def test_what_a_quiet_owner_shows_is_as_old_as_the_last_look(bench, monkeypatch):
-    """Nobody answers for a minute: then the age is a minute."""
+    """There is no answer for a minute: then the age is a minute."""
     async with quiet(bench) as one:
         assert one.runner.readable.age_seconds <= 1.0
 
@@ -206,7 +206,7 @@ def lose(bench, one, loss):
 @pytest.mark.parametrize("is_paused", [False, True], ids=["idle", "paused"])
 @pytest.mark.parametrize("loss", LOSSES)
 async def test_an_owner_that_commits_nothing_writes_what_its_log_has_lost(bench, watches, loss, is_paused):
-    """It is not ready meanwhile. Whoever comes next finds all of it, whatever becomes of this process."""
+    """It is not ready meanwhile. The next owner finds all of it, even if this process dies."""
     one = await idle(bench, watches, loss)
     if is_paused:
         told: list[Any] = []
@@ -231,7 +231,7 @@ async def test_an_owner_that_commits_nothing_writes_what_its_log_has_lost(bench,
 
 
 async def test_a_leader_that_lags_behind_for_a_while_has_lost_nothing(bench, watches, monkeypatch):
-    """It is asked again, and the owner goes on by the same claim."""
+    """It is asked again, and the owner continues by the same claim."""
     one = await idle(bench, watches)
     bounds, ends, doubts = SimReader.bounds, SimReader.end_offsets, dict[str, float]()
     one.board.subscribe(lambda status: doubts.setdefault(status.ownership_doubt, now()))
@@ -257,7 +257,7 @@ async def test_a_leader_that_lags_behind_for_a_while_has_lost_nothing(bench, wat
 
 
 async def test_a_doubt_ends_although_brokers_did_not_answer_when_asked_again(bench, watches, monkeypatch):
-    """Also where records come meanwhile, and nobody looks any more because of them."""
+    """Also where records come meanwhile, and they end the looks."""
     one = await idle(bench, watches)
     said: list[str] = []
 

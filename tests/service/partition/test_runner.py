@@ -181,7 +181,7 @@ async def test_who_steps_down_stops_also_where_nobody_claimed(bench):
     one.runner.refuse(refusals.duplicate_instance(one.context.expected, claim_of(one.context)))
     await one.phase("fenced")
     one.runner.on_reassigned()
-    assert (await one.phase("live")).restore.warm == "kept", "nobody has written since"
+    assert (await one.phase("live")).restore.warm == "kept", "there was no write since"
 
 
 async def test_without_input_the_log_tells_of_a_younger_process_too(bench):
@@ -269,7 +269,7 @@ async def test_whoever_waits_for_a_retry_hears_of_the_end(bench):
 
 
 async def test_a_defect_stops_this_partition_and_says_so(bench, monkeypatch):
-    """FAILED, called a defect; the process goes on."""
+    """FAILED, called a defect; the process continues."""
     one = await live(bench)
 
     def broken(*_):
@@ -282,7 +282,7 @@ async def test_a_defect_stops_this_partition_and_says_so(bench, monkeypatch):
     assert "defect" in status.error.hint
     one.runner.retry(one.context.view, lambda *_: None)
     status = await one.phase("live")
-    assert status.restore.warm is None, "nobody knows what the state in memory was"
+    assert status.restore.warm is None, "it is not known what the state in memory was"
     await one.position(10)
     assert len(await one.outputs()) == 10
 
@@ -301,7 +301,7 @@ async def test_a_stop_does_not_wait_for_a_recovery_or_a_pause(bench):
 
 
 async def test_snapshots_are_taken_of_live_partitions_only(bench):
-    """Asked before: no; asked then: yes, and whoever asked hears of it."""
+    """Asked before: no; asked then: yes, and the caller gets the answer."""
     one, told = await bench.owner(), list[Any]()
     assert not one.runner.request_snapshot("test", ends(told))
     await one.phase("live")
@@ -322,7 +322,7 @@ async def test_a_handler_that_blocks_longer_than_a_transaction_may_take(stage, u
     one.board.subscribe(lambda status: epochs.add(status.owner_epoch))
     await one.position(20)
     await one.end()
-    assert len(epochs - {None}) <= 5, "two, and one more for each time that the broker stood still"
+    assert len(epochs - {None}) <= 5, "two, and one more for each time that the broker was suspended"
     assert len((await here.read(here.app.outputs[0].name))[0]) == 20
 
 
@@ -356,7 +356,7 @@ async def test_a_batch_that_never_ends_in_time_is_made_smaller(bench):
 
 
 async def test_a_partition_that_comes_back_before_its_runner_has_ended_is_taken_back(bench):
-    """It goes on from memory, in the same task. After the end nothing can be taken back."""
+    """It continues from memory, in the same task. After the end nothing can be taken back."""
     one = await live(bench)
     await bench.feed(10)
     await one.position(10)
@@ -364,7 +364,7 @@ async def test_a_partition_that_comes_back_before_its_runner_has_ended_is_taken_
     assert one.runner.take_back()
     await bench.feed(10)
     await one.position(20)
-    await until(lambda: one.status.restore.warm, "it goes on from memory")
+    await until(lambda: one.status.restore.warm, "it continues from memory")
     await one.end()
     assert not one.runner.take_back()
 
@@ -451,7 +451,7 @@ async def test_an_answer_is_given_once():
 
 
 async def test_a_retry_that_was_cancelled_does_not_begin():
-    """Whoever asked hears nothing more; the next one does."""
+    """The caller hears nothing more; the next one does."""
     retry, heard = RetryRequest(), list[Any]()
     retry.ask(StopError("cancelled before"), lambda *_: True)
     assert not retry.under_way
@@ -512,7 +512,7 @@ async def test_a_new_assignment_ends_a_pause_but_not_the_wait():
 
 @virtual
 async def test_a_stop_ends_the_wait_unasked():
-    """Whoever is stopped takes nothing back."""
+    """A stopped process takes nothing back."""
     group, stopped = Coordinator(True), asyncio.Event()
     waiting = asyncio.create_task(stands_back(group).until_given(1, stopped))
     await asyncio.sleep(0)  # the pause has begun

@@ -84,7 +84,7 @@ async def followed(bench):
 
 
 async def taken_over(bench, copied):
-    """End the owner; let another one go on from the copy. Returns its status."""
+    """End the owner; let another one continue from the copy. Returns its status."""
     (handed,) = await copied.handed_over()
     two = await bench.owner("two")
     two.runner.take(*handed)
@@ -245,7 +245,7 @@ async def test_whatever_is_wrong_it_says_why_and_starts_over(bench, monkeypatch)
 
 
 async def test_a_copy_that_is_ahead_of_the_log_is_kept(bench):
-    """The log has lost its end: whoever takes over says so, and the copy is still there."""
+    """The log has lost its end: the new owner says so, and the copy is still there."""
     one, copied = await followed(bench)
     await one.end()
     records = (await bench.read(bench.increments))[0]
@@ -411,7 +411,7 @@ async def test_a_reader_sees_whole_batches_only(bench, monkeypatch, part_bytes, 
 
 
 async def test_a_copy_that_starts_over_shows_nothing(bench):
-    """Whoever reads it hears that it is being loaded."""
+    """A read says that it is being loaded."""
     _, copied = await followed(bench)
     copied.standby.readable()
     copied.standby._failed(DamagedError("a changes record is damaged"))

@@ -42,7 +42,7 @@ class Side:
         return partition in self.gives
 
     def rejoin(self):
-        """Note what the group is told."""
+        """Note what is reported to the group."""
         self.told.append(dict(self.supervisor.holding.epochs))
 
     @property
@@ -231,7 +231,7 @@ async def ahead(bench):
 
 
 async def test_the_only_copy_of_a_lost_batch_outlives_a_takeover_that_is_given_up(bench):
-    """The owner may stand still, so nobody is fenced for 15 s, and the session is over before. When the group gives the
+    """The owner may be suspended, so it is not fenced for 15 s; the session is over before. When the group gives the
     partition to this process, the loss is named, and the copy is still there."""
     async with ahead(bench) as (one, other, batch):
         other.suspects(one)
@@ -248,7 +248,7 @@ async def test_the_only_copy_of_a_lost_batch_outlives_a_takeover_that_is_given_u
 
 
 async def test_the_only_copy_of_a_lost_batch_is_not_given_up_for_an_assignment(bench, caplog):
-    """It is held until another chain goes on, or the log has the batch again."""
+    """It is held until another chain continues, or the log has the batch again."""
     async with ahead(bench) as (one, other, batch):
         other.supervisor.assigned(set(), Share(peers=other.copies(one, other).peers))
         await asyncio.sleep(10)
@@ -272,7 +272,7 @@ async def test_who_stops_the_only_copy_of_a_lost_batch_is_told(bench, caplog):
 
 
 async def test_who_is_fenced_in_the_middle_of_a_takeover_gives_it_up(bench):
-    """The owner lives, and the coordinator has given it the partition: nobody fences it in return."""
+    """The owner lives, and the coordinator has given it the partition: it is not fenced in return."""
     async with two(bench) as (one, other):
         other.suspects(one)
         await other.phase("live")
@@ -354,7 +354,7 @@ class Loads:
 
 
 async def test_who_is_given_nothing_gives_up_its_copies(bench):
-    """Another process holds them. While the increments topic is gone, nobody is given anything, and they are kept."""
+    """Another process holds them. While the increments topic is gone, nothing is assigned, and they are kept."""
     async with two(bench) as (one, other):
         share = other.copies(one, other, first=())
         other.supervisor.assigned(set(), Share())
@@ -365,7 +365,7 @@ async def test_who_is_given_nothing_gives_up_its_copies(bench):
 
 
 async def test_a_partition_that_moves_away_stays_as_a_copy(bench, monkeypatch):
-    """Nothing is loaded anew. It is compared with the log like every other copy."""
+    """Nothing is loaded again. It is compared with the log like every other copy."""
     async with two(bench) as (one, other):
         loads, copied = Loads(monkeypatch), other.copies(one, other)
         await bench.feed(10)

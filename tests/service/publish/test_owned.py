@@ -30,7 +30,7 @@ class Claimant:
         return await self.writes(claim_record(self.context, claim_id))
 
     async def sees(self, offset, at):
-        """Return whatever comes of its claim "mine" there."""
+        """Return the outcome of its claim "mine" there."""
         effect = effects.SeeClaim("mine", offset, False)
         return await await_claim(self.context, self.reader, effect, at)
 
@@ -43,7 +43,7 @@ async def claimant(bench):
 
 
 async def test_our_claim_is_delivered(bench):
-    """With the start of the log; nobody claimed since."""
+    """With the start of the log; there is no claim since."""
     one = await claimant(bench)
     assert await one.sees(*await one.claims("mine")) == events.ClaimSeen(0, None)
 
@@ -61,7 +61,7 @@ async def test_a_claim_behind_ours_is_named(bench):
 
 
 async def test_another_record_at_our_offset_is_another_log(bench):
-    """Whatever this is, it is not what we wrote to; nor is it a damaged log, which would need a person."""
+    """It is not the topic that we wrote to; nor is it a damaged log, which would need a person."""
     one = await claimant(bench)
     offset, at = await one.claims("another")
     with pytest.raises(ForeignClaim, match=rf"Claim\(.*at offset {offset}, where this process committed"):
@@ -88,7 +88,7 @@ async def test_a_claim_behind_an_open_transaction_is_hidden(bench):
 
 
 async def test_an_answer_from_before_a_standstill_hides_no_claim(bench):
-    """The process stands still between the answer and the look at it; the transaction ends meanwhile."""
+    """The process is suspended between the answer and the look at it; the transaction ends meanwhile."""
     one = await claimant(bench)
     epoch = bench.open_transaction("foreign", bench.increments, b"open")
     mine = await one.claims("mine")

@@ -1,4 +1,4 @@
-"""Beginning a chain anew, from a state that only this process has."""
+"""Beginning a new chain, from a state that only this process has."""
 
 import getpass
 import os
@@ -90,7 +90,7 @@ async def standing_of(context, digest):
 
 
 async def test_a_state_that_no_process_holds_is_restored_from_what_is_published(bench):
-    """The owner restores it, proven, and goes on with it."""
+    """The owner restores it, proven, and continues with it."""
     await bench.prepare()
     context = await bench.context()
     store = filled(context)

@@ -1,4 +1,4 @@
-"""Fixtures in memory, in virtual time; on a real broker nobody waits for a stale leader."""
+"""Fixtures in memory, in virtual time; on a real broker there is no wait for a stale leader."""
 
 import pytest
 

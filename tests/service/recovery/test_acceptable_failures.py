@@ -154,7 +154,7 @@ async def test_a_gap_is_accepted_only_where_the_state_can_be_had_without_the_inp
 @pytest.mark.parametrize("rest", [0, 3])
 async def test_a_log_that_does_not_fit_is_known_as_another_topic(bench, rest):
     """Empty, the newest manifest names the topic that its increment was in; with a part of the old log, its increments
-    do, and nobody blames two owners."""
+    do, and two owners are not blamed."""
     await bench.past()
     old = bench.broker.topic_ids[bench.increments]
     kept = bench.log(bench.increments).committed()

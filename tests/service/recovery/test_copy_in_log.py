@@ -69,7 +69,7 @@ async def test_a_log_that_holds_our_last_batch_is_a_copy_of_the_state(bench):
 
 
 async def test_a_damaged_tail_is_no_copy(bench):
-    """The next owner could not go on from it; that is no answer that is missing."""
+    """The next owner could not continue from it; that is no answer that is missing."""
     await bench.past()
     context = await bench.context()
     producer, kept = await owned(context)
@@ -104,7 +104,7 @@ async def test_a_state_is_written_unless_the_witness_tells_of_a_later_batch(benc
 
 @pytest.mark.parametrize("committed", [True, False])
 async def test_an_output_tells_whether_its_batch_was_committed(bench, committed):
-    """It is delivered to who reads committed records, or it is not; when it is trimmed or gone nobody can say."""
+    """It is delivered to who reads committed records, or it is not; when it is trimmed or gone this is not known."""
     await bench.past()
     context, topic = await bench.context(), bench.app.outputs[0].name
     place = (topic, 0, bench.log(topic).end)
@@ -125,7 +125,7 @@ async def test_an_output_tells_whether_its_batch_was_committed(bench, committed)
 
 
 async def test_what_is_committed_into_another_topic_of_the_name_is_no_copy(bench):
-    """An owner that does not know yet goes on: its increments bear the old id."""
+    """An owner that does not know yet continues: its increments bear the old id."""
     await bench.past()
     context = await bench.context()
     producer, kept = await owned(context)

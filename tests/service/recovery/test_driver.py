@@ -151,7 +151,7 @@ async def test_the_claim_names_this_process(bench):
 
 
 async def test_another_version_of_the_app_is_told_once(bench, caplog):
-    """Who goes on, where whom; nothing after the first batch of the new version."""
+    """Who continues, where whom; nothing after the first batch of the new version."""
     await bench.past()
     new = apps.unseen(apps.ledger("app"), "code:new")
     with caplog.at_level(logging.INFO, "snapreplay"):

@@ -17,7 +17,7 @@ async def examined(bench, **tables):
 
 
 async def test_a_partition_that_would_go_live_has_nothing_the_matter(bench):
-    """The state is restored and proven, and the log is as it was: nobody was fenced, nothing claimed."""
+    """The state is restored and proven, and the log is as it was: no owner was fenced, nothing claimed."""
     await bench.past()
     before = await bench.read(bench.increments)
     examiner, error = await examined(bench)

@@ -76,7 +76,7 @@ FIRST = ("ada", {"email": "a@b"})
 
 @virtual
 async def test_a_field_of_a_later_version_is_never_dropped(bench):
-    """Rolled back, the old code says so before the first record, and the later version goes on where it was."""
+    """Rolled back, the old code says so before the first record, and the later version continues where it was."""
     await bench.prepare(OLD)
     await run(bench, OLD, ("eve", {}))
     await run(bench, NEW, FIRST)
@@ -139,7 +139,7 @@ def layout_of(cents, **kinds):
 
 @virtual
 async def test_a_value_never_gets_another_meaning(bench):
-    """Refused before the first record, and the version before goes on. Upgraded from the type that was stored, each
+    """Refused before the first record, and the version before continues. Upgraded from the type that was stored, each
     entry keeps what it was."""
     old, new = app_of(Limit), app_of(Raised)
     await bench.prepare(old)

@@ -131,7 +131,7 @@ async def test_a_log_that_got_its_last_record_back_is_a_copy_of_itself(bench, ca
     context, partition = await bench.context(), TopicPartition(bench.input, 0)
     position = read_positions(bench.batches()[-1])[bench.input]
     async with reading(context.cluster) as reader:
-        assert not await was_cut(reader, partition, position), "whoever asks has one rule"
+        assert not await was_cut(reader, partition, position), "all callers have one rule"
     for _ in range(2):
         async with bench.live() as one:
             await bench.feed(1)

@@ -61,7 +61,7 @@ async def test_a_state_is_let_go_only_when_the_log_leads_to_it(bench):
 
 
 async def test_who_has_claimed_since_is_not_disturbed(bench, monkeypatch):
-    """What is held is held beside the new owner; and beside whoever may be one, while the log cannot be read."""
+    """What is held is held beside the new owner; and beside one that may be, while the log cannot be read."""
     memory, epoch = await held(bench)
     assert not await memory.is_others(epoch)
     await left_by(bench)
@@ -173,7 +173,7 @@ async def test_only_what_is_whole_and_in_the_log_is_left_as_a_copy(bench):
 
 
 async def test_a_copy_has_nothing_of_a_batch_that_was_applied_and_never_committed(bench):
-    """An owner ends while the next batch is applied on top: staged or only touched. Whoever goes on from the copy would
+    """An owner ends while the next batch is applied on top: staged or only touched. The next owner from the copy would
     commit it with a batch of its own."""
     memory, _ = await held(bench)
     store, last = memory.store, memory.kept.last

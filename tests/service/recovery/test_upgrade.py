@@ -129,7 +129,7 @@ async def test_a_field_that_the_old_type_leaves_out_is_not_dropped_unseen(bench)
 
 
 async def test_the_older_code_is_refused_afterwards(bench):
-    """By the number that it would have to have; the new one goes on. The other way back is an upgrade to the old
+    """By the number that it would have to have; the new one continues. The other way back is an upgrade to the old
     entries: it is named, too."""
     await bench.past()
     async with bench.live(second(bench)):
@@ -147,7 +147,7 @@ async def test_the_older_code_is_refused_afterwards(bench):
 
 
 async def test_an_upgrade_that_fails_changes_nothing_and_names_the_entry(bench):
-    """The old version goes on; mended, the new one takes over."""
+    """The old version continues; mended, the new one takes over."""
     await bench.past()
 
     def fails(key, old):
@@ -165,7 +165,7 @@ async def test_an_upgrade_that_fails_changes_nothing_and_names_the_entry(bench):
 
 
 async def test_an_upgrade_that_is_another_one_each_time_is_not_committed(bench):
-    """A count of calls would become a balance: the log stays as it is, and the old version goes on."""
+    """A count of calls would become a balance: the log stays as it is, and the old version continues."""
     await bench.past()
     count = len(bench.batches())
     calls = iter(range(10**6))
@@ -255,7 +255,7 @@ async def test_a_finding_is_not_accepted_by_a_version_that_upgrades_first(bench)
 
 
 async def test_a_store_without_an_upgrade_is_read_before_anything_is_written(bench):
-    """Afterwards no version could read it; as it is, the old one goes on."""
+    """Afterwards no version could read it; as it is, the old one continues."""
     await bench.past()
     app = second(bench)
     app.upgrades = {(1, "elsewhere"): app.upgrades[1, "default"]._replace(store="elsewhere", keys=KeyCodec(str))}

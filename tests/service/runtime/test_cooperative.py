@@ -258,7 +258,7 @@ async def test_a_throttled_task_keeps_its_share_of_the_loop():
 
 
 async def test_a_loop_that_is_not_busy_is_not_spared():
-    """It runs the others between two steps, and goes on."""
+    """It runs the others between two steps, and continues."""
     with throttled(0.1, lambda: False) as throttle:
         await run_cooperatively(spun(2 * YIELD_AFTER_SECONDS) for _ in range(3))
     assert throttle.rested_seconds == 0

@@ -1,4 +1,4 @@
-"""A loop that stood still: who hears of it, and when."""
+"""A blocked loop: which listeners are called, and when."""
 
 import asyncio
 
@@ -38,7 +38,7 @@ async def test_who_listens_hears_how_long_it_stood_still(clock):
 
 
 async def test_it_is_silent_until_all_have_heard_of_it(clock):
-    """Another thread must not see a loop that turns and listeners that do not know yet that it stood still."""
+    """Another thread must not see a loop that turns and listeners that do not know yet that it was blocked."""
     now, pulse = clock
     seen: list[float] = []
     with pulse.notifying(lambda _: seen.append(pulse.silent_seconds)):
@@ -60,7 +60,7 @@ def test_a_loop_that_does_not_beat_never_stands_still():
 
 
 async def test_a_pulse_that_beats_looks_by_itself(monkeypatch):
-    """Nobody else has to."""
+    """No other caller has to."""
     monkeypatch.setattr(module, "BEAT_SECONDS", 0.01)
     now, heard = [1000.0], asyncio.Event()
     pulse = Pulse(lambda: now[0])

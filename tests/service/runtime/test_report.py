@@ -36,7 +36,7 @@ def test_an_error_is_shown_with_kind_hint_reaction_and_record():
 
 
 def test_an_error_outside_the_tree_is_called_a_defect():
-    """Nobody is sent to look at their cluster for a bug of ours."""
+    """A bug of snapreplay sends no operator to look at the cluster."""
     problem = problem_of(ZeroDivisionError("1/0"))
     assert problem.kind == "ZeroDivisionError"
     assert problem.reaction == "stop"
@@ -68,7 +68,7 @@ async def test_every_change_is_published_whole(board, reporter):
 
 
 async def test_an_outlook_is_no_progress(reporter):
-    """A partition that stands still is not made young by being looked at."""
+    """A partition that makes no progress is not made young by being looked at."""
     before = reporter.status.updated_at
     reporter.note(
         recoverable=False, unrecoverable_reason="gone", blocked_by_open_transaction=(BlockedTopic("t", 5, 2),)
@@ -90,7 +90,7 @@ async def test_seconds_are_added_up_per_phase_of_a_recovery(reporter):
 
 
 async def test_a_phase_that_cannot_follow_is_a_defect(reporter):
-    """From ASSIGNED nobody is LIVE at once."""
+    """From ASSIGNED no partition is LIVE at once."""
     with pytest.raises(AssertionError, match="assigned cannot be followed by live"):
         reporter.phase(Phase.LIVE)
 
@@ -166,7 +166,7 @@ def test_what_is_tried_again_is_said_once_and_summed_up(bench):
 
 
 def test_another_cause_is_said_at_once(bench):
-    """Whatever was said before."""
+    """After any report before."""
     failures, lines, _ = bench
     failures.retried(LOST)
     failures.retried(Unreachable("no leader"))

@@ -28,7 +28,7 @@ async def test_a_task_is_over_when_ended_returns():
 
 
 async def test_a_loop_that_waits_ends_when_it_is_cancelled_as_its_event_comes():
-    """Else it goes on for ever, and whoever ends it waits for ever (simulator seed 623064)."""
+    """Else it continues for ever, and its canceller waits for ever (simulator seed 623064)."""
     event = asyncio.Event()
 
     async def look():

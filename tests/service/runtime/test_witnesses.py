@@ -134,7 +134,7 @@ async def test_a_process_that_stood_still_writes_one_turn_later(bench, monkeypat
 
 
 async def test_a_missing_permission_is_a_warning_once(bench, caplog):
-    """Processing goes on, and what could not be written is tried again. Nobody is told of a broker that is away."""
+    """Processing continues, and what could not be written is tried again. A broker that is away is not logged."""
     context = await (await bench.prepare()).context()
     refused = NotAuthorized("Read on group app-witness", hint="kafka-acls.sh --add")
     ours, committer = Witnesses(), Kept(refused, refused, Unreachable("no answer"))
@@ -166,7 +166,7 @@ async def test_an_equal_or_older_witness_is_no_alarm(bench, ahead):
 
 
 async def test_a_state_in_memory_is_not_the_newest_because_the_log_ends_with_it(bench):
-    """Another owner went on, and the log has lost that: who was fenced meanwhile asks before it takes up its state."""
+    """Another owner continued, and the log has lost that: the fenced one asks before it takes up its state."""
     await bench.past()
     context = await said(bench, 2)
     last = await last_now(context)
@@ -177,7 +177,7 @@ async def test_a_state_in_memory_is_not_the_newest_because_the_log_ends_with_it(
 
 
 async def test_nor_is_anybody_fenced_for_it(bench):
-    """The other owner may stand still, with the newer state: it must stay the last one to fence."""
+    """The other owner may be suspended, with the newer state: it must stay the last one to fence."""
     await bench.past()
     context = await said(bench, 2)
     last = await last_now(context)
@@ -189,7 +189,7 @@ async def test_nor_is_anybody_fenced_for_it(bench):
 
 
 async def test_a_lost_end_is_found_before_anybody_is_fenced(bench, monkeypatch):
-    """An owner that stands still may have the newer state: nobody fences it where all brokers agree on the end."""
+    """A suspended owner may have the newer state: it is not fenced where all brokers agree on the end."""
     monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 1.0)
     await bench.past()
     context = await said(bench, 2)
@@ -207,7 +207,7 @@ async def test_a_lost_end_is_found_before_anybody_is_fenced(bench, monkeypatch):
 
 @pytest.mark.parametrize("is_agreed", [True, False], ids=["before the fence", "after the claim"])
 async def test_who_is_failed_for_a_lost_end_stays_so_until_somebody_has_written(bench, monkeypatch, is_agreed):
-    """An alert that waits for a minute fires, and the status keeps its hint. Nobody has to ask for a retry."""
+    """An alert that waits for a minute fires, and the status keeps its hint. No operator has to ask for a retry."""
     await bench.past()
     context = await said(bench, 2)
     if is_agreed:

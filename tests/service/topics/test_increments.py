@@ -79,7 +79,7 @@ async def test_the_last_increment_is_found_behind_a_long_tail_and_within_bounds(
 
 
 async def test_the_newest_claim_after_an_offset_is_found(bench, commit):
-    """None when nobody claimed since; damaged ones raise."""
+    """None without a claim since; damaged ones raise."""
     await bench.past()
     reader, context = await bench.cluster.reader(), await bench.context()
     _, last = [await commit(claim_record(context, each)) for each in "ab"]
@@ -140,8 +140,8 @@ async def test_the_newest_claim_is_the_owner(bench, claimed):
 
 
 async def test_a_newer_owner_that_has_trimmed_its_claim_is_one_all_the_same(bench, claimed, commit):
-    """Found by the simulator (seed 70329): a process that stood still in its recovery would else take what its
-    successor has trimmed for a loss. An owner's own trim makes nobody its successor."""
+    """Found by the simulator (seed 70329): a process that was suspended in its recovery would else take what its
+    successor has trimmed for a loss. An owner's own trim makes no process its successor."""
     await bench.past()
     mine, theirs = await claimed(), await claimed("two")
     written = increment(9, owner_epoch=theirs)
@@ -169,9 +169,9 @@ def stale_leaders(monkeypatch, count, end_offset):
 async def test_a_leader_that_does_not_know_what_was_committed_is_not_believed(
     bench, claimed, monkeypatch, knows_our_claim
 ):
-    """Found by the simulator: a recovery that stood still took its successor's snapshot for the proof that increments
+    """Found by the simulator: a recovery that was suspended took its successor's snapshot for the proof that increments
     were lost, because a stale leader knew of no successor (seed 109724). It may know our own claim (seed 302471): a
-    snapshot names its increment, and whoever lacks that cannot say that nobody came after us."""
+    snapshot names its increment, and a process that lacks that cannot say that there is no successor."""
     await bench.past()
     mine, theirs = await claimed(), await claimed("two")
     met = stale_leaders(monkeypatch, 3, mine + knows_our_claim)

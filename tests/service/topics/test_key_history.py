@@ -117,7 +117,7 @@ async def test_a_trimmed_log_is_not_whole_and_says_from_where(bench):
 
 
 async def test_batches_without_recorded_changes_are_counted(bench):
-    """With the changelog off nobody knows what they changed; those with it are still there."""
+    """With the changelog off it is not known what they changed; those with it are still there."""
     await bench.prepare(apps.told("app"))
     async with bench.live() as one:
         await batch(bench, one, ("ada", 1))

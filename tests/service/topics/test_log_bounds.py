@@ -13,7 +13,7 @@ from tests.support.entries import read_entry
 
 
 def test_an_orphan_snapshot_of_the_last_batch_is_harmless(past, recovered, cut):
-    """Written, then killed before its pointer: nobody reads it, and it proves nothing."""
+    """Written, then killed before its pointer: it is never read, and proves nothing."""
     world = past()
     cut(world, RecordKind.INCREMENT, 6)
     restore = recovered(world).restore
@@ -63,8 +63,8 @@ def test_orphans_do_not_hide_the_witness(past, recovered):
     ids=["a proposal", "an impossible one", "another app's"],
 )
 def test_a_manifest_ahead_of_the_log_that_no_owner_wrote_is_ignored(past, recovered, changed, caplog):
-    """It says nothing of the increments topic, whatever else it says; a healthy partition goes on, and a warning names
-    the manifest."""
+    """It says nothing of the increments topic, for any other content; a healthy partition continues, and a warning
+    names the manifest."""
     world = past()
     offset = written(world, encode(ahead(world, **changed(world))))
     outcome = recovered(world)

@@ -1,4 +1,4 @@
-"""The last records of a partition, whatever lies between them; and the end of what is decided."""
+"""The last records of a partition, with anything between them; and the end of what is decided."""
 
 import asyncio
 

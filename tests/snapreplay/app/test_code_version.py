@@ -139,7 +139,7 @@ def version_in(tmp_path: Path) -> VersionOf:
 )
 def test_a_change_in_any_module_of_the_app_is_another_version(version_in, name, old, new):
     """The state's class, a helper's helper, a table of which only the value is imported, a lambda in a dict, what a
-    handler imports when it runs; a given version that nobody raised makes no difference."""
+    handler imports when it runs; a given version that was not raised makes no difference."""
     assert version_in(FILES).startswith("1+code:")
     assert version_in(changed(FILES, name, old, new)) != version_in(FILES)
 
@@ -181,7 +181,7 @@ def test_half_a_file_is_named(version_in):
     ],
 )
 def test_comments_lines_and_docstrings_make_no_difference(version_in, files):
-    """Nor does a file beside the app that nobody imports."""
+    """Nor does a file beside the app that is not imported."""
     assert version_in(files) == version_in(FILES)
 
 

@@ -1,4 +1,4 @@
-"""Tests that whatever goes wrong with a record is told with its id, its cause and its place."""
+"""Tests that any failure of a record is reported with its id, its cause and its place."""
 
 import asyncio
 import inspect

@@ -51,7 +51,7 @@ def test_feeding_changes_state_and_gives_outputs():
 @given(st.lists(st.sampled_from(["feed", "batch", "snapshot", "crash"]), max_size=20), st.integers())
 @settings(max_examples=50)
 def test_crashes_and_snapshots_never_change_anything(actions, seed):
-    """Whatever happens in between, state and outputs are those of an undisturbed run."""
+    """After any events in between, state and outputs are those of an undisturbed run."""
     disturbed, plain = Harness(make(add)), Harness(make(add))
     values = itertools.count()
     for action in actions:

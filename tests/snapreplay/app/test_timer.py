@@ -85,7 +85,7 @@ def test_an_output_with_the_key_of_the_timer_stays_in_its_partition(key, data):
 
 
 def test_an_output_of_the_first_part_of_a_tuple_stays():
-    """As that of a record does, whatever the key of the record that brings the time. Another key, and any key of a
+    """As that of a record does, for any key of the record that brings the time. Another key, and any key of a
     periodic timer, is partitioned by its hash: it may be sent to be counted elsewhere."""
     app = App("parts", inputs=[steps], outputs=[told], state=lambda: MapState(tuple[str, int], int))
 

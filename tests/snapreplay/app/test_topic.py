@@ -21,7 +21,7 @@ def test_illegal_names_are_refused_with_the_rule(name):
 
 @pytest.mark.parametrize(("given", "remedy"), [(json, "json()"), (str, "utf8"), ("utf8", "utf8"), (json(), None)])
 def test_what_is_no_codec_is_refused_with_the_way_out(given, remedy):
-    """Forgetting the parentheses of json is told by name."""
+    """Forgetting the parentheses of json is named."""
     if remedy is None:
         assert Topic("t", value=given).value is given
         return
@@ -83,7 +83,7 @@ def test_what_is_no_expression_is_refused():
     ],
 )
 def test_a_pattern_that_matches_too_much_is_refused_at_once(inputs, outputs, says):
-    """An output, an own topic, another input: whatever the cluster has."""
+    """An output, an own topic, another input: anything the cluster has."""
     topics = [[Topic.matching(each) if "*" in each else Topic(each) for each in side] for side in (inputs, outputs)]
     with pytest.raises(UsageError, match=re.escape(says)):
         App("app", inputs=topics[0], outputs=topics[1], state=lambda: MapState(str, int))

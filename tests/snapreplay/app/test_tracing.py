@@ -82,7 +82,7 @@ def test_a_failing_record_takes_its_context_along():
 
 
 def test_the_fingerprint_of_the_outputs_is_the_same_with_and_without_it():
-    """So a replay, an audit and an earlier build agree, whatever the setting was."""
+    """So a replay, an audit and an earlier build agree, with any setting."""
     on, off = (batch(fold(carries), record(0, 1, ONE), record(1, 2)) for carries in (True, False))
     assert on.outputs_xxh64 == off.outputs_xxh64
     assert carried(off) == [()] * 4

@@ -107,7 +107,7 @@ async def consume(bootstrap_servers: str, topic: str, count: int) -> list[bytes]
 
 @pytest.mark.whole
 async def test_a_crash_keeps_address_and_data(temporary: Path, unique: Callable[[str], str]) -> None:
-    """A new broker is small and empty for its user: no topic of ours. After kill and restart everything committed is
+    """A new broker is small and empty for its user: none of our topics. After kill and restart everything committed is
     there, at the same address; it is stopped once and for all."""
     topic = unique("crash")
     async with LocalBroker() as local:

@@ -18,7 +18,7 @@ PROJECT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty place for the jars, named by the environment; with what Java reads only if it is told how."""
+    """An empty place for the jars, named by the environment; with what Java reads only with an option."""
     place = tmp_path / "Größe 東京 dir" / "kafka"
     monkeypatch.setenv(jars.JARS_DIR_VARIABLE, str(place))
     return place

@@ -46,7 +46,7 @@ def make_node(kafka: KafkaFiles) -> Iterator[Start]:
 
 
 def patience(seconds: float = 30.0) -> StartDeadline:
-    """Some patience that nobody takes away."""
+    """Some patience that does not run out."""
     return StartDeadline(scaled(seconds), threading.Event())
 
 
@@ -65,7 +65,7 @@ def restart_refused(node: LocalNode, patience: StartDeadline, then: Callable[[],
 
 @pytest.fixture
 def frozen(kafka: KafkaFiles, make_node: Start, tmp_path: Path) -> LocalNode:
-    """A broker that will never have started, however long this process stands still."""
+    """A broker that will never have started, however long this process is suspended."""
     java = tmp_path / "java"
     java.write_text(f'#!/bin/sh\nkill -STOP $$\nexec {kafka.java} "$@"\n')
     java.chmod(0o755)

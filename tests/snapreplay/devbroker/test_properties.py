@@ -6,7 +6,7 @@ from snapreplay.devbroker.properties import Node, as_file, server_properties
 
 
 def test_a_broker_may_live_elsewhere_and_be_reached_through_something() -> None:
-    """It listens where it is told to; clients and controllers are sent to what stands in front of it."""
+    """It listens at the given address; clients and controllers are sent to what stands in front of it."""
     there = Node(1, 9092, 9093, host="198.18.0.2")
     behind = Node(2, 20001, 20002, reached_at=(30001, 30002))
     made = server_properties(there, [there, behind], Path("/data"))

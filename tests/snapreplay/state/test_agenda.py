@@ -1,4 +1,4 @@
-"""The agenda against a plain dict, sorted anew at each question."""
+"""The agenda against a plain dict, sorted again at each question."""
 
 import random
 

@@ -60,7 +60,7 @@ def touch(state, key):
 
 @pytest.mark.parametrize("value_type", [dict, dict[str, int], Plain])
 def test_the_end_of_a_batch_does_not_change_the_order_of_a_dict(value_type):
-    """A cache that evicts what came first evicts the same, whatever a batch is, and after a crash."""
+    """A cache that evicts what came first evicts the same, with any batches, and after a crash."""
     keys = [*"zyxwvzaqzb"]
     sent = []
     for size in (1, 3, len(keys)):

@@ -38,7 +38,7 @@ KEYS = st.text("ab\x00", max_size=3)
 def test_pages_are_the_committed_entries(
     ordered: bool, before: dict[str, int], batch: list[tuple[str, int | None]], stage: str, page: int
 ) -> None:
-    """Each once, whatever the batch in progress has added, changed and deleted; also while a snapshot is written."""
+    """Each once, even if the batch in progress has added, changed and deleted; also while a snapshot is written."""
     state = MapState(str, int, ordered=ordered)
     store = state.__snapreplay_store__()
     if stage == "marked":

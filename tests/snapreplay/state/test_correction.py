@@ -156,7 +156,7 @@ class Refusing(msgspec.Struct):
 
 
 def test_what_a_users_type_raises_is_a_line_that_cannot_be_read():
-    """Whatever it is."""
+    """Of any kind."""
     with pytest.raises(NotCorrected, match="line 1: not today"):
         read({"key": "a", "absent": True, "value": {"n": 1}}, state=MapState(str, Refusing))
 

@@ -117,7 +117,7 @@ def test_setdefault_and_update(state: MapState[str, dict[str, Any]]) -> None:
 
 
 def test_iteration_is_in_the_order_of_the_keys() -> None:
-    """Committed, staged and live ones alike, whatever order they came in (attack B14)."""
+    """Committed, staged and live ones alike, in any order of arrival (attack B14)."""
     state = MapState(str, int)
     store = state.__snapreplay_store__()
     for key in ("long-key", "b"):

@@ -284,7 +284,7 @@ def test_sealing_twice_is_refused() -> None:
 
 
 def test_clear_forgets_everything() -> None:
-    """Live, staged, sealed and committed; the view goes on working."""
+    """Live, staged, sealed and committed; the view keeps working."""
     state, store = fresh()
     state["a"]["n"] = 1
     seal(store)

@@ -93,7 +93,7 @@ class OrderedMachine(Machine):
 
     @rule(start=KEYS | st.none(), end=KEYS | st.none(), reverse=st.booleans())
     def read_a_committed_range(self, start: str | None, end: str | None, reverse: bool) -> None:
-        """Read a committed range, whatever the batch in progress, and the one that waits, add and delete."""
+        """Read a committed range, while the batch in progress, and the one that waits, add and delete."""
         found = self.store.committed_view().range(start=start, end=end, reverse=reverse)
         assert list(found) == [
             (key, self.committed[key])
@@ -147,7 +147,7 @@ def test_a_value_that_cannot_be_changed_in_place_is_not_kept() -> None:
 
 
 def test_a_range_that_outlives_its_call_shows_the_current_values() -> None:
-    """A handler may keep it. The batch goes on, is sealed, and the next one begins."""
+    """A handler may keep it. The batch continues, is sealed, and the next one begins."""
     state: MapState[str, int] = MapState(str, int, ordered=True)
     store = state.__snapreplay_store__()
     state.update(dict.fromkeys("abcdef", 1))
@@ -193,7 +193,7 @@ def test_a_view_that_is_read_across_commits_shows_what_is_committed(*, reverse: 
 @pytest.mark.parametrize("deletes", [False, True])
 @pytest.mark.parametrize("is_sealed", [False, True])
 def test_a_view_that_is_read_across_a_drop_shows_only_what_is_committed(*, is_sealed: bool, deletes: bool) -> None:
-    """Whether it began before the batch was sealed or after, and whatever came or went since."""
+    """Whether it began before the batch was sealed or after, and with later additions and removals."""
     state: MapState[int, int] = MapState(int, int, ordered=True)
     store = state.__snapreplay_store__()
     state.update(dict.fromkeys(range(0, 40, 2), 1))

@@ -235,7 +235,7 @@ def test_a_cursor_of_cleared_entries_does_no_harm() -> None:
 
 
 def test_what_is_taken_is_in_use_no_more() -> None:
-    """Whoever frees it may clear it; an empty state has nothing to free."""
+    """The caller that frees it may clear it; an empty state has nothing to free."""
     shards = Shards(2)
     assert shards.take_all() == []
     write(shards, {b"a": b"1"})

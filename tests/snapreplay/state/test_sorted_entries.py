@@ -82,7 +82,7 @@ PARTS = PAIRS | st.tuples(TEXTS) | st.just(()) | st.none()
 def test_a_range_of_tuples_is_that_of_python(
     given_keys: set[tuple[str, int]], prefix: Any, start: Any, end: Any, reverse: bool
 ) -> None:
-    """By first parts, from and up to whole keys or first parts; in the batch, of a committed view, and sorted anew."""
+    """By first parts, from and up to whole keys or first parts; in the batch, of a committed view, and sorted again."""
     state: MapState[tuple[str, int], int] = MapState(tuple[str, int], int, ordered=True)
     store = state.__snapreplay_store__()
     state.update(dict.fromkeys(given_keys, 1))
@@ -105,7 +105,7 @@ def test_a_range_of_tuples_is_that_of_python(
 
 
 def test_many_keys_are_sorted_in_small_steps() -> None:
-    """In whatever order they came, no step sorts more than some blocks; together they are in order."""
+    """In any order of arrival, no step sorts more than some blocks; together they are in order."""
     numbers = [f"{n:08d}" for n in range(100_000)]
     shuffled = random.Random(1).sample(numbers, len(numbers))
     for came in (numbers, shuffled, numbers[::-1]):

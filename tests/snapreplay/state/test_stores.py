@@ -97,7 +97,7 @@ def test_a_name_that_nobody_has_is_told_with_those_that_there_are() -> None:
 
 
 def test_maps_are_in_the_order_of_their_names() -> None:
-    """Whatever the order in which they were made."""
+    """In any order of their creation."""
     assert list(maps_of(short())) == ["carts", "items"]
     assert list(maps_of(MapState(str, int))) == [""]
     assert maps_of(object()) == {}

@@ -164,7 +164,7 @@ def ringing(name: str) -> App[Any]:
 
 
 def test_a_renamed_timer_is_found_before_it_is_due() -> None:
-    """Under its old name it is pending, and nobody handles it."""
+    """Under its old name it is pending, without a handler."""
     records = [record(payments, key="a", value=1, timestamp_ms=7)]
     with pytest.raises(Diverged, match="1 timer 'close' pending, and this app has no handler"):
         check_upgrade(ringing("close"), ringing("closing"), records)

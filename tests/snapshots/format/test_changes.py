@@ -31,8 +31,8 @@ def joined(ref, values):
 @example({"default": dict.fromkeys((b"%02x" % n for n in range(256)), b"")}, 600)
 @example({"a": {os.urandom(8): os.urandom(100) for _ in range(200)}, "b": {b"k": None}}, 2000)
 def test_split_changes_are_read_back_in_their_order(changes, record_bytes_max) -> None:
-    """Whatever the limit, no record is larger, and together they are the changes in their order. What surrounds an
-    entry counts; batch and part stand in every record, for whoever reads one alone."""
+    """With any limit, no record is larger, and together they are the changes in their order. What surrounds an
+    entry counts; batch and part stand in every record, for a reader of one alone."""
     values, ref = split_changes(7, changes, record_bytes_max)
     assert all(len(value) <= record_bytes_max for value in values)
     assert (ref.record_count, ref.entry_count) == (len(values), sum(map(len, changes.values())))

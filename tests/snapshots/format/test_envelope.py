@@ -1,4 +1,4 @@
-"""The envelope: what goes in comes out, and whatever else comes in is one of two errors."""
+"""The envelope: what goes in comes out, and anything else is one of two errors."""
 
 import os
 import struct
@@ -29,7 +29,7 @@ CLAIM = Claim("c1", "ledger", "cluster-1", "p1", "i1", "host-1", 4711, 1_700_000
 
 
 def sealed(body: bytes, version: int = 1, kind: int = 1, compression: int = 0, rest: int = 0) -> bytes:
-    """A record with a correct checksum, whatever it says."""
+    """A record with a correct checksum and any content."""
     described = bytes((version, kind, compression, rest))
     return b"SNRP" + described + struct.pack(">I", crc32(described + body)) + body
 
@@ -165,7 +165,7 @@ def test_a_record_that_nobody_can_split_is_refused_before_it_is_sent() -> None:
 
 
 def test_kind_of_peeks_without_judging() -> None:
-    """Only magic and kind are looked at; what is none of ours has no kind."""
+    """Only magic and kind are looked at; what is foreign has no kind."""
     damaged = encode(CLAIM)[:-1] + b"\x00"
     assert kind_of(damaged) is RecordKind.CLAIM
     assert kind_of(b"") is None

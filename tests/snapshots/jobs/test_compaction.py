@@ -148,7 +148,7 @@ def test_chunks_that_read_back_otherwise_get_no_manifest(monkeypatch):
 
 
 def decided(story):
-    """An operator has begun the chain anew."""
+    """An operator has begun a new chain."""
     story.tell({}, ["claim2"])
     last = increments(story)[max(increments(story))]
     begun = msgspec.structs.replace(
@@ -264,5 +264,5 @@ def test_a_job_that_is_killed_or_loses_the_brokers_at_any_step_leaves_nothing_or
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_job_beside_a_busy_owner(seed):
-    """Whatever the owner does meanwhile: each proposal is of a batch of the log and has its state."""
+    """The owner works meanwhile: each proposal is of a batch of the log and has its state."""
     history(seed)

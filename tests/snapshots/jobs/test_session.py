@@ -1,4 +1,4 @@
-"""The Spark session: quiet, on loopback, with our interpreter; what is told of a job that Spark
+"""The Spark session: quiet, on loopback, with our interpreter; what is said of a job that Spark
 stopped: one line, and what to do."""
 
 import asyncio
@@ -53,7 +53,7 @@ def test_a_process_has_one_session(spark) -> None:
 
 
 def test_a_jvm_that_does_not_start_is_one_error(monkeypatch) -> None:
-    """Whatever Spark raises, the way out is Java 17."""
+    """For any error of Spark the way out is Java 17."""
 
     class Failing:
         def __getattr__(self, _):

@@ -54,7 +54,7 @@ def all_live(status: Any) -> bool:
 
 
 def got(slot: Slot, path: str, holds: Callable[[Any], bool]) -> Any:
-    """Ask until the answer is as wanted; a process that stands still gives none."""
+    """Ask until the answer is as wanted; a suspended process gives none."""
     found: list[Any] = []
 
     def is_right() -> bool:

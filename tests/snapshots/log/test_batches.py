@@ -79,7 +79,7 @@ def test_each_batch_has_the_changes_directly_before_it(story: list[Told]) -> Non
 
 @given(st.lists(TOLD, max_size=30), st.integers(0, 30))
 def test_a_chain_is_followed_from_any_batch_in_any_number_of_goes(story: list[Told], cut: int) -> None:
-    """Who stops behind a batch and begins anew there sees the same batches: so a follower needs no owner."""
+    """Who stops behind a batch and begins again there sees the same batches: so a follower needs no owner."""
     records = log_of(story)
     base = Base(-1, -1, 0, {})
     whole = followed(records, base)
@@ -120,7 +120,7 @@ def test_what_does_not_continue_the_chain_is_refused() -> None:
 
 
 def test_a_decision_that_began_the_chain_anew_is_no_broken_log() -> None:
-    """Whoever follows the chain begins again with it, and says so in its log."""
+    """A follower of the chain begins again with it, and says so in its log."""
     begun = increment(1, previous_offset=2, owner_epoch=2, decision={"finding": "state-patched-1"})
     chain = ChainReader(LOG, Base(0, 0, 0, {}))
     with pytest.raises(BrokenChain, match="begins a new chain, by decision state-patched-1; batch 0 does not lead"):

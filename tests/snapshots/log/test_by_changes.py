@@ -30,6 +30,6 @@ def test_changes_of_a_damaged_increment_are_those_of_its_batch_in_order():
 
 @pytest.mark.parametrize("numbers", [[(6, 0)], [(8, 0)], [(7, 1)], [(7, 0), (7, 2)]])
 def test_other_changes_before_a_damaged_increment_are_refused(numbers):
-    """Of another batch, or with a part missing: the damage itself is told."""
+    """Of another batch, or with a part missing: the damage itself is reported."""
     with pytest.raises(DamagedError, match="offset 9: crc32"):
         taken(*numbers)

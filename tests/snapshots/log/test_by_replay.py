@@ -52,7 +52,7 @@ def test_a_range_has_its_records_however_they_are_delivered(
 
 
 def test_nothing_is_asked_for_beyond_the_last_record_of_a_range() -> None:
-    """Behind it may be what is not there yet. A later reading goes on where this one ended."""
+    """Behind it may be what is not there yet. A later reading continues where this one ended."""
     asked: list[int] = []
 
     def read(source: Source) -> Iterator[Slice]:

@@ -34,7 +34,7 @@ NUMBERS = {name: number for number, name in enumerate(CASES)}
 TRIMMED, TRIMMED_MORE, TRIMMED_TOO_FAR, UNTOUCHED, ORPHANS, ACCEPTED, CUT, CUT_UNHEALED, ANEW = range(
     len(CASES), len(CASES) + 9
 )
-DECISION = {"finding": "input-gap-1", "decided": "goes on", "reason": "outage", "by": "ada@here"}
+DECISION = {"finding": "input-gap-1", "decided": "continues", "reason": "outage", "by": "ada@here"}
 OWN_DECISION = {"finding": "increments-replaced-1", "decided": "d", "reason": "r", "by": "process"}
 
 
@@ -61,7 +61,7 @@ def story():
 
 def begin_chain(story, number, decision, skipped=0):
     """A decision as `snapreplay accept` and owners write it: claim, snapshot, and an increment that begins the chain
-    anew, with positions that may be others than those of the batch before; then a batch as ever."""
+    again, with positions that may be others than those of the batch before; then a batch as ever."""
     partition = story.partitions[number]
     (epoch,) = story.append("claim", {number: [claim_of(partition)]})[number]
     partition.epoch = partition.last_offset = epoch
@@ -159,7 +159,7 @@ def test_a_newest_snapshot_that_was_trimmed_is_a_finding(reports, story) -> None
 
 
 def test_orphans_and_strangers_are_only_counted(reports) -> None:
-    """Nobody points to them: worth knowing, no fault."""
+    """No increment points to them: worth knowing, no fault."""
     report = reports[ORPHANS]
     assert report.findings == []
     assert report.notes["foreign_records"] == 2
@@ -167,7 +167,7 @@ def test_orphans_and_strangers_are_only_counted(reports) -> None:
 
 
 def test_decisions_are_no_findings_and_are_told(reports, story) -> None:
-    """The chain begins anew where an operator or its owner said so; whoever reads a clean audit knows of it."""
+    """The chain begins again where an operator or its owner said so; a clean audit reports it."""
     for number, decision in ((ACCEPTED, DECISION), (CUT, OWN_DECISION), (ANEW, OWN_DECISION)):
         assert reports[number].findings == []
         (offset,) = story.partitions[number].written["decision"]
@@ -234,7 +234,7 @@ def test_a_snapshot_of_a_topic_that_was_replaced_is_no_beginning() -> None:
 
 
 def test_what_lies_behind_a_cut_is_excused_by_its_owner_only(reports, story) -> None:
-    """Whoever else begins the chain anew does not say that the log was cut."""
+    """Any other process that begins a new chain does not say that the log was cut."""
     (offset,) = story.partitions[CUT_UNHEALED].written["behind_a_cut"]
     found = [f.check for f in reports[CUT_UNHEALED].findings if f.offset == offset]
     assert {"chain", "epochs", "ranges"} <= set(found)

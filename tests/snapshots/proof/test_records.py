@@ -1,4 +1,4 @@
-"""Tests of what an audit sees in bytes, whatever they are."""
+"""Tests of what an audit sees in any bytes."""
 
 import pytest
 from hypothesis import given
