@@ -378,7 +378,7 @@ async def _original(letter: InputRecord, inputs: Reader, counts: dict[str, int])
         if whole is None:
             raise _NotSendable(
                 "record gone",
-                f"its {why['dropped'].decode()} did not fit into the dead letter, and {source}-{offset} was deleted",
+                f"its {why['dropped'].decode()} did not fit into the dead letter, and {source}-{offset} is gone",
             )
         _check_same(letter, source, whole, timestamp_ms, why)
         key, value, headers = whole.key, whole.value, tuple(whole.headers)
