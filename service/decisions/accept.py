@@ -304,7 +304,7 @@ async def _as_replayed(context: Context, examiner: Examiner) -> Baseline:
         return await _from_snapshot(context, examiner)
     last = examiner.found
     line = (
-        f"the state becomes that which app version {context.app.version} computes from the records up to batch"
+        f"the state is replaced by what app version {context.app.version} computes from the records up to batch"
         f" {last.increment.batch}{_digest(examiner.store)}; the recorded digest is {last.increment.digest}."
         " Committed outputs stay as they are"
     )

@@ -438,7 +438,7 @@ def paused(facts: DoctorFacts) -> Found:
             yield (
                 f"partition {state.partition}",
                 f"paused since {time_of(state.paused.since_ms):%Y-%m-%d %H:%M:%S} UTC:"
-                f" {state.paused.reason or NO_REASON}; no process processes it",
+                f" {state.paused.reason or NO_REASON}; it is not processed by any process",
                 f"when that is over, `snapreplay resume --partition {state.partition} --wait`",
             )
 

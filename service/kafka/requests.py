@@ -89,7 +89,7 @@ def _partition_led(data: BytesIO) -> PartitionLed:
     return PartitionLed._make((*led, counts[0]))
 
 
-class Unchanged:
+class DecodedOnce:
     """A list in an answer that is decoded once for the same bytes. Among many partitions, decoding metadata would be a
     third of what a process does at rest, and metadata hardly ever change."""
 
@@ -197,7 +197,7 @@ class Metadata(OwnRequest):
         brokers=array_of(node_id=Int32, host=TEXT, port=Int32, rack=TEXT),
         cluster_id=TEXT,
         controller_id=Int32,
-        topics=Unchanged(
+        topics=DecodedOnce(
             array_of(
                 error_code=Int16,
                 name=TEXT,
@@ -215,7 +215,7 @@ class Metadata(OwnRequest):
 
 class MetadataResponse(MetadataResponse_v5):
     _BEFORE, _TOPICS = MetadataResponse_v5.SCHEMA.fields[:-1], MetadataResponse_v5.SCHEMA.fields[-1]
-    SCHEMA = Schema(*zip(MetadataResponse_v5.SCHEMA.names, (*_BEFORE, Unchanged(_TOPICS)), strict=True))
+    SCHEMA = Schema(*zip(MetadataResponse_v5.SCHEMA.names, (*_BEFORE, DecodedOnce(_TOPICS)), strict=True))
 
 
 class _LeadersRequest(MetadataRequest_v5):
@@ -228,11 +228,11 @@ class Leaders:
     API_KEY = 3
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._asked = MetadataRequest(list(names), allow_auto_topic_creation=False)
+        self._names = list(names)
 
     def prepare(self, versions: dict[int, tuple[int, int]]) -> RequestStruct:
-        prepared = self._asked.prepare(versions)
-        return _LeadersRequest(*vars(prepared).values()) if isinstance(prepared, MetadataRequest_v5) else prepared
+        prepared = MetadataRequest(self._names, allow_auto_topic_creation=False).prepare(versions)
+        return _LeadersRequest(self._names, False) if isinstance(prepared, MetadataRequest_v5) else prepared
 
 
 class DescribeProducers(OwnRequest):

@@ -36,8 +36,8 @@ READ_EVERY_LOOKS = 4
 """The end of a log that was cut, and has grown again to the same end, says nothing: once a minute what we wrote last is
 read."""
 MOMENTS = 12
-"""Of that minute, in which partitions read. Those of one moment share their requests; all at once would hold up the
-others."""
+"""A minute has 12 moments; each partition reads in one of them. Those of one moment share their requests; all at once
+would hold up the others."""
 
 
 class OwnershipWatch:

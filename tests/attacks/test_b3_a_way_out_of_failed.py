@@ -134,7 +134,7 @@ STUCK: dict[str, Stuck] = {
         ((0, 80),), (80, 120), now=REPLAY, app=lambda then: other_rule(then, apps.subtract, "2"),
     ),
     "replay sends something else": Stuck(
-        lambda then: then.here.feed(0), ("OutputsDiffer",), "the state becomes that which app version",
+        lambda then: then.here.feed(0), ("OutputsDiffer",), "the state is replaced by what app version",
         ((0, 80),), (80, 120), now=REPLAY, app=lambda then: other_rule(then, apps.subtract),
     ),
     "changes give another state": Stuck(

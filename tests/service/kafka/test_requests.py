@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.requests import (
+    DecodedOnce,
     DescribeGroups,
     Leaders,
     LeaveGroup,
     Metadata,
     PartitionsLed,
     TopicId,
-    Unchanged,
     array_of,
     struct_of,
 )
@@ -97,7 +97,7 @@ def test_metadata_that_changed_are_decoded_and_others_only_once():
 
 
 def test_what_follows_an_unchanged_list_stays_in_the_stream():
-    numbers = Unchanged(CompactArray(Int16))
+    numbers = DecodedOnce(CompactArray(Int16))
     for _ in range(2):
         stream = BytesIO(b"\3\0\1\0\2next")
         assert numbers.decode(stream) == [1, 2]
