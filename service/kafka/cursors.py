@@ -100,6 +100,11 @@ class Cursor:
         return not self.doubt and (bool(self._answers) or self._error is not None)
 
     @property
+    def is_at_stop(self) -> bool:
+        """Whether it reads up to an offset only, and has met the end of the log."""
+        return self.stop_offset is not None and self.end_offset is not None and self.fetch_offset >= self.end_offset
+
+    @property
     def is_held_back(self) -> bool:
         """Whether it waits until something is taken."""
         return len(self._answers) >= ANSWERS_MAX

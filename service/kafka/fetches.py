@@ -118,8 +118,8 @@ class Wanted(NamedTuple):
 Log: TypeAlias = tuple[str, int]
 """Topic id, or name, and number of a partition."""
 
-FirstFetch: TypeAlias = tuple[str, Wanted]
-"""What a reader fetches first, with the topic id; "" if it fetches by name."""
+LogWanted: TypeAlias = tuple[str, Wanted]
+"""A partition in a shared fetch, with the topic id; "" if it is fetched by name."""
 
 
 class Fetch:

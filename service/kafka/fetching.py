@@ -13,7 +13,7 @@ from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
 from snapreplay.errors import described
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.kafka.cursors import PAUSE_S, Answered, Cursor
-from snapreplay.service.kafka.fetches import Fetch, FirstFetch, Limits, Wanted
+from snapreplay.service.kafka.fetches import Fetch, Limits, LogWanted, Wanted
 from snapreplay.service.kafka.idle_watch import LATE_S, IdleWatch, Place, Watches, broker_of
 from snapreplay.service.kafka.log_ends import NO_LEADER, Together
 from snapreplay.service.kafka.shared import Client, Shared
@@ -43,11 +43,17 @@ class Fetching:
     """
 
     def __init__(
-        self, client: Client, limits: Limits, wait_ms: Callable[[], int], watches: Watches | None = None
+        self,
+        client: Client,
+        limits: Limits,
+        wait_ms: Callable[[], int],
+        watches: Watches | None = None,
+        *,
+        is_large: bool = False,
     ) -> None:
         """Take `wait_ms`, which returns how long a fetch may wait at a broker whose watch has refused the partitions.
-        `watches` None: quiet partitions are not watched."""
-        self.client = client
+        `watches` None: quiet partitions are not watched. `is_large`: records hardly fit in a shared fetch."""
+        self.client, self._is_large = client, is_large
         self._limits, self._wait_ms, self._watches = limits, wait_ms, watches
         self._loop = asyncio.get_running_loop()
         self._cursors: Sequence[Cursor] = ()
@@ -186,7 +192,7 @@ class Fetching:
         began_s = self._loop.time()
         late_at = self._late_at[node] = began_s + wait_ms / 1000 + LATE_S
         late = self._loop.call_at(late_at, self.wake)  # to show that the broker is silent
-        is_loss, muted_s = is_shared, 0.0  # a loss of its own the client counts
+        is_loss, muted_s = is_shared or node in self._returned, 0.0  # else the client counts it
         try:
             if is_shared:
                 answers, muted_s = await _shared_answers(self.client.shared, node, limits, wanted, ids)
@@ -202,13 +208,15 @@ class Fetching:
                 cursor.disturbances += is_loss
             self._failed(node, cursors, error)
             return
-        except Exception:  # what another partition's answer holds is for its own fetch to tell
+        except Exception as error:  # what another partition's answer holds is for its own fetch to tell
             if not is_shared:
                 raise
+            self._say("partitions of several readers", node, described(error))
             answers = {}
+        else:
+            self._failures.pop(node, None)
         finally:
             late.cancel()
-        self._failures.pop(node, None)
         now_s, is_stale, is_news = self._loop.time(), False, False
         was_away = node in self._returned and now_s > late_at  # a new connection would hide an outage
         self._returned.discard(node)
@@ -227,7 +235,7 @@ class Fetching:
                 name, code = for_code(found.error_code).__name__, found.error_code
                 self._say(f"{partition} from offset {offset}", node, f"{name} ({code})")
             is_stale |= cursor.answered(offset, found, now_s)
-            if cursor.has_something or cursor.doubt:
+            if cursor.has_something or cursor.doubt or cursor.is_at_stop:
                 self.wake()
         if is_stale:
             self.client.shared.doubt()
@@ -241,10 +249,10 @@ class Fetching:
         self._may_watch(node, began_s, is_news=is_news)
 
     def _may_share(self, node: int) -> bool:
-        """Say whether the next fetch from a broker is asked together with those of other readers: the first one, and
-        more while nothing comes. It delivers, but a small limit holds for it; one connection is enough for all."""
+        """Say whether the next fetch from a broker is shared with other readers. The first fetch is shared, and later
+        ones while nothing comes. At most 64 KiB of each partition."""
         limits, is_many = self._limits, self.client.shared.users >= SHARED_USERS_MIN
-        is_usual = not limits.rack and limits.min_bytes == 1 and limits.partition_bytes <= SHARED_BYTES
+        is_usual = not limits.rack and limits.min_bytes == 1 and not self._is_large
         return is_many and is_usual and node not in self._alone and node not in self._refused
 
     def _failed(self, node: int, cursors: Sequence[Cursor], error: KafkaError) -> None:
@@ -255,6 +263,7 @@ class Fetching:
         for cursor in cursors:
             cursor.failed(self._loop.time(), pause_s)
         self._alone.add(node)
+        self._returned.discard(node)  # the loss is counted
         self._quiet_since.pop(node, None)
         self._leave(node)
         self._say("some partitions", node, described(error))
@@ -317,29 +326,30 @@ async def _shared_answers(
         partition_bytes=min(limits.partition_bytes, SHARED_LOG_BYTES), max_bytes=min(limits.max_bytes, SHARED_BYTES)
     )
     key = node, limits, all(ids.values())
-    if key not in shared.fetches:
-        shared.fetches[key] = Together(partial(_first_fetches, shared, node, limits), in_turn=False)
+    if key not in shared.shared_fetches:
+        shared.shared_fetches[key] = Together(partial(_shared_fetch, shared, node, limits), in_turn=False)
     named = [(ids[each.partition.topic] if key[-1] else "", each) for each in wanted]
-    found = await shared.fetches[key].ask(named, shared.wait_s())
+    found = await shared.shared_fetches[key].ask(named, shared.wait_s())
     answers = {each.partition: answered for (_, each), (answered, _) in found.items()}
     return answers, max((muted_s for _, muted_s in found.values()), default=0.0)
 
 
-async def _first_fetches(
-    shared: Shared, node: int, limits: Limits, firsts: frozenset[FirstFetch]
-) -> dict[FirstFetch, tuple[Answered, float]]:
+async def _shared_fetch(
+    shared: Shared, node: int, limits: Limits, asked: frozenset[LogWanted]
+) -> dict[LogWanted, tuple[Answered, float]]:
     """Fetch once for several readers, each partition from one offset and of one topic id only: the others are absent.
     Each fetch has a connection of its own, since the broker may keep it for a while."""
-    ids, named = dict[str, str](), dict[TopicPartition, FirstFetch]()
-    for first in firsts:
-        topic_id, (partition, *_) = first
+    ids, named = dict[str, str](), dict[TopicPartition, LogWanted]()
+    for each in asked:
+        topic_id, (partition, *_) = each
         if ids.setdefault(partition.topic, topic_id) == topic_id:
-            named.setdefault(partition, first)
+            named.setdefault(partition, each)
     fetch, client = Fetch(limits, [wanted for _, wanted in named.values()], ids), Client(shared, is_reading=True)
+    shared.hold()  # without `start`, which waits for metadata, perhaps from a frozen broker
+    client.is_open = True
     try:
-        await client.start()
         answer = await client.send(node, fetch)
     finally:
         await client.close()
     answers, muted_s = fetch.answers(answer), wait_of(answer)
-    return {first: (answers[partition], muted_s) for partition, first in named.items() if partition in answers}
+    return {each: (answers[partition], muted_s) for partition, each in named.items() if partition in answers}

@@ -107,7 +107,7 @@ class KafkaReader:
         self._patience_s = 2.5 * settings.request_timeout_ms / 1000
         self._lag_s = min(LAG_SECONDS, self._progress_s)
         self._client = Client(self._shared, is_reading=True)
-        self._fetching = Fetching(self._client, self._limits, self._fetch_wait_ms, watches)
+        self._fetching = Fetching(self._client, self._limits, self._fetch_wait_ms, watches, is_large=large)
         self._cursors: dict[TopicPartition, Cursor] = {}
         self._late: Exception | None = None  # for the next poll: records come first
         self._closed = False
@@ -239,18 +239,17 @@ class KafkaReader:
         self._seek({partition: offset}, stop_offset=offset + 1)
         try:
             records = await self._poll_patiently(partition, 1)
-            is_passed = self.position(partition) > offset
+            if self.position(partition) <= offset:  # perhaps nothing is there: only the leader knows
+                bounds = await self.bounds(partition)
+                if offset < bounds.start_offset:
+                    raise trimmed(partition, offset, bounds)
+                if offset >= bounds.end_offset:
+                    return None
+                records = [record async for some in self._up_to(partition, offset, offset + 1) for record in some]
         except OffsetBeyondEnd:
             return None
         finally:
             self._fetching.begin(())
-        if not is_passed:  # perhaps nothing is there: only the leader knows
-            bounds = await self.bounds(partition)
-            if offset < bounds.start_offset:
-                raise trimmed(partition, offset, bounds)
-            if offset >= bounds.end_offset:
-                return None
-            records = [record async for some in self.read(partition, offset, offset + 1) for record in some]
         return records[0] if records and records[0].offset == offset else None
 
     async def follow(

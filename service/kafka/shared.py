@@ -39,7 +39,7 @@ from snapreplay.service.ports import TopicPartition
 
 if TYPE_CHECKING:
     from snapreplay.service.kafka.cursors import Answered
-    from snapreplay.service.kafka.fetches import FirstFetch, Limits
+    from snapreplay.service.kafka.fetches import Limits, LogWanted
 
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())  # a command without a log prints its error only
@@ -86,8 +86,7 @@ class Shared:
         cluster: the newest metadata, of all topics that a client has asked for.
         version: the number of answers with metadata.
         log_ends: asks leaders for all clients, on a connection of its own to each.
-        fetches: asks for what readers that begin at the same time fetch first, by broker, limits, and whether by topic
-            id.
+        shared_fetches: fetch for several readers, by broker, limits, and whether by topic id.
         users: the number of clients that are open.
         patience: of the producers, by coordinator.
         coordinators: (kind, group or transactional id) → the node id of the coordinator that was found last.
@@ -97,7 +96,7 @@ class Shared:
     def __init__(self, settings: Settings) -> None:
         self.cluster, self.version = ClusterMetadata(), 0
         self.coordinators: dict[tuple[int, str], int] = {}
-        self.fetches: dict[tuple[int, Limits, bool], Together[FirstFetch, tuple[Answered, float]]] = {}
+        self.shared_fetches: dict[tuple[int, Limits, bool], Together[LogWanted, tuple[Answered, float]]] = {}
         self.users = 0
         self.patience: dict[int, Patience] = {}
         self.verdicts = Verdicts()

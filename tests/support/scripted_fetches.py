@@ -34,12 +34,14 @@ class Says(NamedTuple):
     preferred_replica: int = -1
     how: str = "whole"
     """Or "half": the connection ends in the middle of the frame. "short": the frame ends in the middle of the answer.
-    "closed": the connection ends. "silent": there is no answer. "late": it comes once the broker's `lets_go` is set."""
+    "closed": the connection ends. "last": it ends behind the answer. "silent": there is no answer. "late": it comes
+    once the broker's `lets_go` is set."""
 
 
 class ScriptedBroker:
     """Brokers 1 and 2. `fetched` are the offsets asked for, by broker; `racks` are those of the clients; `leader` is
-    what the metadata say of all partitions; `bounds_asked` counts the requests for `start` or the end."""
+    what the metadata say of all partitions; `bounds_asked` counts the requests for `start` or the end; `frozen` brokers
+    keep their connections and read nothing before `lets_go`; `is_named` if readers may fetch by name."""
 
     def __init__(self, script: Callable[[int, int, int], Says]) -> None:
         """Take `script`: broker, number of this fetch from zero, its offset."""
@@ -48,6 +50,8 @@ class ScriptedBroker:
         self.partitions = 1
         self.start, self.bounds_asked = 0, 0
         self.newest_version = BY_ID.API_VERSION
+        self.is_named = False
+        self.frozen: set[int] = set()
         self.fetched: list[tuple[int, int]] = []
         self.fetched_at: list[float] = []  # by the loop's clock
         self.racks: list[str] = []
@@ -71,6 +75,8 @@ class ScriptedBroker:
     async def _serve(self, node: int, client: Streams) -> None:
         self.connections += 1
         while frame := await read_frame(client[0]):
+            if node in self.frozen:
+                await self.lets_go.wait()
             key, version, correlation, name_size = struct.unpack_from(">hhih", frame, 4)
             body = BytesIO(frame[14 + max(name_size, 0) :])
             head = struct.pack(">i", correlation)
@@ -91,7 +97,7 @@ class ScriptedBroker:
                     ]
                     await self._send(client, head + OffsetResponse_v2(0, found).encode())
                 case 1:
-                    assert version == self.newest_version
+                    assert version == self.newest_version or (self.is_named and version == BY_NAME.API_VERSION)
                     body.read(1)  # no tags
                     asked: Any = (BY_ID if version == BY_ID.API_VERSION else BY_NAME).decode(body)
                     if not await self._answer(node, client, head + b"\0", asked):

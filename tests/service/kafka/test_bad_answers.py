@@ -10,6 +10,7 @@ import pytest
 from snapreplay.errors import DamagedError, StopError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import NotAuthorized, OffsetTrimmed
+from snapreplay.service.kafka import reader as kafka_reader
 from snapreplay.service.kafka import records as parsers
 from snapreplay.service.kafka.reader import ATTEMPTS_MAX, KafkaReader
 from snapreplay.service.kafka.throttling import THROTTLING
@@ -166,12 +167,25 @@ async def test_a_single_record_is_read_without_asking_for_bounds(reading, name):
 
 
 @pytest.mark.parametrize("code", [0, 1])
-async def test_a_single_record_beyond_the_end_is_none(reading, code):
-    """Whether the broker answers with nothing, or refuses the offset."""
+async def test_a_single_record_beyond_the_end_is_none(reading, monkeypatch, code):
+    """Whether the broker answers with nothing, or refuses the offset. The first answer is enough."""
+    monkeypatch.setattr(kafka_reader, "_POLL_MS", 300_000)
     async with ScriptedBroker(lambda *_: Says(code=code)).running() as broker:
         reader = await reading(broker)
-        assert await reader.read_at(SOURCE, END + 5) is None
+        async with within(20):
+            assert await reader.read_at(SOURCE, END + 5) is None
         assert broker.bounds_asked == 2
+
+
+async def test_a_single_record_of_a_slow_broker_is_fetched_once(reading):
+    """The answer is still waited for when the bounds say that there is a record."""
+    async with ScriptedBroker(lambda *_: Says(plain(1), how="late")).running() as broker:
+        reader = await reading(broker, 10_000)
+        found = asyncio.create_task(reader.read_at(SOURCE, 1))
+        await until(lambda: broker.bounds_asked == 2)
+        broker.lets_go.set()
+        assert (await found).offset == 1
+        assert broker.fetched == [(1, 1)]
 
 
 @pytest.mark.parametrize("name", READ)
