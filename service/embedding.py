@@ -39,6 +39,7 @@ log = logging.getLogger("snapreplay")
 
 LOOK_SECONDS = 0.02
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.5, 10.0
+NOT_REACHED_HINT = "check that the cluster is up, and that kafka.bootstrap.servers has its address"
 
 OnFailed = Callable[[int, BaseException], None]
 """Called with a partition that became FAILED, and why."""
@@ -263,7 +264,7 @@ async def reached(
     begin: Callable[[], Awaitable[ClusterView]], unreachable: Callable[[SnapreplayError], None]
 ) -> ClusterView:
     """Begin, again and again while the cluster is unreachable; a mistyped password is reported at once."""
-    pause = RETRY_SECONDS_MIN
+    pause, hinted = RETRY_SECONDS_MIN, ""
     while True:
         try:
             return await begin()
@@ -271,6 +272,13 @@ async def reached(
             raise
         except RetryableError as error:
             unreachable(error)
-            log.warning("cluster not reached, next try in %.1f s: %s", pause, error)
+            hint = error.hint or NOT_REACHED_HINT
+            log.warning(
+                "cluster not reached, next try in %.1f s: %s%s",
+                pause,
+                error.message,
+                f" ({hint})" if hint != hinted else "",
+            )
+            hinted = hint
             await asyncio.sleep(pause)
             pause = min(RETRY_SECONDS_MAX, pause * 2)

@@ -423,7 +423,10 @@ class Service(Generic[S]):
             self._step_down(error)
             return
         if isinstance(error, WrongLog) and self._membership is not None:
-            log.error("left the group, because it may belong to an app in another cluster; a retry joins it again")
+            log.error(
+                "left the group: the increments topic here belongs to another app, cluster or set of inputs, and so may"
+                " the group; `snapreplay retry` joins it again"
+            )
             self._membership.stay_away(error.message)
         self._failures.tell(partition, error)
 

@@ -65,13 +65,14 @@ class Supervisor:
         self.pulse = Pulse()
         """Of the runners' loop: tells them about standstills; to be set before the first assignment."""
         self._copies = asyncio.Semaphore(1)  # a takeover does not wait for copies that are loaded
-        self._witnesses = Witnesses()
+        witness_group = names.witness_group(app.app_id)
+        self._witnesses = Witnesses(witness_group)
         restores = asyncio.Semaphore(settings.restore.concurrency)
         common = Context(app, settings, cluster, view, identity, partition=-1, restores=restores)
         self._common = replace(common, witnesses=self._witnesses, neighbours=lambda: len(self._runners))
         """What the partitions share; `_context` fills in the rest."""
         self._increments = names.increments_topic(app.app_id)
-        self._committer = cluster.offset_committer(names.witness_group(app.app_id))
+        self._committer = cluster.offset_committer(witness_group)
         self._runners: dict[int, PartitionRunner] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}

@@ -17,7 +17,9 @@ PartitionNotLive, UnknownPartition, ServiceClosed. Pure: imports nothing of the 
 
 from __future__ import annotations
 
+import traceback
 from enum import Enum
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 __all__ = [
@@ -54,6 +56,9 @@ class Reaction(Enum):
     REFUSE = "refuse"
 
 
+_PACKAGE = Path(__file__).parent
+
+
 def described(error: BaseException) -> str:
     """Return class and text of a foreign error, because its text alone is often empty; of our errors only the text."""
     text, name = str(error), type(error).__name__
@@ -62,6 +67,20 @@ def described(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not text:
         return "deadline passed"
     return text if text.startswith(name) else f"{name}: {text}" if text else name
+
+
+def line_of(error: BaseException) -> str:
+    """Return the innermost line outside this package and the import system, as in " (ledger.py line 3: import foo)", or
+    an empty string."""
+    if isinstance(error, SyntaxError):
+        if error.lineno is None:
+            return ""
+        text = (error.text or "").strip()
+        return f" ({Path(error.filename or '?').name} line {error.lineno}: {text})"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if "importlib" not in frame.filename and not Path(frame.filename).is_relative_to(_PACKAGE):
+            return f" ({Path(frame.filename).name} line {frame.lineno}: {frame.line})"
+    return ""
 
 
 class SnapreplayError(Exception):

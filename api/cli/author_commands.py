@@ -104,6 +104,9 @@ INSTEAD = (
     " each with --bootstrap-servers HOST:PORT"
 )
 
+BROKER_OPTIONS = {"kafka_port": "--kafka-port N", "data_dir": "--data-dir DIR"}
+"""Fact of an error of the local broker → the option of `dev` that decides it."""
+
 
 def dev(
     apps: options.AppNames,
@@ -131,6 +134,9 @@ def dev(
             return _serve_apps(programs, settings, servers, partitions)
     except ToolsMissing as error:
         error.hint += f"; or {INSTEAD}"
+        raise
+    except UsageError as error:
+        error.hint += "".join(f", with `{option}`" for fact, option in BROKER_OPTIONS.items() if fact in error.facts)
         raise
 
 

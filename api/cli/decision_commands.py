@@ -333,7 +333,7 @@ async def list_(app: options.Loaded, *, settings: options.OfCluster, output: opt
         for each in found:
             print_json(each)
         return
-    columns = ("savepoint", "usable", "partitions", "entries", "kept at", "by", "reason")
+    columns = ("savepoint", "usable", "partitions", "entries", "saved at", "by", "reason")
     console().print(table(columns, map(_row, found), right="partitions entries"))
 
 
@@ -438,7 +438,7 @@ def _print_parts(savepoint: SavepointShown, output: Format) -> None:
     if output is Format.JSON:
         print_json(savepoint)
         return
-    columns = ("partition", "batch", "entries", "digest", "positions", "kept", "problem")
+    columns = ("partition", "batch", "entries", "digest", "positions", "saved at", "problem")
     rows = [map(_cell, to_builtins(part).values()) for part in savepoint.partitions]
     console().print(table(columns, rows, right="partition batch entries"))
 

@@ -57,7 +57,7 @@ def _chosen(client: Client, what: str) -> list[int]:
     found = [each["partition"] for each in partitions if (each["paused_since"] if is_paused else each["phase"] == what)]
     if not found:
         raise OperationRefused(
-            f"as the process at {client.url} knows, no partition is {what}",
+            f"no partition is {what if is_paused else what.upper()}, according to the process at {client.url}",
             hint="`snapreplay restore-status` shows their phases",
             code=ExitCode.FINDINGS,
         )

@@ -187,7 +187,7 @@ def input_of(app: App[Any], name: str) -> Topic[Any, Any]:
     found = app.input_named(name)
     if found is not None:
         return found
-    what = "is an output" if name in {each.name for each in app.outputs} else "is no topic"
+    what = "is an output" if name in {each.name for each in app.outputs} else "is not a topic"
     raise _unknown(name, f"{what} of app {app.app_id!r}", "inputs", [t.name for t in app.inputs])
 
 
@@ -198,11 +198,17 @@ def readable(app: App[Any]) -> dict[str, Topic[Any, Any] | None]:
 
 
 def readable_of(app: App[Any], name: str) -> str:
-    """Complete the name, "dead-letters" for "<app_id>-dead-letters", or raise UsageError: not a topic of the app."""
+    """Complete the name, "dead-letters" for "<app_id>-dead-letters", or raise UsageError: not a topic of the app, or
+    one that has records of snapreplay itself."""
     known = readable(app)
     for each in (name, f"{app.app_id}-{name}"):
         if each in known or (names.BROADCAST not in each and app.declaration(each)):
             return each
+        if each in (names.increments_topic(app.app_id), names.snapshots_topic(app.app_id)):
+            raise UsageError(
+                f"topic {each!r} holds records of snapreplay itself, which `tail` does not print",
+                hint="see the commits of a partition: `snapreplay history PARTITION`",
+            )
     raise _unknown(name, f"is not a topic of app {app.app_id!r}", "topics", known)
 
 

@@ -96,7 +96,7 @@ OWNED: dict[str, str] = {
     "isolation.level": "reads are read_committed: anything else would apply aborted records",
     "enable.auto.commit": "positions are in the increments, never in committed offsets",
     "auto.commit.interval.ms": "positions are in the increments, never in committed offsets",
-    "auto.offset.reset": "a deleted position is an error, and is never skipped silently",
+    "auto.offset.reset": "if the record at a position was deleted, that is an error; the position never jumps",
     "enable.idempotence": "it is always on: exactly-once needs it",
     "acks": "it is always all: exactly-once needs it",
     "linger.ms": "set batch.linger_ms",

@@ -201,7 +201,7 @@ def load_settings(
     options = unfold(given)
     origins = {
         **dict.fromkeys(names_in(from_file), f"in {config_file or DEFAULT_FILE}"),
-        **{name: f"{given} in the environment" for name, given in environment_names(variables).items()},
+        **{name: f"by {given} in the environment" for name, given in environment_names(variables).items()},
         **dict.fromkeys(names_in(options), "by an option or the program"),
     }
     try:

@@ -90,7 +90,9 @@ class Drill(msgspec.Struct, frozen=True):
     snapshot_id: Annotated[str | None, said("Null: it started from the genesis.")] = None
     mode: Annotated[str | None, said(enum=["changes", "replay", None])] = None
     entries: Count = 0
-    digest: Annotated[str | None, said("That was recorded, and restored.")] = None
+    digest: Annotated[
+        str | None, said("The recorded digest, which the restored state also has; null: the drill has not succeeded.")
+    ] = None
     seconds: Annotated[Seconds | None, said("Of a restore, as measured, without the pauses of the drill.")] = None
     predicted_seconds: Seconds | None = None
     rested_seconds: Annotated[Seconds, said("So that it kept within `restore.drill_share`.")] = 0.0

@@ -27,9 +27,14 @@ READ_SECONDS = 5.0
 
 
 class Witnesses:
-    """One per process. What was committed is noted at once, and what has changed is written every few seconds."""
+    """One per process. What was committed is noted at once, and what has changed is written every few seconds.
 
-    def __init__(self) -> None:
+    Args:
+        group: the name for messages of the group that they are written to; empty: they are not written.
+    """
+
+    def __init__(self, group: str = "") -> None:
+        self._group = group
         self._reached: dict[TopicPartition, tuple[Increment, int]] = {}
         self._written: dict[TopicPartition, Witness] = {}
         self._said = ""
@@ -55,8 +60,9 @@ class Witnesses:
                 await self._write(committer)
             except Exception:  # a defect here must not end a process
                 log.exception(
-                    "the witness of the partitions could not be written, so the loss of the newest increments would go"
-                    " unnoticed: a defect"
+                    "the positions of the partitions could not be written to group %s, so the loss of the newest"
+                    " increments would go unnoticed: a defect",
+                    self._group,
                 )
 
     async def end(self, committer: OffsetCommitter) -> None:
@@ -84,12 +90,13 @@ class Witnesses:
     def _tell(self, error: SnapreplayError) -> None:
         """Log it: a missing permission is no failure, but a lost end of the increments topic would go unnoticed."""
         if isinstance(error, Unreachable):
-            log.debug("the witness of the partitions could not be written: %s", error)
+            log.debug("the positions of the partitions could not be written to group %s: %s", self._group, error)
         elif error.message != self._said:
             self._said = error.message
             log.warning(
-                "the witness of the partitions cannot be written, so the loss of the newest increments would go"
-                " unnoticed: %s%s",
+                "the positions of the partitions could not be written to group %s, so the loss of the newest"
+                " increments would go unnoticed: %s%s",
+                self._group,
                 error.message,
                 f" ({error.hint})" if error.hint else "",
             )

@@ -32,7 +32,7 @@ from snapreplay.app.upgrade import (
     upgraded_stores,
 )
 from snapreplay.app.windowed import Sessions, WindowHandler, Windows, check_durations, in_place_of
-from snapreplay.errors import UsageError
+from snapreplay.errors import UsageError, described, line_of
 from snapreplay.state.composite import Store
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.fields import StoreFields, check_dropped
@@ -602,6 +602,17 @@ class App(Generic[S]):
             store.clear(shards)
         return store
 
+    def _made_state(self) -> S:
+        try:
+            return self.state()
+        except UsageError:
+            raise
+        except Exception as error:
+            raise UsageError(
+                f"the state of app {self.app_id!r} cannot be made: {described(error)}{line_of(error)}",
+                hint="repair the function in `state=`: `state=lambda: MapState(…)`",
+            ) from error
+
     def _store_of(self, state: S) -> Store:
         names = [name for name, spec in self.timers.items() if spec.every_ms is None]
         return store_of(state, names if self.timers else None, self.calls)
@@ -639,7 +650,7 @@ class App(Generic[S]):
                     f"{self.app_id}: input {topic.name} has no handler",
                     hint="decorate a function (record, state, out) with @app.handler(…)",
                 )
-        first, second = self.state(), self.state()
+        first, second = self._made_state(), self._made_state()
         for each in self._kept:
             each.check(first)
         self._check_apart()

@@ -7,7 +7,6 @@ import importlib
 import os
 import pkgutil
 import sys
-import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -15,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from snapreplay.app.app import App
-from snapreplay.errors import UsageError, described
+from snapreplay.errors import UsageError, described, line_of
 
 DEFAULT_ATTRIBUTE = "app"
 _FORMS = "use module:app, path/to/file.py, or path/to/file.py:app"
@@ -185,7 +184,7 @@ def _import(name: str, shown: str, what: str) -> ModuleType:
         if missing and (name == missing or name.startswith(f"{missing}.")):
             raise
         raise UsageError(
-            f"{what} {shown} cannot be imported: {described(error)}{_line_of(error)}", hint=_import_hint(error)
+            f"{what} {shown} cannot be imported: {described(error)}{line_of(error)}", hint=_import_hint(error)
         ) from error
 
 
@@ -194,20 +193,6 @@ def _import_hint(error: BaseException) -> str:
         return 'run the program only under `if __name__ == "__main__":`'
     if isinstance(error, ModuleNotFoundError):
         return "install it, or start in the directory that it can be imported from"
-    return ""
-
-
-def _line_of(error: BaseException) -> str:
-    """Return the innermost line outside the import system, as in " (ledger.py line 3: import foo)", or an empty
-    string."""
-    if isinstance(error, SyntaxError):
-        if error.lineno is None:
-            return ""
-        text = (error.text or "").strip()
-        return f" ({Path(error.filename or '?').name} line {error.lineno}: {text})"
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if "importlib" not in frame.filename and frame.filename != __file__:
-            return f" ({Path(frame.filename).name} line {frame.lineno}: {frame.line})"
     return ""
 
 

@@ -162,7 +162,7 @@ class LocalBroker:
             raise UsageError(
                 f"the local broker cannot listen on {HOST}:{self._port}: another program does",
                 hint="`ss -ltnp` shows which; name another port, or 0 for a free one",
-                port=self._port,
+                kafka_port=self._port,
             )
         return Node(1, self._port, free_ports(1)[0])
 

@@ -25,8 +25,8 @@ class LocalBrokerUnavailable(UsageError):
     Safe: No app was started, and a data directory stays as it is.
     """
 
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, hint: str, **facts: object) -> None:
+        super().__init__(message, hint=hint, **facts)
 
     def __str__(self) -> str:
         # Two lines: a hint may be long and contain the end of a log.
@@ -144,7 +144,7 @@ def _cannot_keep(data_dir: Path, reason: str) -> LocalBrokerUnavailable:
     hint = "name a directory that this user may write to"
     if reason == _IN_USE:
         hint = "stop that broker, or name another directory"
-    return LocalBrokerUnavailable(message, hint)
+    return LocalBrokerUnavailable(message, hint, data_dir=said)
 
 
 def new_id() -> str:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from snapreplay.errors import NotLive, PartitionNotLive, ServiceClosed, UnknownPartition, UsageError
+from snapreplay.errors import NotLive, PartitionNotLive, ServiceClosed, SnapreplayError, UnknownPartition, UsageError
 from snapreplay.service.control.state_reads import AnsweredBy, NotReadable, Readable
+from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.embedding import FailureNews, Views
+from snapreplay.service.embedding import FailureNews, Views, reached
+from snapreplay.service.runtime.context import ClusterView
 from snapreplay.state.view import Position
 from tests.support import apps
 from tests.support.deadlines import scaled
@@ -131,6 +133,23 @@ def test_a_coroutine_that_a_callback_returns_is_told(caplog):
     news.tell(1, error)
     assert heard == [(1, error)]
     assert "it returned a coroutine, which is never awaited" in caplog.text
+
+
+async def test_an_unreachable_cluster_is_a_warning_each_time_and_its_remedy_once(caplog, monkeypatch):
+    monkeypatch.setattr("snapreplay.service.embedding.RETRY_SECONDS_MIN", 0.0)
+    errors = [Unreachable("no answer"), Unreachable("no answer"), Unreachable("no coordinator", hint="wait")]
+    left, reported, view = [*errors], list[SnapreplayError](), ClusterView("id", 1, {}, 60_000)
+
+    async def begin() -> ClusterView:
+        if left:
+            raise left.pop(0)
+        return view
+
+    assert await reached(begin, reported.append) is view
+    assert reported == errors
+    remedies = ["no answer (check that the cluster is up", "no answer", "no coordinator (wait)"]
+    said = [each.message.partition(" s: ")[2].partition(", and that kafka.bootstrap")[0] for each in caplog.records]
+    assert said == remedies
 
 
 async def test_a_program_hears_of_each_partition_that_fails(stage, unique, caplog):

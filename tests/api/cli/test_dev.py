@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -81,6 +82,17 @@ def test_dev_makes_all_that_is_missing_and_keeps_it(ledger, invoke, tmp_path):
     again = dev(ledger, invoke, "--data-dir", str(data), locale="C.UTF-8")
     assert "ok payments" in again
     assert "created" not in again
+
+
+def test_what_the_broker_cannot_use_is_refused_with_the_option_that_names_another(invoke, ledger, monkeypatch):
+    monkeypatch.setattr("snapreplay.devbroker.free_ports.PATIENCE_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused = invoke("dev", ledger, "--kafka-port", taken.getsockname()[1])
+    assert refused.exit_code == 2
+    assert "or 0 for a free one, with `--kafka-port N`" in refused.stderr
+    refused = invoke("dev", ledger, "--data-dir", "one,two")
+    assert refused.exit_code == 3
+    assert "name a directory that this user may write to, with `--data-dir DIR`" in refused.stderr
 
 
 def test_apps_that_cannot_share_a_process_are_refused_before_the_broker_starts(invoke, tmp_path, monkeypatch):

@@ -72,6 +72,15 @@ async def test_nothing_is_half_fed_and_every_wrong_name_is_told(desk, invoke, le
     assert "no dead letters" in letters.stdout
 
 
+@pytest.mark.parametrize("topic", ["ledger-increments", "snapshots"])
+def test_tail_says_whose_records_the_own_topics_of_an_app_hold(invoke, ledger, topic):
+    """Before it asks the cluster. They are topics of the app."""
+    refused = invoke("tail", ledger, topic)
+    assert refused.exit_code == 2
+    assert f"-{topic.removeprefix('ledger-')}' holds records of snapreplay itself" in refused.stderr
+    assert "`snapreplay history PARTITION`" in refused.stderr
+
+
 @pytest.mark.whole
 async def test_a_reader_that_has_enough_is_no_error(desk):
     """`tail | head -1` ends with 0 and without a word, in the middle of its records."""

@@ -23,7 +23,7 @@ def test_each_setting_says_where_it_was_given(tmp_path):
     assert found["instance_id"] == ("ledger-1", f"in {file}")
     assert found["kafka.security.protocol"] == ("SASL_SSL", f"in {file}")
     password = found["kafka.sasl.plain.password"]
-    assert password == ("***", "SNAPREPLAY_KAFKA__SASL_PLAIN_PASSWORD in the environment")
+    assert password == ("***", "by SNAPREPLAY_KAFKA__SASL_PLAIN_PASSWORD in the environment")
     assert found["batch.records_max"] == (5000, "default")
     assert "hunter2" not in str(found)
 

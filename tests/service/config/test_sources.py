@@ -29,7 +29,7 @@ def test_kubernetes_service_variables_are_somebody_elses():
             {"SNAPREPLAY_ERRORS_POLICY": "dead_letter"},
             "",
             "errors_policy: unknown setting; did you mean errors.policy, in the environment"
-            " SNAPREPLAY_ERRORS__POLICY? (given SNAPREPLAY_ERRORS_POLICY in the environment)",
+            " SNAPREPLAY_ERRORS__POLICY? (given by SNAPREPLAY_ERRORS_POLICY in the environment)",
         ),
         (
             {},
@@ -37,7 +37,7 @@ def test_kubernetes_service_variables_are_somebody_elses():
             "",
             "did you mean kafka.bootstrap.servers, in the environment SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS?",
         ),
-        ({}, {"SNAPREPLAY_HTTP__PROT": "1"}, "", "SNAPREPLAY_HTTP__PROT in the environment)"),
+        ({}, {"SNAPREPLAY_HTTP__PROT": "1"}, "", "(given by SNAPREPLAY_HTTP__PROT in the environment)"),
         ({}, {}, "[errors]\npolcy = 'fail'\n", "errors.policy? (given in {file})"),
         ({"errors.polcy": "fail"}, {}, "", "errors.policy? (given by an option or the program)"),
         ({"http.port": -1}, {}, "[http]\nport = 1\n", "(given by an option or the program)"),

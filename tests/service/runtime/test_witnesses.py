@@ -54,7 +54,7 @@ async def turns(witnesses, committer, count):
 async def test_only_what_has_changed_is_written(bench):
     """All partitions in one request, a few seconds apart; the last ones at the end."""
     context = await (await bench.prepare()).context()
-    ours, committer = Witnesses(), Kept()
+    ours, committer = Witnesses("app-witness"), Kept()
     ours.reached(context.increments, increment(1), 10)
     ours.reached(context.increments, increment(2), 20)
     await turns(ours, committer, 3)
@@ -72,7 +72,7 @@ async def test_only_what_has_changed_is_written(bench):
 async def test_what_another_process_owns_is_not_written_any_more(bench):
     """Not at the end either: the next owner may have written a later batch, and be quiet since."""
     context = await (await bench.prepare()).context()
-    ours, committer = Witnesses(), Kept()
+    ours, committer = Witnesses("app-witness"), Kept()
     ours.reached(context.increments, increment(1), 10)
     ours.forget(context.increments)
     await turns(ours, committer, 2)
@@ -112,14 +112,14 @@ async def test_a_released_partition_is_not_written_at_the_end(bench, monkeypatch
     await until(lambda: [each.phase for each in board.all()] == ["live"], "live")
     supervisor.assigned(set())
     await until(lambda: not board.all(), "its end")
-    await supervisor.stop(final_snapshot=False, deadline_seconds=5.0)
+    await supervisor.stop(last_snapshot=False, deadline_seconds=5.0)
     assert committer.written == []
 
 
 async def test_a_process_that_stood_still_writes_one_turn_later(bench, monkeypatch):
     """By then it has heard whether another one owns its partitions."""
     context = await (await bench.prepare()).context()
-    ours, committer = Witnesses(), Kept()
+    ours, committer = Witnesses("app-witness"), Kept()
     ours.reached(context.increments, increment(1), 10)
     sleep, slept = asyncio.sleep, []
 
@@ -137,10 +137,11 @@ async def test_a_missing_permission_is_a_warning_once(bench, caplog):
     """Processing continues, and what could not be written is tried again. A broker that is away is not logged."""
     context = await (await bench.prepare()).context()
     refused = NotAuthorized("Read on group app-witness", hint="kafka-acls.sh --add")
-    ours, committer = Witnesses(), Kept(refused, refused, Unreachable("no answer"))
+    ours, committer = Witnesses("app-witness"), Kept(refused, refused, Unreachable("no answer"))
     ours.reached(context.increments, increment(1), 10)
     await turns(ours, committer, 4)
     assert len(committer.written) == 1
+    assert caplog.text.count("could not be written to group app-witness") == 1
     assert caplog.text.count("would go unnoticed: Read on group app-witness (kafka-acls.sh") == 1
     assert "no answer" not in caplog.text
 

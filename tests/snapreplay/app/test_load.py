@@ -90,6 +90,21 @@ def test_modules_that_cannot_be_imported_show_cause_and_line(here, source, words
     refused(f"{name}.py", name, *words)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("MapState(str, int, defaut=int)", ["TypeError: ", "'defaut'"]),
+        ("MapState(str, int)['ada']", ["MissingKey: ", "state['ada'] is not in the map"]),
+    ],
+)
+def test_a_state_that_cannot_be_made_shows_cause_and_line(here, wrong, words):
+    """The user's line, not one of this package. What the package itself refuses has a message of its own."""
+    name = write(here, GOOD.replace("MapState(str, int)", wrong))
+    refused(name, f"the state of app 'ledger' cannot be made: {words[0]}", *words, f"({name}.py line 4: app = other = ")
+    with pytest.raises(UsageError, match=r"^MapState: 3 cannot be a key type"):
+        load_app(write(here, GOOD.replace("MapState(str, int)", "MapState(3, int)")))
+
+
 def test_files_that_would_be_another_module_are_refused(here):
     """No Python name, and a name already taken."""
     refused(f"{write(here, GOOD, 'my-app')}.py", "my-app", "rename")
