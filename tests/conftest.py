@@ -47,7 +47,6 @@ LONGEST_FILES = (
     "service/test_crashes.py",
     "examples/demo/test_demo.py",
     "hints/test_failed_partitions.py",
-    "snapreplay/devbroker/test_cluster.py",
     "snapreplay/devbroker/test_broker.py",
     "explore/test_explore.py",
     "simulation/test_losses.py",
