@@ -325,7 +325,7 @@ class Service(Generic[S]):
         if self._supervisor is not None:
             is_given_away = await self._handed_over(within_seconds)
             await self._supervisor.stop(
-                final_snapshot=self.settings.snapshot.before_stop and not is_given_away,
+                last_snapshot=self.settings.snapshot.before_stop and not is_given_away,
                 deadline_seconds=deadline - loop.time() - min(LEAVE_SECONDS, within_seconds / 4),
             )
         left_seconds = max(LEAVE_SECONDS_MIN, deadline - loop.time())

@@ -186,7 +186,7 @@ class Supervisor:
         for runner in self._runners.values():
             runner.refuse(error)
 
-    async def stop(self, *, final_snapshot: bool, deadline_seconds: float) -> None:
+    async def stop(self, *, last_snapshot: bool, deadline_seconds: float) -> None:
         """End every runner after its batch, and a last snapshot if asked for. What is late is cut off."""
         self._stopped = True
         self._takeovers.end()
@@ -196,7 +196,7 @@ class Supervisor:
         if self._shrinking is not None:
             self._shrinking.cancel()
         for runner in self._runners.values():
-            runner.stop(final_snapshot=final_snapshot)
+            runner.stop(last_snapshot=last_snapshot)
         # They may be waiting for a topic, so the watch continues.
         self._held |= {self._tasks[number]: runner for number, runner in self._runners.items()}
         self._runners.clear()
@@ -278,7 +278,7 @@ class Supervisor:
     def _release(self, number: int) -> None:
         """Stop a partition without a last snapshot: another process owns it now, or soon, and fences us."""
         runner = self._runners.pop(number)
-        runner.stop(final_snapshot=False)
+        runner.stop(last_snapshot=False)
         task = self._tasks.pop(number)
         self._ending[number], self._held[task] = task, runner
         late = asyncio.get_running_loop().call_later(self._settings.timeouts.revoke_ms / 1000, runner.cut_off)

@@ -264,7 +264,7 @@ class Incarnation:
             raise self._found
         await live.finish()
         unsafe = lifecycle.is_holding or not live.snapshots.monitor.is_recoverable
-        if lifecycle.final_snapshot or unsafe:
+        if lifecycle.last_snapshot or unsafe:
             await live.hand_over(even_unchanged=unsafe)
 
     def _went_live(self, live: Live, worked: Worked) -> None:

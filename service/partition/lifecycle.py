@@ -35,7 +35,7 @@ class Lifecycle:
         stopped: the partition is to be released.
         ownership: as it was left last; `update` replaces it.
         interrupted: stopped or refused: nothing is waited for any more.
-        final_snapshot: whether a LIVE partition writes one before it is released.
+        last_snapshot: whether a LIVE partition writes one before it is released.
     """
 
     def __init__(self, context: Context) -> None:
@@ -45,7 +45,7 @@ class Lifecycle:
         )
         self.stopped = asyncio.Event()
         self.interrupted = asyncio.Event()
-        self.final_snapshot = False
+        self.last_snapshot = False
 
     @property
     def is_holding(self) -> bool:

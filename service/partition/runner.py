@@ -162,9 +162,9 @@ class PartitionRunner:
         if self._live is not None:
             self._live.stop()
 
-    def stop(self, *, final_snapshot: bool) -> None:
-        """Finish the batch under way and end `run`. With `final_snapshot` a LIVE partition writes one first."""
-        self._lifecycle.final_snapshot = final_snapshot
+    def stop(self, *, last_snapshot: bool) -> None:
+        """Finish the batch under way and end `run`. With `last_snapshot` a LIVE partition writes one first."""
+        self._lifecycle.last_snapshot = last_snapshot
         self._lifecycle.stop()
         self._released = self._live
         if self._live is not None:

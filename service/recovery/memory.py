@@ -1,7 +1,8 @@
-"""The state of a partition in memory between two ownerships, and the check before a fence.
+"""The state of a partition in memory, and the check before a fence.
 
-No state in memory is dropped before the log has a proven copy. A process that could not recover must not fence: the
-owner whose memory is the only copy would no longer be the last one to fence, and could not write its state.
+`Memory` has the state of a partition at least until the log has a proven copy, and lends it to recovery and processing.
+A process that could not recover must not fence: the owner whose memory is the only copy would no longer be the last one
+to fence, and could not write its state.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ OTHERS_SECONDS = 5.0
 
 
 class Memory:
-    """Owns the state of a partition in memory; one per runner.
+    """Has the state of a partition at least until the log has a proven copy, and lends it to recovery and processing.
+
+    One per runner.
 
     Attributes:
         store: the state; None: it was forgotten.

@@ -40,8 +40,8 @@ class Bench:
     async def live(self, *partitions):
         await until(lambda: self.phases() == dict.fromkeys(partitions, "live"), partitions)
 
-    async def stop(self, final_snapshot=False, deadline_seconds=20.0):
-        await self.supervisor.stop(final_snapshot=final_snapshot, deadline_seconds=deadline_seconds)
+    async def stop(self, last_snapshot=False, deadline_seconds=20.0):
+        await self.supervisor.stop(last_snapshot=last_snapshot, deadline_seconds=deadline_seconds)
 
 
 @pytest.fixture

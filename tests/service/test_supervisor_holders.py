@@ -57,7 +57,7 @@ class Runner:
         if self.error is not None:
             raise self.error
 
-    def stop(self, *, final_snapshot: bool) -> None:
+    def stop(self, *, last_snapshot: bool) -> None:
         self.stops += 1
 
     def take_back(self) -> bool:
@@ -187,7 +187,7 @@ async def supervisor(make):
     yield (made := make())
     for runner in MADE:
         runner.over.set()
-    await made.stop(final_snapshot=False, deadline_seconds=5.0)
+    await made.stop(last_snapshot=False, deadline_seconds=5.0)
 
 
 async def released(supervisor, number=0):
@@ -207,7 +207,7 @@ async def test_a_holder_whose_partition_came_back_is_told_of_at_the_end(make, mo
     monkeypatch.setattr(Runner, "take_back", lambda _: False)
     supervisor.assigned({0})
     first.unsaved = StopError("the state is lost")
-    stopping = asyncio.create_task(supervisor.stop(final_snapshot=False, deadline_seconds=0.3))
+    stopping = asyncio.create_task(supervisor.stop(last_snapshot=False, deadline_seconds=0.3))
     seen = len(first.ids)
     await until(lambda: len(first.ids) > seen + 2, "the watch")
     await stopping
@@ -233,7 +233,7 @@ async def test_a_holder_that_a_defect_has_ended_is_told_of_at_the_end(make):
     first.unsaved, first.error = StopError("the state is lost"), ZeroDivisionError("a defect")
     first.over.set()
     await until(lambda: first.deaths, "the defect")
-    await supervisor.stop(final_snapshot=False, deadline_seconds=5.0)
+    await supervisor.stop(last_snapshot=False, deadline_seconds=5.0)
     assert supervisor.unsaved == [first.unsaved]
 
 
@@ -273,7 +273,7 @@ async def test_quiet_partitions_are_asked_for_in_one_question(make, caplog):
     assert "a defect" in caplog.text
     for runner in MADE:
         runner.over.set()
-    await supervisor.stop(final_snapshot=False, deadline_seconds=5.0)
+    await supervisor.stop(last_snapshot=False, deadline_seconds=5.0)
 
 
 @virtual
@@ -292,7 +292,7 @@ async def test_increments_that_were_created_again_are_watched_by_their_new_id(ma
         ({"held-increments": "B"}, False),
     ]
     MADE[0].over.set()
-    await supervisor.stop(final_snapshot=False, deadline_seconds=5.0)
+    await supervisor.stop(last_snapshot=False, deadline_seconds=5.0)
 
 
 async def test_the_watch_over_the_topics_outlives_a_defect(supervisor, caplog):
@@ -370,14 +370,14 @@ async def test_a_retry_ends_when_the_process_stops(supervisor, monkeypatch, is_i
     if is_inspecting:
         await asked.wait()
     MADE[0].over.set()
-    await supervisor.stop(final_snapshot=False, deadline_seconds=5.0)
+    await supervisor.stop(last_snapshot=False, deadline_seconds=5.0)
     assert heard == [("failed", None, "the process has stopped")]
 
 
 async def test_nothing_starts_after_stop(supervisor):
     """A rebalance while the last snapshots are written: no second life begins, which would never end."""
     supervisor.assigned({0})
-    stopping = asyncio.create_task(supervisor.stop(final_snapshot=True, deadline_seconds=5.0))
+    stopping = asyncio.create_task(supervisor.stop(last_snapshot=True, deadline_seconds=5.0))
     await asyncio.sleep(0)
     supervisor.assigned({0, 1})
     MADE[0].over.set()
@@ -499,7 +499,7 @@ async def test_a_holder_that_waits_for_the_log_goes_on_when_it_is_taken_back(ben
         for name, found in (("is_proven", False), ("is_to_be_written", True)):
             held.setattr(Memory, name, partial(answer, found))
         held.setattr(Memory, "until_proven", until_proven)
-        one.runner.stop(final_snapshot=False)
+        one.runner.stop(last_snapshot=False)
         await until(lambda: waiting, "it holds its state")
         assert one.runner.take_back()
     assert not one.runner.is_asked_to_end

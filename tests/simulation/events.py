@@ -78,7 +78,7 @@ def _to_process(world: World, what: str, process: Process, seconds: float) -> No
 
 
 async def _leave(world: World, process: Process) -> None:
-    await process.stop(final_snapshot=world.scenario.final_snapshot)
+    await process.stop(last_snapshot=world.scenario.last_snapshot)
     world.group.leave(process)
 
 

@@ -104,15 +104,15 @@ class Process(Host, Owner):
             self._network.trace(self.name, "continues")
             self._network.loop.resume(self)
 
-    async def stop(self, *, final_snapshot: bool) -> None:
+    async def stop(self, *, last_snapshot: bool) -> None:
         """Stop as on SIGTERM, without leaving the group."""
         self.stopping = True
         if self._bringing_up is not None:
             await cancel_and_wait(self._bringing_up)
         if self.supervisor is not None:
             is_given_away = await self._home.group.hand_over(self)
-            final_snapshot = final_snapshot and not is_given_away
-            await self.supervisor.stop(final_snapshot=final_snapshot, deadline_seconds=20.0)
+            last_snapshot = last_snapshot and not is_given_away
+            await self.supervisor.stop(last_snapshot=last_snapshot, deadline_seconds=20.0)
         if self._beating is not None:
             await cancel_and_wait(self._beating)
 

@@ -105,7 +105,7 @@ class Scenario:
     chaos_seconds: float
     events: tuple[Event, ...]
     epilogue: Epilogue
-    final_snapshot: bool
+    last_snapshot: bool
     slow_steps: bool  # of work on a batch or a snapshot: something may come between two of them
     begins_late: bool = False  # the processes are there before the genesis; topics are not exchanged meanwhile
 
@@ -185,7 +185,7 @@ def draw(rng: random.Random) -> Scenario:
         chaos_seconds=chaos_seconds,
         events=_events(rng, chaos_seconds),
         epilogue=rng.choice(("none", "none", "none", "none", "restart", "changed code")),
-        final_snapshot=rng.random() < 0.5,
+        last_snapshot=rng.random() < 0.5,
         slow_steps=rng.random() < 0.3,
     )
     return begun_late(drawn) if rng.random() < 0.06 else cleaning(pausing(drawn, _apart(rng)), _apart(rng))

@@ -56,7 +56,7 @@ def test_the_copy_goes_on(kind: str, found: dict[str, int]) -> None:
                 world.suspicions.suspect(other, owner)
             case _:
                 world.processes.remove(owner)
-                owner.spawn(owner.stop(final_snapshot=False))
+                owner.spawn(owner.stop(last_snapshot=False))
         script.when(lambda: counts["live from a copy"], script.resume)
 
     def is_copied() -> bool:

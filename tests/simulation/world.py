@@ -347,7 +347,7 @@ class World:
         """A graceful stop; nothing may be left of anybody."""
         self.ending = True
         for process in list(self.processes):
-            stopping = process.spawn(process.stop(final_snapshot=self.scenario.final_snapshot))
+            stopping = process.spawn(process.stop(last_snapshot=self.scenario.last_snapshot))
             await asyncio.wait([stopping])
             self.group.forget(process)
             if process in self.processes:  # else a crash that was under way came first

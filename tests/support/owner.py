@@ -93,7 +93,7 @@ class Owner:
                 self.runner.end_seen((await reader.end_offsets([log])).get(log), asked_at)
 
     async def end(self) -> None:
-        self.runner.stop(final_snapshot=False)
+        self.runner.stop(last_snapshot=False)
         await asyncio.wait_for(self.task, scaled(20))
 
     async def outputs(self) -> list[str]:

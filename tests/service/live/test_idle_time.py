@@ -201,7 +201,7 @@ async def stopped_in_a_turn(bench, **tables):
     def and_stop(timer, state, out):
         bell(timer, state, out)
         for runner in stopping:
-            runner.stop(final_snapshot=True)
+            runner.stop(last_snapshot=True)
 
     app.timers["bell"] = app.timers["bell"]._replace(function=and_stop)
     await bench.prepare(app, batch={"records_max": 2, "linger_ms": 0}, **tables)

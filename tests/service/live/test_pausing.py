@@ -67,7 +67,7 @@ async def test_no_markers_are_passed_in_a_pause(bench, monkeypatch):
         await one.position(50)
         assert await asked(one, WHY) == ("succeeded", "")
         monkeypatch.setattr(Fetcher, "beyond", lambda _, at: {name: each + 1 for name, each in at.items()})
-        one.runner.stop(final_snapshot=True)
+        one.runner.stop(last_snapshot=True)
         await one.phase("closed")
     last = bench.batches()[-1]
     assert (last.paused, *last.positions.values()) == (WHY, 50)

@@ -161,7 +161,7 @@ async def test_a_snapshot_has_a_share_of_the_loop_while_commits_follow_each_othe
     told = asked(one)
     assert (await answer(told))[0] == "succeeded"
     await fed(bench, one, 60)
-    one.runner.stop(final_snapshot=True)
+    one.runner.stop(last_snapshot=True)
     await one.task
     assert (shares, len(bench.batches()[-1].pointers)) == ([(module.SHARE, True)], 2)
 
@@ -260,7 +260,7 @@ async def test_a_graceful_stop_leaves_nothing_to_advance(bench):
         await one.phase("live")
         if not bench.sent:
             await fed(bench, one, 30)
-        one.runner.stop(final_snapshot=True)
+        one.runner.stop(last_snapshot=True)
         await one.task
         last = bench.batches()[-1]
         assert (last.batch, last.pointers[0].batch) == (2, 1)

@@ -204,7 +204,7 @@ async def test_a_stop_that_can_commit_nothing_writes_the_state_aside(bench, monk
     one = await refused(bench)
     refusing(monkeypatch)
     compacted(bench)
-    one.runner.stop(final_snapshot=True)
+    one.runner.stop(last_snapshot=True)
     await until(lambda: one.status.snapshot is not None and one.status.snapshot.state == "written", "written", 10.0)
     await killed(bench, one)
     assert one.status.snapshot.snapshot_id in one.runner.unsaved.message
@@ -263,7 +263,7 @@ async def test_a_stop_writes_aside_at_once_although_attempts_failed_before(bench
     compacted(bench)
     await asyncio.sleep(300)
     failing.clear()
-    one.runner.stop(final_snapshot=True)
+    one.runner.stop(last_snapshot=True)
     await until(lambda: one.status.snapshot.state == "written", "written", 10.0)
     await killed(bench, one)
 

@@ -360,7 +360,7 @@ async def test_a_partition_that_comes_back_before_its_runner_has_ended_is_taken_
     one = await live(bench)
     await bench.feed(10)
     await one.position(10)
-    one.runner.stop(final_snapshot=False)
+    one.runner.stop(last_snapshot=False)
     assert one.runner.take_back()
     await bench.feed(10)
     await one.position(20)

@@ -100,7 +100,7 @@ async def two(bench, **standby):
         yield one, other
     finally:
         for each in (one, other):
-            await each.supervisor.stop(final_snapshot=False, deadline_seconds=20.0)
+            await each.supervisor.stop(last_snapshot=False, deadline_seconds=20.0)
 
 
 async def exactly_once(bench, side):
@@ -117,7 +117,7 @@ async def test_the_first_successor_goes_on_and_tells_the_group_of_its_claim(benc
     """Nothing is loaded. The group hears of it once the log has the claim, so that the later owner counts there."""
     before = counts()
     async with two(bench) as (one, other):
-        await one.supervisor.stop(final_snapshot=False, deadline_seconds=20.0)
+        await one.supervisor.stop(last_snapshot=False, deadline_seconds=20.0)
         other.suspects(one)
         assert (await other.phase("live")).restore.warm == "copied"
         assert other.told == [{0: other.status.owner_epoch}]
@@ -134,7 +134,7 @@ async def test_the_first_successor_goes_on_and_tells_the_group_of_its_claim(benc
 async def test_what_the_board_shows_decides_nothing(bench):
     """An earlier runner of the partition that has not ended yet publishes there, too."""
     async with two(bench) as (one, other):
-        await one.supervisor.stop(final_snapshot=False, deadline_seconds=20.0)
+        await one.supervisor.stop(last_snapshot=False, deadline_seconds=20.0)
         other.suspects(one)
         await other.phase("live")
         told, holding = list(other.told), other.supervisor.holding
@@ -224,7 +224,7 @@ async def ahead(bench):
     batch."""
     async with two(bench) as (one, other):
         batch = one.status.batch
-        await one.supervisor.stop(final_snapshot=False, deadline_seconds=20.0)
+        await one.supervisor.stop(last_snapshot=False, deadline_seconds=20.0)
         bench.log(bench.increments).cut(bench.last_batch()[0])
         await other.ahead(batch)
         yield one, other, batch
@@ -260,7 +260,7 @@ async def test_the_only_copy_of_a_lost_batch_is_not_given_up_for_an_assignment(b
         await bench.feed(10)
         await until(lambda: not other.supervisor.standbys.held, "its end")
         assert other.board.standbys() == []
-        await three.supervisor.stop(final_snapshot=False, deadline_seconds=20.0)
+        await three.supervisor.stop(last_snapshot=False, deadline_seconds=20.0)
         assert "is lost when this process ends" not in caplog.text
 
 
@@ -329,12 +329,12 @@ async def test_who_takes_over_from_us_while_its_commits_are_looked_for_lives(ben
 async def test_a_stop_in_the_middle_of_a_takeover_loses_nothing(bench):
     """It is a partition like the others: its last snapshot is written."""
     async with two(bench) as (one, other):
-        await one.supervisor.stop(final_snapshot=False, deadline_seconds=20.0)
+        await one.supervisor.stop(last_snapshot=False, deadline_seconds=20.0)
         other.suspects(one)
         await other.phase("live")
         await bench.feed(10)
         await other.position(20)
-        await other.supervisor.stop(final_snapshot=True, deadline_seconds=20.0)
+        await other.supervisor.stop(last_snapshot=True, deadline_seconds=20.0)
         assert other.status.snapshot.state == "pointed"
         other.suspects(one)
     assert (await bench.restored()).warm is None
