@@ -309,9 +309,11 @@ async def test_a_frozen_broker_does_not_hold_up_what_another_one_has(monkeypatch
         monkeypatch.setattr(random, "sample", lambda some, _: sorted(some, key=lambda each: -each.nodeId))
         broker.frozen = {2}
         readers[0]._shared.doubt()
-        await broker.append(0)
+        begun = len(broker.asked)
         try:
             async with asyncio.timeout(10):  # below that of the request
+                await until(lambda: len(broker.asked) >= begun + 2)  # not the one that is under way
+                await broker.append(0)
                 assert await read(readers[0], LOGS[0]) == [0]
         finally:
             broker.lets_go.set()
