@@ -607,7 +607,7 @@ class App(Generic[S]):
             return self.state()
         except UsageError:
             raise
-        except Exception as error:
+        except Exception as error:  # of any class: it is the user's code
             raise UsageError(
                 f"the state of app {self.app_id!r} cannot be made: {described(error)}{line_of(error)}",
                 hint="repair the function in `state=`: `state=lambda: MapState(…)`",

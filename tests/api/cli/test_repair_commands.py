@@ -80,9 +80,9 @@ def test_without_an_app_the_cluster_alone(invoke, reporting):
 
 def test_what_could_not_run_is_2(invoke, closed_address):
     """No broker, a wrong app: never 1, which means findings. A defect: tests/api/cli/test_exits.py."""
-    nobody = invoke("doctor", "--bootstrap-servers", closed_address)
-    assert nobody.exit_code == 2
-    assert "error:" in nobody.stderr
+    unreachable = invoke("doctor", "--bootstrap-servers", closed_address)
+    assert unreachable.exit_code == 2
+    assert "error:" in unreachable.stderr
     assert invoke("doctor", "no_such_module:app").exit_code == 2
 
 

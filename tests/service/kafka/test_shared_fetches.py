@@ -312,7 +312,7 @@ async def test_a_frozen_broker_does_not_hold_up_what_another_one_has(monkeypatch
         begun = len(broker.asked)
         try:
             async with asyncio.timeout(10):  # below that of the request
-                await until(lambda: len(broker.asked) >= begun + 2)  # not the one that is under way
+                await until(lambda: len(broker.asked) >= begun + 2)  # until the next fetch: the first was under way
                 await broker.append(0)
                 assert await read(readers[0], LOGS[0]) == [0]
         finally:

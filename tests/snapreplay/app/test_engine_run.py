@@ -157,7 +157,7 @@ def test_an_applied_record_does_not_keep_its_fetch(end):
     fold = Fold(app, app.new_store(), 3)
     fold.begin({"texts": 0})
     before = sys.getrefcount(data)
-    fold.feed(compiled.records(data, *place)[0])  # type: ignore[index]
+    fold.feed(compiled.records(data, *place)[0])  # type: ignore[index]  # None: Python must read it
     assert sys.getrefcount(data) > before
     assert len(fold._out.staged) == 1
     end(fold)

@@ -93,7 +93,7 @@ class OrderedMachine(Machine):
 
     @rule(start=KEYS | st.none(), end=KEYS | st.none(), reverse=st.booleans())
     def read_a_committed_range(self, start: str | None, end: str | None, reverse: bool) -> None:
-        """Read a committed range, while the batch in progress, and the one that waits, add and delete."""
+        """Read a committed range, while the batch in progress and the waiting batch add and delete."""
         found = self.store.committed_view().range(start=start, end=end, reverse=reverse)
         assert list(found) == [
             (key, self.committed[key])
