@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.decisions import inputs as product
-from snapreplay.snapshots.format.records import Increment
+from snapreplay.snapshots.format.records import Claim, Increment
 from tests.simulation import program, told
 from tests.simulation.history import require
 from tests.simulation.network import NOWHERE
@@ -92,9 +92,20 @@ class Rewiring:
             await asyncio.sleep(EXCHANGED_SECONDS)
 
     def refuses(self, process: Process, number: int, kind: str) -> bool:
-        """Say whether a version with other inputs than the log has is refused, as it must be."""
-        last = self._last(number)
-        return kind == "WrongLog" and last is not None and last.positions.keys() != {*process.app.input_names}
+        """Say whether a version with other inputs than the log has is refused, as it must be.
+
+        A process that stalls decides by the log as it was when it claimed. A change since then has fenced it.
+        """
+        if kind != "WrongLog":
+            return False
+        log = self._world.broker.log(program.INCREMENTS, number)
+        claims = (
+            offset
+            for offset, claim in told.newest(log, Claim, log.stable)
+            if claim.process_id == process.identity.process_id
+        )
+        lasts = (self._last(number, before_offset) for before_offset in (None, next(claims, None)))
+        return any(each is not None and each.positions.keys() != {*process.app.input_names} for each in lasts)
 
     async def _change(self, how: str) -> None:
         world, topic, wish = self._world, program.INPUTS[-1], self._draw()
@@ -135,9 +146,10 @@ class Rewiring:
         wanted = {*after, *self._world.internal}
         return all(each is not None and each.positions.keys() == wanted for each in found)
 
-    def _last(self, number: int) -> Increment | None:
+    def _last(self, number: int, before_offset: int | None = None) -> Increment | None:
         log = self._world.broker.log(program.INCREMENTS, number)
-        return next((each for _, each in told.newest(log, Increment, log.stable)), None)
+        below = log.stable if before_offset is None else before_offset
+        return next((each for _, each in told.newest(log, Increment, below)), None)
 
     def _draw(self) -> Wish:
         rng, adds = self._world.rng, program.INPUTS[-1] not in self.declared
