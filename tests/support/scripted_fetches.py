@@ -8,7 +8,7 @@ import struct
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from io import BytesIO
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from aiokafka.protocol.admin import ApiVersionResponse_v0
 from aiokafka.protocol.metadata import MetadataResponse_v1
@@ -41,7 +41,8 @@ class Says(NamedTuple):
 class ScriptedBroker:
     """Brokers 1 and 2. `fetched` are the offsets asked for, by broker; `racks` are those of the clients; `leader` is
     what the metadata say of all partitions; `bounds_asked` counts the requests for `start` or the end; `frozen` brokers
-    keep their connections and read nothing before `lets_go`; `is_named` if readers may fetch by name."""
+    keep their connections and read nothing before `lets_go`; `is_named` if readers may fetch by name; `stable_offset`
+    is the last stable offset, which readers of committed records get nothing behind."""
 
     def __init__(self, script: Callable[[int, int, int], Says]) -> None:
         """Take `script`: broker, number of this fetch from zero, its offset."""
@@ -49,6 +50,7 @@ class ScriptedBroker:
         self.leader = 1
         self.partitions = 1
         self.start, self.bounds_asked = 0, 0
+        self.stable_offset = END
         self.newest_version = BY_ID.API_VERSION
         self.is_named = False
         self.frozen: set[int] = set()
@@ -91,9 +93,11 @@ class ScriptedBroker:
                     await self._send(client, head + MetadataResponse_v1(brokers, 1, topics).encode())
                 case 2:
                     self.bounds_asked += 1
+                    bounds: Any = OffsetRequest_v2.decode(body)
+                    end = self.stable_offset if bounds.isolation_level else END
                     found: list[Any] = [
-                        (topic, [(number, 0, -1, self.start if at == EARLIEST else END) for number, at in some])
-                        for topic, some in cast("Any", OffsetRequest_v2.decode(body)).topics
+                        (topic, [(number, 0, -1, self.start if at == EARLIEST else end) for number, at in some])
+                        for topic, some in bounds.topics
                     ]
                     await self._send(client, head + OffsetResponse_v2(0, found).encode())
                 case 1:
@@ -109,6 +113,8 @@ class ScriptedBroker:
         ((_, ((_, _, offset, *_),), _),) = asked.topics
         self.racks.append(asked.rack_id)
         says = self.script(node, len(self.fetched), offset)
+        if asked.isolation_level and offset >= self.stable_offset:
+            says = says._replace(records=b"")
         self.fetched.append((node, offset))
         self.fetched_at.append(asyncio.get_running_loop().time())
         if says.how == "silent":
@@ -119,7 +125,8 @@ class ScriptedBroker:
             await self.lets_go.wait()
         if not says.records and not says.code and not says.whole_code and says.preferred_replica < 0:
             await asyncio.sleep(asked.max_wait_time / 1000)  # as a broker waits for records
-        partition: tuple[Any, ...] = (0, says.code, END, END, 0, [], says.preferred_replica, says.records, {})
+        ends, replica = (END, self.stable_offset), says.preferred_replica
+        partition: tuple[Any, ...] = (0, says.code, *ends, 0, [], replica, says.records, {})
         topics: list[Any] = [] if says.whole_code else [(TOPIC_ID, [partition], {})]
         answer = head + BY_ID.RESPONSE_TYPE(says.throttle_ms, says.whole_code, 0, topics, {}).encode()
         if says.how == "half":

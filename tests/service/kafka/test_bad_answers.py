@@ -92,9 +92,11 @@ async def reading():
     """Provide what makes a reader of a scripted broker; nothing is left of it afterwards."""
     readers = []
 
-    async def make(broker: ScriptedBroker, request_ms: int = 300, **kafka: str) -> KafkaReader:
+    async def make(
+        broker: ScriptedBroker, request_ms: int = 300, *, read_committed: bool = True, **kafka: str
+    ) -> KafkaReader:
         settings = Settings(kafka={**hasty(broker.address, request_ms).kafka, **kafka})
-        reader = KafkaReader(settings, read_committed=True, large=False, topic_ids={TOPIC: TOPIC_ID})
+        reader = KafkaReader(settings, read_committed=read_committed, large=False, topic_ids={TOPIC: TOPIC_ID})
         readers.append(reader)
         await reader.start()
         return reader
@@ -175,6 +177,22 @@ async def test_a_single_record_beyond_the_end_is_none(reading, monkeypatch, code
         async with within(20):
             assert await reader.read_at(SOURCE, END + 5) is None
         assert broker.bounds_asked == 2
+
+
+@pytest.mark.parametrize("read_committed", [True, False])
+async def test_a_single_record_of_an_open_transaction_is_none_until_it_ends(reading, monkeypatch, read_committed):
+    """For a reader of committed records, and at once: it does not wait for the end of the transaction."""
+    monkeypatch.setattr(kafka_reader, "_POLL_MS", 300_000)
+    async with ScriptedBroker(serving(LOG)).running() as broker:
+        broker.stable_offset = 1
+        reader = await reading(broker, read_committed=read_committed)
+        async with within(20):
+            assert (await reader.read_at(SOURCE, 0)).offset == 0
+            for offset in (1, 2):
+                record = await reader.read_at(SOURCE, offset)
+                assert (record.offset if record else None) == (None if read_committed else offset)
+            broker.stable_offset = END
+            assert (await reader.read_at(SOURCE, 1)).offset == 1
 
 
 async def test_a_single_record_of_a_slow_broker_is_fetched_once(reading):
