@@ -17,10 +17,10 @@ import snapreplay
 from snapreplay.errors import Reaction, SnapreplayError, UsageError
 
 REACTIONS = {
-    Reaction.RETRY: "The cause may pass. A partition retries with back-off, without a restart. A call may be repeated.",
+    Reaction.RETRY: "The cause may pass. A command or a call may be repeated. A partition retries with back-off.",
     Reaction.REBUILD: "The recovery uses an older snapshot or the other mode. If none is left, it fails.",
     Reaction.RELEASE: "This process gives the partition up. Its new owner continues.",
-    Reaction.STOP: "A partition is FAILED until an operator acts; a command exits.",
+    Reaction.STOP: "A command or a call ends with it. A partition that has it is FAILED until an operator acts.",
     Reaction.HANDLER_POLICY: "`errors.policy` decides: `fail` stops the partition, `dead_letter` skips the record.",
     Reaction.REFUSE: "The call or the command is refused, and nothing was changed.",
 }

@@ -20,7 +20,10 @@ _IN_USE = "another broker uses this data directory"
 
 
 class LocalBrokerUnavailable(UsageError):
-    """The local broker is not available: a tool is missing, or the broker failed.
+    """The local broker cannot be started. No Java 17 or newer: `apt-get install default-jre-headless`. No Maven to
+    fetch the jars with: `apt-get install maven`, or set `SNAPREPLAY_JARS_DIR` to a directory with the jars from another
+    machine. The data directory cannot be used: name one that this user may write to, and that no other broker uses.
+    Other programs took its ports: `ss -ltnp` lists them.
 
     Safe: No app was started, and a data directory stays as it is.
     """

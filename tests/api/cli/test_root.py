@@ -10,6 +10,7 @@ from snapreplay.api.cli import main
 from snapreplay.api.cli.explaining import REACTIONS
 from snapreplay.api.cli.output import message_of
 from snapreplay.errors import SnapreplayError
+from snapreplay.service.dead_letters import OtherRecord
 from snapreplay.service.recovery.follower import DigestMismatch
 
 HEAVY = ("aiokafka", "fastapi", "httpx2", "pyspark", "rich", "uvicorn")
@@ -53,16 +54,24 @@ def test_main_ends_the_process(monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines()[0] == f"snapreplay {snapreplay.__version__}"
 
 
-def test_an_error_is_explained_by_its_name(invoke):
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [(DigestMismatch, "A partition that has it is FAILED"), (OtherRecord, "A command or a call ends with it")],
+)
+def test_an_error_is_explained_by_its_name(invoke, error, says):
     """What is printed behind the message of an error can be looked up: meaning, reaction, what is safe."""
-    result = invoke("explain", "DigestMismatch")
+    result = invoke("explain", error.__name__)
     assert result.exit_code == 0
     meaning, reaction, safe = result.stdout.strip().split("\n\n")
-    assert meaning in (DigestMismatch.__doc__ or "")
-    assert reaction == REACTIONS[DigestMismatch.reaction]
+    assert meaning in " ".join((error.__doc__ or "").split())
+    assert reaction == REACTIONS[error.reaction]
+    assert says in reaction
     assert safe.startswith("Safe: ")
-    assert message_of(DigestMismatch("x")) == "x [DigestMismatch]"
+    assert message_of(error("x")) == f"x [{error.__name__}]"
 
+
+def test_a_mistyped_error_is_answered_with_the_nearest(invoke):
+    """A typing error, as with a command."""
     mistyped = invoke("explain", "DigestMissmatch")
     assert mistyped.exit_code == 2
     assert "did you mean DigestMismatch?" in mistyped.stderr
