@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from snapreplay.api.cli import options
 from snapreplay.api.cli.logs import escaped
-from snapreplay.api.cli.output import ExitCode, Format, console, note, print_json, table
+from snapreplay.api.cli.output import ExitCode, Format, console, moment, note, print_json, table
 from snapreplay.counted import counted, some
 from snapreplay.errors import UsageError
 from snapreplay.service.clock import wall_time
@@ -97,12 +97,10 @@ def _process(row: Json, names: dict[str, str]) -> str | None:
 
 
 def away(process: Json) -> str:
-    """Write one line on a process that cannot be asked, such as "process ledger-1 on host-b: dead since 2026-11-21
-    09:30:12 UTC: silent for 3.0 s"."""
-    since = process["since"][:19].replace("T", " ")
-    return (
-        f"process {_name(process)} on {process['host']}: {process['state']} since {since} UTC: {process['last_error']}"
-    )
+    """Write one line on a process that cannot be asked, such as "process ledger-1 on host-b: dead since
+    2026-11-21T09:30:12Z: silent for 3.0 s"."""
+    since = moment(process["since"])
+    return f"process {_name(process)} on {process['host']}: {process['state']} since {since}: {process['last_error']}"
 
 
 def standby(copy: Json, names: dict[str, str]) -> str:
@@ -212,7 +210,7 @@ def troubles(partition: Json) -> list[str]:
         lines.append(f"{name}: {waiting_for}")
     if since := partition.get("paused_since"):
         why = partition["paused_reason"] or "no reason was given"
-        lines.append(f"{name}: paused since {since[:19].replace('T', ' ')} UTC: {why}")
+        lines.append(f"{name}: paused since {moment(since)}: {why}")
     if doubt := partition["ownership_doubt"]:
         lines.append(f"{name}: {doubt}")
     return lines
@@ -444,7 +442,12 @@ Rows = Iterable[Row]
 
 def _fields(names: Sequence[str], items: Iterable[Json]) -> tuple[list[str], Rows]:
     """Return the columns for these members of each item, and the rows."""
-    return [name.replace("_", " ") for name in names], ([each[name] for name in names] for each in items)
+    return [name.replace("_", " ") for name in names], ([_field(each, name) for name in names] for each in items)
+
+
+def _field(item: Json, name: str) -> object:
+    is_time = name.rsplit("_", maxsplit=1)[-1] in {"at", "since"}
+    return moment(item[name]) if is_time and item[name] else item[name]
 
 
 def _print_items(items: Sequence[Json], output: Format, columns: Iterable[str], rows: Rows, right: str = "") -> None:
@@ -462,7 +465,7 @@ def _print_table(columns: Iterable[str], rows: Rows, right: str = "") -> None:
 def _row(operation: Json) -> list[object]:
     numbers = _listed(part["partition"] for part in operation["parts"])
     names = ("created_at", "id", "kind", "state")
-    return [*(operation[name] for name in names), numbers, operation["host"], _said(operation)]
+    return [*(_field(operation, name) for name in names), numbers, operation["host"], _said(operation)]
 
 
 def _listed(values: Iterable[Any]) -> str:
@@ -546,7 +549,7 @@ def _print_histories(client: Client, store: str, key: str, partition: int | None
 def _change_row(partition: int, change: Json) -> Row:
     value = "(deleted)" if change["deleted"] else _compact(change["value"])
     read = (f"{each['topic']} {each['start_offset']}…{each['end_offset'] - 1}" for each in change["ranges"])
-    return (partition, change["batch"], change["written_at"], value, ", ".join(read))
+    return (partition, change["batch"], _field(change, "written_at"), value, ", ".join(read))
 
 
 def _value_row(each: Json) -> Row:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import to_builtins
+from msgspec import structs
 
 from snapreplay.api.cli import options
 from snapreplay.api.cli.options import cluster_of
@@ -439,7 +439,7 @@ def _print_parts(savepoint: SavepointShown, output: Format) -> None:
         print_json(savepoint)
         return
     columns = ("partition", "batch", "entries", "digest", "positions", "saved at", "problem")
-    rows = [map(_cell, to_builtins(part).values()) for part in savepoint.partitions]
+    rows = [map(_cell, structs.astuple(part)) for part in savepoint.partitions]
     console().print(table(columns, rows, right="partition batch entries"))
 
 
@@ -448,8 +448,7 @@ def _cell(value: object) -> object:
 
 
 def _row(found: SavepointShown) -> list[object]:
-    parts = [to_builtins(each) for each in found.partitions]
-    entries = [part["entries"] for part in parts if part["entries"] is not None]
-    kept_at = max((part["kept_at"] for part in parts if part["kept_at"]), default=None)
-    state = found.problems[0] if found.problems else "yes"
-    return [found.savepoint, state, len(parts), sum(entries), kept_at, found.by, found.reason]
+    entries = sum(part.entries or 0 for part in found.partitions)
+    kept_at = max((part.kept_at for part in found.partitions if part.kept_at), default=None)
+    usable = found.problems[0] if found.problems else True
+    return [found.savepoint, usable, len(found.partitions), entries, kept_at, found.by, found.reason]

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from enum import IntEnum, StrEnum
 from errno import EISDIR
 from os import strerror
@@ -124,6 +125,17 @@ def print_error(message: str, hint: str) -> None:
         out.print(Text.assemble((" hint: ", "bold cyan"), hint), soft_wrap=True)
 
 
+def moment(at: datetime | str) -> str:
+    """Write a time in UTC for people: to the second. JSON has it in full."""
+    return f"{str(at)[:19].replace(' ', 'T')}Z"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else moment(value) if isinstance(value, datetime) else str(value)
+
+
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], right: str = "", whole: str = "") -> Table:
     """Make a table; `right` names the columns, blank-separated, that are aligned to the right, and `whole` those that
     stay in one line as long as others can be folded."""
@@ -137,7 +149,7 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], right: str =
         # Folded, because a phase or an id that is cut is of no use.
         made.add_column(column, justify=justify, overflow="fold", no_wrap=column in whole.split())
     for row in rows:
-        made.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+        made.add_row(*(Text(_cell(each)) for each in row))
     return made
 
 

@@ -10,7 +10,6 @@ from snapreplay.app import names
 from snapreplay.app.ways import beyond_an_older_disk
 from snapreplay.counted import counted
 from snapreplay.errors import StopError, UsageError
-from snapreplay.service.clock import time_of
 from snapreplay.service.core import inspected
 from snapreplay.service.core.inspected import OpenTransaction, TopicChange, changes
 from snapreplay.service.core.partitioners import HASHES, MURMUR2, misplaced, shown_key
@@ -19,6 +18,7 @@ from snapreplay.service.kafka.errors import principal_of
 from snapreplay.service.ports import TopicFacts
 from snapreplay.service.topics import requirements
 from snapreplay.snapshots.format.records import NO_REASON
+from snapreplay.times import time_text
 
 Found = Iterator[tuple[str, str, str]]
 """What is wrong: where, the problem with its values, the remedy."""
@@ -437,7 +437,7 @@ def paused(facts: DoctorFacts) -> Found:
         if state.paused is not None:
             yield (
                 f"partition {state.partition}",
-                f"paused since {time_of(state.paused.since_ms):%Y-%m-%d %H:%M:%S} UTC:"
+                f"paused since {time_text(state.paused.since_ms)}:"
                 f" {state.paused.reason or NO_REASON}; it is not processed by any process",
                 f"when that is over, `snapreplay resume --partition {state.partition} --wait`",
             )

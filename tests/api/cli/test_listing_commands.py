@@ -52,10 +52,13 @@ def test_a_history_has_owners_snapshots_and_decisions(invoke, url):
     """What the log says, and that it has more."""
     shown = invoke("history", "0", "--url", url)
     assert shown.exit_code == 0, shown.output
-    for text in ("130", "host-a", "60", "5c1d", "41", "True", "state-patched-7", "a typo", "ada@host-a"):
+    for text in ("130", "host-a", "60", "5c1d", "41", "yes", "state-patched-7", "a typo", "ada@host-a"):
         assert text in shown.stdout
     assert "the log has more" in shown.stderr
-    assert json.loads(invoke("history", "0", "--url", url, "-o", "json").stdout)["is_whole"] is False
+    found = json.loads(invoke("history", "0", "--url", url, "-o", "json").stdout)
+    assert found["is_whole"] is False
+    for at in (found["ownerships"][0]["claimed_at"], found["snapshots"][0]["batch_at"], found["decisions"][0]["at"]):
+        assert f" {at[:19]}Z " in shown.stdout, at
     missing = invoke("history", "99", "--url", url)
     assert (missing.exit_code, "partition 99 does not exist" in missing.stderr) == (2, True)
 

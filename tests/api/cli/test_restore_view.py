@@ -46,7 +46,7 @@ def test_a_pause_is_said_beside_the_phase(capsys, status, phase):
     asking.print_status(shown(paused))
     said = capsys.readouterr().out
     assert f" {phase} " in said
-    assert f"partition {status.partition}: paused since 2026-03-01 04:05:06 UTC: no reason was given" in said
+    assert f"partition {status.partition}: paused since 2026-03-01T04:05:06Z: no reason was given" in said
 
 
 def test_what_is_waited_for_and_what_is_doubtful_is_said():
@@ -94,7 +94,7 @@ def test_the_app_is_shown_with_its_processes(capsys):
         ["5", "name-p3", "(no_address)", "unknown"],
     ]
     assert "standby of partition 0 in name-p2 (dead): warm, batch 60, 0 offsets behind, 1,204 digests equal" in lines
-    assert "process name-p2 on host-p2: dead since 2026-11-18 11:06:40 UTC: why" in lines
+    assert "process name-p2 on host-p2: dead since 2026-11-18T11:06:40Z: why" in lines
     assert lines[-1] == "ledger: 1 live, 5 unknown"
     assert asking.restore_code(status) is ExitCode.NOT_YET
 

@@ -111,7 +111,7 @@ def opened(transactional_id, seconds_ago):
          "partition 0", "input gone", "^`snapreplay restore-status`"),
         (checks.recoverable, state(UNUSABLE, owned={0}), "partition 0", "crc", f"^{TRIGGER}$"),
         (checks.paused, state(replace(STATE, paused=Paused(1_000, "repairs"))), "partition 0",
-         "^paused since 1970-01-01 00:00:01 UTC: repairs", "`snapreplay resume --partition 0 --wait`"),
+         "^paused since 1970-01-01T00:00:01Z: repairs", "`snapreplay resume --partition 0 --wait`"),
         *((checks.same_topics, remade(name, members=members), name,
            "partitions 0, 1 recorded id before, the topic now has id now", remedy)
           for name, members, remedy in (
