@@ -38,7 +38,7 @@ function row(each, nowMs, isOpen, page, all) {
 function detail(each, nowMs, page, all) {
   return html`<div class="facts">
     ${buttons(each, page.acts)}
-    ${restored(each, nowMs)}
+    ${lastRestore(each, nowMs)}
     ${each.error ? html`<div class="wide"><h3>Error</h3><p class="message">${each.error.kind}: ${each.error.message}</p>${ways(each.error.hint)}</div>` : nothing}
     <div class="wide"><div class="head"><h3>The last hour</h3>${page.span.choice()}</div>${plots(page.hours.of(each.partition), nowMs, page.span, { of: 1, goal: each.objective?.seconds ?? null })}</div>
     <div><h3>Inputs</h3>${table(`Inputs of partition ${each.partition}`, ["Topic", ["Position", "medium"], ["Last stable offset", "medium"], "Lag", ["High watermark", "medium"], "Lag to watermark"], each.inputs.map((input) => [input.topic, ...[input.position, input.end_offset, input.lag, input.high_watermark, input.lag_to_high_watermark].map(count)]), "Not known yet.")}</div>
@@ -60,7 +60,7 @@ function buttons(each, acts) {
     <a href=${href("history", each.partition)}>History</a></div>`;
 }
 
-function restored(each, nowMs) {
+function lastRestore(each, nowMs) {
   const run = each.restore;
   if (!run) return nothing;
   const from = run.warm ? `from memory (${run.warm})` : run.snapshot ? `from snapshot ${run.snapshot.snapshot_id}` : run.mode || run.finished_at ? "from the beginning" : "nothing is loaded yet";
@@ -73,12 +73,12 @@ function restored(each, nowMs) {
 function next({ restore_plan: plan, objective, drill }, nowMs) {
   const predicted = objective?.predicted_seconds ?? plan?.first?.predicted_seconds ?? null;
   return html`<p>${predicted === null ? "Not known yet." : html`It would take about ${seconds(predicted)}${objective ? html`; the objective is ${seconds(objective.seconds)} ${badge(objective.is_met ? "good" : "warn", objective.is_met ? "met" : "missed")}` : nothing}.`}</p>
-    <p>${drilled(drill, nowMs)}</p>`;
+    <p>${lastDrill(drill, nowMs)}</p>`;
 }
 
 const DRILLS = { running: ["busy", "running"], succeeded: ["good", "the same state"], failed: ["bad", "failed"], given_up: ["past", "given up"] };
 
-function drilled(drill, nowMs) {
+function lastDrill(drill, nowMs) {
   if (!drill) return "No drill since this process became its owner.";
   const [level, word] = DRILLS[drill.state];
   const took = drill.seconds === null ? nothing : html`, ${seconds(drill.seconds)} for batch ${count(drill.batch)}`;

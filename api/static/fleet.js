@@ -19,14 +19,14 @@ export function processes({ lanes, missing }, nowMs, acts) {
     <ul class="legend">${LEGEND.map(([level, word]) => html`<li><span class="cell ${level}">${sign(level)}</span> ${word}</li>`)}
       <li><span class="cell copy">≈</span> warm copy (standby)</li></ul>
     <div class="lanes">${repeat(lanes, (each) => each.process.process_id, (each) => lane(each, nowMs, acts))}
-      ${missing.length ? unowned(missing) : nothing}</div></section>`;
+      ${missing.length ? ownerless(missing) : nothing}</div></section>`;
 }
 
 function lane({ process, isNew, owned, copies }, nowMs, acts) {
   const { isFresh } = acts;
   const [level, word] = isFresh ? isNew ? ["busy", "not reached yet"] : (STATES[process.state] ?? ["unknown", process.state]) : ["unknown", "not known now"];
   const old = process.age_seconds > 2 ? html` · ${seconds(process.age_seconds)} old` : nothing;
-  return html`<div class="lane" data-lane><div class="who"><p>${named(process)} ${badge(level, word)}</p>
+  return html`<div class="lane" data-lane><div class="who"><p>${nameOf(process)} ${badge(level, word)}</p>
       <small>${process.host}${process.version ? html` · snapreplay ${process.version}` : nothing}${process.app_version ? html` · app ${process.app_version}` : nothing}${isFresh && process.started_at && level === "good" ? html` · up ${seconds((nowMs - new Date(process.started_at)) / 1000)}` : nothing}${old}</small>
       ${process.drain ? badge("warn", process.drain.state) : nothing}
       ${lacks(process)}</div>
@@ -48,7 +48,7 @@ function drain(process, acts) {
 }
 
 // The other pages say the same; the link is for when this one cannot be trusted.
-function named(process) {
+function nameOf(process) {
   const name = html`<strong>${process.instance_id || process.process_id}</strong>`;
   return process.url && process.state === "reachable" ? html`<a href=${process.url}>${name}</a>` : name;
 }
@@ -73,7 +73,7 @@ const isWarm = (each) => stateOf(each) === "warm";
 const copyTitle = (each) =>
   `copy of partition ${each.partition}: ${stateOf(each)}, ${counted(each.lag_offsets, "offset")} behind, ${counted(each.digests_compared ?? 0, "digest")} equal${each.error ? `, ${each.error.message}` : ""}`;
 
-function unowned(missing) {
+function ownerless(missing) {
   return html`<div class="lane" data-lane><div class="who"><strong>No owner</strong> <small>until another process takes them over</small></div>
     <ul class="cells" aria-label="Partitions without owner">${missing.map((each) => html`<li><span class="cell bad" data-moves=${each}><span>${sign("bad")}${each}</span></span></li>`)}</ul></div>`;
 }

@@ -18,46 +18,46 @@ export function historyTab(all, nowMs, page, asked) {
   const numbers = all.partitions.map((each) => each.partition).sort((a, b) => a - b);
   const number = asked ?? numbers[0] ?? 0;
   const log = reading(page, number);
-  if (page.isFresh && numbers.length && !log.told && !log.isBusy && !log.error) log.read();
-  const { told, isBusy, error } = log;
+  if (page.isFresh && numbers.length && !log.answer && !log.isBusy && !log.error) log.read();
+  const { answer, isBusy, error } = log;
   const choose = html`<label>Partition <select @change=${(event) => { location.hash = href("history", event.target.value); }}>${repeat(numbers, (each) => each, (each) => html`<option ?selected=${each === number}>${each}</option>`)}</select></label>
     <button type="button" ?disabled=${isBusy || !page.isFresh} @click=${() => log.read()}>${isBusy ? "Reading …" : "Read it again"}</button>`;
   return html`${section("history", `History of partition ${number}`, numbers.length ? choose : nothing, html`
     <p>Its owners by the claims in the log, its snapshots, and what was decided by hand.</p>
     ${error ? failure(error) : nothing}
-    ${told ? shown(withOwner(told, all), snapshotsOf(told, all), nowMs, page.whole, page.toggleWhole) : nothing}`)}
+    ${answer ? tables(withOwner(answer, all), snapshotsOf(answer, all), nowMs, page.whole, page.toggleWhole) : nothing}`)}
     ${decisions(all, nowMs)}`;
 }
 
 // The present owner has a name, also when its claim was trimmed.
-function withOwner(told, all) {
-  const now = all.partitions.find((each) => each.partition === told.partition);
+function withOwner(answer, all) {
+  const now = all.partitions.find((each) => each.partition === answer.partition);
   const named = { process_id: now?.process_id, instance_id: now?.owner, host: now?.host };
-  return { ...told, ownerships: told.ownerships.map((each) => (!each.process_id && each.owner_epoch === now?.owner_epoch ? { ...each, ...named } : each)) };
+  return { ...answer, ownerships: answer.ownerships.map((each) => (!each.process_id && each.owner_epoch === now?.owner_epoch ? { ...each, ...named } : each)) };
 }
 
 // Those that the log still points to, and those that the processes remember, by their batch.
-function snapshotsOf(told, all) {
-  const found = new Map(told.snapshots.map((each) => [each.snapshot_id, { ...each, at: each.batch_at, state: "pointed" }]));
-  for (const each of all.told.snapshots.items.filter((one) => one.partition === told.partition)) {
+function snapshotsOf(answer, all) {
+  const found = new Map(answer.snapshots.map((each) => [each.snapshot_id, { ...each, at: each.batch_at, state: "pointed" }]));
+  for (const each of all.answer.snapshots.items.filter((one) => one.partition === answer.partition)) {
     const known = found.get(each.snapshot_id);
     found.set(each.snapshot_id, { is_kept: false, ...known, ...each, at: each.finished_at ?? known?.at ?? each.started_at });
   }
   return [...found.values()].filter((each) => each.at).sort((a, b) => b.batch - a.batch);
 }
 
-function shown(told, snapshots, nowMs, whole, toggleWhole) {
-  const key = `history ${told.partition}`;
+function tables(answer, snapshots, nowMs, whole, toggleWhole) {
+  const key = `history ${answer.partition}`;
   const isWhole = whole.has(key);
   const few = (rows) => (isWhole ? rows : rows.slice(0, FEW));
-  const { decisions } = told;
-  const longest = Math.max(told.ownerships.length, snapshots.length, decisions.length);
-  return html`${timeline(told, snapshots, nowMs)}
-    ${table(`Owners of partition ${told.partition}`, ["Owner", "Claimed", ["Epoch", "medium"], ["Last batch", "medium"], ["Last commit", "medium"]], few(told.ownerships).map((each) => [ownerOf(each), moment(each.claimed_at, nowMs), count(each.owner_epoch), each.last_batch === null ? "none" : count(each.last_batch), moment(each.last_commit_at, nowMs)]), "No process has claimed it yet.")}
-    ${table(`Chain of snapshots of partition ${told.partition}`, ["Batch", "At", "State", ["Manifest", "medium"], ["Size", "medium"]], few(snapshots).map((each) => [count(each.batch), moment(each.at, nowMs), stateOf(each), count(each.manifest_offset), each.size_bytes ? bytes(each.size_bytes) : "–"]), "No snapshot is known.")}
-    ${decisions.length ? table(`Decisions of partition ${told.partition}`, ["Batch", ["Finding", "medium"], "What was decided", ["By, and why", "medium"], "At"], few(decisions).map((each) => [count(each.batch), ...decided(each), moment(each.at, nowMs)]), "") : nothing}
-    ${longest > FEW ? html`<button type="button" class="more" @click=${() => toggleWhole(key)}>${isWhole ? "Show fewer" : `Show all ${[counted(told.ownerships.length, "owner"), counted(snapshots.length, "snapshot"), counted(decisions.length, "decision")].join(", ")}`}</button>` : nothing}
-    ${told.is_whole ? nothing : html`<p><small>Only the newest are shown. The log has more.</small></p>`}`;
+  const { decisions } = answer;
+  const longest = Math.max(answer.ownerships.length, snapshots.length, decisions.length);
+  return html`${timeline(answer, snapshots, nowMs)}
+    ${table(`Owners of partition ${answer.partition}`, ["Owner", "Claimed", ["Epoch", "medium"], ["Last batch", "medium"], ["Last commit", "medium"]], few(answer.ownerships).map((each) => [ownerOf(each), moment(each.claimed_at, nowMs), count(each.owner_epoch), each.last_batch === null ? "none" : count(each.last_batch), moment(each.last_commit_at, nowMs)]), "No process has claimed it yet.")}
+    ${table(`Chain of snapshots of partition ${answer.partition}`, ["Batch", "At", "State", ["Manifest", "medium"], ["Size", "medium"]], few(snapshots).map((each) => [count(each.batch), moment(each.at, nowMs), stateOf(each), count(each.manifest_offset), each.size_bytes ? bytes(each.size_bytes) : "–"]), "No snapshot is known.")}
+    ${decisions.length ? table(`Decisions of partition ${answer.partition}`, ["Batch", ["Finding", "medium"], "What was decided", ["By, and why", "medium"], "At"], few(decisions).map((each) => [count(each.batch), ...decided(each), moment(each.at, nowMs)]), "") : nothing}
+    ${longest > FEW ? html`<button type="button" class="more" @click=${() => toggleWhole(key)}>${isWhole ? "Show fewer" : `Show all ${[counted(answer.ownerships.length, "owner"), counted(snapshots.length, "snapshot"), counted(decisions.length, "decision")].join(", ")}`}</button>` : nothing}
+    ${answer.is_whole ? nothing : html`<p><small>Only the newest are shown. The log has more.</small></p>`}`;
 }
 
 function stateOf(each) {

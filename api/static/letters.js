@@ -18,8 +18,8 @@ export class Letters extends Reading {
     super("api/v1/dead-letters", draw);
   }
 
-  async look({ partitions, told }) {
-    const redrives = told.operations.items.filter((each) => each.kind === "redrive").map((each) => each.state);
+  async look({ partitions, answer }) {
+    const redrives = answer.operations.items.filter((each) => each.kind === "redrive").map((each) => each.state);
     this.#now = JSON.stringify([partitions.reduce((sum, each) => sum + each.skipped_total, 0), redrives]);
     const isDue = this.error ? performance.now() - this.failedAt > PAUSE_MS : this.#now !== this.#as;
     if (isDue && !this.isBusy) await this.read();
@@ -33,10 +33,10 @@ export class Letters extends Reading {
 
 export function letters(all, nowMs, page) {
   if (page.isFresh) page.letters.look(all);
-  const { told, error, isBusy } = page.letters;
+  const { answer, error, isBusy } = page.letters;
   const again = html`<button type="button" ?disabled=${!page.isFresh || isBusy} @click=${() => page.letters.read()}>Read again</button>`;
   const act = html`<button type="button" class="act" title=${page.acts.whyOff("operator")} ?disabled=${page.acts.isOff("operator")} @click=${() => page.acts.redrive()}>Redrive …</button>`;
-  return section("dead-letters", "Dead letters", html`${told || error ? again : nothing}${told?.topic ? act : nothing}`, html`${error ? failure(error) : nothing}${told ? list(told, nowMs, page) : error ? nothing : html`<p class="empty">Reading them from Kafka …</p>`}`);
+  return section("dead-letters", "Dead letters", html`${answer || error ? again : nothing}${answer?.topic ? act : nothing}`, html`${error ? failure(error) : nothing}${answer ? list(answer, nowMs, page) : error ? nothing : html`<p class="empty">Reading them from Kafka …</p>`}`);
 }
 
 function list({ topic, items }, nowMs, page) {

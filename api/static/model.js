@@ -1,7 +1,7 @@
 // What the answers of a process mean: who has what, what is wrong, what it is worth. Pure.
 
 import { ageSeconds, count, counted, lowered, placed, seconds } from "./format.js";
-import { ending, inWords, measured } from "./until.js";
+import { ending, inWords, ratiosOf } from "./until.js";
 
 const ON_THE_WAY = ["assigned", "fencing", "claiming", "locating", "loading", "advancing"];
 export const STAGES = ["fencing", "claiming", "locating", "loading", "advancing"];
@@ -40,25 +40,25 @@ export function connection(state, nowMs) {
 }
 
 // One picture out of all answers. `nowMs`: by the clock of the process.
-export function picture(told, nowMs) {
-  const { facts } = told;
-  const restores = new Map(told.restores.partitions.map((each) => [each.partition, each]));
-  const partitions = told.partitions.items
+export function picture(answer, nowMs) {
+  const { facts } = answer;
+  const restores = new Map(answer.restores.partitions.map((each) => [each.partition, each]));
+  const partitions = answer.partitions.items
     .filter((each) => each.process_id !== null && each.phase !== "closed")
-    .map((each) => ({ ...each, ...shown(each, restores.get(each.partition)) }));
-  const past = measured(partitions);
+    .map((each) => ({ ...each, ...lookOf(each, restores.get(each.partition)) }));
+  const past = ratiosOf(partitions);
   for (const each of partitions) if (each.level === "busy") each.ending = ending(each, past, nowMs);
-  const standbys = told.restores.standbys.map((each) => ({ ...each, level: ANSWERING.includes(each.process_state) ? "copy" : "unknown" }));
+  const standbys = answer.restores.standbys.map((each) => ({ ...each, level: ANSWERING.includes(each.process_state) ? "copy" : "unknown" }));
   const owned = new Set(partitions.map((each) => each.partition));
   const missing = [...Array(facts.partition_count ?? 0).keys()].filter((number) => !owned.has(number));
-  const lanes = told.restores.processes.map((process) => lane(process, partitions, standbys, nowMs));
+  const lanes = answer.restores.processes.map((process) => lane(process, partitions, standbys, nowMs));
   for (const { process, owned: theirs } of lanes) for (const each of theirs) each.owner = process.instance_id || process.process_id;
-  const all = { facts, partitions, standbys, lanes, missing, told };
+  const all = { facts, partitions, standbys, lanes, missing, answer };
   return { ...all, problems: problems(all, nowMs) };
 }
 
 // The two answers may be a moment apart: a restore of another owner says nothing of this one.
-function shown(partition, restore) {
+function lookOf(partition, restore) {
   const isKnown = partition.phase !== null && ANSWERING.includes(partition.process_state);
   const isSame = restore?.process_id === partition.process_id;
   return {
@@ -92,12 +92,12 @@ function problems(all, nowMs) {
     ...notBegun(all),
     ...checks(all, nowMs),
     ...down(all),
-    ...unowned(all, nowMs),
+    ...ownerless(all, nowMs),
     ...awayProcesses(all),
     ...underWay(all),
     ...atRisk(all),
     ...drills(all),
-    ...blocked(all),
+    ...obstacles(all),
     ...waiting(all),
     ...slow(all),
     ...pauses(all),
@@ -111,7 +111,7 @@ function problems(all, nowMs) {
 
 function notBegun({ facts }) {
   if (!facts.waiting_for) return [];
-  const [what, rest] = parted(facts.waiting_for);
+  const [what, rest] = split(facts.waiting_for);
   return [{
     key: "genesis", level: "bad", what: "The app is not initialised", message: what, since: facts.started_at,
     until: "Until you initialise it.", lost: { level: "good", text: "No. There is no state yet." }, todo: rest || what, retry: [],
@@ -119,7 +119,7 @@ function notBegun({ facts }) {
 }
 
 // "what (do)" → what, do.
-function parted(text) {
+function split(text) {
   const at = text.indexOf(" (");
   return at < 0 ? [text, ""] : [text.slice(0, at), text.slice(at + 2).replace(/\)$/, "")];
 }
@@ -190,7 +190,7 @@ function lostBy({ error, phase, recoverable }) {
   return { level: "warn", text: "Perhaps: the message says what is missing or differs. Nothing is written until you decide." };
 }
 
-function unowned({ missing, facts, lanes }, nowMs) {
+function ownerless({ missing, facts, lanes }, nowMs) {
   if (!missing.length) return [];
   const starts = lanes.every(({ process }) => process.started_at && ageSeconds(process.started_at, nowMs) < START_SECONDS);
   return [{
@@ -297,7 +297,7 @@ function slow({ partitions }) {
   }];
 }
 
-function blocked({ partitions }) {
+function obstacles({ partitions }) {
   const known = partitions.filter(isKnown);
   const topics = known.flatMap((p) => p.blocked_by_open_transaction.map((each) => ({ ...each, partition: p.partition })));
   const doubts = known.filter((each) => each.ownership_doubt);
@@ -373,12 +373,12 @@ const CHECKS = {
   member: ["has no contact with the app's group", "Check the brokers, the network and the log of the process."],
 };
 
-function checks({ told, facts, partitions }, nowMs) {
-  const failing = told.ready.checks.filter((each) => !each.ok && each.name in CHECKS);
+function checks({ answer, facts, partitions }, nowMs) {
+  const failing = answer.ready.checks.filter((each) => !each.ok && each.name in CHECKS);
   const [first] = Object.keys(CHECKS).map((name) => failing.find((each) => each.name === name)).filter(Boolean);
   if (!first || facts.waiting_for) return [];
   const [what, otherwise] = CHECKS[first.name];
-  const [message, hint] = parted(first.detail);
+  const [message, hint] = split(first.detail);
   const todo = hint || otherwise;
   const starts = !partitions.length && ageSeconds(facts.started_at, nowMs) < START_SECONDS;
   return [{
@@ -396,8 +396,8 @@ const AWAY = {
   wrong_address: "advertises an address where something else answers",
 };
 
-function awayProcesses({ lanes, partitions, told }) {
-  const isCutOff = told.ready.checks.some((each) => !each.ok && OF_THE_GROUP.includes(each.name));
+function awayProcesses({ lanes, partitions, answer }) {
+  const isCutOff = answer.ready.checks.some((each) => !each.ok && OF_THE_GROUP.includes(each.name));
   const isAlone = !lanes.some(({ process }) => ANSWERING.includes(process.state) && !process.drain);
   const known = partitions.filter(isKnown);
   const [others, live] = [known, known.filter((each) => each.phase === "live")].map((each) => new Set(numbers(each)));
@@ -458,7 +458,7 @@ function copiesMissing({ lanes }, nowMs) {
 }
 
 function snapshotsFailed(all) {
-  const last = new Map([...all.told.snapshots.items].reverse().map((each) => [each.partition, each]));
+  const last = new Map([...all.answer.snapshots.items].reverse().map((each) => [each.partition, each]));
   return ofLive(all, (each) => isKnown(each) && last.get(each.partition)?.state === "failed", (group, first, names) => ({
     key: "snapshot", level: "warn", what: `The last snapshot of ${lowered(names)} has failed`,
     message: among(group, last.get(first.partition).error), since: earliest(group.map((each) => last.get(each.partition).finished_at)),

@@ -25,13 +25,13 @@ export class Notice {
 
   shown(all) {
     if (!this.#now) return nothing;
-    const { what, id, state: was, error, told } = this.#now;
+    const { what, id, state: was, error, answer } = this.#now;
     if (error) return this.#noticed("bad", what, html` ${error.message}${error.hint ? html` ${instructions(error.hint)}` : nothing}`);
     // One id joins those that several processes have of it.
-    const listed = id.split("+").map((one) => all.told.operations.items.find((each) => each.id === one));
+    const listed = id.split("+").map((one) => all.answer.operations.items.find((each) => each.id === one));
     const isOld = listed.includes(undefined);
     if (isOld && !this.#now.endedAt) this.#lookUp(this.#now);
-    const found = isOld ? [told] : listed;
+    const found = isOld ? [answer] : listed;
     const states = found.map((each) => each?.state ?? was);
     const state = ["running", "failed", "cancelled"].find((each) => states.includes(each)) ?? states[0];
     const details = found.flatMap((each) => each?.parts ?? []).map((each) => each.detail).filter(Boolean);
@@ -52,7 +52,7 @@ export class Notice {
     if (notice.isAsked) return;
     notice.isAsked = true;
     try {
-      notice.told = await get(`api/v1/operations/${encodeURIComponent(notice.id)}`);
+      notice.answer = await get(`api/v1/operations/${encodeURIComponent(notice.id)}`);
     } catch (error) {
       if (error instanceof Refused) notice.error = error;
     }

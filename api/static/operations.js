@@ -6,8 +6,8 @@ import { STATE_LEVELS, badge, few, fromProcess, moment, section, table } from ".
 
 const CANCELLABLE = ["snapshot", "retry", "drill", "drain", "savepoint"];
 
-export function operations({ told, lanes }, nowMs, page) {
-  const [items, more] = few(told.operations.items, "operations", page);
+export function operations({ answer, lanes }, nowMs, page) {
+  const [items, more] = few(answer.operations.items, "operations", page);
   const rows = items.map((each) => [
     html`${each.kind}${fromProcess(each, lanes)}`, badge(STATE_LEVELS[each.state] ?? "unknown", each.state), moment(each.created_at, nowMs),
     html`<span class="free">${each.reason || "–"}</span>`, html`<small>${outcomes(each.parts)}</small>${cancel(each, page.acts)}`,

@@ -15,10 +15,10 @@ export function overview(all, nowMs, page) {
   return html`${problemCards(all, nowMs, page)}
     ${restores(restored, nowMs, page)}
     ${repeat(all.problems.length || restored.length ? ["processes", "topology"] : ["topology", "processes"], (name) => name, (name) => (name === "topology" ? topology(all, page.rates, nowMs) : processes(all, nowMs, page.acts)))}
-    ${plotted(all, nowMs, page)}`;
+    ${lastHour(all, nowMs, page)}`;
 }
 
-function plotted({ facts, partitions, missing }, nowMs, page) {
+function lastHour({ facts, partitions, missing }, nowMs, page) {
   const goals = partitions.map((each) => each.objective?.seconds).filter(Boolean);
   return html`<section aria-labelledby="plots-title"><div class="head"><h2 id="plots-title">The last hour</h2>${page.span.choice()}</div>
     ${plots(page.hours.app, nowMs, page.span, { of: facts.partition_count ?? 0, without: withoutLag({ partitions, missing }), goal: goals.length ? Math.min(...goals) : null })}</section>`;

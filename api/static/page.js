@@ -20,7 +20,7 @@ import { snapshots } from "./snapshots.js";
 import { Reading, Refused, apps, follow, token } from "./source.js";
 import { footer, login, top } from "./top.js";
 
-const state = { heardAt: null, told: null, refused: null, lost: null, offsetMs: 0, role: null, dialog: null, tokenWas: "", apps: [] };
+const state = { heardAt: null, answer: null, refused: null, lost: null, offsetMs: 0, role: null, dialog: null, tokenWas: "", apps: [] };
 const seen = new Map(); // when this page saw a problem first, by its key
 const root = document.getElementById("page");
 const dialog = document.createElement("dialog");
@@ -45,14 +45,14 @@ page.acts = new Acts(page);
 
 // ---- what comes
 
-const askNow = follow(({ told, refused = null, lost = null, offsetMs = state.offsetMs, role = state.role }) => {
+const askNow = follow(({ answer, refused = null, lost = null, offsetMs = state.offsetMs, role = state.role }) => {
   Object.assign(state, { refused, lost, offsetMs, role });
   if (refused?.status === 401) {
     state.tokenWas = token.get() ? (state.heardAt === null ? "was refused." : "is not accepted any more: it has expired, or was withdrawn.") : state.tokenWas;
     token.forget();
   }
-  const isFirst = told && !refused && !state.told;
-  if (told && !refused) took(told);
+  const isFirst = answer && !refused && !state.answer;
+  if (answer && !refused) took(answer);
   draw();
   if (!isFirst) return;
   showTab();
@@ -61,9 +61,9 @@ const askNow = follow(({ told, refused = null, lost = null, offsetMs = state.off
 apps().then((found) => { state.apps = found; draw(); });
 setInterval(draw, 1000);
 
-function took(told) {
-  Object.assign(state, { told, heardAt: Date.now(), tokenWas: "" });
-  const all = picture(told, serverNow());
+function took(answer) {
+  Object.assign(state, { answer, heardAt: Date.now(), tokenWas: "" });
+  const all = picture(answer, serverNow());
   const keys = all.problems.map(({ key }) => key);
   for (const key of seen.keys()) if (!keys.includes(key)) seen.delete(key);
   for (const key of keys) if (!seen.has(key)) seen.set(key, new Date(serverNow()).toISOString());
@@ -169,7 +169,7 @@ const CONTENT = {
 function draw() {
   const nowMs = serverNow();
   const line = connection(state, Date.now());
-  const all = state.told ? picture(state.told, nowMs) : null;
+  const all = state.answer ? picture(state.answer, nowMs) : null;
   document.title = `${spoken(line, all)} · ${all?.facts.app_id ?? "snapreplay"}`;
   moving(root, () => render(whole(line, all, nowMs), root));
   render(state.dialog ? confirmation(state.dialog, confirm, () => dialog.close()) : nothing, dialog);

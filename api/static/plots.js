@@ -39,11 +39,11 @@ export function plots(hour, nowMs, span, { of, goal, without = "" }) {
   const rows = within(hour.rows, span);
   const isShaded = rows.some((row) => isDown(row, of));
   return html`<div class="plots">${MEASURES.map((measure) => plot(measure, { rows, partition: hour.partition }, span, { of, goal: measure.hasGoal ? goal : null, without: measure.leavesOut ? without : "" }))}</div>
-    <p class="key">${known(hour, nowMs)}${isShaded ? html` <span><i class="shade"></i> ${hour.partition === null ? "not all partitions were known to be live" : "it was not live"}</span>` : nothing}
+    <p class="key">${memory(hour, nowMs)}${isShaded ? html` <span><i class="shade"></i> ${hour.partition === null ? "not all partitions were known to be live" : "it was not live"}</span>` : nothing}
     ${goal === null ? nothing : html` <span><i class="goal"></i> the objective, ${seconds(goal)}</span>`}</p>`;
 }
 
-function known({ rows, isAsked, error }, nowMs) {
+function memory({ rows, isAsked, error }, nowMs) {
   if (error) return html`<span>What was before this page was opened is not known: ${error.status === 404 ? "the process that answers is of a version that does not remember it" : error.message}.</span>`;
   if (!isAsked) return html`<span>Loading earlier values …</span>`;
   const first = rows.find((row) => row.partitions);
@@ -53,7 +53,7 @@ function known({ rows, isAsked, error }, nowMs) {
 
 function plot({ title, one, columns, write, isLog = false, least = 1 }, { rows, partition }, span, { of, goal, without }) {
   const name = partition === null ? title : (one ?? title);
-  const latest = written(rows.at(-1), columns, write) || "–";
+  const latest = valueOf(rows.at(-1), columns, write) || "–";
   const part = (latest !== "–" && without) || (partition === null && isDown(rows.at(-1) ?? NO_ROW, of) ? `${rows.at(-1).live} of ${of} live at ${new Date(rows.at(-1).at * 1000).toLocaleTimeString("en-GB")}` : "");
   const most = Math.max(...rows.map((row) => row[columns.at(-1)] ?? -Infinity));
   const label = `${name}: now ${latest === "–" ? "not known" : latest}${part && ` (${part})`}${Number.isFinite(most) ? `, at most ${write(most)} in this range` : ""}${goal === null ? "" : `, the objective is ${write(goal)}`}`;
@@ -64,7 +64,7 @@ function plot({ title, one, columns, write, isLog = false, least = 1 }, { rows, 
 const within = (rows, { seconds }) => rows.slice(-Math.ceil(seconds / ROW_SECONDS));
 
 // The value of a row, or the mean and the longest.
-const written = (row, columns, write) => columns.map((column) => row?.[column] ?? null).filter((each) => each !== null).map(write).join(", longest ");
+const valueOf = (row, columns, write) => columns.map((column) => row?.[column] ?? null).filter((each) => each !== null).map(write).join(", longest ");
 
 const isDown = (row, of) => row.partitions > 0 && row.live < of;
 
@@ -163,7 +163,7 @@ class HourPlot extends HTMLElement {
   #say({ cursor }) {
     const { rows, columns, write } = this.#shown;
     const row = rows[cursor.idx ?? -1];
-    const value = written(row, columns, write) || (row?.partitions ? "–" : "not known");
+    const value = valueOf(row, columns, write) || (row?.partitions ? "–" : "not known");
     this.#said.textContent = row ? `${new Date(row.at * 1000).toLocaleTimeString("en-GB")}  ${value}` : "";
   }
 

@@ -6,11 +6,11 @@ import { bytes, count, seconds } from "./format.js";
 import { STATE_LEVELS, badge, failure, few, fromProcess, instructions, moment, section, table } from "./parts.js";
 
 export function snapshots(all, nowMs, page) {
-  return html`${written(all, nowMs, page)}${savepoints(page.kept, nowMs, page.acts)}`;
+  return html`${list(all, nowMs, page)}${savepoints(page.kept, nowMs, page.acts)}`;
 }
 
-function written({ told, facts, lanes }, nowMs, page) {
-  const [items, more] = few(told.snapshots.items, "snapshots", page);
+function list({ answer, facts, lanes }, nowMs, page) {
+  const [items, more] = few(answer.snapshots.items, "snapshots", page);
   const rows = items.map((each) => [
     html`${each.partition}${fromProcess(each, lanes)}`, badge(STATE_LEVELS[each.state] ?? "unknown", each.state === "pointed" ? "in use" : each.state), html`${each.reason}${each.error ? html`<br><span class="message">${each.error}</span>` : nothing}`,
     count(each.entries), bytes(each.size_bytes), moment(each.started_at, nowMs),
@@ -21,13 +21,13 @@ function written({ told, facts, lanes }, nowMs, page) {
 }
 
 function savepoints(found, nowMs, acts) {
-  const { told, isBusy, error } = found;
+  const { answer, isBusy, error } = found;
   return html`<section aria-labelledby="savepoints-title"><div class="head"><h2 id="savepoints-title">Savepoints</h2>
-    <button type="button" ?disabled=${isBusy || !acts.isFresh} @click=${() => found.read()}>${isBusy ? "Reading …" : told ? "Read them again" : "Read them from Kafka"}</button>
+    <button type="button" ?disabled=${isBusy || !acts.isFresh} @click=${() => found.read()}>${isBusy ? "Reading …" : answer ? "Read them again" : "Read them from Kafka"}</button>
     <button type="button" class="act" title=${acts.whyOff("operator")} ?disabled=${acts.isOff("operator")} @click=${() => acts.keep()}>Create a savepoint …</button></div>
     <p>The state of the app under a name, until it is dropped. To go back to one, stop the app, then ${instructions("`snapreplay reset APP --savepoint NAME`")}</p>
     ${error ? failure(error) : nothing}
-    ${told ? table("Savepoints", ["Name", "State", "Kept", ["Entries", "medium"], ["By, and why", "medium"], "Action"], told.items.map((each) => row(each, nowMs, acts)), "None.") : nothing}</section>`;
+    ${answer ? table("Savepoints", ["Name", "State", "Kept", ["Entries", "medium"], ["By, and why", "medium"], "Action"], answer.items.map((each) => row(each, nowMs, acts)), "None.") : nothing}</section>`;
 }
 
 function row(each, nowMs, acts) {

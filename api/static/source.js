@@ -44,7 +44,7 @@ export const exact = (_name, value, context) =>
   typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source) ? JSON.rawJSON(context.source) : value;
 
 // An answer that was cut on its way is none, even if its head says otherwise.
-async function parsed(response, reviver) {
+async function parse(response, reviver) {
   const body = await response.text().then((text) => JSON.parse(text, reviver)).catch((cut) => { if (response.ok) throw cut; return {}; });
   if (!response.ok && !Array.isArray(body.checks)) throw new Refused(response.status, body);
   return body;
@@ -52,7 +52,7 @@ async function parsed(response, reviver) {
 
 export async function get(path) {
   try {
-    return await parsed(await ask(path, {}, READ_PATIENCE_MS), exact);
+    return await parse(await ask(path, {}, READ_PATIENCE_MS), exact);
   } catch (error) {
     throw error instanceof Refused ? error : new Error("no answer: ask again"); // what a browser says of it is no help
   }
@@ -60,7 +60,7 @@ export async function get(path) {
 
 // An answer that is read when somebody asks: what it is, whether it is being read, and why it could not be.
 export class Reading {
-  told = null;
+  answer = null;
   isBusy = false;
   error = null;
   failedAt = -Infinity; // monotonic
@@ -76,7 +76,7 @@ export class Reading {
     Object.assign(this, { isBusy: true, error: null });
     this.#draw();
     try {
-      this.told = await get(this.#path);
+      this.answer = await get(this.#path);
     } catch (error) {
       Object.assign(this, { error, failedAt: performance.now() });
     }
@@ -93,7 +93,7 @@ export async function act(path, body, method = "POST") {
   const began = performance.now();
   for (;;) {
     try {
-      return await parsed(await ask(path, options));
+      return await parse(await ask(path, options));
     } catch (error) {
       if (error.kind !== "loop-blocked" || method !== "POST" || performance.now() - began > PATIENCE_MS) throw error;
     }
@@ -104,7 +104,7 @@ export async function act(path, body, method = "POST") {
 export async function apps() {
   if (!/\/apps\/[^/]+\/$/.test(location.pathname)) return [];
   try {
-    return (await parsed(await ask("../../apps"))).items;
+    return (await parse(await ask("../../apps"))).items;
   } catch {
     return []; // a proxy may serve the page of a single app below such a path
   }
@@ -116,11 +116,11 @@ async function all() {
   const answers = await Promise.allSettled(Object.values(QUESTIONS).map((path) => ask(path)));
   const lost = answers.find((each) => each.status === "rejected");
   if (lost) throw lost.reason;
-  const told = {};
+  const answer = {};
   let refused = null;
   for (const [index, name] of Object.keys(QUESTIONS).entries()) {
     try {
-      told[name] = await parsed(answers[index].value);
+      answer[name] = await parse(answers[index].value);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       refused ??= error;
@@ -128,10 +128,10 @@ async function all() {
   }
   const date = Date.parse(answers[0].value.headers.get("Date"));
   const offsetMs = Number.isNaN(date) ? 0 : date + 500 - (sentAt + Date.now()) / 2;
-  return { told, refused, offsetMs, role: answers[0].value.headers.get("Snapreplay-Role") };
+  return { answer, refused, offsetMs, role: answers[0].value.headers.get("Snapreplay-Role") };
 }
 
-// Calls `onAnswer(outcome)` with each answer: {told, refused, offsetMs, role}, or {lost}. An event of the process
+// Calls `onAnswer(outcome)` with each answer: {answer, refused, offsetMs, role}, or {lost}. An event of the process
 // makes the next question come earlier; without that stream the questions continue all the same.
 export function follow(onAnswer) {
   let timer = 0;

@@ -25,9 +25,9 @@ function others(apps, all, tab) {
 }
 
 // What waits for somebody behind a tab.
-function marks(id, { partitions, told }) {
+function marks(id, { partitions, answer }) {
   const wrong = partitions.filter((each) => each.level === "bad").length;
-  const running = told.operations.items.filter((each) => each.state === "running").length;
+  const running = answer.operations.items.filter((each) => each.state === "running").length;
   if (id === "partitions" && wrong) return html` <span class="mark bad">${wrong}<span class="hidden"> down</span></span>`;
   if (id === "operations" && running) return html` <span class="mark busy">${running}<span class="hidden"> running</span></span>`;
   return nothing;

@@ -14,21 +14,21 @@ const FEW = 10; // the items of a longer list are folded
 const isLeaf = (value) => value === null || typeof value !== "object" || JSON.isRawJSON?.(value);
 
 // The first characters of a value in JSON: all of it, or more than `most`.
-function written(value, most) {
+function preview(value, most) {
   if (isLeaf(value)) return JSON.stringify(typeof value === "string" ? value.slice(0, most + 1) : value);
   const [open, close] = Array.isArray(value) ? "[]" : "{}";
   let text = open;
   for (const name in value) {
     if (text.length > most) return text;
     text += `${text === open ? "" : ","}${Array.isArray(value) ? "" : `${JSON.stringify(name)}:`}`;
-    text += written(value[name], Math.max(most - text.length, 0));
+    text += preview(value[name], Math.max(most - text.length, 0));
   }
   return text + close;
 }
 
 // `unfolded`: how many levels are open; `name`: of the field or item.
 export function tree(value, unfolded = 2, name = null) {
-  const text = isLeaf(value) ? JSON.stringify(value) : written(value, PREVIEW);
+  const text = isLeaf(value) ? JSON.stringify(value) : preview(value, PREVIEW);
   if (isLeaf(value) || text.length <= SHORT) return html`${label(name)}${stored(text)}`;
   return html`<value-tree .shown=${{ value, unfolded, name, text }}></value-tree>`;
 }

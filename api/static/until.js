@@ -3,7 +3,7 @@
 import { counted, roughly } from "./format.js";
 
 // What the restores and drills of all partitions took, by what was predicted for them.
-export function measured(partitions) {
+export function ratiosOf(partitions) {
   return partitions.flatMap(({ restore, drill }) => {
     const found = [];
     const forecast = restore?.forecast;
