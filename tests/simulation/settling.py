@@ -87,7 +87,15 @@ class Settling:
             positions = {each.topic: each.position for each in status.inputs}
             if any(positions.get(topic, -1) < target for topic, target in targets.items()):
                 return False
+            if self._was_replaced_unnoticed(number, targets):
+                return False
         return owner is not None and owner in world.processes
+
+    def _was_replaced_unnoticed(self, number: int, targets: dict[str, int]) -> bool:
+        """Say whether the position of an owner is one in an input that was replaced since: beyond what its log has."""
+        last = events.last_increment(self._world, number)
+        replaced = {each.topic for each in self._world.replaced}
+        return last is not None and any(last.positions.get(topic, -1) < targets.get(topic, 0) for topic in replaced)
 
     def _is_held_apart(self, number: int, status: PartitionStatus) -> bool:
         """A process that was replaced, and whose successor's log is lost: it only holds its state, and says so."""
