@@ -1,7 +1,6 @@
 //! The loop over a run of records, as in `Fold._apply_run`, and the look-up of a key, as in `MapStore.touch`.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -183,7 +182,6 @@ impl<'py> Applying<'_, 'py> {
 /// Looks up keys of a map.
 #[pyclass(module = "snapreplay_engine", frozen)]
 pub struct LookUp {
-    store: Py<PyAny>,
     live: Py<PyDict>,
     places: Py<PyAny>,
     targets: Py<PyList>,
@@ -192,7 +190,7 @@ pub struct LookUp {
     unpack: Py<PyAny>,
     by_python: Py<PyAny>,
     misfit: Py<PyType>,
-    has_staged: AtomicBool,
+    staged: Mutex<Option<Py<PyDict>>>,
 }
 
 #[pymethods]
@@ -202,7 +200,6 @@ impl LookUp {
     #[new]
     #[allow(clippy::too_many_arguments)]
     fn new(
-        store: Py<PyAny>,
         live: Py<PyDict>,
         places: Py<PyAny>,
         targets: Py<PyList>,
@@ -212,13 +209,13 @@ impl LookUp {
         by_python: Py<PyAny>,
         misfit: Py<PyType>,
     ) -> Self {
-        let has_staged = AtomicBool::new(false);
-        LookUp { store, live, places, targets, lookups, are_texts, unpack, by_python, misfit, has_staged }
+        let staged = Mutex::new(None);
+        LookUp { live, places, targets, lookups, are_texts, unpack, by_python, misfit, staged }
     }
 
-    /// Says whether something is staged: until then it is not looked for.
-    fn staged(&self, is_there: bool) {
-        self.has_staged.store(is_there, Ordering::Relaxed);
+    /// Takes what is staged, by encoded key. `None`: nothing is.
+    fn staged(&self, entries: Option<Py<PyDict>>) {
+        *self.staged.lock().unwrap_or_else(PoisonError::into_inner) = entries;
     }
 
     /// Returns the value of a key that is not in `live`, and adds it there.
@@ -246,7 +243,6 @@ impl LookUp {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.store)?;
         visit.call(&self.live)?;
         visit.call(&self.places)?;
         visit.call(&self.targets)?;
@@ -338,12 +334,11 @@ impl LookUp {
         }
         let targets = self.targets.bind(py);
         let (index, hash) = (shard_of(encoded, targets.len()), hash_of(encoded));
-        if self.has_staged.load(Ordering::Relaxed) {
-            let staged = self.store.bind(py).getattr(intern!(py, "_staged"))?.cast_into::<PyDict>()?;
-            if let Some(value) = staged.get_item(PyBytes::new(py, encoded))? {
-                // What is no bytes is `None`: it was deleted.
-                return Ok(value.cast_into::<PyBytes>().ok().map(|value| Below { value, index, hash }));
-            }
+        if let Some(staged) = &*self.staged.lock().unwrap_or_else(PoisonError::into_inner)
+            && let Some(value) = staged.bind(py).get_item(PyBytes::new(py, encoded))?
+        {
+            // What is no bytes is `None`: it was deleted.
+            return Ok(value.cast_into::<PyBytes>().ok().map(|value| Below { value, index, hash }));
         }
         let target = targets.get_item(index)?;
         let value = match target.cast_exact::<Shard>() {

@@ -95,7 +95,7 @@ class MapStore(Generic[K, V]):
         if engine.compiled is not None and keys.type in (str, bytes):
             if not ordered:  # its index shares the keys
                 self._places = engine.compiled.Places()
-            layers = self, self.live, self._places, self.shards.targets, self._lookups
+            layers = self.live, self._places, self.shards.targets, self._lookups
             look_up = engine.compiled.LookUp(*layers, keys.type is str, values.unpack, self.touch, MsgspecError)
             self.look_up = look_up
             self.touch = look_up.touch  # type: ignore[method-assign]  # it calls this one for anything unusual
@@ -324,7 +324,7 @@ class MapStore(Generic[K, V]):
             self._staged_places = places.copy() if isinstance(places, list) else places.take()
         self._staged_added += self.added
         if self.look_up is not None:
-            self.look_up.staged(bool(self._staged))
+            self.look_up.staged(self._staged or None)
         self._forget_touched()
 
     def sealing(self) -> Steps[Sealed]:
@@ -362,7 +362,7 @@ class MapStore(Generic[K, V]):
     def _forget_staged(self) -> None:
         self._staged, self._staged_places, self._staged_added = {}, [], 0
         if self.look_up is not None:
-            self.look_up.staged(False)
+            self.look_up.staged(None)
 
     def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
         return reading_all(self.shards, self._keys, self._values, each_shard_max)
