@@ -17,12 +17,12 @@ import snapreplay
 from snapreplay.errors import Reaction, SnapreplayError, UsageError
 
 REACTIONS = {
-    Reaction.RETRY: "The cause may pass. A command or a call may be repeated. A partition retries with back-off.",
+    Reaction.RETRY: "The cause may pass. A command or call may be repeated. A partition retries by itself (back-off).",
     Reaction.REBUILD: "The recovery uses an older snapshot or the other mode. If none is left, it fails.",
     Reaction.RELEASE: "This process gives the partition up. Its new owner continues.",
     Reaction.STOP: "A command or a call ends with it. A partition that has it is FAILED until an operator acts.",
     Reaction.HANDLER_POLICY: "`errors.policy` decides: `fail` stops the partition, `dead_letter` skips the record.",
-    Reaction.REFUSE: "The call or the command is refused, and nothing was changed.",
+    Reaction.REFUSE: "The call or the command is refused. The refused part has changed nothing.",
 }
 SAFE = "Safe: "
 """The beginning of a paragraph of a docstring that says what an operator may do meanwhile."""
