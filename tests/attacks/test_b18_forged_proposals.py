@@ -14,7 +14,7 @@ from snapreplay.service.core.adoption import NOT_FINAL, Reason
 from snapreplay.snapshots.format.envelope import RecordKind, decode, encode, enveloped
 from snapreplay.snapshots.format.records import Chunk, ChunkRef, Claim
 from snapreplay.state.digest import Digest
-from tests.support.proposals import SHARDS, Job, answer, asked, counted, fed, propose, slice_of
+from tests.support.proposals import SHARDS, Job, answer, asked, counted, propose, slice_of
 from tests.support.tampering import flip, of_version
 
 
@@ -212,9 +212,9 @@ async def test_nothing_forged_is_adopted(bench, name):
     reason, make = FORGED[name]
     PROPOSALS.clear()
     async with bench.live() as one:
-        await fed(bench, one)
+        await one.feed(20)
         await one.snapshot()
-        await fed(bench, one)
+        await one.feed(20)
         offset = make(Job(bench))
         state, snapshot_id, detail = await answer(asked(one, offset))
         assert (state, snapshot_id) == ("failed", None)
@@ -227,7 +227,7 @@ async def test_nothing_forged_is_adopted(bench, name):
         assert await answer(asked(one, offset)) == (state, snapshot_id, detail)
         await asyncio.sleep(120)  # virtual: the log is looked at once a minute, and what is remembered not judged again
         assert counted(bench, reason) == len(remembered)
-        await fed(bench, one)
+        await one.feed(20)
         assert one.status.phase == "live"
         await bench.assert_exactly_once(one)
     await bench.restored()

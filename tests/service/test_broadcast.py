@@ -70,8 +70,7 @@ async def test_all_partitions_are_read_and_restored(bench, mode):
     await prepared(bench, restore={"mode": mode})
     async with bench.live() as one:
         await all_rows(one, **ROWS)
-        await bench.feed(5)
-        await one.position(5)
+        await one.feed(5)
         before = view(one)
         assert {each.topic: each.position for each in one.status.inputs} == {
             "payments-app": 5,
@@ -179,8 +178,7 @@ async def test_the_only_copy_is_written_before_fewer_partitions_are_refused(benc
     await prepared(bench, restore={"mode": "replay"}, changelog={"enabled": False})
     async with bench.live() as one:
         await all_rows(one, **ROWS)
-        await bench.feed(5)
-        await one.position(5)
+        await one.feed(5)
         before = view(one)
         remade(bench, 2)
         one.runner.topics_seen(seen_ids(bench))
@@ -467,8 +465,7 @@ async def test_a_standby_takes_over_with_all_rows(bench, mode):
         await all_rows(one, **ROWS)
         copied = Copied(await bench.context("two"))
         rate(bench, 4, "currency-1", 5, 1)
-        await bench.feed(5)
-        await one.position(5)
+        await one.feed(5)
         await copied.warm(one.committer.chain.last.batch)
         before = view(one)
     ((store, copy),) = await copied.handed_over()

@@ -70,8 +70,7 @@ def overtaken(monkeypatch: Any, times: int, go_on: Callable[[], Awaitable[None]]
 
 async def goes_on_by_a_witness(bench: Any, one: Any) -> None:
     """Let the owner commit a batch of ten records, and its witness name that batch at once."""
-    await bench.feed(10)
-    await one.position(bench.sent)
+    await one.feed(10)
     log = one.context.increments
     async with reading(one.context.cluster) as reader:
         last = await last_increment(reader, log, await reader.bounds(log))

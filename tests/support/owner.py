@@ -50,6 +50,11 @@ class Owner:
         await until(lambda: self.status.phase == name, name)
         return self.status
 
+    async def feed(self, count: int, **extra: Any) -> None:
+        """Send so many payments more, and wait until they are processed."""
+        await self.here.feed(count, **extra)
+        await self.position(self.here.sent)
+
     async def position(self, offset: int, topic: str = "") -> None:
         """Wait until the first input, or `topic`, is committed up to there."""
 

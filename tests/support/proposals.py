@@ -156,12 +156,6 @@ async def answer(told: list[Any]) -> Any:
     return told[0]
 
 
-async def fed(bench: InMemory, one: Any, count: int = 20) -> None:
-    """That many records more, processed."""
-    await bench.feed(count)
-    await one.position(bench.sent)
-
-
 def counted(bench: InMemory, result: str) -> float:
     """Return how many proposals ended so, of this app since the last `PROPOSALS.clear()`."""
     found = (each for family in PROPOSALS.collect() for each in family.samples if each.name.endswith("_total"))

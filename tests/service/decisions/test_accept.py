@@ -100,8 +100,7 @@ async def test_a_log_that_went_on_since_is_not_decided_about(bench):
     status = await bench.failure(other_code(bench), **REPLAY)
     acceptance = await proposed(bench, status.error.hint, other_code(bench))
     async with bench.live() as one:
-        await bench.feed(20)
-        await one.position(140)
+        await one.feed(20)
     with pytest.raises(LogWentOn, match="has committed up to batch 9"):
         await carry_out(acceptance)
     assert kind_of((await bench.read(bench.increments))[0][-1].value or b"") is RecordKind.CLAIM
@@ -116,8 +115,7 @@ async def test_a_running_owner_is_thrown_out_and_comes_back_to_the_accepted_stat
         epoch = one.status.owner_epoch
         acceptance = await proposed(bench, status.error.hint, other_code(bench))
         await carry_out(acceptance)
-        await bench.feed(20)
-        await one.position(140)
+        await one.feed(20)
         assert one.status.owner_epoch > epoch
         assert [each.finding for each in one.status.decisions] == [acceptance.decision["finding"]]
         # k0: 0, 20, 40, 60 and 120 added, 80 and 100 subtracted

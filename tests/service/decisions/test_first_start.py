@@ -184,8 +184,7 @@ async def ran(here: InMemory) -> None:
     """Ten records are processed, then all processes end."""
     await here.prepare(here.app)
     async with here.live() as one:
-        await here.feed(10)
-        await one.position(10)
+        await one.feed(10)
 
 
 @virtual
@@ -226,8 +225,7 @@ async def test_the_marker_of_a_dead_owner_does_not_make_a_lost_log_new(seconds, 
     if forgotten:
         here.broker.forget(name)
     async with here.live() as one:
-        await here.feed(10)
-        await one.position(10)
+        await one.feed(10)
     last = here.broker.last_fence(name)
     assert last is not None
     here.broker.add_partition(name, last.lineage.producer_epoch, TopicPartition(here.increments, 0))
@@ -242,8 +240,7 @@ async def test_a_log_that_was_cut_to_a_claim_is_not_new_although_only_the_witnes
     here = InMemory()
     await here.prepare(here.app)
     async with here.live() as one:
-        await here.feed(10)
-        await one.position(10)
+        await one.feed(10)
         group = here.cluster.offset_committer(witness_group(here.app.app_id))
         await one.context.witnesses.end(group)
     increments = TopicPartition(here.increments, 0)

@@ -37,8 +37,7 @@ async def past(bench, **tables):
     """120 records and 20 that add to k0: k0 is WRONG."""
     await bench.past(**tables)
     async with bench.live() as one:
-        await bench.feed(20)
-        await one.position(140)
+        await one.feed(20)
 
 
 async def test_an_entry_is_corrected_by_one_fenced_increment_that_says_so(bench):
@@ -60,8 +59,7 @@ async def test_an_entry_is_corrected_by_one_fenced_increment_that_says_so(bench)
     assert await bench.read(bench.output) == outputs
     async with bench.live() as one:
         assert one.view()["k0"] == RIGHT
-        await bench.feed(20)
-        await one.position(160)
+        await one.feed(20)
         assert one.view()["k0"] == {"n": 8, "sum": 400 + 140}
         assert [each.finding for each in one.status.decisions] == [said["finding"]]
 
@@ -126,18 +124,15 @@ async def test_batches_that_a_running_owner_commits_meanwhile_are_kept(bench, mo
     async with bench.live() as one:
 
         async def go_on():
-            await bench.feed(20)
-            await one.position(160)
+            await one.feed(20)
             await one.snapshot()
 
         epoch, left = one.status.owner_epoch, overtaken(monkeypatch, 1, go_on)
         (patch,) = await proposed(bench, {"key": "new", "absent": True, "value": RIGHT, "partition": 0})
         assert not left
-        await bench.feed(20)
-        await one.position(180)
+        await one.feed(20)
         await carry_out(patch)
-        await bench.feed(20)
-        await one.position(200)
+        await one.feed(20)
         assert one.status.owner_epoch > epoch
         assert one.view()["new"] == RIGHT
         assert one.view()["k0"] == {"n": 10, "sum": 420 + 140 + 160 + 180}
@@ -192,12 +187,10 @@ async def test_an_entry_that_changes_after_the_look_is_not_corrected(bench):
     await past(bench)
     async with bench.live() as one:
         (patch,) = await proposed(bench, LINE)
-        await bench.feed(1)
-        await one.position(141)
+        await one.feed(1)
         with pytest.raises(NotCorrected, match=r'is {"n":8,"sum":560}, but was expected'):
             await carry_out(patch)
-        await bench.feed(19)
-        await one.position(160)
+        await one.feed(19)
     await bench.restored()
 
 
@@ -206,13 +199,11 @@ async def test_without_recorded_changes_an_owner_that_goes_on_is_followed_by_rep
     await past(bench, changelog={"enabled": False})
     async with bench.live() as one:
         (patch,) = await proposed(bench, LINE)
-        await bench.feed(20)
-        await one.position(160)
+        await one.feed(20)
         with pytest.raises(NotCorrected, match=r'is {"n":8,"sum":560}, but was expected'):
             await carry_out(patch)
         (patch,) = await proposed(bench, {"key": "k0", "expected": {"n": 8, "sum": 560}, "value": RIGHT})
-        await bench.feed(20)
-        await one.position(180)
+        await one.feed(20)
         bench.trim(bench.input, 180)
         with pytest.raises(LogWentOn, match="has committed up to batch") as refused:
             await carry_out(patch)
@@ -294,8 +285,7 @@ async def test_stores_are_named_and_tuples_are_keys(bench):
     """One decision over two stores; what expires was touched by it."""
     await bench.prepare(shop("app"))
     async with bench.live() as one:
-        await bench.feed(3)
-        await one.position(3)
+        await one.feed(3)
     await patched(
         bench,
         {"store": "items", "key": "k2", "expected": 2, "value": 5},
@@ -324,8 +314,7 @@ async def test_an_input_that_was_copied_since_the_look_is_the_one_that_was_gone_
     (patch,) = await proposed(bench, {"key": "new", "absent": True, "value": RIGHT, "partition": 0})
     bench.copy_again(bench.input, 140)
     async with bench.live() as one:
-        await bench.feed(20)
-        await one.position(160)
+        await one.feed(20)
     begun = await carry_out(patch)
     assert begun.increment.positions == {bench.input: 160}
     assert begun.increment.topic_ids == bench.batches()[-2].topic_ids
@@ -336,8 +325,7 @@ async def test_other_fields_than_the_running_version_has_are_not_recorded(bench)
     """The running version could not continue with them."""
     await bench.prepare(typed(Narrow))
     async with bench.live() as one:
-        await bench.feed(1)
-        await one.position(1)
+        await one.feed(1)
     line = {"key": "k0", "expected": {"n": 1}, "value": {"n": 2}}
     with pytest.raises(OtherVersion, match="values have other fields in app version") as refused:
         await proposed(bench, line, app=typed(Wider))
@@ -347,8 +335,7 @@ async def test_other_fields_than_the_running_version_has_are_not_recorded(bench)
     )
     await patched(bench, line)
     async with bench.live(typed(Wider)) as one:
-        await bench.feed(1)
-        await one.position(2)
+        await one.feed(1)
     await patched(bench, {"key": "k0", "expected": {"n": 2}, "value": {"n": 2, "more": 1}}, app=typed(Wider))
 
 
@@ -375,8 +362,7 @@ async def test_the_timers_of_a_deleted_entry_are_deleted_with_it(bench):
     them beforehand, and the decision names them for good."""
     await bench.prepare(timed_shop("app"))
     async with bench.live() as one:
-        await bench.feed(3)
-        await one.position(3)
+        await one.feed(3)
     line = {"store": "items", "key": "k1", "expected": 1, "delete": True}
     other = {"store": "items", "key": "k2", "expected": 2, "value": 5}
     (patch,) = await proposed(bench, line, other)
@@ -408,8 +394,7 @@ async def test_the_slower_of_two_patches_at_once_learns_of_the_other(bench, has_
     (begun,) = await patched(bench, LINE)
     if has_owner:
         async with bench.live() as one:
-            await bench.feed(20)
-            await one.position(160)
+            await one.feed(20)
     with pytest.raises(LogWentOn, match=f"another decision was made .* offset {begun.offset}. Nothing") as refused:
         await carry_out(slower)
     assert refused.value.hint == "run the command again: it examines the present state"

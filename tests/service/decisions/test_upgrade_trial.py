@@ -17,8 +17,7 @@ async def test_nothing_is_written_and_the_owner_goes_on(bench):
         assert (trial.error, trial.schema_version, trial.entries) == (None, 1, len(folded(120)))
         assert trial.upgraded == trial.entries
         assert len(bench.batches()) == before
-        await bench.feed(1)
-        await one.position(121)
+        await one.feed(1)
     async with bench.live(second(bench)) as one:
         assert one.view() == folded(121)
     (trial,) = await tried(bench, second(bench))

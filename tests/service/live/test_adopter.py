@@ -13,7 +13,7 @@ from snapreplay.service.topics import snapshots as topics
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.simulation.cluster import SimCluster
 from tests.support.owner import ends
-from tests.support.proposals import CHUNKS, Job, answer, asked, fed
+from tests.support.proposals import CHUNKS, Job, answer, asked
 from tests.support.stage import until
 from tests.support.tampering import flip
 
@@ -29,10 +29,10 @@ async def away(*_):
 async def test_a_proposal_is_adopted_and_restored_from(bench):
     """Its pointer is an ordinary one: the next owner starts from it, and everything is exactly once."""
     async with bench.live() as one:
-        await fed(bench, one)
-        await fed(bench, one)
+        await one.feed(20)
+        await one.feed(20)
         offset = Job(bench).propose()
-        await fed(bench, one)
+        await one.feed(20)
         state, snapshot_id, _ = await answer(asked(one, offset))
         assert state == "succeeded"
         taken = one.status.snapshot
@@ -49,13 +49,13 @@ async def test_a_look_at_the_topic_finds_what_nobody_names(bench, monkeypatch):
     is adopted, and the older one superseded."""
     monkeypatch.setattr(adopter, "LOOKED_OFFSETS_MAX", 15)
     async with bench.live() as one:
-        await fed(bench, one)
+        await one.feed(20)
     job = Job(bench)
     for _ in range(30):
         job.append(b"an orphan")
     old = job.propose()
     async with bench.live() as one:
-        await fed(bench, one)
+        await one.feed(20)
         new = job.propose()
         await until(lambda: one.status.snapshot, "the adoption", 600.0)
         await until(lambda: one.status.snapshot.state == "pointed", "the pointer")
@@ -69,15 +69,15 @@ async def test_what_is_due_counts_from_the_adopted_batch(bench):
     """After 40 records and the adoption of a snapshot of the first 20, 20 records are left to the next one."""
     await bench.prepare(snapshot={"every_records": 50, "jitter_ratio": 0})
     async with bench.live() as one:
-        await fed(bench, one)
+        await one.feed(20)
         offset = Job(bench).propose()
-        await fed(bench, one)
+        await one.feed(20)
         assert (await answer(asked(one, offset)))[0] == "succeeded"
         scheduler = one.live.snapshots
         assert scheduler.unpointed.unmarked().records == 20
-        await fed(bench, one, 20)
+        await one.feed(20)
         assert one.status.snapshot.reason == "adopted"
-        await fed(bench, one, 20)
+        await one.feed(20)
         await one.pointed("records")
         await bench.assert_exactly_once(one)
 
@@ -114,15 +114,15 @@ class Gate:
 async def test_what_was_superseded_while_it_was_hashed_is_not_pointed_to(bench, hashing):
     """The owner has taken a newer snapshot meanwhile; pointers never go back."""
     async with bench.live() as one:
-        await fed(bench, one)
+        await one.feed(20)
         told = asked(one, Job(bench).propose())
         await hashing.reached.wait()
-        await fed(bench, one)
+        await one.feed(20)
         newest = await one.snapshot()
         hashing.go.set()
         state, _, detail = await answer(told)
         assert (state, detail.partition(":")[0]) == ("failed", Reason.SUPERSEDED)
-        await fed(bench, one)
+        await one.feed(20)
     assert bench.batches()[-1].pointers[0].snapshot_id == newest
     assert len(bench.batches()[-1].pointers) == 1
 
@@ -137,7 +137,7 @@ async def test_an_own_snapshot_under_way_comes_first(bench, hashing, monkeypatch
 
     monkeypatch.setattr(SimCluster, "appender", gated)
     async with bench.live() as one:
-        await fed(bench, one)
+        await one.feed(20)
         offset = Job(bench).propose()
         told, own = asked(one, offset), list[Any]()
         await hashing.reached.wait()
@@ -159,7 +159,7 @@ async def test_an_own_snapshot_under_way_comes_first(bench, hashing, monkeypatch
 async def test_a_partition_that_ends_leaves_a_proposal_to_the_next_look(bench, hashing):
     """A waiting caller learns it; the hashing delays no one."""
     async with bench.live() as one:
-        await fed(bench, one)
+        await one.feed(20)
         told = asked(one, Job(bench).propose())
         await hashing.reached.wait()
     assert (await answer(told))[0] == "failed"
@@ -173,7 +173,7 @@ async def test_a_proposal_that_cannot_be_read_now_is_no_forgery(bench, monkeypat
     """A broker is away: told, not remembered, and adopted at the next look."""
 
     async with bench.live() as one:
-        await fed(bench, one)
+        await one.feed(20)
         monkeypatch.setattr(adopter, "hashed_digests", away)
         state, _, detail = await answer(asked(one, Job(bench).propose()))
         assert (state, detail) == ("failed", "it could not be read: no broker")
@@ -185,7 +185,7 @@ async def test_a_proposal_that_cannot_be_read_now_is_no_forgery(bench, monkeypat
 async def test_a_replaced_snapshots_topic_has_no_proposals(bench, hashing):
     """Hashed in the old one: its offsets mean nothing any more, and the owner writes a snapshot into the new one."""
     async with bench.live() as one:
-        await fed(bench, one)
+        await one.feed(20)
         told = asked(one, Job(bench).propose())
         await hashing.reached.wait()
         bench.recreate(bench.snapshots)
@@ -221,7 +221,7 @@ async def test_an_owner_that_takes_its_own_adopts_nothing(bench):
     """`snapshot.by = owner`: a request says so, and nothing is looked for."""
     await bench.prepare(snapshot={"by": "owner"})
     async with bench.live() as one:
-        await fed(bench, one)
+        await one.feed(20)
         state, _, detail = await answer(asked(one, Job(bench).propose()))
         assert state == "failed"
         assert "snapshot.by" in detail
@@ -235,7 +235,7 @@ async def test_a_manifest_ahead_of_a_live_owner_is_outdated_by_a_snapshot(bench,
     """It was not proposed, so a recovery would take it for the witness of a cut log. The owner knows better."""
     await bench.prepare(snapshot={"by": by})
     async with bench.live() as one:
-        await fed(bench, one)
+        await one.feed(20)
         await one.snapshot()
         newest = bench.batches()[-1].pointers[0].snapshot_id
         job = Job(bench)
@@ -250,7 +250,7 @@ async def test_a_manifest_ahead_is_outdated_also_if_the_first_snapshot_fails(ben
     """The look goes no further before a pointer lies behind it."""
     monkeypatch.setattr(SimCluster, "appender", away)
     async with bench.live() as one:
-        await fed(bench, one)
+        await one.feed(20)
         end = bench.log(bench.increments).end
         Job(bench).propose(at=end + 10, proposed_by=None, batch=bench.batches()[-1].batch + 5)
         await until(lambda: one.status.snapshot, "the first one", 100.0)

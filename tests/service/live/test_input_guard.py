@@ -261,8 +261,7 @@ async def test_no_leader_is_asked_about_an_epoch_that_the_compared_log_does_not_
 async def test_a_stale_leader_ends_no_doubt_that_the_leader_named(bench, monkeypatch):
     """It still has what was read, so comparisons find nothing. What came instead is not applied."""
     async with bench.live() as one:
-        await bench.feed(20)
-        await one.position(20)
+        await one.feed(20)
         stale, compared = stale_network(bench, bench.input), list[Any]()
 
         @asynccontextmanager

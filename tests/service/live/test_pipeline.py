@@ -235,8 +235,7 @@ async def test_a_quiet_partition_among_many_does_at_once_what_is_asked_of_it(ben
         await until(lambda: "told so" in caplog.text, "the comparison")
         assert loop.time() - doubted < 5
         await asyncio.sleep(300)
-        await bench.feed(10)
-        await one.position(20)
+        await one.feed(10)
         await asyncio.sleep(300)
         stopping = loop.time()
     assert loop.time() - stopping < 5

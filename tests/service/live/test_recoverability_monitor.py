@@ -35,8 +35,7 @@ async def test_it_is_looked_at_once_a_minute(bench, monkeypatch):
     async with bench.live() as one:
         monkeypatch.setattr(SimCluster, "reader", counted)
         for _ in range(5):
-            await bench.feed(10)
-            await one.position(bench.sent)
+            await one.feed(10)
         assert made == []
         assert one.status.recoverable is None
         await asyncio.sleep(module.WATCH_SECONDS)
@@ -59,8 +58,7 @@ async def test_a_lag_is_shown_although_nothing_is_fetched(bench, monkeypatch):
         return ()
 
     async with bench.live() as one:
-        await bench.feed(10)
-        await one.position(10)
+        await one.feed(10)
         monkeypatch.setattr(Fetcher, "next_batch", nothing)
         await until(lambda: busy, "the end of the last fetch")
         await bench.feed(30)
@@ -168,11 +166,9 @@ async def test_the_plan_is_what_the_next_recovery_does(bench, changes):
         assert (plan.mode, plan.first.snapshot_id) == ("changes" if changes else "replay", None)
         assert (plan.first.batches, plan.first.records) == (one.status.batch, 50)
         await one.snapshot()
-        await bench.feed(20)
-        await one.position(70)
+        await one.feed(20)
         newest = await one.snapshot()
-        await bench.feed(7)
-        await one.position(77)
+        await one.feed(7)
         plan = await looked(one)
         assert (plan.first.snapshot_id, plan.first.records) == (newest, 7)
         rates = plan.rates

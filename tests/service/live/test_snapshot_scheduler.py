@@ -60,11 +60,6 @@ async def answer(told):
     return told[0]
 
 
-async def fed(bench, one, count):
-    await bench.feed(count)
-    await one.position(bench.sent)
-
-
 # ---- on demand ---------------------------------------------------------------------------------
 
 
@@ -73,7 +68,7 @@ async def test_a_snapshot_exists_also_without_more_input_and_is_not_taken_twice(
     already is named by its id; nothing is written."""
     async with bench.live() as one:
         assert (await answer(asked(one)))[:2] == ("skipped", None)
-        await fed(bench, one, 30)
+        await one.feed(30)
         snapshot_id = await one.snapshot()
         assert (one.status.snapshot.reason, one.status.snapshot.state) == ("test", "pointed")
         assert (await answer(asked(one)))[:2] == ("skipped", snapshot_id)
@@ -90,7 +85,7 @@ async def test_records_that_were_skipped_are_in_a_snapshot_too(bench):
         apps.ledger("app", apps.refuse_poison), errors={"policy": "dead_letter"}, snapshot={"before_stop": False}
     )
     async with bench.live() as one:
-        await fed(bench, one, 3)
+        await one.feed(3)
         await one.snapshot()
         await bench.send(poison)
         await one.position(4)
@@ -109,10 +104,10 @@ async def test_processing_goes_on_while_a_snapshot_is_written(bench, gate, monke
     small steps: the next mark would do all of it at once."""
     monkeypatch.setattr(shards, "SETTLE_ENTRIES", 1)
     async with bench.live() as one:
-        await fed(bench, one, 40)
+        await one.feed(40)
         batch, told = one.status.batch, asked(one)
         await until(lambda: gate.asked, "the snapshot")
-        await fed(bench, one, 60)
+        await one.feed(60)
         assert one.status.snapshot.state == "writing"
         gate.open.set()
         state, snapshot_id, _ = await answer(told)
@@ -133,7 +128,7 @@ async def test_a_batch_whose_commit_is_under_way_is_in_no_snapshot(bench, monkey
         return await commit(self, partition, outputs, records)
 
     async with bench.live() as one:
-        await fed(bench, one, 40)
+        await one.feed(40)
         batch = one.status.batch
         monkeypatch.setattr(SimProducer, "commit", held)
         await bench.feed(20)
@@ -157,10 +152,10 @@ async def test_a_snapshot_has_a_share_of_the_loop_while_commits_follow_each_othe
     monkeypatch.setattr(module, "throttled", noted)
     one = await bench.owner()
     await one.phase("live")
-    await fed(bench, one, 40)
+    await one.feed(40)
     told = asked(one)
     assert (await answer(told))[0] == "succeeded"
-    await fed(bench, one, 60)
+    await one.feed(60)
     one.runner.stop(last_snapshot=True)
     await one.task
     assert (shares, len(bench.batches()[-1].pointers)) == ([(module.SHARE, True)], 2)
@@ -169,7 +164,7 @@ async def test_a_snapshot_has_a_share_of_the_loop_while_commits_follow_each_othe
 async def test_whoever_waits_for_a_snapshot_hears_of_its_end(bench, gate):
     """The partition ends while it is written: failed, not running for ever."""
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
         told = asked(one)
         await until(lambda: gate.asked, "the snapshot")
     ((state, _, detail),) = told
@@ -182,12 +177,12 @@ async def test_a_snapshot_that_fails_is_told_and_taken_later(bench, gate):
     await bench.prepare(snapshot={"every_records": 11})
     async with bench.live() as one:
         gate.down = True
-        await fed(bench, one, 10)
+        await one.feed(10)
         assert await answer(asked(one)) == ("failed", None, "no broker for snapshots")
         assert one.status.snapshot.state == "failed"
         gate.down = False
         gate.open.set()
-        await fed(bench, one, 10)
+        await one.feed(10)
         failed_at = asyncio.get_running_loop().time()
         await one.pointed("records")
         assert asyncio.get_running_loop().time() > failed_at + module.RETRY_AFTER_SECONDS / 2
@@ -214,7 +209,7 @@ async def test_snapshots_that_fail_half_way_do_not_fill_the_topic(bench, monkeyp
     monkeypatch.setattr(SimCluster, "appender", failing_at_the_manifest)
     await bench.prepare(snapshot={"every_records": 5, "jitter_ratio": 0})
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
         await asyncio.sleep(1800)
         assert 4 < bench.log(bench.snapshots).end < 12
         failing.clear()
@@ -244,10 +239,10 @@ async def test_one_that_is_due_by_time_is_hardly_late():
     """With the looks of an idle partition as they are shipped: with the longer ones of `bench` it comes later."""
     bench = await InMemory().prepare(snapshot={"every_seconds": 5})
     async with bench.live() as one:
-        await fed(bench, one, 30)
+        await one.feed(30)
         await one.pointed("interval")
         begun = asyncio.get_running_loop().time()
-        await fed(bench, one, 30)
+        await one.feed(30)
         await one.pointed("interval", unlike=one.status.snapshot.snapshot_id)
         assert asyncio.get_running_loop().time() - begun < 5  # the interval began with the one before
         await bench.assert_exactly_once(one)
@@ -259,7 +254,7 @@ async def test_a_graceful_stop_leaves_nothing_to_advance(bench):
         one = await bench.owner()
         await one.phase("live")
         if not bench.sent:
-            await fed(bench, one, 30)
+            await one.feed(30)
         one.runner.stop(last_snapshot=True)
         await one.task
         last = bench.batches()[-1]
@@ -280,7 +275,7 @@ def replaced(bench, one):
 async def test_a_new_t_quanliang_holds_nothing_before_a_snapshot_in_it_is_pointed_to(bench, gate):
     """Not recoverable until then, although it is there, and the chain has its id by now."""
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
         replaced(bench, one)
         for _ in range(2):
             assert one.status.recoverable is False
@@ -298,7 +293,7 @@ async def test_who_waits_for_a_pointer_into_a_deleted_topic_waits_for_the_next_s
     """The pointer is dropped: nothing else would ever answer."""
     gate.open.set()
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
         told = asked(one)
         await until(lambda: one.committer.chain.new_pointer is not None, "a pointer")
         assert not told
@@ -319,14 +314,14 @@ async def test_the_objective_takes_snapshots_by_itself(bench, monkeypatch):
         one.context.rates.known = Rates(changes_per_second=10_000)
         taken = None
         for _ in range(3):
-            await fed(bench, one, 30)
+            await one.feed(30)
             await asyncio.sleep(1.5)
             assert one.status.snapshot is None or one.status.snapshot.snapshot_id == taken
-            await fed(bench, one, 30)
+            await one.feed(30)
             await one.pointed("objective", unlike=taken)
             taken = one.status.snapshot.snapshot_id
             assert one.status.objective.is_met
-        await fed(bench, one, 30)
+        await one.feed(30)
         await asyncio.sleep(1)
         objective, plan = one.status.objective, one.status.restore_plan
         assert objective.predicted_seconds == pytest.approx(plan.first.predicted_seconds)
@@ -345,13 +340,13 @@ async def test_an_objective_that_no_snapshot_can_meet_is_said_once(bench, caplog
     async with bench.live() as one:
         one.context.rates.known = Rates(changes_per_second=1000)
         for _ in range(3):
-            await fed(bench, one, 20)
+            await one.feed(20)
             await asyncio.sleep(30)
         assert one.status.snapshot is None
         found = one.status.objective
         assert (found.is_met, found.fresh_seconds) == (False, 0.2)
         assert "Snapshots keep it within 0.40 s" in found.reason
-        await fed(bench, one, 150)
+        await one.feed(150)
         await one.pointed("objective")
     said = [each for each in caplog.messages if "restore.objective_seconds is not met" in each]
     assert len(said) == 1
@@ -364,10 +359,10 @@ async def test_a_burst_misses_the_objective_only_until_a_snapshot_is_pointed_to(
     async with bench.live() as one:
         one.context.rates.known = Rates(changes_per_second=10_000)
         await asyncio.sleep(1.5)
-        await fed(bench, one, 150)
+        await one.feed(150)
         await until(lambda: gate.asked, "the snapshot")
         await until(lambda: one.status.objective and not one.status.objective.is_met, "the objective is missed")
-        await fed(bench, one, 30)
+        await one.feed(30)
         await until(lambda: "180 records came since the newest" in one.status.objective.reason, "those that came since")
         gate.open.set()
         await one.pointed("objective")
@@ -382,7 +377,7 @@ async def test_snapshots_for_the_objective_do_not_follow_each_other_at_once(benc
         one.context.rates.known = Rates(changes_per_second=10_000)
         marked_at, taken = [], None
         for _ in range(3):
-            await fed(bench, one, 100)
+            await one.feed(100)
             await one.pointed("objective", unlike=taken)
             marked_at.append(one.live.snapshots.unpointed.marked_at)
             taken = one.status.snapshot.snapshot_id
@@ -420,10 +415,10 @@ async def test_a_gap_in_the_input_is_forgotten_with_the_next_snapshot(bench):
         bench.broker.add_partition("aborted", epoch, log)
         bench.broker.produce("aborted", epoch, log, [LogRecord(bench.input, b'{"amount": 1}', b"k")] * size)
         bench.broker.end_transaction("aborted", epoch, commit=False)
-        await fed(bench, one, 10)
+        await one.feed(10)
         await until(lambda: one.status.objective.predicted_seconds > 0.2 + size / 10_000, "the gap counts")
         await one.snapshot()
-        await fed(bench, one, 10)
+        await one.feed(10)
         await asyncio.sleep(1)
         objective = one.status.objective
         assert objective.predicted_seconds - objective.fresh_seconds == pytest.approx(10 / 10_000)
@@ -442,7 +437,7 @@ async def test_a_snapshot_that_is_cancelled_before_its_first_step_does_not_preve
 
     monkeypatch.setattr(SnapshotScheduler, "_mark", marks)
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
         told = asked(one)
         await one.pointed("retention")
         assert marked == ["trigger", "retention"]
@@ -453,10 +448,10 @@ async def test_a_snapshot_that_waits_is_taken_back(bench, gate):
     """Nothing is written for it. One that has begun is written to its end; a second request gets the next one."""
     await bench.prepare()
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
         first = asked(one)
         await until(lambda: gate.asked, "the first one")
-        await fed(bench, one, 10)
+        await one.feed(10)
         told: list[Any] = []
         done = ends(told)
         one.runner.request_snapshot("trigger", done)
@@ -474,7 +469,7 @@ async def test_a_snapshot_that_was_cancelled_in_the_last_moment_is_of_nobody(ben
     """It is being marked when the operation is cancelled: it is written without a message."""
     await bench.prepare()
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
         gate.open.set()
         told: list[Any] = []
 
@@ -497,8 +492,7 @@ async def snapshots(bench, count, **tables):
     await bench.prepare(**tables)
     async with bench.live() as one:
         for _ in range(count):
-            await bench.feed(10)
-            await one.position(bench.sent)
+            await one.feed(10)
             await one.snapshot()
         await asyncio.sleep(1)  # virtual: for the last trim
         return one.live.last

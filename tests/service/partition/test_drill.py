@@ -40,11 +40,6 @@ async def mended(one: Any) -> None:
     await until(lambda: not one.live.snapshots.unpointed.fell_back, "a snapshot behind the damage")
 
 
-async def fed(bench: Any, one: Any, count: int) -> None:
-    await bench.feed(count)
-    await one.position(bench.sent)
-
-
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """No reader of whole snapshots comes before it is set."""
@@ -65,9 +60,9 @@ async def test_a_drill_comes_to_the_committed_state_and_leaves_no_trace(bench, c
     of what it did."""
     await bench.prepare(changelog={"enabled": changes})
     async with bench.live() as one:
-        await fed(bench, one, 30)
+        await one.feed(30)
         newest = await one.snapshot()
-        await fed(bench, one, 20)
+        await one.feed(20)
         ends = [bench.log(topic).end for topic in (bench.increments, bench.snapshots, bench.output)]
         one.context.rates.known = rates = Rates()
         state, snapshot_id, said = await answer(asked(one))
@@ -89,7 +84,7 @@ async def test_a_drill_comes_to_the_committed_state_and_leaves_no_trace(bench, c
 async def test_a_state_that_differs_is_told_and_the_partition_goes_on(bench, caplog):
     """The log says another digest than the state has: an ERROR, and a snapshot of the state that is processed with."""
     async with bench.live() as one:
-        await fed(bench, one, 30)
+        await one.feed(30)
         bench.tamper(bench.increments, RecordKind.INCREMENT, with_fields(digest=Digest(20, 1, 2)))
         state, _, said = await answer(asked(one))
         assert state == "failed"
@@ -108,9 +103,9 @@ async def test_a_state_that_differs_is_told_and_the_partition_goes_on(bench, cap
 async def test_damage_that_a_recovery_would_get_around_is_told(bench, part, kind, why):
     """An older snapshot or the other mode would lead to the same state. That is no reason to wait for the crash."""
     async with bench.live() as one:
-        await fed(bench, one, 30)
+        await one.feed(30)
         newest = await one.snapshot()
-        await fed(bench, one, 10)
+        await one.feed(10)
         bench.tamper(getattr(bench, part), kind, flip)
         state, _, said = await answer(asked(one))
         assert state == "failed"
@@ -123,7 +118,7 @@ async def test_damage_that_a_recovery_would_get_around_is_told(bench, part, kind
 async def test_there_is_one_at_a_time(bench, gate):
     """A second request meanwhile is refused."""
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
         gate.set()
         await one.snapshot()
         gate.clear()
@@ -140,7 +135,7 @@ async def test_there_is_one_at_a_time(bench, gate):
 async def test_a_drill_is_given_up_with_its_partition(bench, gate, end):
     """It leaves nothing behind: no copy, no reader, no waiting client."""
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
         gate.set()
         await one.snapshot()
         gate.clear()
@@ -164,7 +159,7 @@ async def test_a_drill_that_is_cancelled_is_given_up(bench, gate):
     await bench.prepare()
     async with bench.live() as one:
         gate.set()
-        await fed(bench, one, 30)
+        await one.feed(30)
         await one.snapshot()
         gate.clear()
         told: list[Any] = []
@@ -179,7 +174,7 @@ async def test_a_drill_that_is_cancelled_is_given_up(bench, gate):
 async def test_a_drill_that_is_given_up_before_its_first_step_is_answered(bench):
     """Although another one has begun before its end was noticed."""
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
         first = asked(one)
         one.runner.request_pause(Paused(1, "why"), lambda *_: None)
         await asyncio.sleep(0)  # its task is done, and its callbacks have not run yet
@@ -193,14 +188,14 @@ async def test_a_drill_that_its_owner_has_overtaken_proves_nothing(bench, gate, 
     await bench.prepare(retention={"snapshots_kept": 2})
     gate.set()
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
         await one.snapshot()
         gate.clear()
         told = asked(one)
         await until(one.context.spare_state.locked, "the drill")
         await asyncio.sleep(1)
         for _ in range(3):
-            await fed(bench, one, 10)
+            await one.feed(10)
             await one.snapshot()
         await until(lambda: bench.log(bench.snapshots).start, "a trim", 200)
         gate.set()
@@ -211,7 +206,7 @@ async def test_a_drill_that_its_owner_has_overtaken_proves_nothing(bench, gate, 
 
 
 async def goes_on_by_a_manifest(bench, one):
-    await fed(bench, one, 10)
+    await one.feed(10)
     await one.snapshot()
 
 
@@ -220,7 +215,7 @@ async def goes_on_by_a_manifest(bench, one):
 async def test_an_owner_that_goes_on_has_not_lost_the_end_of_its_log(bench, monkeypatch, caplog, goes_on, times):
     """What it commits after the drill has asked for the end is no damage. The drill looks again, but not for ever."""
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
         left = overtaken(monkeypatch, times, lambda: goes_on(bench, one))
         state, _, said = await answer(asked(one))
         assert not left
@@ -234,9 +229,9 @@ async def test_an_owner_that_goes_on_has_not_lost_the_end_of_its_log(bench, monk
 async def test_a_commit_may_be_read_a_moment_after_its_answer(bench, monkeypatch, times, ended):
     """Its markers are written later. A log that still ends there has lost a batch that was committed."""
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
         before = bench.log(bench.increments).end
-        await fed(bench, one, 10)
+        await one.feed(10)
         left, real = [None] * times, SimReader.bounds
 
         async def late(self: Any, partition: Any) -> Bounds:
@@ -272,7 +267,7 @@ async def test_a_copy_that_is_given_up_is_freed_in_steps_and_delays_nobody(bench
     monkeypatch.setattr(Examiner, "examine_beside_owner", examined)
     monkeypatch.setattr(module, "run_cooperatively", gated)
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
         told = asked(one)
         await restored.wait()
         await one.end()
@@ -285,7 +280,7 @@ async def test_a_copy_that_is_given_up_is_freed_in_steps_and_delays_nobody(bench
 async def test_a_cluster_that_cannot_be_asked_proves_nothing(bench, monkeypatch):
     """The drill is given up; the next one may succeed."""
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
 
         async def none(self: Any, *given: Any, **named: Any) -> Any:
             raise Unreachable("no broker for drills")
@@ -300,7 +295,7 @@ async def test_a_cluster_that_cannot_be_asked_proves_nothing(bench, monkeypatch)
 async def test_no_drill_takes_memory_that_is_not_there(bench, monkeypatch):
     """A second copy would end the process, and the first one with it."""
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
         monkeypatch.setattr(module, "available_bytes", lambda _: 10)
         state, _, said = await answer(asked(one))
         assert state == "failed"
@@ -311,7 +306,7 @@ async def test_drills_come_on_schedule(bench):
     """One in each period, without anybody who asks."""
     await bench.prepare(restore={"drill_every_seconds": 100})
     async with bench.live() as one:
-        await fed(bench, one, 10)
+        await one.feed(10)
         ended = set()
 
         def another():

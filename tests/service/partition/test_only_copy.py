@@ -56,8 +56,7 @@ async def test_it_is_not_told_any_more_when_the_state_of_another_owner_is_loaded
     monkeypatch.setattr(RecoveryExecutor, "load", noted)
     two = await bench.owner("two")
     await two.phase("live")
-    await bench.feed(3)
-    await two.position(3)
+    await two.feed(3)
     await two.end()
     assert one.status.recoverable is False
     told.clear()
@@ -102,8 +101,7 @@ def cut(bench):
 async def refused(bench):
     """Return an owner of ten records that is FAILED, as a setting of an own topic is wrong."""
     one = await bench.owner()
-    await bench.feed(10)
-    await one.position(10)
+    await one.feed(10)
     one.runner.refuse(REFUSED)
     await one.phase("failed")
     return one
@@ -167,8 +165,7 @@ def refusing(monkeypatch):
 async def test_it_is_told_while_claims_are_refused(bench, monkeypatch):
     """The partition is not FAILED before the settings are looked at, up to half a minute later."""
     one = await bench.owner()
-    await bench.feed(10)
-    await one.position(10)
+    await one.feed(10)
 
     async def lost(*_):
         raise Unreachable("no broker")
@@ -184,8 +181,7 @@ async def test_it_is_told_while_claims_are_refused(bench, monkeypatch):
 async def test_a_batch_that_was_refused_is_not_written_aside(bench, monkeypatch):
     """It was never asked to commit: its records are still to be processed."""
     one = await bench.owner()
-    await bench.feed(10)
-    await one.position(10)
+    await one.feed(10)
     refusing(monkeypatch)
     monkeypatch.setattr(SimProducer, "_fill", refused_by_broker)
     await bench.feed(10)
@@ -272,8 +268,7 @@ async def test_a_stop_writes_aside_at_once_although_attempts_failed_before(bench
 async def test_a_last_snapshot_is_written_where_a_recovery_would_fail(bench, recoverable):
     """Although the partition only moves to another process. No second ownership is needed for it."""
     one = await bench.owner()
-    await bench.feed(3)
-    await one.position(3)
+    await one.feed(3)
     if not recoverable:
         inside.monitor(one.runner).topic_missing("it was deleted")
     await one.end()

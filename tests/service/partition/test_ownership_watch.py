@@ -125,8 +125,7 @@ async def test_a_commit_that_began_later_answers_the_question(bench, monkeypatch
     one = await bench.owner()
     await one.phase("live")
     bench.stand_still()
-    await bench.feed(10)
-    await one.position(10)
+    await one.feed(10)
     assert one.status.ownership_doubt
     await until(lambda: not one.status.ownership_doubt, "no doubt")
 

@@ -29,8 +29,7 @@ async def quiet(bench, seconds=5.0):
     await bench.prepare()
     one = await bench.owner()
     watch = asyncio.create_task(one.watch_end())
-    await bench.feed(10)
-    await one.position(10)
+    await one.feed(10)
     await asyncio.sleep(seconds)
     yield one
     assert not watch.done()
@@ -86,8 +85,7 @@ async def test_what_a_quiet_owner_shows_is_as_old_as_the_last_look(bench, monkey
             await asyncio.sleep(60.0)
             assert one.runner.readable.age_seconds >= 60.0
         await until(lambda: one.runner.readable.age_seconds <= 1.0, "answers again")
-        await bench.feed(1)
-        await one.position(11)
+        await one.feed(1)
         assert one.runner.readable.age_seconds <= 1.0
 
 
@@ -181,8 +179,7 @@ async def idle(bench, watches, loss=LOSSES[0]):
     one = await bench.owner()
     watches.append(asyncio.create_task(one.watch_end()))
     if not loss.startswith("its claim"):
-        await bench.feed(10)
-        await one.position(10)
+        await one.feed(10)
     await one.phase("live")
     await asyncio.sleep(2 * ownership_watch.LOOK_SECONDS)
     return one
@@ -272,8 +269,7 @@ async def test_a_doubt_ends_although_brokers_did_not_answer_when_asked_again(ben
     monkeypatch.setattr(ownership_watch, "why_gone", answering)
     await until(lambda: said, "a look", LOSS_NOTICED_SECONDS)
     await asyncio.sleep(3)
-    for count in range(11, 40):
-        await bench.feed(1)
-        await one.position(count)
+    for _ in range(29):
+        await one.feed(1)
         await asyncio.sleep(1)
     assert (one.status.phase, one.status.ownership_doubt) == ("live", "")

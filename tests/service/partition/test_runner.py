@@ -192,8 +192,7 @@ async def test_without_input_the_log_tells_of_a_younger_process_too(bench):
     await one.phase("fenced")
     watching.cancel()
     assert isinstance(one.failures[0], DuplicateInstance)
-    await bench.feed(10)
-    await two.position(10)
+    await two.feed(10)
     assert two.status.phase == "live"
 
 
@@ -358,12 +357,10 @@ async def test_a_batch_that_never_ends_in_time_is_made_smaller(bench):
 async def test_a_partition_that_comes_back_before_its_runner_has_ended_is_taken_back(bench):
     """It continues from memory, in the same task. After the end nothing can be taken back."""
     one = await live(bench)
-    await bench.feed(10)
-    await one.position(10)
+    await one.feed(10)
     one.runner.stop(last_snapshot=False)
     assert one.runner.take_back()
-    await bench.feed(10)
-    await one.position(20)
+    await one.feed(10)
     await until(lambda: one.status.restore.warm, "it continues from memory")
     await one.end()
     assert not one.runner.take_back()

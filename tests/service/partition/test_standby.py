@@ -76,8 +76,7 @@ async def live(bench, *given):
 async def followed(bench):
     """Return a live owner, and a warm copy of its ten records."""
     one = await live(bench)
-    await bench.feed(10)
-    await one.position(10)
+    await one.feed(10)
     copied = Copied(await bench.context("two"))
     await copied.warm(one.status.batch)
     return one, copied
@@ -95,13 +94,11 @@ async def taken_over(bench, copied):
 async def test_it_follows_every_batch_and_another_owner_goes_on_from_it(bench):
     """Nothing is loaded, the last batches are applied, and the digest is the recorded one."""
     one, copied = await followed(bench)
-    await bench.feed(10)
-    await one.position(20)
+    await one.feed(10)
     status = await copied.warm(one.status.batch)
     assert (status.entries, status.digest) == (one.status.state_entries, str(one.runner.store.digest))
     assert status.digests_compared == one.status.batch + 1, "one of each batch, the genesis, too"
-    await bench.feed(10)
-    await one.position(30)
+    await one.feed(10)
     two = await taken_over(bench, copied)
     restore = two.status.restore
     assert (restore.warm, restore.snapshot) == ("copied", None)
@@ -113,8 +110,7 @@ async def test_it_follows_every_batch_and_another_owner_goes_on_from_it(bench):
 async def test_an_owner_that_goes_on_while_a_copy_is_begun_has_not_lost_the_end_of_its_log(bench, monkeypatch, caplog):
     """Its witness names a batch that was committed after the end of the log was asked for. It is looked at again."""
     one = await live(bench)
-    await bench.feed(10)
-    await one.position(10)
+    await one.feed(10)
     left = overtaken(monkeypatch, 1, partial(goes_on_by_a_witness, bench, one))
     copied = Copied(await bench.context("two"))
     await until(lambda: copied.status.batch == one.status.batch and not left, "a warm copy")
@@ -126,14 +122,12 @@ async def test_an_owner_that_goes_on_while_a_copy_is_begun_has_not_lost_the_end_
 async def test_it_leaves_no_trace(bench):
     """No claim, no fence, no output: the owner keeps its producer."""
     one = await live(bench)
-    await bench.feed(10)
-    await one.position(10)
+    await one.feed(10)
     before, epoch = await bench.read(bench.increments), one.status.owner_epoch
     copied = Copied(await bench.context("two"))
     await copied.warm(one.status.batch)
     assert await bench.read(bench.increments) == before
-    await bench.feed(10)
-    await one.position(20)
+    await one.feed(10)
     await copied.warm(one.status.batch)
     await copied.standby.end()
     await bench.feed(10)
@@ -164,8 +158,7 @@ async def test_a_batch_that_is_partly_applied_is_not_shown(bench, monkeypatch):
         return apply(step, store)
 
     monkeypatch.setattr(follower, "apply_changes", half)
-    await bench.feed(10)
-    await one.position(20)
+    await one.feed(10)
     await copied.warm(one.status.batch)
     assert one.status.batch in seen
     assert copied.standby.readable().last.batch == one.status.batch
@@ -186,8 +179,7 @@ async def test_a_copy_is_handed_over_whole_or_not_at_all(bench, monkeypatch, han
 
     monkeypatch.setattr(cooperative, "YIELD_AFTER_SECONDS", -1.0)
     monkeypatch.setattr(cooperative, "pause", slow)
-    await bench.feed(20)
-    await one.position(30)
+    await one.feed(20)
     await begun.wait()
     handed = await copied.handed_over()
     assert (not handed) == hangs
@@ -206,8 +198,7 @@ async def test_a_copy_between_two_batches_is_handed_over_at_once(bench, monkeypa
         await asyncio.Event().wait()
 
     monkeypatch.setattr(Examiner, "follow", never)
-    await bench.feed(10)
-    await one.position(20)
+    await one.feed(10)
     await begun.wait()
     at = asyncio.get_running_loop().time()
     ((store, copy),) = await copied.handed_over()
@@ -223,8 +214,7 @@ async def test_a_copy_between_two_batches_is_handed_over_at_once(bench, monkeypa
 async def test_whatever_is_wrong_it_says_why_and_starts_over(bench, monkeypatch):
     """It is no owner: nothing is FAILED."""
     one = await live(bench)
-    await bench.feed(10)
-    await one.position(10)
+    await one.feed(10)
     follow, refused = Examiner.follow, list[Any]()
 
     async def first_refused(self, *given):
@@ -236,8 +226,7 @@ async def test_whatever_is_wrong_it_says_why_and_starts_over(bench, monkeypatch)
     monkeypatch.setattr(Examiner, "follow", first_refused)
     copied = Copied(await bench.context("two"))
     await copied.warm(one.status.batch)
-    await bench.feed(10)
-    await one.position(20)
+    await one.feed(10)
     assert (await copied.warm(one.status.batch)).error is None
     (failed,) = [each for each in copied.told if each.error is not None]
     assert (failed.state, failed.error.kind) == ("loading", "DamagedError")
@@ -301,8 +290,7 @@ async def test_a_copy_that_could_not_look_sees_its_increment_again_before_it_goe
     record = log.records[known]
     forged = msgspec.structs.replace(decode(record.value), written_at_ms=1)
     log.records[known] = msgspec.structs.replace(record, value=encode(forged))
-    await bench.feed(10)
-    await one.position(20)
+    await one.feed(10)
     monkeypatch.setattr(Examiner, "newer", newer)
     await copied.failed("BrokenChain")
     assert copied.status.batch == batch
@@ -333,8 +321,7 @@ async def test_what_cannot_be_read_for_a_moment_costs_no_copy(bench, monkeypatch
         return await newer(self)
 
     monkeypatch.setattr(Examiner, "newer", first_refused)
-    await bench.feed(10)
-    await one.position(20)
+    await one.feed(10)
     assert (await copied.warm(one.status.batch)).error is None
     assert [each.state for each in copied.told if each.error is not None] == ["warm"]
     assert refused
@@ -356,8 +343,7 @@ async def test_a_copy_whose_increment_is_another_one_by_now_is_restored_in_full(
     """A log that was cut may have another batch of the same number at the same place."""
     one, copied = await followed(bench)
     ((store, copy),) = await copied.handed_over()
-    await bench.feed(10)
-    await one.position(20)
+    await one.feed(10)
     forged = msgspec.structs.replace(copy.last.increment, written_at_ms=1)
     two = await bench.owner("two")
     two.runner.take(store, WarmCopy(FoundIncrement(forged, copy.last.offset)))
@@ -395,13 +381,11 @@ async def test_a_reader_sees_whole_batches_only(bench, monkeypatch, part_bytes, 
 
     await bench.prepare(changelog={"enabled": is_recorded})
     one = await live(bench)
-    await bench.feed(40)
-    await one.position(40)
+    await one.feed(40)
     copied = Copied(await bench.context("two"))
     monkeypatch.setattr(cooperative, "pause", pause)
     await copied.warm(one.status.batch)
-    await bench.feed(40)
-    await one.position(80)
+    await one.feed(40)
     await copied.warm(one.status.batch)
     found = copied.standby.readable()
     assert (found.last.batch, found.role, found.age_seconds <= 1.0) == (one.status.batch, "standby", True)
@@ -441,17 +425,14 @@ async def digest_of(store):
 async def test_it_replays_every_batch_and_another_owner_goes_on_from_it(bench, way):
     """Nothing is loaded, and each record has one output: those of the copy are dropped."""
     one, copied = await replayed(bench, way)
-    await bench.feed(10)
-    await one.position(20)
+    await one.feed(10)
     await copied.warm(one.status.batch)
     assert await digest_of(copied.standby._store) == await digest_of(one.runner.store)
     assert [each.error for each in copied.told if each.error] == []
-    await bench.feed(10)
-    await one.position(30)
+    await one.feed(10)
     two = await taken_over(bench, copied)
     assert (two.status.restore.warm, two.status.restore.snapshot) == ("copied", None)
-    await bench.feed(10)
-    await two.position(40)
+    await two.feed(10)
     sent = (await bench.read(bench.input))[0]
     assert await two.outputs() == [f"{bench.input}-0-{each.offset}" for each in sent]
 
@@ -478,8 +459,7 @@ async def test_a_batch_that_comes_out_otherwise_is_not_kept(bench, differs, kind
     await bench.prepare(restless(differs), changelog={"enabled": False})
     one, copied = await followed(bench)
     before = copied.status.batch
-    await bench.feed(10, restless=True)
-    await one.position(20)
+    await one.feed(10, restless=True)
     await copied.failed(kind)
     assert {each.batch for each in copied.told if each.state == "warm"} <= {0, before}
     assert await copied.handed_over() == []
@@ -493,12 +473,10 @@ async def test_it_replays_what_an_owner_does_not_record(bench):
     """While `changelog.enabled` is switched over, process by process: the copy begins by a replay and stays with it."""
     await bench.prepare(changelog={"enabled": False})
     one = await live(bench)
-    await bench.feed(10)
-    await one.position(10)
+    await one.feed(10)
     copied = Copied(await bench.context("two", changelog={"enabled": True}))
     await copied.warm(one.status.batch)
-    await bench.feed(10)
-    await one.position(20)
+    await one.feed(10)
     await copied.warm(one.status.batch)
     assert {each.state for each in copied.told if each.batch} == {"warm"}
     await copied.standby.end()
@@ -508,13 +486,11 @@ async def test_another_version_than_the_owners_is_judged_as_in_every_replay(benc
     """It is warm if a digest proves it."""
     await bench.prepare(apps.ledger("app", version="1"), changelog={"enabled": False})
     one = await live(bench)
-    await bench.feed(10)
-    await one.position(10)
+    await one.feed(10)
     await one.snapshot()
     copied = Copied(await bench.context("two", apps.ledger("app", version="2")))
     await copied.warm(one.status.batch)
-    await bench.feed(10)
-    await one.position(20)
+    await one.feed(10)
     await copied.warm(one.status.batch)
     await copied.standby.end()
 
@@ -529,8 +505,7 @@ async def test_it_is_read_while_it_waits_for_the_input(bench, monkeypatch):
         return (yield from taking(self, part))
 
     monkeypatch.setattr(Input, "taking", looked)
-    await bench.feed(10)
-    await one.position(20)
+    await one.feed(10)
     await copied.warm(one.status.batch)
     assert seen[0] == before
     await copied.standby.end()
@@ -598,8 +573,7 @@ async def test_copies_look_at_the_same_time(bench, monkeypatch):
 async def test_a_copy_that_does_not_fit_is_not_loaded_before_it_does(bench, monkeypatch):
     """The process would end, and its own partitions with it. The status has the reason."""
     one = await live(bench)
-    await bench.feed(10)
-    await one.position(10)
+    await one.feed(10)
     await one.snapshot()
     monkeypatch.setattr(standby, "available_bytes", lambda _: 10)
     copied = Copied(await bench.context("two"))
@@ -615,8 +589,7 @@ async def test_it_is_said_once_a_minute_that_a_copy_does_not_fit(bench, monkeypa
     """Although what is free is another figure at each attempt."""
     await bench.prepare(restore={"retry_backoff_max_ms": 5000})
     one = await live(bench)
-    await bench.feed(10)
-    await one.position(10)
+    await one.feed(10)
     await one.snapshot()
     free = itertools.count(10)
     monkeypatch.setattr(standby, "available_bytes", lambda _: next(free))

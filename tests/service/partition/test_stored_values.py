@@ -41,8 +41,7 @@ async def deployed(bench, value, make=None, key=str):
     """An app that has run with Accounts, and then with other types."""
     await bench.prepare(ledger("typed", Account, Account))
     async with bench.live() as one:
-        await bench.feed(40)
-        await one.position(40)
+        await one.feed(40)
     return ledger("typed", value, make or value, key)
 
 
@@ -57,8 +56,7 @@ async def test_a_type_that_cannot_read_what_is_stored_never_goes_live(bench):
     assert "deploy the version that wrote it, with its types, again" in error.hint
     assert "live" not in bench.owners[-1].phases
     async with bench.live() as again:
-        await bench.feed(20)
-        await again.position(60)
+        await again.feed(20)
         assert again.view()["k0"].balance == 0 + 20 + 40
 
 

@@ -99,8 +99,7 @@ async def test_a_state_that_no_process_holds_is_restored_from_what_is_published(
     assert begun.increment.batch == before.batch + 1
     async with bench.live() as one:
         assert (one.status.state_entries, one.status.digest) == (COUNT, str(store.digest))
-        await bench.feed(10)
-        await one.position(10)
+        await one.feed(10)
 
 
 async def test_entries_that_are_not_those_of_the_digest_are_not_published(bench):
@@ -111,8 +110,7 @@ async def test_entries_that_are_not_those_of_the_digest_are_not_published(bench)
     with pytest.raises(ImageDiffers):
         await publish(context, filled(context), before, DECISION, end_offset)
     async with bench.live() as one:
-        await bench.feed(10)
-        await one.position(10)
+        await one.feed(10)
     with pytest.raises(LogWentOn):
         await publish(context, filled(context, 0), before, DECISION, end_offset)
 

@@ -110,8 +110,7 @@ async def test_a_state_whose_snapshot_is_lost_as_well_is_written_before_its_inpu
     points to a snapshot of it."""
     await bench.prepare()
     async with bench.live() as one:
-        await bench.feed(20)
-        await one.position(20)
+        await one.feed(20)
         await one.snapshot()
         bench.broker.lose(TopicPartition(bench.snapshots, 0), 0, 0, None)
         bench.broker.lose(TopicPartition(bench.input, 0), 10, 0, None)

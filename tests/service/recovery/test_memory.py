@@ -39,8 +39,7 @@ async def left_by(bench):
 async def held(bench):
     """The same, after one batch."""
     async with bench.live() as one:
-        await bench.feed(20)
-        await one.position(20)
+        await one.feed(20)
     return await left_by(bench)
 
 

@@ -69,8 +69,7 @@ async def test_the_owner_upgrades_once_and_says_so(bench):
         assert "20 entries became 20" in said["decided"]
         assert [each.finding for each in one.status.decisions] == [said["finding"]]
         assert await bench.read(bench.output) == outputs
-        await bench.feed(20)
-        await one.position(140)
+        await one.feed(20)
     async with bench.live(app) as one:
         assert one.view() == folded(140)
         assert len(one.status.decisions) == 1
@@ -99,8 +98,7 @@ async def test_fields_of_the_older_values_are_forgotten(bench):
     """Nothing that is stored has them any more: a later version may use their names."""
     await bench.prepare(of_structs(V1))
     async with bench.live() as one:
-        await bench.feed(1)
-        await one.position(1)
+        await one.feed(1)
     assert bench.batches()[-1].fields == {"default": ["sum"]}
     app = of_structs(V2, schema_version=2)
     app.upgrade(1, V1)(lambda key, old: (key, V2(round(old.sum * 100))))
@@ -116,8 +114,7 @@ async def test_a_field_that_the_old_type_leaves_out_is_not_dropped_unseen(bench)
     """The log knows it; `dropped` says that it is meant."""
     await bench.prepare(of_structs(V1))
     async with bench.live() as one:
-        await bench.feed(1)
-        await one.position(1)
+        await one.feed(1)
     app = of_structs(V2, schema_version=2)
     app.upgrade(1, Less)(lambda key, old: (key, V2(1)))
     status = await bench.failure(app)

@@ -14,8 +14,7 @@ async def test_owners_and_snapshots_are_read_from_the_log(bench, monkeypatch):
     for number in range(3):
         async with bench.live() as one:
             if number != 1:
-                await bench.feed(20)
-                await one.position(bench.sent)
+                await one.feed(20)
                 await one.snapshot()
             epochs.append(one.status.owner_epoch)
             batches.append(one.status.batch)
