@@ -94,7 +94,6 @@ async def test_a_new_topic_can_be_written_at_once(cluster, unique):
     await cluster.create_topics([NewTopic(topic, 20)])
     producer = await cluster.fence(unique("app"))
     assert await producer.commit(19, [], [LogRecord(topic, b"x")]) == (0,)
-    await producer.discard()
 
 
 async def test_trimming_moves_the_start_and_never_back(cluster, new_topic, unique):

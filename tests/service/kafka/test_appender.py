@@ -19,7 +19,6 @@ async def test_a_chunk_above_the_topics_limit_is_refused_with_the_topic(cluster,
     with pytest.raises(RefusedRecord) as caught:
         await appender.append(LogRecord(topic, b"x" * 60_000), 0)
     assert caught.value.facts["topic"] == topic
-    await appender.close()
 
 
 async def test_a_lost_answer_does_not_double_a_chunk(broker, cluster, new_topic):

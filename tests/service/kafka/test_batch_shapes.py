@@ -152,4 +152,3 @@ async def test_a_broker_shows_what_was_cleaned_below_a_position(cluster, logs, n
     reader = await cluster.reader()
     found = await reader.batch_below(logs[1][name], position)
     assert (found and found.is_cleaned) == is_cleaned
-    await reader.close()

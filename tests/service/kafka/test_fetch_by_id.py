@@ -30,7 +30,6 @@ async def test_a_reader_at_another_epoch_than_the_logs_is_told_by_the_broker(clu
     assert [record.offset for record in found[source]] == [2]
     assert reader.anchor_below(source, 3) == (await reader.batch_below(source, 3)).anchor
     assert reader.doubt == ""
-    await reader.close()
 
 
 async def test_nothing_of_another_topic_of_the_same_name_is_given_out(cluster, new_topic, broker):

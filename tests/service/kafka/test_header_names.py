@@ -65,4 +65,3 @@ async def test_records_around_an_odd_name_are_all_read(cluster, broker, new_topi
         followed += (await until_async(lambda: reader.poll(2, 100), bool))[source]
     assert [each.headers for each in followed] == expected[2:]
     assert reader.position(source) == 8
-    await reader.close()

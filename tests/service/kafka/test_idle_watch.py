@@ -697,4 +697,3 @@ async def test_without_topic_ids_each_end_is_asked_for(cluster, new_topic):
     for _ in range(2):
         assert (await reader.ends_seen([TopicPartition(topic, 0)]))[TopicPartition(topic, 0)].end_offset == 0
         assert not reader._ends._places
-    await reader.close()

@@ -51,9 +51,6 @@ async def test_who_asks_at_the_same_time_shares_the_requests(cluster, new_topic,
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     assert await plain.bounds_of([first, second]) == {first: Bounds(0, 3), second: Bounds(0, 2)}
     assert asked["requests"] == 4
-    for reader in (*readers, plain):
-        await reader.close()
-    await producer.discard()
 
 
 async def test_where_many_logs_end_is_one_request(cluster, new_topic, unique, asked):
@@ -70,8 +67,6 @@ async def test_where_many_logs_end_is_one_request(cluster, new_topic, unique, as
     found = await reader.end_offsets([*logs, absent])
     assert asked == {"requests": 1, "logs": MANY}
     assert found == {log: 4 if log.partition == 1 else 0 for log in logs}
-    await reader.close()
-    await producer.discard()
 
 
 async def test_a_log_that_is_not_there_fails_alone(broker, new_topic, unique):

@@ -77,7 +77,6 @@ async def test_a_read_to_the_end_ends_and_has_everything_committed(cluster, new_
     assert reader.position(source) >= bounds.end_offset
     assert reader.end_offset(source) == bounds.end_offset
     assert time.monotonic() - started < scaled(15)
-    await reader.close()
 
 
 async def test_every_window_holds_exactly_its_records(cluster, new_topic, unique):
@@ -94,7 +93,6 @@ async def test_every_window_holds_exactly_its_records(cluster, new_topic, unique
     for offset in range(bounds.end_offset + 2):
         record = await reader.read_at(source, offset)
         assert (record.offset if record else None) == (offset if offset in every else None)
-    await reader.close()
 
 
 async def test_an_empty_poll_is_not_the_end(cluster, new_topic, unique, monkeypatch):
@@ -105,7 +103,6 @@ async def test_an_empty_poll_is_not_the_end(cluster, new_topic, unique, monkeypa
     reader = await cluster.reader()
     records = await read(reader, TopicPartition(topic, 0), 0, 6)
     assert [record.value for record in records] == values
-    await reader.close()
 
 
 async def test_slices_are_bounded_and_never_empty(cluster, new_topic, unique):
@@ -118,7 +115,6 @@ async def test_slices_are_bounded_and_never_empty(cluster, new_topic, unique):
     sizes = [len(records) async for records in reader.read(TopicPartition(topic, 0), 0, 12_001)]
     assert sum(sizes) == 12_000
     assert all(0 < size <= 5000 for size in sizes)
-    await reader.close()
 
 
 async def test_an_open_transaction_ends_the_readable_log(cluster, new_topic, unique):
@@ -138,8 +134,6 @@ async def test_an_open_transaction_ends_the_readable_log(cluster, new_topic, uni
     bounds = await reader.bounds(source)
     assert bounds == Bounds(0, 4)
     assert [r.value for r in await read(reader, source, *bounds)] == [b"0"]
-    await reader.close()
-    await plain.close()
 
 
 async def test_out_of_range_is_told_apart(cluster, new_topic, unique):
@@ -159,7 +153,6 @@ async def test_out_of_range_is_told_apart(cluster, new_topic, unique):
         await reader.read_at(source, 2)
     assert await reader.read_at(source, 100) is None
     assert len(await read(reader, source, 3, 6)) == 2
-    await reader.close()
 
 
 async def test_following_two_partitions_gives_both_from_their_positions(cluster, new_topic, unique):
@@ -183,8 +176,6 @@ async def test_following_two_partitions_gives_both_from_their_positions(cluster,
     assert set(got) == {b"1", b"2"}
     assert reader.end_offset(second) == 2
     assert await reader.poll(100, 1) == {}
-    await producer.discard()
-    await reader.close()
 
 
 async def test_a_poll_gives_no_more_than_asked_for(cluster, new_topic, unique):
@@ -196,7 +187,6 @@ async def test_a_poll_gives_no_more_than_asked_for(cluster, new_topic, unique):
     polled = await until_async(lambda: reader.poll(7, 100), lambda got: got)
     assert [record.offset for record in polled[source]] == list(range(7))
     assert reader.position(source) == 7
-    await reader.close()
 
 
 async def test_a_poll_that_waits_is_woken(cluster, new_topic):
@@ -245,8 +235,6 @@ async def test_a_quiet_log_without_a_watch_is_asked_seldom_and_its_end_soon(clus
     await producer.commit(0, [], [LogRecord(topic, b"x")])
     async with within(30):
         assert [record.value for record in (await reader.poll(10, 600_000))[place]] == [b"x"]
-    await producer.discard()
-    await reader.close()
 
 
 async def test_without_progress_a_read_fails_with_where_it_stands(broker, cluster, new_topic, unique, monkeypatch):
@@ -297,8 +285,6 @@ async def test_a_reader_that_could_not_start_over_still_fetches(cluster, new_top
     await producer.commit(0, [], [LogRecord(place.topic, b"x")])
     async with within(30):
         assert [record.value for record in (await reader.poll(1, 600_000))[place]] == [b"x"]
-    await producer.discard()
-    await reader.close()
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
